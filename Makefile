@@ -1,0 +1,71 @@
+# The two commands: `make demo` and `make test`. Everything they need they install: Python packages into .venv, heavy
+# things (Go binaries, images, a JRE if none is found) into $(KUBOTHEK_CACHE), outside the checkout.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export KUBOTHEK_CACHE ?= $(HOME)/.cache/kubothek
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo demo-cluster test check lint unit cluster-up cluster-down images crds lock clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+# The stamp carries a hash of what decides the environment, so a changed lock file installs and nothing else does.
+INSTALL_KEY := $(shell cat operator/pyproject.toml operator/constraints.txt | sha256sum | cut -c1-16)
+STAMP := $(VENV)/.installed-$(INSTALL_KEY)
+
+install: $(STAMP) ## .venv with kubothek and all it needs
+
+$(STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kubothek needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	@echo "installing into $(VENV) (1-3 minutes the first time)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --constraint operator/constraints.txt hatchling editables
+	@$(BIN)/pip install --quiet --constraint operator/constraints.txt --no-build-isolation \
+		--editable 'operator[operator,spark,demo,test]'
+	@rm -f $(VENV)/.installed-*
+	@touch $@
+
+demo: install ## the main job on this machine: 336,776 flights committed by Spark and queried back
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
+
+demo-cluster: install ## the same manifests on a real cluster with a real S3 server (kind, or a native node as root)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo-cluster.sh
+
+test: install ## everything: lint, types, unit, Spark, S3 and cluster tests
+	@bash .ci/test
+
+check: install lint unit ## lint, types, unit tests: under a minute
+
+lint: install
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@PYTHONPATH=operator $(BIN)/lint-imports
+
+unit: install
+	@$(BIN)/python -m pytest -q -m 'not cluster and not spark and not s3 and not slow'
+
+cluster-up: install ## a real single-node Kubernetes with an S3 server (kind if Docker answers, else native, as root)
+	@$(BIN)/python -m tests.cluster up
+
+cluster-down: install ## stop it and clean up
+	@$(BIN)/python -m tests.cluster down
+
+images: install ## build the operator's and the jobs' images and load them into the cluster
+	@$(BIN)/python -m tests.cluster images
+
+crds: install ## write crds/ (and the chart's copy) from the models
+	@$(BIN)/python -m kubothek.resources.crds
+
+lock: ## renew operator/constraints.txt from a fresh environment
+	@rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock
+	@$(VENV)-lock/bin/pip install --quiet hatchling editables -e 'operator[operator,spark,demo,test]'
+	@{ head -n 1 operator/constraints.txt; $(VENV)-lock/bin/pip freeze --exclude-editable; } > $(VENV)-lock/constraints.txt
+	@mv $(VENV)-lock/constraints.txt operator/constraints.txt && rm -rf $(VENV)-lock
+
+clean: ## remove what the demo made and the environment; caches outside the checkout stay
+	@rm -rf .demo $(VENV)

@@ -1,0 +1,63 @@
+"""What all tests share: the time budget of the suite, and the real cluster for those that ask for it."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+
+import pytest
+
+from tests.cluster import Cluster, ensure_cluster, why_no_cluster
+
+BUDGET_SECONDS = {"cluster": 18 * 60, "everything else": 17 * 60, "tools and images": 20 * 60}
+"""What a cold run may take on 2 cores; a suite that outgrows it fails, before CI's own limit cuts it off."""
+
+
+class Budget:
+    """Adds up the time that tests take, by where they run, and fails the session that exceeds its share."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = defaultdict(float)
+        # .ci/test measures what runs before pytest.
+        self.spent["tools and images"] = float(os.environ.get("KUBOTHEK_PREPARE_SECONDS", "0"))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Counts set-up and tear-down too: a slow fixture is as slow as a slow test."""
+        self.spent["cluster" if "cluster" in report.keywords else "everything else"] += report.duration
+
+    def exceeded(self) -> list[str]:
+        """The groups over budget, each with its figures."""
+        return [
+            f"{group}: {self.spent[group]:.0f} s of {limit} s"
+            for group, limit in BUDGET_SECONDS.items()
+            if self.spent[group] > limit
+        ]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A suite over budget is a failed suite."""
+        if self.exceeded() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """One line of where the time went, and the verdict."""
+        terminalreporter.write_line(
+            "time spent: " + ", ".join(f"{group} {seconds:.0f} s" for group, seconds in self.spent.items())
+        )
+        for line in self.exceeded():
+            terminalreporter.write_line(f"OVER BUDGET {line}", red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the budget for every run."""
+    config.pluginmanager.register(Budget(), "kubothek-budget")
+
+
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    """The real cluster, with the images of this checkout in it."""
+    if (reason := why_no_cluster()) and not os.environ.get("CI"):
+        pytest.skip(reason)
+    return ensure_cluster(images=True)
