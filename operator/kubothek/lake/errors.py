@@ -1,0 +1,253 @@
+"""What can go wrong in the data plane, each with the reason that a person meets in a condition or an exit message.
+
+Every error says what is wrong, where, and what to do. ``reason`` is stable API: scripts and alerts match it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LakeError(Exception):
+    """Base of every error that the data plane raises on purpose.
+
+    ``reason`` is the CamelCase reason of the resulting condition; ``transient`` tells whether the same call can
+    succeed later with nothing changed by a person.
+    """
+
+    reason: ClassVar[str] = "LakeError"
+    transient: ClassVar[bool] = False
+
+
+# --- the object store ------------------------------------------------------------------------------------------------
+
+
+class StoreError(LakeError):
+    """The object store refused or failed a request."""
+
+    reason = "StoreError"
+
+
+class ObjectNotFound(StoreError):
+    """A key that must exist does not."""
+
+    reason = "ObjectNotFound"
+
+    def __init__(self, key: str, where: str = "") -> None:
+        super().__init__(f"no object {key!r}{f' in {where}' if where else ''}")
+        self.key = key
+
+
+class InvalidKey(StoreError):
+    """The text cannot be an object key in this store."""
+
+    reason = "InvalidKey"
+
+
+class PreconditionFailed(StoreError):
+    """A conditional put lost: the object changed, or exists already. The caller reads again and decides."""
+
+    reason = "PreconditionFailed"
+
+
+class BucketNotFound(StoreError):
+    """The bucket (or the root directory of a file store) does not exist."""
+
+    reason = "BucketNotFound"
+
+
+class InvalidCredentials(StoreError):
+    """The store does not know the access key, or the signature is wrong; or there are no credentials at all."""
+
+    reason = "InvalidCredentials"
+
+
+class AccessDenied(StoreError):
+    """The credentials are valid but may not do this."""
+
+    reason = "AccessDenied"
+
+
+class StoreUnavailable(StoreError):
+    """The endpoint does not answer, or answers 429/5xx, after all retries."""
+
+    reason = "StoreUnavailable"
+    transient = True
+
+
+# --- what a user hands in --------------------------------------------------------------------------------------------
+
+
+class InputError(LakeError):
+    """The request or its data is wrong; nothing was changed. Retrying without a change is pointless."""
+
+    reason = "InvalidInput"
+
+
+class SourceNotFound(InputError):
+    """A source names a file that does not exist."""
+
+    reason = "SourceNotFound"
+
+
+class SourceEmpty(InputError):
+    """A source holds no rows, or no bytes at all."""
+
+    reason = "SourceEmpty"
+
+
+class SourceCorrupt(InputError):
+    """A source file is damaged, cut off, or not of the format or compression that it is said to have."""
+
+    reason = "SourceCorrupt"
+
+
+class SourceChanged(InputError):
+    """A source file was replaced while it was being read; the next try reads the new one."""
+
+    reason = "SourceChanged"
+    transient = True
+
+
+class SourceUnavailable(InputError):
+    """The server behind a source URL does not answer, or answers 429 or 5xx."""
+
+    reason = "SourceUnavailable"
+    transient = True
+
+
+class SourceRefused(InputError):
+    """A source URL that policy forbids (scheme, host, address)."""
+
+    reason = "SourceRefused"
+
+
+class DataTypeMismatch(InputError):
+    """A value does not have the type of its column; names file, column and row."""
+
+    reason = "DataTypeMismatch"
+
+
+class SchemaMismatch(InputError):
+    """The columns of the new data are not those of the table."""
+
+    reason = "SchemaMismatch"
+
+
+class PartitionInvalid(InputError):
+    """A partition column is missing, null, or of a type that Kartothek cannot partition on."""
+
+    reason = "PartitionInvalid"
+
+
+class RowsLost(LakeError):
+    """Not all rows that were read were written. Never expected; the commit is given up."""
+
+    reason = "RowsLost"
+    transient = True
+
+
+class QueryInvalid(InputError):
+    """SQL that does not parse, or does more than one SELECT over registered datasets."""
+
+    reason = "QueryInvalid"
+
+
+# --- the commit protocol ---------------------------------------------------------------------------------------------
+
+
+class CommitError(LakeError):
+    """A commit that the protocol refuses; the head is as it was."""
+
+    reason = "CommitError"
+
+
+class Conflict(CommitError):
+    """A concurrent commit changed what this one read or removes; names the partitions."""
+
+    reason = "Conflict"
+
+
+class IdReused(CommitError):
+    """The commit id was used before, for another change."""
+
+    reason = "IdReused"
+
+
+class TooSlow(CommitError):
+    """The oldest uncommitted object is older than half the grace period: a collector may already own it."""
+
+    reason = "TooSlow"
+
+
+class OwnedByAnother(CommitError):
+    """Another resource (namespace, cluster) owns the uuid; this one may only read."""
+
+    reason = "OwnedByAnother"
+
+
+class DatasetDeleted(CommitError):
+    """The head is the tombstone of this incarnation of the dataset."""
+
+    reason = "DatasetDeleted"
+
+
+class RestoreExpired(CommitError):
+    """The dataset was deleted longer ago than the grace period: its data may be swept already."""
+
+    reason = "RestoreExpired"
+
+
+class IndexStale(CommitError):
+    """The table has a secondary index that the change would leave out of date."""
+
+    reason = "IndexStale"
+
+
+class Contended(CommitError):
+    """Other writers won every race for the head for so long that this one gave up; nothing was committed."""
+
+    reason = "Contended"
+    transient = True
+
+
+class DatasetNotFound(LakeError):
+    """There is no dataset of this name in the store."""
+
+    reason = "DatasetNotFound"
+
+
+class DatasetExists(CommitError):
+    """A dataset of this name is there already."""
+
+    reason = "DatasetExists"
+
+
+class HeadMissing(CommitError):
+    """The dataset has commit records but no head: never created anew, a person must decide."""
+
+    reason = "HeadMissing"
+
+
+class HeadUnreadable(CommitError):
+    """The head does not parse as Kartothek v4 metadata, also when read again."""
+
+    reason = "HeadUnreadable"
+
+
+class ForeignOverwrite(CommitError):
+    """A foreign writer overwrote commits of ours that cannot be merged again; names the versions."""
+
+    reason = "ForeignOverwrite"
+
+
+class VersionNotFound(LakeError):
+    """The version was never committed, or its history has expired."""
+
+    reason = "VersionNotFound"
+
+
+class VersionIncomplete(LakeError):
+    """Files that the version needs are gone (a foreign collector took them)."""
+
+    reason = "VersionIncomplete"

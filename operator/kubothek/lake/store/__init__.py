@@ -1,0 +1,24 @@
+"""Object stores behind one small interface: S3 and a directory of files."""
+
+from __future__ import annotations
+
+from kubothek.lake.errors import InputError
+from kubothek.lake.store.base import Capabilities, ObjectInfo, Store, StoreConfig
+from kubothek.lake.store.file import FileStore
+from kubothek.lake.store.urls import FileLocation, check_endpoint, parse_url
+
+__all__ = ["Capabilities", "ObjectInfo", "Store", "StoreConfig", "open_store"]
+
+
+def open_store(config: StoreConfig) -> Store:
+    """The store at ``config.url``; contacts nothing yet. Raises InputError if that cannot be right."""
+    location = parse_url(config.url)
+    if isinstance(location, FileLocation):
+        if config.endpoint or config.region or config.credentials_dir:
+            raise InputError(f"{config.url!r} is a directory: endpoint, region and credentials belong to s3:// stores")
+        return FileStore(config, location)
+    if config.endpoint is not None:
+        check_endpoint(config.endpoint)
+    from kubothek.lake.store.s3 import S3Store  # boto3 takes 0.3 s to import
+
+    return S3Store(config, location)

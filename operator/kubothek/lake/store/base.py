@@ -1,0 +1,129 @@
+"""The one small interface behind which every object store stands.
+
+Keys are relative to the store's root, use ``/`` as separator and never start with one. An ETag is opaque, and
+two different contents never share one. All methods are safe to call from several threads, and raise only
+:class:`kubothek.lake.errors.StoreError` subclasses.
+"""
+
+from __future__ import annotations
+
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """How to reach a store; plain data that travels to executors (pickle, JSON). It holds no secret.
+
+    ``url``               ``s3://bucket[/prefix]`` or ``file:///absolute/path`` ``endpoint``          S3
+    endpoint other than AWS, e.g. ``http://10.96.0.70:7070`` ``credentials_dir``   directory with the files
+    ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and optionally
+                          ``AWS_SESSION_TOKEN`` (a mounted Secret); None = boto3's own chain (environment, web
+                          identity …)
+    """
+
+    url: str
+    endpoint: str | None = None
+    region: str | None = None
+    credentials_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a listing or a stat tells of one object; ``size`` in bytes, ``modified`` by the store's clock,
+    aware UTC.
+    """
+
+    key: str
+    size: int
+    etag: str
+    modified: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the probe found: whether concurrent writers are safe here, and the store's clock skew in seconds."""
+
+    put_if_absent: bool
+    put_if_match: bool
+    clock_skew: float
+
+    @property
+    def conditional_writes(self) -> bool:
+        """True when one compare-and-swap has exactly one winner, which the commit protocol needs."""
+        return self.put_if_absent and self.put_if_match
+
+
+class Store(ABC):
+    """A flat space of immutable objects and a few that are swapped conditionally."""
+
+    config: StoreConfig
+
+    @property
+    def url(self) -> str:
+        """The root, for messages."""
+        return self.config.url
+
+    @abstractmethod
+    def get(self, key: str) -> bytes:
+        """The whole object. Raises ObjectNotFound."""
+
+    @abstractmethod
+    def get_with_info(self, key: str) -> tuple[bytes, ObjectInfo]:
+        """The whole object with the ETag of exactly these bytes. Raises ObjectNotFound."""
+
+    @abstractmethod
+    def stat(self, key: str) -> ObjectInfo:
+        """Size, ETag and time without the bytes. Raises ObjectNotFound."""
+
+    @abstractmethod
+    def open(self, key: str) -> io.BufferedIOBase:
+        """A seekable reader that fetches ranges as they are read. Raises ObjectNotFound."""
+
+    @abstractmethod
+    def put(self, key: str, data: bytes | memoryview) -> str:
+        """Write the object, atomically and durably, whatever was there; returns its ETag."""
+
+    @abstractmethod
+    def put_if_absent(self, key: str, data: bytes | memoryview) -> str:
+        """Write the object if the key is free; returns its ETag. Raises PreconditionFailed.
+
+        A retry after a lost response can lose against its own first try: the caller reads and compares.
+        """
+
+    @abstractmethod
+    def put_if_match(self, key: str, data: bytes | memoryview, etag: str) -> str:
+        """Replace the object if it still has this ETag; returns the new one. Raises PreconditionFailed (also
+        if gone).
+        """
+
+    @abstractmethod
+    def upload(self, key: str, source: io.BufferedIOBase) -> str:
+        """Write a large object from a seekable stream, in parts where the store wants it; returns its ETag."""
+
+    @abstractmethod
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        """All objects whose key starts with ``prefix``, in key order (UTF-8 bytes), after ``start_after``;
+        lazily.
+        """
+
+    @abstractmethod
+    def list_names(self, directory: str) -> Iterator[str]:
+        """The names of what is directly below ``directory`` (``""`` or ending with ``/``), in key order.
+
+        Directories end with ``/``. The cost is that of these names, not of the objects below them.
+        """
+
+    @abstractmethod
+    def delete(self, keys: Iterable[str]) -> int:
+        """Delete the objects, in batches; absent ones are no error. Returns how many keys were asked for."""
+
+    @abstractmethod
+    def probe(self) -> Capabilities:
+        """Try the conditional writes for real, on keys of its own under ``.kubothek/probe/``, and clean up.
+
+        Raises what any later call would: BucketNotFound, InvalidCredentials, AccessDenied, StoreUnavailable.
+        """

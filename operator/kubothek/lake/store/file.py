@@ -1,0 +1,392 @@
+"""A directory as an object store: whole-object atomic writes, and compare-and-swap between processes.
+
+**Writing.** Content goes to a temporary file, is synced, and enters the tree by ``rename`` (or ``link`` for
+``put_if_absent``), then the directory is synced: readers see the old object or the new one, also after a
+power cut.
+
+**Swapping.** All writers take a ``flock`` on one of 256 lock files chosen by the key, so compare and rename
+are one step among them; the kernel frees the lock of a process that dies. A foreign writer that takes no
+lock (plateau, kartothek) can slip between compare and rename; nothing on a file system can exclude it, and
+the docs say so.
+
+**ETag** = modification time (ns), inode, size: no content is read for it. It does not come back, because
+each write here gives its file a later time than that of the file it replaces, in whatever steps the file
+system keeps time. A foreign writer that overwrites in place only gets the kernel's clock tick (1 to 10 ms);
+``get_with_info`` therefore reads such a file again once the tick has passed, and any later write has
+another ETag.
+
+Locks and temporary files are in ``.kubothek/.file/``, which is no part of the key space: under ``<uuid>/``
+the garbage collection of other libraries would delete them.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from enum import Enum, auto
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+
+from kubothek.lake.errors import (
+    AccessDenied,
+    BucketNotFound,
+    InvalidKey,
+    ObjectNotFound,
+    PreconditionFailed,
+    StoreError,
+    StoreUnavailable,
+)
+from kubothek.lake.store.base import Capabilities, ObjectInfo, Store, StoreConfig
+from kubothek.lake.store.probe import probe_store
+from kubothek.lake.store.urls import FileLocation, check_key, check_prefix
+
+_HIDDEN = ".kubothek/.file/"
+_TICK_NS = 20_000_000
+"""Longer than any kernel's clock tick (10 ms at HZ=100)."""
+_READ_ATTEMPTS = 50
+_ENTER_ATTEMPTS = 50
+_PASSING = frozenset(
+    (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.ENOLCK,
+        errno.EMFILE,
+        errno.ENFILE,
+    )
+)
+"""What can go away without a change of the request."""
+_COPY_BYTES = 1 << 20
+_DELETE_BATCH = 1000
+_ABANDONED_SECONDS = 86_400
+"""A temporary file that nobody wrote to for this long belongs to a process that died."""
+
+
+class _Any(Enum):
+    ETAG = auto()
+
+
+_Condition = str | None | _Any
+"""What a write expects to replace: an ETag, nothing, or anything."""
+
+
+class FileStore(Store):
+    """Objects are files below one directory, which must exist. The module's text says what it guarantees."""
+
+    def __init__(self, config: StoreConfig, location: FileLocation) -> None:
+        self.config = config
+        self._root = location.root
+        self._hidden = self._root / _HIDDEN
+
+    # --- reading ---
+
+    def get(self, key: str) -> bytes:
+        with self._errors(key):
+            return self._path(key).read_bytes()
+
+    def get_with_info(self, key: str) -> tuple[bytes, ObjectInfo]:
+        path = self._path(key)
+        for _ in range(_READ_ATTEMPTS):
+            with self._errors(key), path.open("rb") as file:
+                before = os.fstat(file.fileno())
+                data = file.read()
+                after = os.fstat(file.fileno())
+            if _etag(before) == _etag(after) and not _may_change_within_its_tick(after):
+                return data, _info(key, after)
+            time.sleep(_TICK_NS / 1e9)
+        raise StoreUnavailable(f"{key!r} in {self.url} is overwritten in place without a pause; stop that writer")
+
+    def stat(self, key: str) -> ObjectInfo:
+        with self._errors(key):
+            return _info(key, self._stat(key))
+
+    def open(self, key: str) -> io.BufferedIOBase:
+        with self._errors(key):
+            return self._path(key).open("rb")
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        directory, slash, name = check_prefix(prefix).rpartition("/")
+        if not self._root.is_dir():
+            raise self._no_root()
+        if prefix.startswith(_HIDDEN):
+            return iter(())
+        return self._walk(directory + slash, name, os.fsencode(start_after))
+
+    def _walk(self, directory: str, name: str, start_after: bytes) -> Iterator[ObjectInfo]:
+        """Depth first, each directory sorted as its keys sort: a directory's name counts with its ``/``.
+
+        One directory's names are in memory at a time (per level); nothing outside the prefix is looked at.
+        """
+        with self._errors(directory, absent_is_fine=True):
+            names = sorted(_names(self._root / directory, name), key=os.fsencode)
+            for entry in names:
+                key = directory + entry
+                encoded = os.fsencode(key)
+                if entry.endswith("/"):
+                    if key != _HIDDEN and (encoded >= start_after or start_after.startswith(encoded)):
+                        yield from self._walk(key, "", start_after)
+                elif encoded > start_after:
+                    with suppress(FileNotFoundError):
+                        yield _info(key, (self._root / key).stat())
+
+    def list_names(self, directory: str) -> Iterator[str]:
+        check_prefix(directory)
+        if not self._root.is_dir():
+            raise self._no_root()
+        if directory.startswith(_HIDDEN):
+            return
+        with self._errors(directory, absent_is_fine=True):
+            names = _names(self._root / directory, "")
+            yield from sorted((name for name in names if directory + name != _HIDDEN), key=os.fsencode)
+
+    # --- writing ---
+
+    def put(self, key: str, data: bytes | memoryview) -> str:
+        return self._write(key, [data], _Any.ETAG)
+
+    def put_if_absent(self, key: str, data: bytes | memoryview) -> str:
+        return self._write(key, [data], None)
+
+    def put_if_match(self, key: str, data: bytes | memoryview, etag: str) -> str:
+        return self._write(key, [data], etag)
+
+    def upload(self, key: str, source: io.BufferedIOBase) -> str:
+        source.seek(0)
+        return self._write(key, iter(lambda: source.read(_COPY_BYTES), b""), _Any.ETAG)
+
+    def _write(self, key: str, chunks: Iterable[bytes | memoryview], condition: _Condition) -> str:
+        path = self._path(key)
+        with (
+            self._errors(key, writing=True),
+            self._temporary(chunks) as (temporary, descriptor),
+            self._lock(key),
+        ):
+            replaced = self._stat_if_there(key)
+            found = _etag(replaced) if replaced else None
+            if condition is not _Any.ETAG and condition != found:
+                raise PreconditionFailed(f"{key!r} in {self.url} {_is_not(condition, found)}")
+            _stamp(descriptor, replaced.st_mtime_ns if replaced else 0)
+            self._enter(temporary, path, new=condition is None)
+            return _etag(os.fstat(descriptor))
+
+    @contextmanager
+    def _temporary(self, chunks: Iterable[bytes | memoryview]) -> Iterator[tuple[Path, int]]:
+        """A synced file of this content outside the key space; gone when the context ends."""
+        path = self._hidden / "tmp" / secrets.token_hex(16)
+        self._make_directory(path.parent)
+        with path.open("xb") as file:
+            try:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+                yield path, file.fileno()
+            finally:
+                path.unlink(missing_ok=True)
+
+    def _enter(self, temporary: Path, path: Path, *, new: bool) -> None:
+        """Move a finished file to its key; again if a concurrent delete prunes the directory meanwhile."""
+        for _ in range(_ENTER_ATTEMPTS):
+            self._make_directory(path.parent)
+            try:
+                if new:
+                    os.link(temporary, path)
+                else:
+                    temporary.replace(path)
+            except FileNotFoundError:
+                continue
+            except FileExistsError:
+                if path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, "is a directory", str(path)) from None
+                raise PreconditionFailed(f"{path} was created by a writer that takes no lock") from None
+            _sync_directory(path.parent)
+            return
+        raise StoreUnavailable(f"{path} cannot be created: its directory or {temporary} is removed all the time")
+
+    def _make_directory(self, path: Path) -> None:
+        """``mkdir -p`` below the root, each new entry synced. The root itself is never created."""
+        if path.is_dir():
+            return
+        if path == self._root:
+            raise self._no_root()
+        self._make_directory(path.parent)
+        with suppress(FileExistsError, FileNotFoundError):
+            path.mkdir()
+        if path.is_file():
+            raise NotADirectoryError(errno.ENOTDIR, "a part of it is a file", str(path))
+        _sync_directory(path.parent)
+
+    @contextmanager
+    def _lock(self, key: str) -> Iterator[None]:
+        """Exclude all other writers of the key, in any process, until the context or our life ends."""
+        path = self._hidden / "locks" / blake2b(key.encode(), digest_size=1).hexdigest()
+        self._make_directory(path.parent)
+        with path.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                # Closing is not enough: a child forked meanwhile shares the open file.
+                fcntl.flock(file, fcntl.LOCK_UN)
+
+    # --- deleting ---
+
+    def delete(self, keys: Iterable[str]) -> int:
+        asked = 0
+        remaining = iter(keys)
+        while batch := list(islice(remaining, _DELETE_BATCH)):
+            asked += len(batch)
+            self._delete_batch(batch)
+        return asked
+
+    def _delete_batch(self, keys: Sequence[str]) -> None:
+        parents = set()
+        for key in keys:
+            path = self._path(key)
+            with self._errors(key, absent_is_fine=True):
+                path.unlink()
+                parents.add(path.parent)
+        # Once per directory, not per key, and without looking inside: rmdir refuses what is not empty.
+        for parent in sorted(parents, key=lambda path: len(path.parts), reverse=True):
+            self._prune(parent)
+
+    def _prune(self, directory: Path) -> None:
+        with suppress(OSError):
+            while directory != self._root:
+                directory.rmdir()
+                directory = directory.parent
+
+    # --- looking after itself ---
+
+    def probe(self) -> Capabilities:
+        capabilities = probe_store(self)
+        self._sweep_temporaries()
+        return capabilities
+
+    def _sweep_temporaries(self) -> None:
+        with self._errors(_HIDDEN, absent_is_fine=True):
+            for path in (self._hidden / "tmp").iterdir():
+                with suppress(FileNotFoundError):
+                    if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
+                        path.unlink()
+
+    # --- helpers ---
+
+    def _path(self, key: str) -> Path:
+        if f"{check_key(key)}/".startswith(_HIDDEN):
+            raise InvalidKey(f"{key!r}: {_HIDDEN} holds the locks of a file store, not objects")
+        return self._root / key
+
+    def _stat(self, key: str) -> os.stat_result:
+        """Raises FileNotFoundError also for a directory: in the key space there is nothing at this key."""
+        found = self._path(key).stat()
+        if stat.S_ISDIR(found.st_mode):
+            raise FileNotFoundError(errno.ENOENT, "is a directory", key)
+        return found
+
+    def _stat_if_there(self, key: str) -> os.stat_result | None:
+        try:
+            return self._stat(key)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _no_root(self) -> BucketNotFound:
+        return BucketNotFound(f"the directory of {self.url} does not exist; create it, or correct the URL")
+
+    @contextmanager
+    def _errors(self, key: str, *, writing: bool = False, absent_is_fine: bool = False) -> Iterator[None]:
+        """Turn what the operating system says into the store's errors."""
+        try:
+            yield
+        except OSError as error:
+            failure = self._translate(error, key, writing=writing)
+            if absent_is_fine and isinstance(failure, ObjectNotFound):
+                return
+            raise failure from error
+
+    def _translate(self, error: OSError, key: str, *, writing: bool) -> StoreError:
+        where = f"{key!r} in {self.url}: {error.strerror}"
+        number = error.errno
+        if number in (errno.ENOTDIR, errno.EISDIR, errno.ENOENT):
+            if not self._root.is_dir():
+                return self._no_root()
+            if writing:
+                return InvalidKey(f"{where}; in a file store a key cannot be both an object and a directory")
+            return ObjectNotFound(key, self.url)
+        if number == errno.ENAMETOOLONG:
+            return InvalidKey(f"{where}; a file name has at most 255 bytes")
+        if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return AccessDenied(f"{where}; give this process's user the right to do that")
+        if number in _PASSING:
+            return StoreUnavailable(f"{where}; free the resource it names, or try again later")
+        return StoreError(where)
+
+
+def _names(directory: Path, start: str) -> Iterator[str]:
+    """Files by name, directories with a ``/``; links to directories and special files are not objects."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if not entry.name.startswith(start):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield f"{entry.name}/"
+            elif entry.is_file():
+                yield entry.name
+
+
+def _etag(found: os.stat_result) -> str:
+    return f"{found.st_mtime_ns:x}-{found.st_ino:x}-{found.st_size:x}"
+
+
+def _info(key: str, found: os.stat_result) -> ObjectInfo:
+    modified = datetime.fromtimestamp(found.st_mtime_ns / 1e9, UTC)
+    return ObjectInfo(key=key, size=found.st_size, etag=_etag(found), modified=modified)
+
+
+def _stamp(descriptor: int, after_ns: int) -> None:
+    """Give a new file a modification time that is later than ``after_ns`` as this file system stores it.
+
+    The base is the time the file system gave, so the store's clock stays the file system's. Random
+    nanoseconds tell apart two writes of one tick with a delete between them, and our writes from foreign
+    ones (see :func:`_may_change_within_its_tick`).
+    """
+    given = os.fstat(descriptor).st_mtime_ns + 1 + secrets.randbelow(1_000_000)
+    for step in (1, 1_000, 1_000_000, 1_000_000_000, 2_000_000_000):
+        wanted = max(given, after_ns + step)
+        os.utime(descriptor, ns=(wanted, wanted))
+        if os.fstat(descriptor).st_mtime_ns > after_ns:
+            return
+    raise OSError(errno.EOPNOTSUPP, "the file system does not keep modification times")
+
+
+def _may_change_within_its_tick(found: os.stat_result) -> bool:
+    """Whether a write in place now could leave the ETag as it is: the stamp is the kernel's, and fresh."""
+    return found.st_mtime_ns == found.st_ctime_ns and abs(time.time_ns() - found.st_mtime_ns) < _TICK_NS
+
+
+def _sync_directory(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return  # a concurrent delete emptied and pruned it
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_not(expected: str | None, found: str | None) -> str:
+    if expected is None:
+        return "exists already"
+    return f"is not {expected} any more: {'gone' if found is None else f'now {found}'}"

@@ -1,0 +1,334 @@
+"""S3 and everything that speaks it.
+
+**Retries** are all made here, with botocore's own switched off: one place knows what is worth another try and
+when to give up (:class:`~kubothek.lake.store.retry.Patience`). A conditional put whose response was lost is
+tried again like any other, and can then lose against its own first try: PreconditionFailed does not tell who
+won, the caller reads the object and compares.
+
+**Errors** of a HEAD carry no code (a missing bucket looks like a missing key), so nothing here is a HEAD:
+what a stat tells comes with a GET of the first byte, and opening fetches the object's end, where a reader
+will start.
+
+An upload in parts that a crash interrupts leaves parts that no listing shows; buckets should have a lifecycle
+rule that aborts incomplete multipart uploads.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import boto3
+import botocore.session
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from kubothek.lake.errors import (
+    AccessDenied,
+    ObjectNotFound,
+    PreconditionFailed,
+    StoreError,
+    StoreUnavailable,
+)
+from kubothek.lake.store.base import Capabilities, ObjectInfo, Store, StoreConfig
+from kubothek.lake.store.credentials import MountedProvider
+from kubothek.lake.store.probe import probe_store
+from kubothek.lake.store.ranges import RangeReader
+from kubothek.lake.store.retry import Patience, with_retries
+from kubothek.lake.store.s3_errors import judge, passes
+from kubothek.lake.store.urls import S3Location, check_key, check_prefix
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, GetObjectOutputTypeDef
+
+T = TypeVar("T")
+
+_CONNECTIONS = 64
+_PART_BYTES = 16 << 20
+_MOST_PARTS = 10_000
+_PARTS_AT_ONCE = 4
+_DELETE_BATCH = 1000
+_DELETES_AT_ONCE = 4
+_TAIL_BYTES = 64 << 10
+"""Fetched when an object is opened; holds the footer of most Parquet files."""
+_BUFFER_BYTES = 1 << 20
+
+
+class S3Store(Store):
+    """Objects below a prefix of one bucket. Picklable; threads share a client, each process makes its own."""
+
+    def __init__(self, config: StoreConfig, location: S3Location, patience: Patience | None = None) -> None:
+        self.config = config
+        self._bucket = location.bucket
+        self._prefix = location.prefix
+        self._patience = patience or Patience()
+
+    # --- reading ---
+
+    def get(self, key: str) -> bytes:
+        return self._get(key)[0]
+
+    def get_with_info(self, key: str) -> tuple[bytes, ObjectInfo]:
+        return self._get(key)
+
+    def stat(self, key: str) -> ObjectInfo:
+        return self._get(key, Range="bytes=0-0")[1]
+
+    def open(self, key: str) -> io.BufferedIOBase:
+        tail, info = self._get(key, Range=f"bytes=-{_TAIL_BYTES}")
+
+        def fetch(start: int, stop: int) -> bytes:
+            try:
+                return self._get(key, Range=f"bytes={start}-{stop - 1}", IfMatch=_quoted(info.etag))[0]
+            except PreconditionFailed:
+                raise StoreError(f"{key!r} in {self.url} was replaced while it was read; read it again") from None
+
+        return io.BufferedReader(RangeReader(info.size, tail, fetch), _BUFFER_BYTES)
+
+    def _get(self, key: str, **conditions: str) -> tuple[bytes, ObjectInfo]:
+        where: Any = {"Bucket": self._bucket, "Key": self._full(key)}
+        conditional: Any = {**where, **conditions}
+
+        def request(client: S3Client) -> tuple[bytes, ObjectInfo]:
+            try:
+                response = client.get_object(**conditional)
+            except ClientError as error:
+                if _code(error) != "InvalidRange":
+                    raise
+                response = client.get_object(**where)  # an empty object has no range
+            return response["Body"].read(), _info(key, response)
+
+        return self._call(key, request)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        check_prefix(prefix)
+        return self._list(prefix, start_after)
+
+    def _list(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        start: dict[str, Any] = {"StartAfter": self._prefix + start_after} if start_after else {}
+        for response in self._pages(prefix, **start):
+            for found in response.get("Contents", ()):
+                key = found["Key"].removeprefix(self._prefix)
+                yield ObjectInfo(key, found["Size"], _bare(found["ETag"]), found["LastModified"])
+
+    def list_names(self, directory: str) -> Iterator[str]:
+        check_prefix(directory)
+        for response in self._pages(directory, Delimiter="/"):
+            found = [entry["Key"] for entry in response.get("Contents", ())]
+            found += [entry["Prefix"] for entry in response.get("CommonPrefixes", ())]
+            # A page is a run of the key order, but tells objects and directories apart.
+            yield from (key.removeprefix(self._prefix + directory) for key in sorted(found))
+
+    def _pages(self, prefix: str, **parameters: Any) -> Iterator[Any]:
+        while True:
+
+            def request(client: S3Client, page: Mapping[str, Any] = parameters) -> Any:
+                return client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix + prefix, **page)
+
+            response = self._call(prefix, request)
+            if "IsTruncated" not in response:
+                raise _not_s3(prefix)  # and not an empty store
+            yield response
+            if not response.get("IsTruncated"):
+                return
+            parameters = {**parameters, "ContinuationToken": response["NextContinuationToken"]}
+            parameters.pop("StartAfter", None)
+
+    # --- writing ---
+
+    def put(self, key: str, data: bytes | memoryview) -> str:
+        return self._put(key, data)
+
+    def put_if_absent(self, key: str, data: bytes | memoryview) -> str:
+        return self._put(key, data, IfNoneMatch="*")
+
+    def put_if_match(self, key: str, data: bytes | memoryview, etag: str) -> str:
+        try:
+            return self._put(key, data, IfMatch=_quoted(etag))
+        except ObjectNotFound:
+            raise PreconditionFailed(f"{key!r} in {self.url} is gone") from None
+
+    def _put(self, key: str, data: bytes | memoryview, **conditions: str) -> str:
+        put: Any = {"Bucket": self._bucket, "Key": self._full(key), "Body": bytes(data), **conditions}
+        return self._call(key, lambda client: _etag(key, client.put_object(**put)))
+
+    def upload(self, key: str, source: io.BufferedIOBase) -> str:
+        size = source.seek(0, io.SEEK_END)
+        source.seek(0)
+        if size <= _PART_BYTES:
+            return self._put(key, source.read())
+        part_bytes = max(_PART_BYTES, -(-size // _MOST_PARTS))
+        where: Any = {"Bucket": self._bucket, "Key": self._full(key)}
+        where["UploadId"] = self._call(key, lambda client: client.create_multipart_upload(**where)["UploadId"])
+        try:
+            parts = self._upload_parts(key, where, source, part_bytes)
+            return self._complete(key, where, parts, size)
+        except BaseException:
+            with suppress(StoreError):
+                self._call(key, lambda client: client.abort_multipart_upload(**where))
+            raise
+
+    def _upload_parts(
+        self, key: str, where: Mapping[str, Any], source: io.BufferedIOBase, part_bytes: int
+    ) -> Sequence[CompletedPartTypeDef]:
+        """At most ``_PARTS_AT_ONCE`` parts are in memory."""
+
+        def upload_part(number: int, data: bytes) -> CompletedPartTypeDef:
+            response = self._call(key, lambda client: client.upload_part(**where, PartNumber=number, Body=data))
+            return {"PartNumber": number, "ETag": _etag(key, response)}
+
+        parts: list[CompletedPartTypeDef] = []
+        pending: deque[Future[CompletedPartTypeDef]] = deque()
+        with ThreadPoolExecutor(_PARTS_AT_ONCE, "kubothek-upload") as pool:
+            while data := source.read(part_bytes):
+                pending.append(pool.submit(upload_part, len(parts) + len(pending) + 1, data))
+                if len(pending) == _PARTS_AT_ONCE:
+                    parts.append(pending.popleft().result())
+            parts += [future.result() for future in pending]
+        return parts
+
+    def _complete(self, key: str, where: Any, parts: Sequence[CompletedPartTypeDef], size: int) -> str:
+        def request(client: S3Client) -> str:
+            try:
+                done = client.complete_multipart_upload(**where, MultipartUpload={"Parts": parts})
+                return _etag(key, done)
+            except ClientError as error:
+                if _code(error) != "NoSuchUpload":
+                    raise
+                    # A lost response: the first try completed it. The object is there, the upload is gone.
+                found = self.stat(key)
+                if found.size != size:
+                    raise
+                return found.etag
+
+        return self._call(key, request)
+
+    # --- deleting ---
+
+    def delete(self, keys: Iterable[str]) -> int:
+        asked = 0
+        remaining = iter(keys)
+        pending: deque[Future[None]] = deque()
+        with ThreadPoolExecutor(_DELETES_AT_ONCE, "kubothek-delete") as pool:
+            while batch := list(islice(remaining, _DELETE_BATCH)):
+                asked += len(batch)
+                pending.append(pool.submit(self._delete_batch, batch))
+                if len(pending) == _DELETES_AT_ONCE:
+                    pending.popleft().result()
+            for future in pending:
+                future.result()
+        return asked
+
+    def _delete_batch(self, keys: Sequence[str]) -> None:
+        """The server answers 200 with an error for each key that it did not delete; those are tried again."""
+        remaining = [self._full(key) for key in keys]
+
+        def request(client: S3Client) -> None:
+            nonlocal remaining
+            batch: Any = {"Objects": [{"Key": key} for key in remaining], "Quiet": True}
+            failed = client.delete_objects(Bucket=self._bucket, Delete=batch).get("Errors", ())
+            errors = {error["Key"]: error for error in failed if error["Code"] != "NoSuchKey"}
+            remaining = [*errors]
+            if errors:
+                raise self._not_deleted(list(errors.values()))
+
+        self._call(keys[0], request)
+
+    def _not_deleted(self, errors: Sequence[Any]) -> StoreError:
+        hopeless = [error for error in errors if not passes(error["Code"], 0)]
+        first = (hopeless or errors)[0]
+        said = first.get("Message") or first["Code"]
+        text = f"{len(errors)} objects of {self.url} are not deleted; {first['Key']!r}: {said}"
+        if not hopeless:
+            return StoreUnavailable(f"{text}; see to the server's load")
+        if first["Code"] == "AccessDenied":
+            return AccessDenied(f"{text}; give the access key the right to delete")
+        return StoreError(text)
+
+    def probe(self) -> Capabilities:
+        return probe_store(self)
+
+    # --- helpers ---
+
+    def _full(self, key: str) -> str:
+        return self._prefix + check_key(key)
+
+    def _call(self, key: str, request: Callable[[S3Client], T]) -> T:
+        config = replace(self.config, url="")
+        endpoint = config.endpoint or "AWS S3"
+        return with_retries(
+            lambda: request(_client(os.getpid(), config, self._patience)),
+            lambda raised: judge(raised, key, self.url, endpoint, self._patience),
+            self._patience,
+        )
+
+
+@lru_cache(maxsize=32)
+def _client(process: int, access: StoreConfig, patience: Patience) -> S3Client:
+    """A client costs 100 ms, and has the connections: one for all stores of an endpoint in a process.
+
+    A forked process starts anew, ``process`` tells it apart; ``access`` has no URL.
+    """
+    session = botocore.session.Session()
+    if access.credentials_dir:
+        provider = MountedProvider(Path(access.credentials_dir))
+        session.get_component("credential_provider").providers.insert(0, provider)
+    config = Config(
+        user_agent_extra="kubothek",
+        connect_timeout=patience.connect,
+        read_timeout=patience.silence,
+        max_pool_connections=_CONNECTIONS,
+        retries={"mode": "standard", "total_max_attempts": 1},
+        s3={"addressing_style": "path" if access.endpoint else "auto"},
+        # Checksum trailers that are not required break many servers that speak S3.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    return boto3.Session(botocore_session=session).client(
+        "s3",
+        endpoint_url=access.endpoint,
+        # A signature needs a region; S3 corrects a wrong one, and other servers mostly take any.
+        region_name=access.region or session.get_config_variable("region") or "us-east-1",
+        config=config,
+    )
+
+
+def _info(key: str, response: GetObjectOutputTypeDef) -> ObjectInfo:
+    """Of the whole object, also from the response to a ranged GET (``Content-Range: bytes 0-0/1234``)."""
+    content_range = response.get("ContentRange")
+    size = int(content_range.rpartition("/")[2]) if content_range else response["ContentLength"]
+    return ObjectInfo(key, size, _etag(key, response), response["LastModified"])
+
+
+def _etag(key: str, response: Mapping[str, Any]) -> str:
+    etag: str | None = response.get("ETag")
+    if not etag:
+        raise _not_s3(key)
+    return _bare(etag)
+
+
+def _not_s3(key: str) -> StoreError:
+    """For the answer of a proxy's login page, or of a web server that says 200 to anything."""
+    return StoreError(f"the answer for {key!r} is not one of S3; is the endpoint an S3 server?")
+
+
+def _code(error: ClientError) -> str:
+    return error.response.get("Error", {}).get("Code", "")
+
+
+def _bare(etag: str) -> str:
+    return etag.strip('"')
+
+
+def _quoted(etag: str) -> str:
+    return f'"{etag}"'
