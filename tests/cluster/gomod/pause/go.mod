@@ -1,0 +1,3 @@
+module kubothek.io/tests/cluster/pause
+
+go 1.26
