@@ -1,0 +1,66 @@
+"""Whether a change that was made for one head may go on top of another; pure.
+
+The heads themselves are compared, not the commits between them: what decides is whether the change would have
+been the same, had it been made for the newer head. A pair of commits that cancel each other out is no
+conflict, and a foreign change takes part like any other (commit-protocol, "Conflict").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from kubothek.lake.commits.changes import Nothing, ReadPredicate, depends_on, partition_path
+from kubothek.lake.commits.head import Head
+
+_SHOWN = 10
+
+
+def conflicts(
+    base: Head,
+    now: Head,
+    *,
+    removed: Mapping[str, str],
+    reads: ReadPredicate,
+    indices: Collection[str],
+    touches_files: bool,
+) -> tuple[str, ...]:
+    """What stands against putting the change on top of ``now``, in words; empty if nothing does.
+
+    ``removed`` maps label to key, ``indices`` are the columns whose index the change writes. The rules:
+
+    a. every label it removes is still there, with the same file;
+    b. no file that matches its read predicate came or went since ``base``;
+    c. every index of ``now`` is one that the change knew: an index must be exact for its head.
+    """
+    if base is now:
+        return ()
+    found = [f"file {key} is no longer in the table" for label, key in removed.items() if not now.holds(label, key)]
+    if not isinstance(reads, Nothing):
+        changed = _changed_paths(base, now)
+        found += [_describe(path) for path in sorted(changed) if depends_on(reads, path)]
+    if touches_files or indices:
+        columns = sorted({*base.indices, *now.indices})
+        found += [
+            f"the secondary index on {column!r} changed"
+            for column in columns
+            if base.indices.get(column) != now.indices.get(column)
+        ]
+    return tuple(dict.fromkeys(found))
+
+
+def summary(found: Collection[str]) -> str:
+    """The first few of a list of conflicts, and how many more there are."""
+    shown = "; ".join(list(found)[:_SHOWN])
+    return shown if len(found) <= _SHOWN else f"{shown}; and {len(found) - _SHOWN} more"
+
+
+def _changed_paths(base: Head, now: Head) -> set[str]:
+    """The partition paths in which a file came or went."""
+    if base.partitions is now.partitions:
+        return set()
+    paths = {partition_path(base.file(k)) for k, v in base.partitions.items() if now.partitions.get(k) != v}
+    return paths | {partition_path(now.file(k)) for k, v in now.partitions.items() if base.partitions.get(k) != v}
+
+
+def _describe(path: str) -> str:
+    return f"partition {path} changed" if path else "the table changed"

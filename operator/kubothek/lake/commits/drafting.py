@@ -1,0 +1,137 @@
+"""From what a caller asks for to a commit on the present head: checks, conflicts, schema, totals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from kubothek.lake.commits.apply import metadata_delta
+from kubothek.lake.commits.changes import Change
+from kubothek.lake.commits.conflict import conflicts, summary
+from kubothek.lake.commits.head import OWN_PREFIX, Head
+from kubothek.lake.commits.journal import Draft, Journal, Observed
+from kubothek.lake.commits.measure import size_of_removed
+from kubothek.lake.commits.record import Delta, Totals, after, size_of
+from kubothek.lake.commits.snapshot import live_head
+from kubothek.lake.errors import Conflict, IndexStale, InputError, PartitionInvalid
+from kubothek.lake.schema import merge
+
+_CREATED = "creation_time"
+
+
+def draft(
+    journal: Journal, change: Change, *, commit_id: str, spec_digest: str, base: Head, on: Observed | None
+) -> Draft:
+    """The commit of a change that was made for ``base``, on top of the head ``on``.
+
+    Raises Conflict, SchemaMismatch, PartitionInvalid, IndexStale, or InputError for a change that cannot be
+    right on any head.
+    """
+    _check(change, base)
+    ground = on.head if on else Head(journal.uuid)
+    fresh = on is None or on.head.tombstone is not None
+    live = live_head(journal, on)
+    removed = {label: base.file(label) for label in change.removed}
+    _require_no_conflict(change, base, live, removed)
+    _require_exact_indices(change, live)
+    schema_hash = _schema(journal, change, live)
+    partition_keys = _partition_keys(change, live, fresh=fresh)
+    metadata = _metadata(journal, change, live)
+    to_set, dropped = metadata_delta(ground.metadata, metadata)
+    totals = (on and on.totals) or Totals()
+    remaining = [key for label, key in live.files().items() if label not in removed]
+    return Draft(
+        id=commit_id,
+        digest=spec_digest,
+        operation=change.operation,
+        by=change.by,
+        base=ground,
+        delta=Delta(
+            added=change.added,
+            removed=tuple(removed.items()),
+            indices=dict(change.indices),
+            metadata=to_set,
+            dropped=dropped,
+            partition_keys=None if partition_keys == ground.partition_keys else partition_keys,
+            schema=None if schema_hash == live.schema_hash else schema_hash,
+        ),
+        totals=after(
+            totals,
+            size_of(change.added),
+            size_of_removed(journal.store, tuple(removed.items()), live, totals),
+            [*remaining, *(file.key for file in change.added)],
+        ),
+        reads=change.reads,
+    )
+
+
+def _check(change: Change, base: Head) -> None:
+    if twice := [label for label, n in Counter(file.label for file in change.added).items() if n > 1]:
+        raise InputError(f"the label {twice[0]!r} is given to two files")
+    if twice := [label for label, n in Counter(change.removed).items() if n > 1]:
+        raise InputError(f"the label {twice[0]!r} is removed twice")
+    if unknown := [label for label in change.removed if label not in base.partitions]:
+        raise InputError(f"the label {unknown[0]!r} is to be removed, but is not in the table")
+    if own := [key for key in change.metadata if key.startswith(OWN_PREFIX)]:
+        raise InputError(f"metadata key {own[0]!r}: {OWN_PREFIX}* is Kubothek's own; choose another name")
+    try:
+        orjson.dumps(dict(change.metadata))
+    except TypeError as error:
+        raise InputError(f"metadata {sorted(change.metadata)}: a value is not JSON: {error}") from error
+
+
+def _require_no_conflict(change: Change, base: Head, live: Head, removed: Mapping[str, str]) -> None:
+    found = conflicts(
+        base,
+        live,
+        removed=removed,
+        reads=change.reads,
+        indices=change.indices,
+        touches_files=bool(change.added or change.removed),
+    )
+    if not found:
+        taken = [file.label for file in change.added if file.label in live.partitions]
+        found = tuple(f"the label {label!r} is in the table already" for label in taken)
+    if found:
+        raise Conflict(
+            f"dataset {live.uuid!r} changed while this {change.operation} was on its way: {summary(found)}. "
+            "Nothing was committed; run it again on the table as it is now"
+        )
+
+
+def _require_exact_indices(change: Change, live: Head) -> None:
+    stale = [column for column in live.indices if column not in change.indices]
+    if stale and (change.added or change.removed):
+        raise IndexStale(
+            f"dataset {live.uuid!r} has a secondary index on {', '.join(map(repr, stale))} that this "
+            f"{change.operation} would leave out of date; write with the library that keeps it, or remove it"
+        )
+
+
+def _schema(journal: Journal, change: Change, live: Head) -> str | None:
+    current = journal.schemas.get(live.schema_hash)
+    if change.schema is None:
+        if change.added and current is None:
+            raise InputError(f"dataset {live.uuid!r} has no schema yet: its first files must come with one")
+        return live.schema_hash
+    return journal.schemas.put(merge(current, change.schema) if current else change.schema, live.schema_hash)
+
+
+def _partition_keys(change: Change, live: Head, *, fresh: bool) -> tuple[str, ...]:
+    if change.partition_keys is None:
+        return live.partition_keys
+    if not fresh and change.partition_keys != live.partition_keys:
+        raise PartitionInvalid(
+            f"dataset {live.uuid!r} is partitioned on {list(live.partition_keys)}, not on "
+            f"{list(change.partition_keys)}; that cannot be changed"
+        )
+    return change.partition_keys
+
+
+def _metadata(journal: Journal, change: Change, live: Head) -> dict[str, Any]:
+    created = journal.clock().replace(tzinfo=None).isoformat()
+    merged = {_CREATED: created, **live.metadata, **change.metadata}
+    return {key: value for key, value in merged.items() if value is not None}

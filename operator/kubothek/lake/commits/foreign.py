@@ -1,0 +1,245 @@
+"""Foreign writers: what to commit when plateau or kartothek has put a head over ours.
+
+They read the head, write a new one, and PUT it blindly. What they wrote is adopted as one commit of kind
+External; what they overwrote is noted in that commit, for :mod:`kubothek.lake.commits.recover` (commit-protocol,
+"Foreign writers").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kubothek.lake.commits import keys
+from kubothek.lake.commits.apply import difference, metadata_delta
+from kubothek.lake.commits.changes import Operation
+from kubothek.lake.commits.head import LOST, OVERWRITTEN, OWN_PREFIX, TABLE, Head, partition_keys_in
+from kubothek.lake.commits.journal import Draft, Journal, Observed
+from kubothek.lake.commits.measure import measure, size_of_removed
+from kubothek.lake.commits.rebuild import rebuild
+from kubothek.lake.commits.record import Delta, Record, Totals, after, size_of
+from kubothek.lake.commits.records import chain, parallel, records_from
+from kubothek.lake.errors import HeadUnreadable, ObjectNotFound, SchemaMismatch
+from kubothek.lake.schema import merge, parse_common_metadata
+
+FOREIGN: Final = "foreign writer"
+_SUFFIX: Final = ".parquet"
+_LOOK_BACK: Final = 100
+_ADOPTED: Final = "external"
+
+
+def explicit(journal: Journal, head: Head) -> Head:
+    """The head with its partitions: an implicit dataset is whatever Parquet lies below it (facts 1.6)."""
+    if not head.implicit:
+        return head
+    files = [
+        info.key
+        for info in journal.store.list(f"{head.uuid}/")
+        if info.key.endswith(_SUFFIX) and info.key.count("/") > 1 and not info.key.startswith(f"{head.uuid}/indices/")
+    ]
+    partitions = {key.split("/", 2)[2].removesuffix(_SUFFIX): {"files": {key.split("/")[1]: key}} for key in files}
+    partition_keys = head.partition_keys or (partition_keys_in(files[0]) if files else ())
+    return replace(head, partitions=partitions, partition_keys=partition_keys, implicit=False).check_partitions()
+
+
+def schema_of(journal: Journal, head: Head, ours: pa.Schema | None, *, keeps_files: bool) -> pa.Schema | None:
+    """The schema of a foreign head: theirs, as far as it goes with ours (null columns may have gained a type).
+
+    ``keeps_files``: files remain that were written with our schema, which then stands against another one.
+    """
+    key = keys.common_metadata(head.uuid, head.table)
+    try:
+        theirs = parse_common_metadata(journal.store.get(key))
+    except ObjectNotFound:
+        return ours
+    except SchemaMismatch as error:
+        raise HeadUnreadable(f"{key}: {error}") from error
+    if ours is None:
+        return theirs
+    try:
+        return merge(ours, theirs)
+    except SchemaMismatch:
+        return ours if keeps_files else theirs
+
+
+def understood(journal: Journal, seen: Observed) -> Observed:
+    """A foreign head with what it leaves unsaid: its partitions, its table's name, what it was built on."""
+    head = _with_table(journal, explicit(journal, seen.head))
+    return replace(seen, head=head, base=seen.base or _newest_known(journal, head))
+
+
+def _newest_known(journal: Journal, foreign: Head) -> Record | None:
+    """What a head that names no commit was built on.
+
+    If it still lists files of the newest version that is marked: the newest commit that it shows the effect
+    of. That can be one that nobody marked, if its writer died after the swap. Else it replaces everything, and
+    what it replaces is the newest.
+    """
+    listed = list(records_from(journal, 0))[::-1]
+    flags = parallel(lambda other: is_marked(journal, other), listed)
+    marked = {other.key for other, is_there in zip(listed, flags, strict=True) if is_there}
+    newest = next((journal.record(other.key) for other in listed if other.key in marked), None)
+    known = rebuild(journal, newest) if newest else None
+    if known and not any(known.holds(label, key) for label, key in foreign.files().items()):
+        return newest
+    for other in listed[:_LOOK_BACK]:
+        record = journal.record(other.key)
+        if _shows(foreign, record.delta, certainly=other.key not in marked):
+            return record
+    return newest
+
+
+def is_marked(journal: Journal, record: keys.RecordKey) -> bool:
+    """Whether this very attempt at a commit is the one that its marker names."""
+    marker = journal.markers.get(record.marker)
+    return marker is not None and marker.record == record.key
+
+
+def _shows(head: Head, delta: Delta, *, certainly: bool) -> bool:
+    """Whether the head looks as if the delta was applied; ``certainly``: removals alone are not enough."""
+    if not delta.added and (certainly or not delta.removed):
+        return False
+    moved = {file.label for file in delta.added}
+    return all(head.holds(file.label, file.key) for file in delta.added) and not any(
+        label in head.partitions for label, _ in delta.removed if label not in moved
+    )
+
+
+def adopt(journal: Journal, seen: Observed) -> Draft:
+    """The commit that adopts a foreign head that was understood; voids the markers of what it overwrote unmarked.
+
+    Raises HeadUnreadable if no schema is to be found.
+    """
+    base, foreign = seen.base, seen.head
+    before = rebuild(journal, base) if base else Head(journal.uuid)
+    if base:
+        journal.confirm(base, before.since)
+    others = _others(journal, base)
+    delta = _difference(journal, before, foreign, _lost(journal, others, base, foreign, before.epoch))
+    totals = base.totals if base else Totals()
+    return Draft(
+        id=journal.own_id(_ADOPTED),
+        digest="",
+        operation=Operation.EXTERNAL,
+        by=FOREIGN,
+        base=before,
+        delta=delta,
+        totals=after(
+            totals,
+            size_of(delta.added),
+            size_of_removed(journal.store, delta.removed, before, totals),
+            foreign.files().values(),
+        ),
+        floor=max((other.version for other in others), default=0),
+    )
+
+
+def _difference(journal: Journal, before: Head, foreign: Head, lost: Sequence[str]) -> Delta:
+    labels, positions, removed = difference(before, foreign)
+    live = before.anew() if before.tombstone else before
+    ours = journal.schemas.get(live.schema_hash)
+    schema = schema_of(journal, foreign, ours, keeps_files=len(removed) < len(before.partitions))
+    if schema is None:
+        raise HeadUnreadable(
+            f"{keys.head(foreign.uuid)}: no schema at {keys.common_metadata(foreign.uuid, foreign.table)}; "
+            "write it again with the library that wrote the dataset"
+        )
+    schema_hash = journal.schemas.put(schema, live.schema_hash)
+    to_set, dropped = metadata_delta(before.metadata, _adopted_metadata(live, foreign, lost))
+    return Delta(
+        added=measure(journal.store, [(label, foreign.file(label)) for label in labels]),
+        positions=positions,
+        removed=removed,
+        indices={
+            column: foreign.indices.get(column)
+            for column in {**before.indices, **foreign.indices}
+            if before.indices.get(column) != foreign.indices.get(column)
+        },
+        metadata=to_set,
+        dropped=dropped,
+        partition_keys=foreign.partition_keys if foreign.partition_keys != before.partition_keys else None,
+        schema=schema_hash if schema_hash != live.schema_hash else None,
+    )
+
+
+def _adopted_metadata(live: Head, foreign: Head, lost: Sequence[str]) -> Mapping[str, Any]:
+    """Their user metadata with our own keys; ours altogether if they have none.
+
+    Kartothek's index build erases all metadata, by mistake (facts 2.1).
+    """
+    own = {k: v for k, v in live.metadata.items() if k.startswith(OWN_PREFIX)}
+    theirs = {k: v for k, v in foreign.metadata.items() if not k.startswith(OWN_PREFIX)}
+    notes = {LOST: _pending(live, lost), TABLE: foreign.table}
+    return without_noise((theirs or dict(live.metadata)) | own | notes)
+
+
+def _pending(live: Head, lost: Sequence[str]) -> list[str]:
+    """What is to be merged again: the newest record of each commit, which may have been merged again before."""
+    records = [record for key in (*live.lost, *lost) if (record := keys.parse_record(live.uuid, key))]
+    newest = {record.marker: record.key for record in records}
+    return sorted(newest.values())
+
+
+def without_noise(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Without those of our keys that say nothing: empty notes, the usual table name."""
+    noise: dict[str, Any] = {LOST: [], OVERWRITTEN: {}, TABLE: keys.DEFAULT_TABLE}
+    return {k: v for k, v in metadata.items() if k not in noise or noise[k] != v}
+
+
+def _others(journal: Journal, base: Record | None) -> list[keys.RecordKey]:
+    """All records that a foreign head on this base cannot have known, committed or not.
+
+    Whatever has the base's own id is in the head already.
+    """
+    found = records_from(journal, base.version if base else 0)
+    own = keys.parse_record(journal.uuid, base.key) if base else None
+    return [other for other in found if own is None or other.marker != own.marker]
+
+
+def _lost(
+    journal: Journal, others: Sequence[keys.RecordKey], base: Record | None, foreign: Head, epoch: int
+) -> list[str]:
+    """Those of them that were committed. The others are declared void: their swap is overwritten, or will fail.
+
+    The writer of a void commit does it again. Nobody does so for a foreign change that was being adopted, so
+    that one counts as committed if this head shows nothing of it.
+    """
+    adopted = f"{keys.markers(journal.uuid)}{keys.encode_id(f'{keys.OWN_ID_PREFIX}{_ADOPTED}:')}"
+    for other in others:
+        if other.marker.startswith(adopted) and journal.markers.get(other.marker) is None:
+            record = journal.record(other.key)
+            if _is_overwritten(journal, record, base, foreign):
+                journal.confirm(record, epoch)
+    names = list(dict.fromkeys(other.marker for other in others))
+    found = parallel(lambda key: journal.markers.void(key, epoch=epoch), names)
+    markers = dict(zip(names, found, strict=True))
+    return [o.key for o in others if (marker := markers[o.marker]) and marker.record == o.key]
+
+
+def _is_overwritten(journal: Journal, adopted: Record, base: Record | None, foreign: Head) -> bool:
+    """Whether a foreign change that was being adopted left no trace: in this foreign head, nor below its base.
+
+    Below the base it is when another attempt at the same adoption came first.
+    """
+    delta = adopted.delta
+    if any(foreign.holds(file.label, file.key) for file in delta.added):
+        return False
+    if not delta.added and not any(foreign.holds(label, key) for label, key in delta.removed):
+        return False
+    parent = keys.parse_record(journal.uuid, adopted.parent)
+    since = parent.version if parent else 0
+    below = takewhile(lambda record: record.version > since, chain(journal, base)) if base else ()
+    return all(record.delta.files.isdisjoint(delta.files) for record in below)
+
+
+def _with_table(journal: Journal, head: Head) -> Head:
+    """An empty table's name is that of the directory with a ``_common_metadata`` (facts 1.1)."""
+    if head.partitions or TABLE in head.metadata:
+        return head
+    parts = (info.key.split("/") for info in journal.store.list(f"{head.uuid}/"))
+    names = (part[1] for part in parts if len(part) == 3 and part[2] == "_common_metadata")
+    return head.with_metadata({**head.metadata, TABLE: next(names, keys.DEFAULT_TABLE)})

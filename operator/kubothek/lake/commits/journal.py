@@ -1,0 +1,288 @@
+"""The protocol's own steps on one dataset: look at the head, and publish a commit on top of it.
+
+Everything that commits goes through :meth:`Journal.publish`: record, swap, then what follows a swap. Deciding
+what to commit, and whether to try again, is the callers' business.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+import zstandard
+
+from kubothek.lake.commits import keys
+from kubothek.lake.commits.apply import apply
+from kubothek.lake.commits.changes import NOTHING, Operation, ReadPredicate
+from kubothek.lake.commits.head import Head, digest
+from kubothek.lake.commits.markers import Marker, Markers
+from kubothek.lake.commits.record import Delta, Distance, Record, Totals, utc
+from kubothek.lake.commits.schemas import Schemas
+from kubothek.lake.errors import (
+    HeadUnreadable,
+    ObjectNotFound,
+    PreconditionFailed,
+    StoreUnavailable,
+    VersionIncomplete,
+)
+from kubothek.lake.store import Store
+
+CHECKPOINT_COMMITS: Final = 100
+CHECKPOINT_ENTRIES: Final = 1000
+"""Below this, reading deltas costs no more than reading a head."""
+_HEAD_READS: Final = 5
+_HEAD_READ_PAUSE: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The head as it was read, and where it comes from.
+
+    ``etag``      of the JSON head; None if the head is a packed one, which a JSON head will shadow
+    ``marker``    of the commit that made it; None if a foreign writer did
+    ``marked``    whether that marker is in the store
+    ``base``      the record that a foreign head names; None if it names none that exists
+    """
+
+    head: Head
+    etag: str | None
+    modified: datetime
+    marker: Marker | None
+    marked: bool = True
+    base: Record | None = None
+
+    @property
+    def version(self) -> int:
+        """Of the commit that made the head, or that a foreign head builds on; 0 if there is none."""
+        return self.marker.version if self.marker else self.base.version if self.base else 0
+
+    @property
+    def totals(self) -> Totals | None:
+        """None if a foreign writer made the head: nobody has counted yet."""
+        return self.marker.totals if self.marker else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A commit that is decided, for one observed head: all of its record but what publishing determines.
+
+    ``base``   the state that the delta applies to
+    ``floor``  the highest version known besides those on the chain; the commit's is higher
+    """
+
+    id: str
+    digest: str
+    operation: Operation
+    by: str
+    base: Head
+    delta: Delta
+    totals: Totals
+    reads: ReadPredicate = NOTHING
+    restores: str | None = None
+    recovers: str | None = None
+    floor: int = 0
+
+
+class Journal:
+    """One dataset's head, records and markers; ``clock`` gives aware times, ``rng`` names and jitter."""
+
+    def __init__(self, store: Store, uuid: str, *, clock: Callable[[], datetime], rng: random.Random) -> None:
+        self.store = store
+        self.uuid = keys.check_uuid(uuid)
+        self.clock = clock
+        self.rng = rng
+        self.markers = Markers(store, uuid, rng)
+        self.schemas = Schemas(store, uuid)
+
+    # --- looking ---
+
+    def observe(self) -> Observed | None:
+        """The head, with its origin; None if there is none. Two requests; reads only.
+
+        Raises HeadUnreadable if it still does not parse after a few reads: a foreign writer on a file system
+        writes in place, and can be seen half-way.
+        """
+        for _ in range(_HEAD_READS - 1):
+            try:
+                return self._observe()
+            except HeadUnreadable:
+                time.sleep(_HEAD_READ_PAUSE)
+        return self._observe()
+
+    def _observe(self) -> Observed | None:
+        try:
+            data, info = self.store.get_with_info(keys.head(self.uuid))
+        except ObjectNotFound:
+            return self._observe_packed()
+        head = Head.parse(self.uuid, data)
+        marker, marked, base = self._origin(head, digest(data))
+        if marker is None:
+            head.check_partitions()
+        return Observed(head, info.etag, info.modified, marker, marked, base)
+
+    def _observe_packed(self) -> Observed | None:
+        try:
+            data, info = self.store.get_with_info(keys.packed_head(self.uuid))
+        except ObjectNotFound:
+            return None
+        head = Head.parse_packed(self.uuid, data).check_partitions()
+        return Observed(head, None, info.modified, None, base=self._origin(head, "")[2])
+
+    def _origin(self, head: Head, head_digest: str) -> tuple[Marker | None, bool, Record | None]:
+        named = keys.parse_record(self.uuid, head.commit)
+        if named is None:
+            return None, True, None
+        marker = self.markers.get(named.marker)
+        if marker and marker.record == named.key and marker.head_digest == head_digest:
+            return marker, True, None
+        try:
+            record = Record.parse(named.key, self.store.get(named.key))
+        except ObjectNotFound:
+            return None, True, None  # copied from another dataset, say
+        if record.head_digest == head_digest:
+            return Marker.of(record), False, None
+        return None, True, record
+
+    def record(self, key: str) -> Record:
+        """The record at this key. Raises VersionIncomplete if it is gone."""
+        try:
+            return Record.parse(key, self.store.get(key))
+        except ObjectNotFound as error:
+            raise VersionIncomplete(f"{key}: the commit record is gone; its version cannot be read") from error
+
+    def was_committed(self) -> bool:
+        """Whether the dataset ever had a head, as its records and markers tell. Lists: only for a missing head.
+
+        A first record alone does not count: its writer may have died before the swap.
+        """
+        listed = self.store.list(keys.records(self.uuid))
+        versions = (record.version for info in listed if (record := keys.parse_record(self.uuid, info.key)))
+        return any(version > 1 for version in versions) or self.markers.any_applied()
+
+    # --- publishing ---
+
+    def publish(
+        self, draft: Draft, on: Observed | None, *, before_swap: Callable[[Record], None] | None = None
+    ) -> Observed | None:
+        """Write the record and swap the head. None if the swap was lost, or its answer: look again.
+
+        ``before_swap`` is called with the stored record and may raise to give up.
+        """
+        record, head = self._record(draft, on)
+        data = head.render()
+        record = replace(record, head_digest=digest(data))
+        if on is None:
+            self._put_common_metadata(head)
+        try:
+            self.store.put_if_absent(record.key, record.render())
+        except PreconditionFailed:
+            return None  # a retried request met its own first try, or the nonce is taken: start over
+        if before_swap:
+            before_swap(record)
+        try:
+            if on is None or on.etag is None:
+                etag = self.store.put_if_absent(keys.head(self.uuid), data)
+            else:
+                etag = self.store.put_if_match(keys.head(self.uuid), data, on.etag)
+        except (PreconditionFailed, StoreUnavailable):
+            return None
+        published = Observed(head, etag, self.clock(), Marker.of(record), marked=False)
+        # Also for a first head: another first commit may have put its own schema there, and lost.
+        if draft.operation is Operation.EXTERNAL:
+            self.heal_common_metadata(head)
+        elif on is None or head.schema_hash != on.head.schema_hash:
+            self._put_common_metadata(head)
+        return self._complete(published, replaces=record.recovers)
+
+    def complete(self, seen: Observed) -> Observed | None:
+        """Finish what a crash left undone after a swap; None if the head moved meanwhile: look again."""
+        if seen.marked or seen.marker is None:
+            return seen
+        self.heal_common_metadata(seen.head)
+        return self._complete(seen, replaces=self.record(seen.marker.record).recovers)
+
+    def confirm(self, record: Record, epoch: int) -> None:
+        """Mark a record that was the head at some time, whatever the head is now."""
+        self.markers.mark(Marker.of(record), replaces=None, epoch=epoch, still_there=lambda: True)
+
+    def own_id(self, what: str) -> str:
+        """A new id for a commit that Kubothek makes on its own account."""
+        return f"{keys.OWN_ID_PREFIX}{what}:{self.rng.getrandbits(64):016x}"
+
+    def heal_common_metadata(self, head: Head) -> bool:
+        """Make ``_common_metadata`` that of the head's schema; whether it was not."""
+        if head.schema_hash is None:
+            return False
+        try:
+            current = self.store.get(keys.common_metadata(self.uuid, head.table))
+        except ObjectNotFound:
+            current = b""
+        if current == self.schemas.data(head.schema_hash):
+            return False
+        self._put_common_metadata(head)
+        return True
+
+    def _complete(self, seen: Observed, *, replaces: str | None) -> Observed | None:
+        marker = seen.marker
+        assert marker is not None, "only our own commits are completed"
+        if marker.since_checkpoint == Distance():
+            self.store.put(keys.checkpoint(self.uuid, marker.version), zstandard.compress(seen.head.render()))
+        stands = self.markers.mark(
+            marker,
+            replaces=replaces,
+            epoch=seen.head.since,
+            still_there=lambda: self._head_names(marker.record),
+        )
+        return replace(seen, marked=True) if stands else None
+
+    def _head_names(self, record: str) -> bool:
+        seen = self._observe()
+        return seen is not None and seen.head.commit == record
+
+    def _put_common_metadata(self, head: Head) -> None:
+        if head.schema_hash is not None:
+            key = keys.common_metadata(self.uuid, head.table)
+            self.store.put(key, self.schemas.data(head.schema_hash))
+
+    def _record(self, draft: Draft, on: Observed | None) -> tuple[Record, Head]:
+        parent = on.marker or (Marker.of(on.base) if on.base else None) if on else None
+        version = max(parent.version if parent else 0, draft.floor) + 1
+        key = keys.record(self.uuid, version, draft.id, f"{self.rng.getrandbits(48):012x}")
+        head = apply(draft.base, draft.delta, version, key)
+        now = utc(self.clock())
+        record = Record(
+            key=key,
+            version=version,
+            id=draft.id,
+            digest=draft.digest,
+            operation=draft.operation,
+            time=max(now, parent.time) if parent else now,
+            by=draft.by,
+            parent=parent.record if parent else None,
+            restores=draft.restores,
+            recovers=draft.recovers,
+            delta=draft.delta,
+            reads=draft.reads,
+            totals=draft.totals,
+            since_checkpoint=_distance(parent, draft.delta, head),
+            head_digest="",
+        )
+        return record, head
+
+
+def _distance(parent: Marker | None, delta: Delta, head: Head) -> Distance:
+    """Zero if the version gets a checkpoint: every 100, and when the deltas since the last outgrow the head."""
+    since = parent.since_checkpoint if parent else Distance()
+    commits, entries = since.commits + 1, since.entries + delta.entries
+    if commits >= CHECKPOINT_COMMITS or entries > max(len(head.partitions), CHECKPOINT_ENTRIES):
+        return Distance()
+    return Distance(commits, entries)
+
+
+def system_clock() -> datetime:
+    """The time now."""
+    return datetime.now(UTC)

@@ -1,0 +1,260 @@
+"""The log of one dataset: the only door through which a table changes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from kubothek.lake.commits import keys, tombstone
+from kubothek.lake.commits.claims import Claim, ensure_claim, owner_of
+from kubothek.lake.commits.history import History
+from kubothek.lake.commits.journal import Draft, Journal, Observed, system_clock
+from kubothek.lake.commits.rebuild import rebuild
+from kubothek.lake.commits.record import Record, Totals
+from kubothek.lake.commits.recover import accept_overwritten, versions_in
+from kubothek.lake.commits.settle import Patience, head_missing, settle_thoroughly, settled
+from kubothek.lake.commits.snapshot import Snapshot, snapshot_of
+from kubothek.lake.commits.transaction import (
+    AlreadyApplied,
+    Request,
+    Transaction,
+    applied,
+    require_alive,
+)
+from kubothek.lake.commits.unconditional import OneWriterStore
+from kubothek.lake.errors import (
+    CommitError,
+    DatasetNotFound,
+    ForeignOverwrite,
+    LakeError,
+    OwnedByAnother,
+    VersionIncomplete,
+)
+from kubothek.lake.store import Store
+
+PATIENCE: Final = timedelta(minutes=5)
+"""How long a commit goes on racing for the head."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetState:
+    """A dataset as one look showed it; ``version`` None = there is none.
+
+    ``totals``   None if unknown: a foreign writer's head that was not adopted yet
+    ``problem``  ``Reason: text`` if the asking claim cannot write it, or it is not whole
+    """
+
+    uuid: str
+    version: int | None = None
+    etag: str | None = None
+    totals: Totals | None = None
+    time: datetime | None = None
+    owner: str | None = None
+    deleted: bool = False
+    problem: str | None = None
+
+
+class DatasetLog:
+    """The commits of one dataset in one store; cheap to make, does nothing until asked.
+
+    ``claim``               who writes: checked before every write. None = a person with the store's credentials,
+                            who needs no claim
+    ``conditional_writes``  what the store's probe found. Without them only the owner may write, one commit at
+                            a time, and the caller sees to that
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        uuid: str,
+        *,
+        claim: Claim | None = None,
+        clock: Callable[[], datetime] = system_clock,
+        rng: random.Random | None = None,
+        patience: timedelta = PATIENCE,
+        conditional_writes: bool = True,
+    ) -> None:
+        if not conditional_writes:
+            store = OneWriterStore(store)
+        self.uuid = uuid
+        self._store = store
+        self._claim = claim
+        self._patience = patience
+        self._conditional_writes = conditional_writes
+        self._journal = Journal(store, uuid, clock=clock, rng=rng or random.SystemRandom())
+
+    # --- writing ---
+
+    def begin(self, commit_id: str, digest: str) -> Transaction | AlreadyApplied:
+        """Start a commit, or learn that it has happened.
+
+        ``commit_id`` names the commit within the dataset for ever; ``digest`` is of everything that says what
+        it does. Settles what foreign writers and crashes left. Raises OwnedByAnother, DatasetDeleted,
+        IdReused, ForeignOverwrite, HeadMissing, HeadUnreadable.
+        """
+        request = Request(keys.check_id(commit_id), digest, self._claim)
+        self._require_claim()
+        # The head first, the marker second: the other way round, a commit in between would be missed.
+        seen = settled(self._journal, self._new_patience())
+        require_alive(seen, self._claim)
+        marker = applied(self._journal, request, seen)
+        if marker is not None:
+            return AlreadyApplied(marker.version, marker.record, marker.time, marker.totals, marker.added)
+        return Transaction(self._journal, request, seen, self._patience)
+
+    def settle(self) -> DatasetState:
+        """Put right what foreign writers and crashes left, and say how the dataset is then."""
+        self._require_claim()
+        settle_thoroughly(self._journal, self._new_patience())
+        return self.inspect()
+
+    def delete(self) -> int | None:
+        """Replace the head by a tombstone; returns its version. The data stays for the grace period.
+
+        None if there is nothing to delete: no dataset, or one that a later incarnation made after this one was
+        deleted. Harmless to repeat.
+        """
+        incarnation = self._claim.incarnation if self._claim else ""
+        self._require_claim()
+        seen = self._until_swapped(
+            lambda seen: tombstone.drop(self._journal, seen, incarnation=incarnation, by=self._by),
+            done=lambda seen: seen.head.tombstone is not None or incarnation in seen.head.fenced,
+        )
+        return seen.version if seen and seen.head.tombstone else None
+
+    def restore(self) -> int:
+        """Take the tombstone back; returns the version. Does nothing to a dataset that is not deleted.
+
+        Raises RestoreExpired, VersionIncomplete, DatasetNotFound.
+        """
+        self._require_claim()
+        seen = self._until_swapped(
+            lambda seen: tombstone.restore(self._journal, seen, by=self._by),
+            done=lambda seen: seen.head.tombstone is None,
+            check=partial(tombstone.require_within_grace, self._journal),
+        )
+        if seen is None:
+            raise self._not_found()
+        return seen.version
+
+    def accept_overwritten(self) -> None:
+        """A person has seen the ForeignOverwrite: take the note away, and let the lost commits' ids be used again."""
+        self._require_claim()
+
+        def accept(seen: Observed) -> Draft:
+            for key in seen.head.overwritten:
+                if (record := keys.parse_record(self.uuid, key)) is not None:
+                    self._journal.markers.revoke(record.marker)
+            return accept_overwritten(self._journal, seen)
+
+        self._until_swapped(accept, done=lambda seen: not seen.head.overwritten)
+
+    def _until_swapped(
+        self,
+        decide: Callable[[Observed], Draft],
+        *,
+        done: Callable[[Observed], bool],
+        check: Callable[[Observed, Record], None] | None = None,
+    ) -> Observed | None:
+        """Commit what is decided for the present head until it is as wanted; None if there is no dataset."""
+        patience = self._new_patience()
+        while True:
+            seen = settled(self._journal, patience)
+            if seen is None:
+                return None
+            if done(seen):
+                return seen
+            before_swap = partial(check, seen) if check else None
+            if self._journal.publish(decide(seen), seen, before_swap=before_swap) is None:
+                patience.pause()
+
+    # --- reading ---
+
+    def snapshot(self, version: int | datetime | None = None) -> Snapshot:
+        """The present version, that of a number, or that of a time. Writes nothing.
+
+        Raises DatasetNotFound, HeadMissing, VersionNotFound, VersionIncomplete.
+        """
+        seen = self._look()
+        if version is None:
+            return snapshot_of(self._journal, seen)
+        history = History(self._journal, seen)
+        record = history.as_of(version) if isinstance(version, datetime) else history.at(version)
+        head = rebuild(self._journal, record)
+        history.require_files(head, record.version)
+        schema = self._journal.schemas.get(head.schema_hash)
+        return Snapshot(head, schema, record.version, None, record.totals, record.time)
+
+    def history(self) -> Iterator[Record]:
+        """All commits, newest first; read as they are asked for. Raises DatasetNotFound, HeadMissing."""
+        return History(self._journal, self._look()).records()
+
+    def inspect(self) -> DatasetState:
+        """How the dataset is. Writes nothing, and raises only for the store's own failures."""
+        owner, seen = None, None
+        try:
+            owner = owner_of(self._store, self.uuid)
+            seen = self._journal.observe()
+            if seen is None and self._journal.was_committed():
+                raise head_missing(self._journal)
+            self._require_owner(owner)
+            self._require_nothing_overwritten(seen)
+            problem = None
+        except (CommitError, VersionIncomplete) as error:
+            problem = f"{error.reason}: {error}"
+        if seen is None:
+            return DatasetState(self.uuid, owner=owner, problem=problem)
+        return DatasetState(
+            uuid=self.uuid,
+            version=seen.version,
+            etag=seen.etag,
+            totals=seen.totals,
+            time=seen.marker.time if seen.marker else seen.modified,
+            owner=owner,
+            deleted=seen.head.tombstone is not None,
+            problem=problem,
+        )
+
+    def _require_owner(self, owner: str | None) -> None:
+        if self._claim and owner not in (None, self._claim.owner):
+            raise OwnedByAnother(f"dataset {self.uuid!r} belongs to {owner}; {self._claim.owner} may only read it")
+
+    def _require_nothing_overwritten(self, seen: Observed | None) -> None:
+        if seen and (gone := seen.head.overwritten):
+            raise ForeignOverwrite(
+                f"another program overwrote {versions_in(gone, self.uuid)}; commit again what is missing"
+            )
+
+    # --- helpers ---
+
+    @property
+    def _by(self) -> str:
+        return self._claim.owner if self._claim else ""
+
+    def _look(self) -> Observed:
+        seen = self._journal.observe()
+        if seen is None or seen.head.tombstone:
+            raise self._not_found(seen)
+        return seen
+
+    def _not_found(self, seen: Observed | None = None) -> LakeError:
+        if seen is not None and (stone := seen.head.tombstone):
+            return DatasetNotFound(f"dataset {self.uuid!r} was deleted at {stone.time.isoformat()}")
+        if self._journal.was_committed():
+            return head_missing(self._journal)
+        return DatasetNotFound(f"there is no dataset {self.uuid!r} in {self._store.url}")
+
+    def _require_claim(self) -> None:
+        if self._claim:
+            ensure_claim(self._store, self.uuid, self._claim)
+        elif not self._conditional_writes:
+            raise OwnedByAnother(
+                f"{self._store.url} has no conditional writes: only the owner of {self.uuid!r} may write it"
+            )
+
+    def _new_patience(self) -> Patience:
+        return Patience(self._journal, self._patience)

@@ -1,0 +1,178 @@
+"""Commits that a foreign writer overwrote: merge them again, or keep saying that they are gone.
+
+The head lists what is still to be merged (``kubothek_lost``) and what cannot be (``kubothek_overwritten``), so
+neither is forgotten by a crash in between. Each function here decides one commit; none publishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kubothek.lake.commits import keys
+from kubothek.lake.commits.apply import metadata_delta
+from kubothek.lake.commits.changes import Operation, PartitionFile
+from kubothek.lake.commits.conflict import conflicts, summary
+from kubothek.lake.commits.foreign import FOREIGN, is_marked, without_noise
+from kubothek.lake.commits.head import LOST, OVERWRITTEN, Head
+from kubothek.lake.commits.history import missing_files
+from kubothek.lake.commits.journal import Draft, Journal, Observed
+from kubothek.lake.commits.measure import size_of_removed
+from kubothek.lake.commits.rebuild import rebuild
+from kubothek.lake.commits.record import Delta, Record, Totals, after, size_of
+from kubothek.lake.commits.records import records_from
+from kubothek.lake.errors import SchemaMismatch, VersionIncomplete
+from kubothek.lake.schema import merge
+
+
+class _NotMergeableError(Exception):
+    """Says why."""
+
+
+def recover(journal: Journal, seen: Observed) -> Draft:
+    """The commit that merges the first lost commit again, or notes that it cannot be merged."""
+    key, *rest = seen.head.lost
+    try:
+        return _merged_again(journal, seen, journal.record(key), rest)
+    except (_NotMergeableError, VersionIncomplete) as why:
+        return _note(journal, seen, {LOST: rest, OVERWRITTEN: {**seen.head.overwritten, key: str(why)}})
+
+
+def note_lost(journal: Journal, seen: Observed) -> Draft | None:
+    """The commit that notes what was committed beyond our own head: an old copy was put back. None if nothing was."""
+    assert seen.marker is not None, "a foreign head is adopted"
+    known = {seen.marker.record, *seen.head.lost, *seen.head.overwritten}
+    others = [other for other in records_from(journal, seen.marker.version) if other.key not in known]
+    lost = [other.key for other in others if is_marked(journal, other)]
+    if not lost:
+        return None
+    note = _note(journal, seen, {LOST: [*seen.head.lost, *lost]})
+    return replace(note, floor=max(other.version for other in others))
+
+
+def accept_overwritten(journal: Journal, seen: Observed) -> Draft:
+    """The commit that takes away the note of what was overwritten: a person has seen it."""
+    return _note(journal, seen, {OVERWRITTEN: {}})
+
+
+def _merged_again(journal: Journal, seen: Observed, lost: Record, rest: Sequence[str]) -> Draft:
+    head, totals = seen.head, _counted(seen)
+    added, removed = _still_to_do(lost.delta, head)
+    _require_mergeable(journal, head, lost, added, removed)
+    gone = {label for label, _ in removed}
+    remaining = [key for label, key in head.files().items() if label not in gone]
+    target = {**head.metadata, **_user_metadata(lost.delta.metadata), LOST: list(rest)}
+    dropped = set(lost.delta.dropped) - {LOST, OVERWRITTEN}
+    to_set, to_drop = metadata_delta(
+        head.metadata, without_noise({k: v for k, v in target.items() if k not in dropped})
+    )
+    return Draft(
+        id=lost.id,
+        digest=lost.digest,
+        operation=Operation.RECOVERED,
+        by=lost.by,
+        base=head,
+        delta=Delta(
+            added=added,
+            removed=removed,
+            indices=lost.delta.indices,
+            metadata=to_set,
+            dropped=to_drop,
+            schema=_merged_schema(journal, head, lost.delta.schema),
+        ),
+        totals=after(
+            totals,
+            size_of(added),
+            size_of_removed(journal.store, removed, head, totals),
+            [*remaining, *(file.key for file in added)],
+        ),
+        reads=lost.reads,
+        recovers=lost.key,
+    )
+
+
+def _still_to_do(delta: Delta, head: Head) -> tuple[tuple[PartitionFile, ...], tuple[tuple[str, str], ...]]:
+    """What is to be added and removed; nothing, if the foreign head was built on the lost commit after all.
+
+    Files that only changed their place in the order stay where they are.
+    """
+    moved = set(delta.removed) & {(file.label, file.key) for file in delta.added}
+    removed = tuple(item for item in delta.removed if item not in moved)
+    added = tuple(
+        file for file in delta.added if (file.label, file.key) not in moved and not head.holds(file.label, file.key)
+    )
+    if not added and not any(head.holds(label, key) for label, key in removed):
+        return (), ()
+    return added, removed
+
+
+def _require_mergeable(
+    journal: Journal,
+    head: Head,
+    lost: Record,
+    added: Sequence[PartitionFile],
+    removed: Sequence[tuple[str, str]],
+) -> None:
+    if lost.restores:
+        raise _NotMergeableError("it took back a deletion that is not there any more")
+    before = rebuild(journal, journal.record(lost.parent)) if lost.parent else Head(journal.uuid)
+    found = conflicts(
+        before,
+        head,
+        removed=dict(removed),
+        reads=lost.reads,
+        indices=lost.delta.indices,
+        touches_files=bool(added or removed),
+    )
+    if found:
+        raise _NotMergeableError(summary(found))
+    gone = {label for label, _ in removed}
+    if taken := [f.label for f in added if f.label in head.partitions and f.label not in gone]:
+        raise _NotMergeableError(f"the label {taken[0]!r} was given to another file")
+    if lost.delta.partition_keys not in (None, head.partition_keys):
+        raise _NotMergeableError("the table is partitioned in another way")
+    if missing := missing_files(journal, head, [file.key for file in added]):
+        raise _NotMergeableError(f"{missing[0]} is gone")
+
+
+def _merged_schema(journal: Journal, head: Head, schema: str | None) -> str | None:
+    lost = journal.schemas.get(schema)
+    if lost is None:
+        return None
+    current = journal.schemas.get(head.schema_hash)
+    try:
+        merged = merge(current, lost) if current else lost
+    except SchemaMismatch as error:
+        raise _NotMergeableError(str(error)) from error
+    merged_hash = journal.schemas.put(merged, head.schema_hash)
+    return merged_hash if merged_hash != head.schema_hash else None
+
+
+def _note(journal: Journal, seen: Observed, notes: Mapping[str, Any]) -> Draft:
+    """A commit that changes what is noted in the head, and no data."""
+    to_set, dropped = metadata_delta(seen.head.metadata, without_noise({**seen.head.metadata, **notes}))
+    return Draft(
+        id=journal.own_id("note"),
+        digest="",
+        operation=Operation.EXTERNAL,
+        by=FOREIGN,
+        base=seen.head,
+        delta=Delta(metadata=to_set, dropped=dropped),
+        totals=_counted(seen),
+    )
+
+
+def _user_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in metadata.items() if k not in (LOST, OVERWRITTEN)}
+
+
+def _counted(seen: Observed) -> Totals:
+    assert seen.totals is not None, "a foreign head is adopted before anything else is committed"
+    return seen.totals
+
+
+def versions_in(overwritten: Mapping[str, str], uuid: str) -> str:
+    """The overwritten versions, each with the reason, for a message."""
+    parsed = ((keys.parse_record(uuid, key), why) for key, why in overwritten.items())
+    return "; ".join(f"version {record.version} ({why})" for record, why in parsed if record)

@@ -1,0 +1,103 @@
+"""The head, with nothing left to settle: foreign writes adopted, lost commits merged again, crashes finished.
+
+Every writer starts from here, so whatever a crash or a foreign writer left is put right by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Final
+
+from kubothek.lake.commits import keys
+from kubothek.lake.commits.foreign import adopt, understood
+from kubothek.lake.commits.journal import Journal, Observed
+from kubothek.lake.commits.recover import note_lost, recover
+from kubothek.lake.errors import Contended, HeadMissing
+
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 0.6
+
+
+class Patience:
+    """How long to go on trying to swap a head that others swap too: bounded by time, not by tries."""
+
+    def __init__(self, journal: Journal, limit: timedelta) -> None:
+        self._journal = journal
+        self._limit = limit
+        self._deadline = time.monotonic() + limit.total_seconds()
+        self.tries = 0
+
+    def pause(self) -> None:
+        """Wait a random time that grows with the tries. Raises Contended when it has been too long."""
+        if time.monotonic() > self._deadline:
+            raise Contended(
+                f"dataset {self._journal.uuid!r} in {self._journal.store.url}: other writers swapped the head "
+                f"{self.tries} times ahead of this one within {self._limit}; try again when fewer write"
+            )
+        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self.tries, 10))
+        self.tries += 1
+        time.sleep(self._journal.rng.uniform(0, longest))
+
+
+def settled(journal: Journal, patience: Patience) -> Observed | None:
+    """The head as Kubothek wrote it, its commit marked; None if there is no dataset. Two requests when all is well.
+
+    Raises HeadMissing if there was one, HeadUnreadable, Contended.
+    """
+    seen = _look(journal)
+    while seen is not None:
+        step = _step(journal, seen)
+        if step is seen:
+            return seen
+        if step is None:
+            patience.pause()
+            step = _look(journal)
+        seen = step
+    return None
+
+
+def settle_thoroughly(journal: Journal, patience: Patience) -> Observed | None:
+    """As :func:`settled`, and also looks for what a writer does not: costs a listing and two more reads.
+
+    An old copy of the head that somebody put back, and a ``_common_metadata`` that is not the head's.
+    """
+    while True:
+        seen = settled(journal, patience)
+        if seen is None or seen.head.tombstone:
+            return seen
+        draft = note_lost(journal, seen)
+        if draft is None:
+            journal.heal_common_metadata(seen.head)
+            return seen
+        if journal.publish(draft, seen) is None:
+            patience.pause()
+
+
+def _step(journal: Journal, seen: Observed) -> Observed | None:
+    """One thing put right; ``seen`` itself if nothing is left, None if the head moved meanwhile."""
+    if seen.marker is None:
+        foreign = understood(journal, seen)
+        return journal.publish(adopt(journal, foreign), foreign)
+    if not seen.marked:
+        return journal.complete(seen)
+    if seen.head.lost:
+        return journal.publish(recover(journal, seen), seen)
+    return seen
+
+
+def _look(journal: Journal) -> Observed | None:
+    """None if there never was a head. Raises HeadMissing if there was."""
+    if (seen := journal.observe()) is not None or not journal.was_committed():
+        return seen
+    if (seen := journal.observe()) is not None:
+        return seen  # it came into being while we listed
+    raise head_missing(journal)
+
+
+def head_missing(journal: Journal) -> HeadMissing:
+    """The error for a dataset that has commits but no head."""
+    return HeadMissing(
+        f"dataset {journal.uuid!r} in {journal.store.url} has commits, but its head {keys.head(journal.uuid)!r} is "
+        "gone; it is not created anew. Restore the head from a backup, or use another uuid"
+    )

@@ -1,0 +1,218 @@
+"""One commit on its way: what it sees, and the loop that swaps the head."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from kubothek.lake.commits import keys
+from kubothek.lake.commits.changes import Change
+from kubothek.lake.commits.claims import Claim
+from kubothek.lake.commits.drafting import draft
+from kubothek.lake.commits.journal import Journal, Observed
+from kubothek.lake.commits.markers import Marker
+from kubothek.lake.commits.record import Record, Totals
+from kubothek.lake.commits.settings import read_settings
+from kubothek.lake.commits.settle import Patience, settled
+from kubothek.lake.commits.snapshot import Snapshot, live_head, snapshot_of
+from kubothek.lake.errors import (
+    Conflict,
+    DatasetDeleted,
+    ForeignOverwrite,
+    IdReused,
+    ObjectNotFound,
+    TooSlow,
+)
+
+_NEVER_TOO_SLOW: Final = timedelta(minutes=1)
+"""Below half of the shortest grace period, so that usual commits need not ask the store for the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit that is in the dataset.
+
+    ``head_etag``  of the head after it; None if other commits lie on top
+    ``totals``     of the dataset after it; ``added`` of what it added
+    ``rebased``    how often the head was swapped by others ahead of it
+    """
+
+    version: int
+    record_key: str
+    head_etag: str | None
+    totals: Totals
+    added: Totals
+    rebased: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyApplied:
+    """The commit happened before; what it did then."""
+
+    version: int
+    record_key: str
+    time: datetime
+    totals: Totals
+    added: Totals
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Who asks for which commit: the id within the dataset, the digest of what it says, and the claim."""
+
+    id: str
+    digest: str
+    claim: Claim | None
+
+
+def applied(journal: Journal, request: Request, seen: Observed | None) -> Marker | None:
+    """The marker of this commit if it happened, in this incarnation of the dataset.
+
+    Raises IdReused if the id was another commit's, ForeignOverwrite if it happened but was lost for good.
+    """
+    marker = journal.markers.get(keys.marker(journal.uuid, request.id))
+    if marker is None or (seen is not None and marker.version <= seen.head.epoch):
+        return None
+    if marker.id != request.id or marker.digest != request.digest:
+        raise IdReused(
+            f"commit id {request.id!r} of dataset {journal.uuid!r} was used for another change (version "
+            f"{marker.version}, {marker.time.isoformat()}); give this one an id of its own"
+        )
+    if seen is not None and marker.record in seen.head.overwritten:
+        raise ForeignOverwrite(
+            f"commit {request.id!r} was version {marker.version} of {journal.uuid!r}, until another program overwrote "
+            f"it: {seen.head.overwritten[marker.record]}. Commit it again under a new id"
+        )
+    return marker
+
+
+def require_alive(seen: Observed | None, claim: Claim | None) -> None:
+    """Raises DatasetDeleted if the dataset, or the incarnation that the claim names, was deleted."""
+    if seen is None:
+        return
+    head, tombstone = seen.head, seen.head.tombstone
+    deleted = set(head.fenced)
+    if tombstone:
+        deleted.add(tombstone.incarnation)
+    if claim.incarnation in deleted if claim else tombstone is not None:
+        when = f" at {tombstone.time.isoformat()}" if tombstone else ""
+        raise DatasetDeleted(
+            f"dataset {head.uuid!r} was deleted{when}; restore it, or write to it as a new Dataset resource"
+        )
+
+
+class Transaction:
+    """One commit, from the snapshot it starts from to the swap. Use it once, from one thread."""
+
+    def __init__(self, journal: Journal, request: Request, seen: Observed | None, patience: timedelta) -> None:
+        self._journal = journal
+        self._request = request
+        self._seen = seen
+        self._patience = patience
+        self._began = journal.clock(), time.monotonic()
+        self._first_written: str | None = None
+        self.snapshot = snapshot_of(journal, seen)
+
+    def note_written(self, key: str) -> None:
+        """Tell of an object that was written for this commit; the first is the oldest, which TooSlow looks at."""
+        self._first_written = self._first_written or key
+
+    def commit(self, change: Change, *, on_conflict: Callable[[Snapshot], Change] | None = None) -> Committed:
+        """Commit the change on top of whatever the head is by then.
+
+        ``on_conflict`` makes the change anew for a newer snapshot; without it a conflict is an error. Raises
+        Conflict, SchemaMismatch, PartitionInvalid, IndexStale, InputError, TooSlow, DatasetDeleted, Contended
+        with the head as it was. After StoreUnavailable the commit may have happened: run it again, and
+        ``begin`` tells.
+        """
+        seen, base = self._seen, self.snapshot.head
+        patience = Patience(self._journal, self._patience)
+        while True:
+            try:
+                decided = draft(
+                    self._journal,
+                    change,
+                    commit_id=self._request.id,
+                    spec_digest=self._request.digest,
+                    base=base,
+                    on=seen,
+                )
+            except Conflict:
+                if on_conflict is None:
+                    raise
+                snapshot = snapshot_of(self._journal, seen)
+                change, base = on_conflict(snapshot), snapshot.head
+                continue
+            published = self._journal.publish(decided, seen, before_swap=self._require_timely)
+            if published is not None:
+                return self._confirmed(published, patience)
+            patience.pause()
+            seen = settled(self._journal, patience)
+            if (marker := applied(self._journal, self._request, seen)) is not None:
+                return _committed(marker, seen, patience.tries)
+            self._require_same_epoch(seen)
+
+    def _confirmed(self, published: Observed, patience: Patience) -> Committed:
+        """A foreign writer may have put a head over ours meanwhile: then see to it that the commit survives."""
+        marker, lost = published.marker, patience.tries
+        assert marker is not None, "this commit made the head"
+        try:
+            unchanged = self._journal.store.stat(keys.head(self._journal.uuid)).etag == published.etag
+        except ObjectNotFound:
+            unchanged = False
+        if unchanged:
+            return _committed(marker, published, lost)
+        seen = settled(self._journal, patience)
+        return _committed(applied(self._journal, self._request, seen) or marker, seen, lost)
+
+    def _require_same_epoch(self, seen: Observed | None) -> None:
+        require_alive(seen, self._request.claim)
+        before, now = live_head(self._journal, self._seen), live_head(self._journal, seen)
+        if self._seen is not None and before.epoch != now.epoch:
+            raise DatasetDeleted(
+                f"dataset {self._journal.uuid!r} was deleted or restored while this commit was on its way; run it "
+                "again if it is still wanted"
+            )
+
+    def _require_timely(self, record: Record) -> None:
+        """Raises TooSlow if a collector may own what was written: half the grace period, by the store's clock.
+
+        The own clocks only say when there is nothing to ask. Two of them: one stands still in a suspended
+        machine, the other can be set.
+        """
+        began, ticks = self._began
+        elapsed = max(self._journal.clock() - began, timedelta(seconds=time.monotonic() - ticks))
+        if elapsed < _NEVER_TOO_SLOW:
+            return
+        limit = read_settings(self._journal.store).grace / 2
+        age = self._age_at(record) if self._first_written else elapsed
+        if age is None or age > limit:
+            raise TooSlow(
+                f"commit {self._request.id!r} of {self._journal.uuid!r}: its oldest file is "
+                f"{'gone' if age is None else f'{age} old'}, and after {limit} a garbage collection may take it. "
+                "Nothing was committed; give the job more resources, commit in smaller parts, or raise the "
+                "store's grace period"
+            )
+
+    def _age_at(self, record: Record) -> timedelta | None:
+        store = self._journal.store
+        assert self._first_written is not None, "asked only if something was noted"
+        try:
+            return store.stat(record.key).modified - store.stat(self._first_written).modified
+        except ObjectNotFound:
+            return None
+
+
+def _committed(marker: Marker, seen: Observed | None, rebased: int) -> Committed:
+    on_top = seen is None or seen.marker is None or seen.marker.record != marker.record
+    return Committed(
+        version=marker.version,
+        record_key=marker.record,
+        head_etag=None if on_top or seen is None else seen.etag,
+        totals=marker.totals,
+        added=marker.added,
+        rebased=rebased,
+    )

@@ -1,0 +1,68 @@
+"""Stores without conditional writes: the same protocol for one writer at a time.
+
+There, no request both compares and writes. Each conditional write becomes a look and a plain write, which is
+right as long as nobody else writes in between: one owner only, one commit at a time, which the operator sees
+to and nobody else can (commit-protocol, "Stores without conditional writes").
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+
+from kubothek.lake.errors import ObjectNotFound, PreconditionFailed
+from kubothek.lake.store import Capabilities, ObjectInfo, Store
+
+
+class OneWriterStore(Store):
+    """Imitates conditional writes on a store that has none."""
+
+    def __init__(self, inner: Store) -> None:
+        self.config = inner.config
+        self._inner = inner
+
+    def get(self, key: str) -> bytes:
+        return self._inner.get(key)
+
+    def get_with_info(self, key: str) -> tuple[bytes, ObjectInfo]:
+        return self._inner.get_with_info(key)
+
+    def stat(self, key: str) -> ObjectInfo:
+        return self._inner.stat(key)
+
+    def open(self, key: str) -> io.BufferedIOBase:
+        return self._inner.open(key)
+
+    def put(self, key: str, data: bytes | memoryview) -> str:
+        return self._inner.put(key, data)
+
+    def put_if_absent(self, key: str, data: bytes | memoryview) -> str:
+        if self._etag(key) is not None:
+            raise PreconditionFailed(f"{key!r} in {self.url} exists already")
+        return self._inner.put(key, data)
+
+    def put_if_match(self, key: str, data: bytes | memoryview, etag: str) -> str:
+        if self._etag(key) != etag:
+            raise PreconditionFailed(f"{key!r} in {self.url} has changed")
+        return self._inner.put(key, data)
+
+    def upload(self, key: str, source: io.BufferedIOBase) -> str:
+        return self._inner.upload(key, source)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        return self._inner.list(prefix, start_after)
+
+    def list_names(self, directory: str) -> Iterator[str]:
+        return self._inner.list_names(directory)
+
+    def delete(self, keys: Iterable[str]) -> int:
+        return self._inner.delete(keys)
+
+    def probe(self) -> Capabilities:
+        return self._inner.probe()
+
+    def _etag(self, key: str) -> str | None:
+        try:
+            return self._inner.stat(key).etag
+        except ObjectNotFound:
+            return None

@@ -1,0 +1,303 @@
+"""The schema of a Kartothek table: stored types, ``_common_metadata``, and which schemas go together.
+
+Kartothek stores widened types, whatever the narrower type in a data file (kartothek-facts 1.3): integers as
+``int64`` or ``uint64``, floats as ``double``, every kind of string as ``string``, timestamps as naive
+microseconds. A *stored schema* is one of these types only, all columns nullable, partition columns first in
+partition order, then the other columns sorted by name. :func:`normalise` makes one, and every other function
+here but :func:`without_time_zones` takes and returns them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kubothek.lake.errors import DataTypeMismatch, SchemaMismatch
+
+_SIMPLE_NAMES: Final[dict[str, pa.DataType]] = {
+    **{str(t): t for t in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
+    **{str(t): t for t in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())},
+    "float16": pa.float16(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "double": pa.float64(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date32": pa.date32(),
+    **{f"timestamp[{unit}]": pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")},
+    "time32[s]": pa.time32("s"),
+    "time32[ms]": pa.time32("ms"),
+    "time64[us]": pa.time64("us"),
+    "duration[us]": pa.duration("us"),
+}
+_DECIMAL: Final = re.compile(r"decimal(?:128)?\((\d+),\s*(\d+)\)")
+_LIST: Final = re.compile(r"list<(.+)>")
+
+
+# --- names of types -----------------------------------------------------------------------------------------
+
+
+def parse_type(name: str) -> pa.DataType:
+    """The Arrow type of a name in a manifest: ``int64``, ``timestamp[us]``, ``decimal128(10,2)``, ``list<T>``
+    …
+
+    Raises SchemaMismatch for a name that is none.
+    """
+    text = name.strip()
+    if (simple := _SIMPLE_NAMES.get(text)) is not None:
+        return simple
+    if match := _DECIMAL.fullmatch(text):
+        precision, scale = int(match[1]), int(match[2])
+        if not 1 <= precision <= 38 or scale > precision:
+            raise SchemaMismatch(
+                f"type {name!r}: a decimal has 1 to 38 digits, of which at most that many are fractional"
+            )
+        return pa.decimal128(precision, scale)
+    if match := _LIST.fullmatch(text):
+        return pa.list_(pa.field("item", parse_type(match[1])))
+    raise SchemaMismatch(f"unknown type {name!r}; use one of {', '.join(_SIMPLE_NAMES)}, decimal128(p,s) or list<type>")
+
+
+def type_name(data_type: pa.DataType) -> str:
+    """The name under which people write the type; the inverse of :func:`parse_type`."""
+    if pa.types.is_list(data_type):
+        return f"list<{type_name(data_type.value_type)}>"
+    if pa.types.is_decimal(data_type):
+        return f"decimal128({data_type.precision},{data_type.scale})"
+    return {"date32[day]": "date32"}.get(str(data_type), str(data_type))
+
+
+# --- stored types -------------------------------------------------------------------------------------------
+
+
+def normalise(schema: pa.Schema, partition_keys: Sequence[str] = ()) -> pa.Schema:
+    """The stored schema for data of this schema: widened types, partition columns first, the others by name.
+
+    Raises SchemaMismatch, naming the column: a name twice, a partition column that is not there, a type that
+    a Kartothek table cannot hold, or a timestamp with time zone (such a column can be written once, but no
+    library can ever update the table again; ingest converts with :func:`without_time_zones`).
+    """
+    require_distinct(schema.names)
+    if missing := [key for key in partition_keys if key not in schema.names]:
+        raise SchemaMismatch(f"no column {_names(missing)} to partition on; the columns are {_names(schema.names)}")
+    payload = sorted(name for name in schema.names if name not in partition_keys)
+    return pa.schema([pa.field(name, _stored(name, schema.field(name).type)) for name in (*partition_keys, *payload)])
+
+
+def require_distinct(names: Iterable[str]) -> None:
+    """Raises SchemaMismatch if a column name occurs twice."""
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise SchemaMismatch(f"column {_names(twice)} occurs more than once; rename or drop the duplicates")
+
+
+def without_time_zones(schema: pa.Schema) -> pa.Schema:
+    """The schema with naive timestamps in place of those with a time zone: ingest converts them to UTC."""
+    return pa.schema([f.with_type(pa.timestamp(f.type.unit)) if _has_time_zone(f.type) else f for f in schema])
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table's columns in order and types of a stored schema; timestamps with time zone become naive UTC.
+
+    Raises SchemaMismatch for a column that is missing, DataTypeMismatch for a value that the stored type
+    cannot hold exactly (a nanosecond, an integer out of range). Columns outside the schema are dropped.
+    """
+    columns = []
+    for field in schema:
+        if (position := table.schema.get_field_index(field.name)) < 0:
+            raise SchemaMismatch(f"column {field.name!r} ({type_name(field.type)}) is missing or occurs twice")
+        column = table.column(position)
+        try:
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise DataTypeMismatch(
+                f"column {field.name!r}: cannot store {column.type} as {type_name(field.type)}: {error}"
+            ) from error
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _stored(column: str, data_type: pa.DataType) -> pa.DataType:
+    widened = _widened(data_type)
+    if _has_time_zone(widened) or (pa.types.is_list(widened) and _has_time_zone(widened.value_type)):
+        raise SchemaMismatch(
+            f"column {column!r}: timestamps with time zone cannot be stored; convert them to naive UTC"
+        )
+    if pa.types.is_map(widened) or pa.types.is_union(widened) or isinstance(widened, pa.BaseExtensionType):
+        raise SchemaMismatch(
+            f"column {column!r}: type {widened} cannot be stored in a Kartothek table; convert or drop it"
+        )
+    return widened
+
+
+def _widened(data_type: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_signed_integer(data_type):
+        return pa.int64()
+    if types.is_unsigned_integer(data_type):
+        return pa.uint64()
+    if types.is_floating(data_type):
+        return pa.float64()
+    if types.is_string(data_type) or types.is_large_string(data_type) or types.is_string_view(data_type):
+        return pa.string()
+    if _is_any_binary(data_type):
+        return pa.binary()
+    if types.is_dictionary(data_type) or types.is_run_end_encoded(data_type):
+        return _widened(data_type.value_type)
+    if types.is_timestamp(data_type):
+        return pa.timestamp("us", data_type.tz)
+    if types.is_date(data_type):
+        return pa.date32()
+    if types.is_decimal32(data_type) or types.is_decimal64(data_type):
+        return pa.decimal128(data_type.precision, data_type.scale)
+    if types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type):
+        return pa.list_(pa.field("item", _widened(data_type.value_type)))
+    return data_type
+
+
+def _is_any_binary(data_type: pa.DataType) -> bool:
+    types = pa.types
+    return (
+        types.is_binary(data_type)
+        or types.is_large_binary(data_type)
+        or types.is_binary_view(data_type)
+        or types.is_fixed_size_binary(data_type)
+    )
+
+
+def _has_time_zone(data_type: pa.DataType) -> bool:
+    return pa.types.is_timestamp(data_type) and data_type.tz is not None
+
+
+# --- compatibility ------------------------------------------------------------------------------------------
+
+
+def merge(stored: pa.Schema, new: pa.Schema) -> pa.Schema:
+    """The table's schema after data of schema ``new`` came in: columns of type null gain the other's type.
+
+    Both are stored schemas; the order is that of ``stored``. Nothing else may differ (kartothek's
+    ``validate_compatible``, kartothek-facts 1.3): SchemaMismatch lists the differences by column.
+    """
+    differences = [
+        *(f"{name!r} is missing" for name in stored.names if name not in new.names),
+        *(
+            f"{name!r} ({type_name(new.field(name).type)}) is not a column of the table"
+            for name in new.names
+            if name not in stored.names
+        ),
+    ]
+    fields = []
+    for field in stored:
+        theirs = new.field(field.name).type if field.name in new.names else field.type
+        if pa.types.is_null(field.type):
+            fields.append(field.with_type(theirs))
+            continue
+        fields.append(field)
+        if theirs != field.type and not pa.types.is_null(theirs):
+            differences.append(f"{field.name!r} is {type_name(theirs)}, the table has {type_name(field.type)}")
+    if differences:
+        raise SchemaMismatch(
+            f"the columns do not match the table: {'; '.join(differences)}. The table has "
+            + ", ".join(f"{f.name} {type_name(f.type)}" for f in stored)
+        )
+    return pa.schema(fields)
+
+
+# --- _common_metadata ---------------------------------------------------------------------------------------
+
+
+def render_common_metadata(schema: pa.Schema) -> bytes:
+    """The bytes of ``_common_metadata`` for a stored schema: a Parquet footer without rows.
+
+    In the dialect that kartothek 5.3 and plateau 4.6 both read and update (kartothek-facts, "Dialect to
+    write"), with the pandas metadata that both need.
+    """
+    pandas = json.dumps(_pandas_metadata(schema), sort_keys=True)
+    sink = pa.BufferOutputStream()
+    pq.write_metadata(
+        schema.with_metadata({"pandas": pandas}),
+        sink,
+        version="2.4",
+        coerce_timestamps="us",
+        use_compliant_nested_type=False,  # kartothek 5.3 compares the name of a list's child: "item"
+    )
+    return sink.getvalue().to_pybytes()
+
+
+def parse_common_metadata(data: bytes) -> pa.Schema:
+    """The stored schema in a ``_common_metadata`` of any writer, in its own column order.
+
+    Types are brought to our dialect (``large_string`` is ``string``); what only a foreign writer can have
+    stored, such as a timestamp with time zone, stays, so that it can be read. Raises SchemaMismatch if the
+    bytes are no Parquet footer.
+    """
+    try:
+        schema = pq.read_schema(pa.BufferReader(data))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SchemaMismatch(f"_common_metadata is not a Parquet file: {error}") from error
+    return pa.schema([pa.field(field.name, _widened(field.type)) for field in schema])
+
+
+def _pandas_metadata(schema: pa.Schema) -> dict[str, Any]:
+    name_of_columns = {
+        "field_name": None,
+        "metadata": {"encoding": "UTF-8"},
+        "name": None,
+        "numpy_type": "object",
+        "pandas_type": "unicode",
+    }
+    return {
+        "column_indexes": [name_of_columns],
+        "columns": [_pandas_column(field) for field in schema],
+        "creator": {"library": "pyarrow", "version": pa.__version__},
+        "index_columns": [],
+        "pandas_version": "2.2.0",
+    }
+
+
+def _pandas_column(field: pa.Field[Any]) -> dict[str, Any]:
+    pandas_type, numpy_type = _pandas_types(field.type)
+    metadata: dict[str, Any] | None = None
+    if pa.types.is_decimal(field.type):
+        metadata = {"precision": field.type.precision, "scale": field.type.scale}
+    elif _has_time_zone(field.type):
+        metadata = {"timezone": field.type.tz}
+    return {
+        "field_name": field.name,
+        "metadata": metadata,
+        "name": field.name,
+        "numpy_type": numpy_type,
+        "pandas_type": pandas_type,
+    }
+
+
+def _pandas_types(data_type: pa.DataType) -> tuple[str, str]:
+    """``pandas_type`` and ``numpy_type`` of a stored type (kartothek-facts 1.3, the table of types)."""
+    types = pa.types
+    if types.is_list(data_type):
+        return f"list[{_pandas_types(data_type.value_type)[0]}]", "object"
+    if types.is_timestamp(data_type):
+        return ("datetimetz" if data_type.tz else "datetime"), "datetime64[ns]"
+    if types.is_decimal(data_type):
+        return "decimal", "object"
+    if types.is_duration(data_type):
+        return "timedelta", "timedelta64[ns]"
+    return {
+        "int64": ("int64", "int64"),
+        "uint64": ("uint64", "uint64"),
+        "double": ("float64", "float64"),
+        "bool": ("bool", "bool"),
+        "string": ("unicode", "object"),
+        "binary": ("bytes", "object"),
+        "date32[day]": ("date", "object"),
+        "null": ("empty", "object"),
+    }.get(str(data_type), (str(data_type), "object"))
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)

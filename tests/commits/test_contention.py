@@ -1,0 +1,46 @@
+"""Many processes commit to one dataset at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+
+import pytest
+
+from kubothek.lake.commits import AlreadyApplied, DatasetLog
+from kubothek.lake.store import StoreConfig, open_store
+from tests.commits.table import UUID, append_many, ids, present, replays
+
+WRITERS = 16
+
+
+def race(config: StoreConfig, pool: Executor, each: int) -> None:
+    list(pool.map(append_many, [config] * WRITERS, range(WRITERS), [each] * WRITERS))
+
+
+def assert_each_landed_once(config: StoreConfig, each: int) -> None:
+    store = open_store(config)
+    expected = sorted(writer * 1000 + n for writer in range(WRITERS) for n in range(each))
+    assert sorted(present(store)) == expected
+    log = DatasetLog(store, UUID)
+    landed = ids(log)
+    assert len(landed) == len(set(landed)) == len(expected)
+    totals = log.snapshot().totals
+    assert totals is not None
+    assert (totals.rows, totals.files) == (len(expected), len(expected))
+    assert all(isinstance(outcome, AlreadyApplied) for outcome in replays(config, landed))
+
+
+def test_sixteen_processes_on_a_directory_lose_nothing(config: StoreConfig) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.commits.table"])
+    with ProcessPoolExecutor(WRITERS, mp_context=context) as processes:
+        race(config, processes, 25)
+    assert_each_landed_once(config, 25)
+
+
+@pytest.mark.s3
+def test_sixteen_writers_on_s3_lose_nothing(bucket: StoreConfig) -> None:
+    with ThreadPoolExecutor(WRITERS) as threads:
+        race(bucket, threads, 5)
+    assert_each_landed_once(bucket, 5)
