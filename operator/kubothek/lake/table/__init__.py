@@ -1,0 +1,1 @@
+"""Kartothek tables: partitions, writing and scanning. Nothing here decides which files are current."""

@@ -1,0 +1,194 @@
+"""Partition values: which columns may partition a table, their text in keys and labels, and splitting by
+them.
+
+A *partition path* is ``<column>=<value>/…`` in the order of the partition keys, empty for a table without
+partitions; a *label* is the path and the name of one file (kartothek-facts 1.1 and 1.2). Each part is
+percent-encoded with nothing but letters, digits and ``-._~`` left as it is: kartothek leaves ``/`` too, which
+corrupts values that contain one, and decodes ours rightly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from itertools import pairwise
+from typing import Any, Final
+from urllib.parse import quote, unquote, unquote_to_bytes
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kubothek.lake.errors import PartitionInvalid, SchemaMismatch
+from kubothek.lake.schema import require_distinct, type_name
+
+PartitionValue = int | float | str | bytes | bool | date | datetime
+
+MAX_SEGMENT_BYTES: Final = 255
+"""The longest file name of common file systems."""
+MAX_PATH_BYTES: Final = 768
+"""Leaves 256 of the 1024 bytes of an S3 key for the store's prefix, the uuid and the name of the file."""
+
+# bool is not here: both libraries read every value of a bool partition column back as True.
+_PARTITIONABLE: Final = (pa.int64(), pa.uint64(), pa.float64(), pa.string(), pa.date32(), pa.timestamp("us"))
+
+
+# --- what may be stored -------------------------------------------------------------------------------------
+
+
+def check_new_table(schema: pa.Schema, partition_keys: Sequence[str]) -> None:
+    """Raises PartitionInvalid or SchemaMismatch if a new table cannot have this stored schema and these keys.
+
+    Names are checked for new tables only: what another library has already stored can be read and appended
+    to.
+    """
+    require_distinct(partition_keys)
+    for name in schema.names:
+        if name == "partition" or name.startswith("__"):
+            raise SchemaMismatch(
+                f"column {name!r}: Kartothek reserves this name "
+                "(its indices use 'partition', its cubes '__…'); rename the column"
+            )
+    for key in partition_keys:
+        if not key or "/" in key:
+            raise PartitionInvalid(f"partition column {key!r}: the name must not be empty or contain '/'; rename it")
+    check_partition_keys(schema, partition_keys)
+
+
+def check_partition_keys(schema: pa.Schema, partition_keys: Sequence[str]) -> None:
+    """Raises PartitionInvalid unless each key is a column of a type that survives the trip through a path."""
+    for key in partition_keys:
+        if key not in schema.names:
+            raise PartitionInvalid(f"no column {key!r} to partition on; the columns are {', '.join(schema.names)}")
+        if (found := schema.field(key).type) not in _PARTITIONABLE:
+            raise PartitionInvalid(
+                f"partition column {key!r} is {type_name(found)}; use one of "
+                + ", ".join(type_name(allowed) for allowed in _PARTITIONABLE)
+            )
+    if schema.names and not set(schema.names) - set(partition_keys):
+        raise PartitionInvalid("every column is a partition column; at least one must remain to be stored in files")
+
+
+# --- text ---------------------------------------------------------------------------------------------------
+
+
+def render_path(values: Mapping[str, PartitionValue]) -> str:
+    """The partition path of these values, in their order: ``region=New%20York/year=2019``.
+
+    Raises PartitionInvalid for a value that is null, or too long for a key.
+    """
+    return _join([_segment(column, value) for column, value in values.items()])
+
+
+def parse_path(path: str, schema: pa.Schema) -> dict[str, PartitionValue]:
+    """The typed values in a partition path of any writer, in its order.
+
+    Parts that are not ``<column>=<value>`` are ignored, as kartothek does. Raises PartitionInvalid for a
+    column that is not in the schema and for a value that is not of its column's type.
+    """
+    values: dict[str, PartitionValue] = {}
+    for segment in path.split("/"):
+        name, equals, text = segment.partition("=")
+        if not equals or "=" in text:
+            continue
+        column = unquote(name)
+        if column not in schema.names:
+            raise PartitionInvalid(f"path {path!r}: {column!r} is not a column of the table")
+        data_type = schema.field(column).type
+        try:
+            values[column] = _parser(data_type)(text)
+        except (ValueError, KeyError) as error:
+            raise PartitionInvalid(
+                f"path {path!r}: {text!r} in column {column!r} is no {type_name(data_type)}"
+            ) from error
+    return values
+
+
+def _segment(column: str, value: PartitionValue | None) -> str:
+    # Arrow compares NaN as a value, kartothek drops it like a null.
+    if value is None or value != value:
+        raise PartitionInvalid(
+            f"partition column {column!r} has nulls (or NaN), which have no place in a path; "
+            "fill or filter them, or partition on another column"
+        )
+    segment = f"{quote(column, safe='')}={quote(str(value), safe='')}"
+    if len(segment) > MAX_SEGMENT_BYTES:
+        raise PartitionInvalid(
+            f"partition column {column!r}: value {str(value)[:40]!r}… is too long for a key "
+            f"({len(segment)} bytes encoded, at most {MAX_SEGMENT_BYTES}); partition on a shorter column"
+        )
+    return segment
+
+
+def _join(segments: Sequence[str]) -> str:
+    path = "/".join(segments)
+    if len(path) > MAX_PATH_BYTES:
+        raise PartitionInvalid(
+            f"partition {path[:80]}… is too long for a key ({len(path)} bytes encoded, at most "
+            f"{MAX_PATH_BYTES}); partition on fewer or shorter columns"
+        )
+    return path
+
+
+def _parser(data_type: pa.DataType) -> Callable[[str], PartitionValue]:
+    """From the encoded text to a value; bool, binary and time zones occur in tables of other writers only."""
+    types = pa.types
+    if types.is_integer(data_type):
+        return int
+    if types.is_floating(data_type):
+        return lambda text: float(unquote(text))
+    if types.is_timestamp(data_type):
+        return lambda text: datetime.fromisoformat(unquote(text))
+    if types.is_date(data_type):
+        return date.fromisoformat
+    if types.is_boolean(data_type):
+        return {"True": True, "False": False}.__getitem__
+    if types.is_binary(data_type):
+        return unquote_to_bytes
+    return lambda text: unquote(text, errors="strict")
+
+
+# --- splitting ----------------------------------------------------------------------------------------------
+
+
+def split(batch: pa.RecordBatch, partition_keys: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each partition in the batch, as ``(path, rows without the partition columns)``.
+
+    Rows keep their order. The cost in Python is per distinct value and per partition, not per row, and a
+    partition does not keep the memory of the whole batch alive. Raises PartitionInvalid before anything is
+    yielded.
+    """
+    payload = batch.select([name for name in batch.schema.names if name not in partition_keys])
+    if batch.num_rows == 0:
+        return
+    codes, paths = _encode(batch, partition_keys)
+    if len(paths) == 1:
+        yield paths[0], payload
+        return
+    order = pc.array_sort_indices(codes)
+    runs = pc.run_end_encode(codes.take(order))  # type: ignore[attr-defined]
+    ends = [0, *runs.run_ends.to_pylist()]
+    for (start, end), code in zip(pairwise(ends), runs.values.to_pylist(), strict=True):
+        yield paths[code], payload.take(order.slice(start, end - start))
+
+
+def _encode(batch: pa.RecordBatch, partition_keys: Sequence[str]) -> tuple[pa.Array[Any], list[str]]:
+    """A number per row, and the path for each number."""
+    codes: pa.Array[Any] = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
+    segments: list[tuple[str, ...]] = [()]
+    for key in partition_keys:
+        encoded = batch.column(key).dictionary_encode("encode")
+        texts = [_segment(key, value) for value in _values(key, encoded.dictionary)]
+        # Numbering again after each column keeps the numbers below the batch's rows: they cannot overflow.
+        both = pc.add(pc.multiply(codes, len(texts)), encoded.indices.cast(pa.int64()))
+        renumbered = both.dictionary_encode()
+        numbers: list[Any] = renumbered.dictionary.to_pylist()
+        segments = [(*segments[n // len(texts)], texts[n % len(texts)]) for n in numbers]
+        codes = renumbered.indices.cast(pa.int64())
+    return codes, [_join(parts) for parts in segments]
+
+
+def _values(column: str, distinct: pa.Array[Any]) -> list[PartitionValue | None]:
+    try:
+        return distinct.to_pylist()
+    except (ValueError, OverflowError) as error:  # text that is not UTF-8, a time beyond the year 9999
+        raise PartitionInvalid(f"partition column {column!r} has a value without a text form: {error}") from error

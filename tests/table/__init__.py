@@ -1,0 +1,1 @@
+"""Kartothek tables: schema, partitions, writing, scanning."""

@@ -1,0 +1,197 @@
+"""Writing data files: what is in them, how large they get, and what it costs."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kubothek.lake.errors import (
+    DataTypeMismatch,
+    InputError,
+    PartitionInvalid,
+    SchemaMismatch,
+    StoreUnavailable,
+)
+from kubothek.lake.schema import normalise
+from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.lake.table.files import PartitionedWriter
+from tests.table.write_conformance import CASES, WriteCase, check
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(StoreConfig(tmp_path.as_uri()))
+
+
+def stored(table: pa.Table, *keys: str) -> pa.Schema:
+    return normalise(table.schema, keys)
+
+
+def keys_in(store: Store) -> set[str]:
+    return {info.key for info in store.list("")}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_conformance(case: WriteCase, store: Store) -> None:
+    with PartitionedWriter(store, "ds", case.schema, case.partition_on) as writer:
+        for table in case.tables:
+            writer.write(table)
+        files = writer.finish()
+    check(case, store, "ds", files)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_conformance_with_almost_no_memory(case: WriteCase, store: Store) -> None:
+    with PartitionedWriter(store, "ds", case.schema, case.partition_on, memory_budget=1) as writer:
+        for table in case.tables:
+            writer.write(table)
+        files = writer.finish()
+    check(case, store, "ds", files)
+
+
+def test_a_file_is_ours_in_every_respect(store: Store) -> None:
+    table = pa.table({"k": ["a", "a"], "x": pa.array([1, 2], pa.int8()), "t": pa.array([0, 1], pa.timestamp("ms"))})
+    with PartitionedWriter(store, "ds", stored(table, "k"), ["k"]) as writer:
+        writer.write(table)
+        (file,) = writer.finish()
+    assert file.key == f"ds/table/{file.label}.parquet"
+    assert file.rows == 2
+    assert file.bytes == store.stat(file.key).size
+    assert keys_in(store) == {file.key}
+    found = pq.ParquetFile(pa.BufferReader(store.get(file.key)))
+    assert found.schema_arrow.remove_metadata() == pa.schema([("t", pa.timestamp("us")), ("x", pa.int64())])
+    column = found.metadata.row_group(0).column(1)
+    assert column.compression == "ZSTD"
+    assert column.statistics is not None
+    assert (column.statistics.min, column.statistics.max) == (1, 2)
+    timestamp = found.schema.column(0).logical_type
+    assert "isAdjustedToUTC=false" in str(timestamp)
+    assert "microseconds" in str(timestamp)
+
+
+def test_files_are_closed_at_the_target_size(store: Store) -> None:
+    table = pa.table({"x": pa.array(range(400_000))})
+    target = 256 * 1024
+    with PartitionedWriter(store, "ds", stored(table), target_file_bytes=target, compression="NONE") as writer:
+        writer.write(table)
+        files = writer.finish()
+    assert len(files) > 4
+    assert all(target <= file.bytes <= 3 * target for file in files[:-1])
+    assert sum(file.rows for file in files) == table.num_rows
+    assert pq.read_table(pa.BufferReader(store.get(files[0].key)))["x"].to_pylist() == list(range(files[0].rows))
+
+
+def test_small_writes_become_one_file_per_partition(store: Store) -> None:
+    table = pa.table({"k": [1, 2], "x": [1, 2]})
+    with PartitionedWriter(store, "ds", stored(table, "k"), ["k"]) as writer:
+        for _ in range(50):
+            writer.write(table)
+        files = writer.finish()
+    assert [(file.label.split("/")[0], file.rows) for file in files] == [("k=1", 50), ("k=2", 50)]
+
+
+def test_rows_that_are_grouped_already(store: Store) -> None:
+    schema = pa.schema([("k", pa.int64()), ("x", pa.int64())])
+    with PartitionedWriter(store, "ds", schema, ["k"]) as writer:
+        writer.write_partition("k=1", pa.table({"x": [1, 2]}))
+        writer.write_partition("k=2", pa.record_batch({"x": [3]}))
+        writer.write_partition("k=1", pa.table({"k": [1], "x": [4]}))
+        files = {file.label.split("/")[0]: file for file in writer.finish()}
+    assert pq.read_table(pa.BufferReader(store.get(files["k=1"].key))).to_pydict() == {"x": [1, 2, 4]}
+    assert files["k=2"].rows == 1
+
+
+def test_memory_stays_within_the_budget_however_much_is_written(store: Store) -> None:
+    """Arrow's own pool holds rows and unfinished files; each round brings 8 MiB, half a budget."""
+    budget = 16 << 20
+    keys = pa.array([n % 64 for n in range(1 << 19)])
+    table = pa.table({"k": keys, "x": pa.array(range(1 << 19))})
+    before = pa.total_allocated_bytes()
+    peak = 0
+    with PartitionedWriter(store, "ds", stored(table, "k"), ["k"], memory_budget=budget, compression="NONE") as writer:
+        for _ in range(12):
+            writer.write(table)
+            peak = max(peak, pa.total_allocated_bytes() - before)
+        files = writer.finish()
+    assert sum(file.rows for file in files) == 12 * table.num_rows
+    assert peak < 2 * budget
+
+
+def test_many_partitions_cost_python_little(store: Store) -> None:
+    table = pa.table({"k": list(range(2000)) * 2, "x": list(range(4000))})
+    with PartitionedWriter(store, "ds", stored(table, "k"), ["k"]) as writer:
+        tracemalloc.start()
+        writer.write(table)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert len(writer.finish()) == 2000
+    assert peak < 2000 * 4096
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_nothing_in_nothing_out(store: Store, rows: int) -> None:
+    table = pa.table({"x": [1] * rows})
+    with PartitionedWriter(store, "ds", stored(table)) as writer:
+        writer.write(table)
+        assert len(writer.finish()) == rows
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: {"partition_keys": ["nope"]}, PartitionInvalid),
+        (lambda: {"partition_keys": ["ok"]}, PartitionInvalid),
+        (lambda: {"compression": "zip"}, InputError),
+        (lambda: {"target_file_bytes": 0}, InputError),
+    ],
+)
+def test_a_wrong_layout_is_refused_at_once(
+    store: Store, make: Callable[[], dict[str, object]], error: type[Exception]
+) -> None:
+    schema = pa.table({"ok": [True], "x": [1]}).schema
+    with pytest.raises(error):
+        PartitionedWriter(store, "ds", schema, **make())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("table", "error"),
+    [
+        (pa.table({"k": ["a", None], "x": [1, 2]}), PartitionInvalid),
+        (pa.table({"k": ["a"]}), SchemaMismatch),
+        (pa.table({"k": ["a"], "x": ["one"]}), DataTypeMismatch),
+    ],
+)
+def test_bad_rows_are_refused_with_nothing_written(store: Store, table: pa.Table, error: type[Exception]) -> None:
+    schema = pa.table({"k": ["a"], "x": [1]}).schema
+    with pytest.raises(error), PartitionedWriter(store, "ds", schema, ["k"]) as writer:
+        writer.write(table)
+    assert keys_in(store) == set()
+
+
+def test_a_failed_upload_fails_the_writer_and_cancels_the_rest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"k": list(range(100)), "x": list(range(100))})
+    puts = []
+
+    def put(key: str, data: bytes | memoryview) -> str:
+        puts.append(key)
+        raise StoreUnavailable("the store is on fire")
+
+    monkeypatch.setattr(store, "put", put)
+    threads = threading.active_count()
+    writer = PartitionedWriter(store, "ds", stored(table, "k"), ["k"], memory_budget=100)
+
+    def write() -> None:
+        with writer:
+            writer.write(table)
+            writer.finish()
+
+    with pytest.raises(StoreUnavailable, match="on fire"):
+        write()
+    assert len(puts) < 100
+    assert threading.active_count() == threads

@@ -1,0 +1,247 @@
+"""Reading what we and others wrote: rows, types, filters, order, memory, and what is wrong with a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from kubothek.lake.commits.head import Head
+from kubothek.lake.errors import InputError, PartitionInvalid, StoreError, VersionIncomplete
+from kubothek.lake.schema import parse_common_metadata
+from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.lake.table.files import PartitionedWriter
+from kubothek.lake.table.scan import arrow_dataset, scan
+from tests.table import golden
+
+MOMENT = datetime(2020, 1, 1, 1, 2, 3, 4)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(StoreConfig(tmp_path.as_uri()))
+
+
+def schema_of(**types: pa.DataType) -> pa.Schema:
+    return pa.schema(types)
+
+
+def dataset_of(store: Store, schema: pa.Schema, files: Mapping[str, pa.Table], **options: Any) -> ds.FileSystemDataset:
+    """A table whose files, by partition path, hold exactly these columns."""
+    partitions = {}
+    for number, (path, table) in enumerate(files.items()):
+        key = f"ds/table/{path}/{number}.parquet" if path else f"ds/table/{number}.parquet"
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, **options)
+        store.put(key, sink.getvalue().to_pybytes())
+        partitions[f"{path}/{number}"] = {"files": {"table": key}}
+    return arrow_dataset(store, Head("ds", partitions), schema)
+
+
+# --- golden data --------------------------------------------------------------------------------------------
+
+
+def golden_store(name: str) -> Store:
+    return open_store(StoreConfig((golden.ROOT / name / "store").as_uri()))
+
+
+def golden_dataset(name: str, uuid: str) -> tuple[Store, ds.FileSystemDataset, dict[str, Any]]:
+    store = golden_store(name)
+    head = Head.parse(uuid, store.get(f"{uuid}.by-dataset-metadata.json"))
+    schema = parse_common_metadata(store.get(f"{uuid}/table/_common_metadata"))
+    return store, arrow_dataset(store, head, schema), golden.expected(name)[uuid]
+
+
+@pytest.mark.parametrize("name", ["k53-table", "p46-table"])
+@pytest.mark.parametrize("uuid", ["sales", "sales-2"])
+def test_every_row_that_the_real_libraries_wrote(name: str, uuid: str) -> None:
+    store, dataset, expected = golden_dataset(name, uuid)
+    table = scan(store, dataset).read_all()
+    assert table.column_names == expected["tables"]["table"]["columns"]
+    assert golden.rows(table) == expected["tables"]["table"]["rows"]
+    in_order = [row for partition in expected["partitions"] for row in partition["row_ids"]]
+    assert table["id"].to_pylist() == in_order
+
+
+@pytest.mark.parametrize("name", ["k53-table", "p46-table"])
+@pytest.mark.parametrize("uuid", ["sales", "sales-2"])
+def test_every_query_that_the_real_libraries_answered(name: str, uuid: str) -> None:
+    store, dataset, expected = golden_dataset(name, uuid)
+    assert len(expected["queries"]) > 5
+    for query in expected["queries"]:
+        where = golden.expression(query["predicates"], dataset.schema)
+        table = scan(store, dataset, where=where).read_all()
+        assert table["id"].sort().to_pylist() == query["row_ids"], query["name"]
+        if query["columns"] and "id" in query["columns"]:
+            chosen = scan(store, dataset, query["columns"], where).read_all()
+            assert chosen.column_names == query["columns"]
+            assert golden.rows(chosen) == query["rows"], query["name"]
+
+
+@pytest.mark.parametrize("uuid", ["empty-explicit", "empty-file", "emptied"])
+def test_tables_without_rows(uuid: str) -> None:
+    store, dataset, expected = golden_dataset("k53-empty", uuid)
+    table = scan(store, dataset).read_all()
+    assert table.num_rows == 0
+    assert table.column_names == expected["tables"]["table"]["columns"]
+
+
+# --- files of other writers ---------------------------------------------------------------------------------
+
+
+def test_narrower_types_other_orders_and_null_columns_are_read_as_stored(store: Store) -> None:
+    """kartothek-facts 1.4: what readers must take from a data file."""
+    schema = schema_of(
+        i=pa.int64(),
+        f=pa.float64(),
+        s=pa.string(),
+        n=pa.string(),
+        t=pa.timestamp("us"),
+        l=pa.list_(pa.string()),
+    )
+    table = pa.table(
+        {
+            "l": pa.array([["a"], None], pa.list_(pa.field("element", pa.large_string()))),
+            "t": pa.array([MOMENT, None], pa.timestamp("us")),
+            "n": pa.nulls(2),
+            "s": pa.array(["x", None]).dictionary_encode(),
+            "f": pa.array([0.5, None], pa.float32()),
+            "i": pa.array([-1, None], pa.int8()),
+        }
+    )
+    found = scan(store, dataset_of(store, schema, {"": table})).read_all()
+    assert found.schema.equals(schema)
+    assert found.to_pylist() == [
+        {"i": -1, "f": 0.5, "s": "x", "n": None, "t": MOMENT, "l": ["a"]},
+        dict.fromkeys(schema.names),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "options"),
+    [
+        (pa.table({"t": pa.array([MOMENT], pa.timestamp("ns"))}), {"use_deprecated_int96_timestamps": True}),
+        (pa.table({"t": pa.array([MOMENT], pa.timestamp("us", "UTC"))}), {"store_schema": False}),
+        (pa.table({"t": pa.array([MOMENT], pa.timestamp("ns"))}), {}),
+    ],
+    ids=["int96", "adjusted to UTC", "nanoseconds"],
+)
+def test_timestamps_of_other_writers_can_be_read_and_filtered(
+    store: Store, table: pa.Table, options: dict[str, Any]
+) -> None:
+    dataset = dataset_of(store, schema_of(t=pa.timestamp("us")), {"": table}, **options)
+    assert scan(store, dataset, where=pc.field("t") == MOMENT).read_all().to_pylist() == [{"t": MOMENT}]
+    assert scan(store, dataset, where=pc.field("t") > MOMENT).read_all().num_rows == 0
+
+
+def test_missing_columns_are_null_and_extra_ones_ignored(store: Store) -> None:
+    schema = schema_of(x=pa.int64(), y=pa.string())
+    files = {"": pa.table({"x": [1], "z": [0]}), "a": pa.table({"x": [2], "y": ["b"]})}
+    dataset = dataset_of(store, schema, files)
+    assert scan(store, dataset).read_all().to_pylist() == [{"x": 1, "y": None}, {"x": 2, "y": "b"}]
+    assert scan(store, dataset, where=pc.field("y").is_null()).read_all()["x"].to_pylist() == [1]
+
+
+def test_the_path_is_right_where_a_file_contradicts_it(store: Store) -> None:
+    schema = schema_of(k=pa.string(), x=pa.int64())
+    dataset = dataset_of(store, schema, {"k=a%2Fb": pa.table({"k": ["wrong"], "x": [1]})})
+    assert scan(store, dataset).read_all().to_pylist() == [{"k": "a/b", "x": 1}]
+    assert scan(store, dataset, where=pc.field("k") == "wrong").read_all().num_rows == 0
+
+
+def test_a_path_that_does_not_fit_the_schema_is_an_error(store: Store) -> None:
+    with pytest.raises(PartitionInvalid, match="'k' is no int64"):
+        dataset_of(store, schema_of(k=pa.int64(), x=pa.int64()), {"k=one": pa.table({"x": [1]})})
+
+
+# --- what is read -------------------------------------------------------------------------------------------
+
+
+def test_files_of_other_partitions_are_not_opened_and_nothing_is_listed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = schema_of(k=pa.int64(), x=pa.int64())
+    dataset = dataset_of(store, schema, {f"k={n}": pa.table({"x": [n]}) for n in range(20)})
+    wanted = (pc.field("k") >= 7) & (pc.field("k") < 9)
+    store.delete([key for key in dataset.files if key not in ("ds/table/k=7/7.parquet", "ds/table/k=8/8.parquet")])
+    monkeypatch.delattr(type(store), "list")
+    assert scan(store, dataset, where=wanted).read_all()["x"].to_pylist() == [7, 8]
+
+
+def test_rows_come_in_the_order_of_the_head(store: Store) -> None:
+    schema = schema_of(k=pa.int64(), x=pa.int64())
+    order = [5, 3, 9, 1, 7, 2, 8, 0, 6, 4] * 5
+    files = {f"k={k}/extra{n}": pa.table({"x": [n * 10, n * 10 + 1]}) for n, k in enumerate(order)}
+    table = scan(store, dataset_of(store, schema, files)).read_all()
+    assert table["x"].to_pylist() == [n * 10 + i for n in range(50) for i in (0, 1)]
+
+
+def test_columns_in_the_order_asked_for(store: Store) -> None:
+    dataset = dataset_of(store, schema_of(a=pa.int64(), b=pa.int64()), {"": pa.table({"a": [1], "b": [2]})})
+    assert scan(store, dataset, ["b", "a"]).read_all().to_pylist() == [{"b": 2, "a": 1}]
+    assert scan(store, dataset, []).read_all().num_rows == 1
+
+
+def test_a_scan_streams(store: Store) -> None:
+    """32 files of 8 MiB pass through much less memory than their sum."""
+    table = pa.table({"x": pa.array(range(1 << 20))})
+    dataset = dataset_of(store, schema_of(x=pa.int64()), {f"f{n}": table for n in range(32)}, compression="none")
+    before = pa.total_allocated_bytes()
+    peak = rows = 0
+    for batch in scan(store, dataset):
+        rows += batch.num_rows
+        peak = max(peak, pa.total_allocated_bytes() - before)
+    assert rows == 32 << 20
+    assert peak < 128 << 20
+
+
+# --- errors -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flights(store: Store) -> ds.FileSystemDataset:
+    return dataset_of(store, schema_of(carrier=pa.string(), delay=pa.int64()), {"": pa.table({"delay": [1]})})
+
+
+def test_unknown_columns_are_refused_with_the_near_ones(store: Store, flights: ds.FileSystemDataset) -> None:
+    with pytest.raises(InputError, match="no column 'carier'; did you mean 'carrier'"):
+        scan(store, flights, ["carier"])
+    with pytest.raises(InputError, match="no column 'dely'; did you mean 'delay'"):
+        scan(store, flights, where=pc.field("dely") == 1)
+    with pytest.raises(InputError, match="no column 'xyz'; there are carrier, delay"):
+        scan(store, flights, ["xyz"])
+
+
+def test_a_comparison_without_meaning_is_refused(store: Store, flights: ds.FileSystemDataset) -> None:
+    with pytest.raises(InputError, match="cannot filter by"):
+        scan(store, flights, where=pc.field("delay") > pa.scalar(b"a"))
+
+
+def test_a_file_that_is_gone_is_named(store: Store, flights: ds.FileSystemDataset) -> None:
+    store.delete(["ds/table/0.parquet"])
+    with pytest.raises(VersionIncomplete, match=r"is gone from file:.*ds/table/0\.parquet"):
+        scan(store, flights).read_all()
+
+
+def test_a_damaged_file_is_named(store: Store, flights: ds.FileSystemDataset) -> None:
+    store.put("ds/table/0.parquet", b"PAR1 not really")
+    with pytest.raises(StoreError, match=r"ds/table/0\.parquet"):
+        scan(store, flights).read_all()
+
+
+def test_what_the_writer_writes_the_scan_reads(store: Store) -> None:
+    schema = schema_of(k=pa.string(), x=pa.int64())
+    table = pa.table({"k": ["a/b", "", "ü"] * 10, "x": list(range(30))})
+    with PartitionedWriter(store, "ds", schema, ["k"]) as writer:
+        writer.write(table)
+        files = writer.finish()
+    head = Head("ds", {file.label: {"files": {"table": file.key}} for file in files}, ("k",))
+    found = scan(store, arrow_dataset(store, head, schema)).read_all()
+    assert found.sort_by("x").to_pylist() == table.to_pylist()

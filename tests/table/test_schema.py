@@ -1,0 +1,213 @@
+"""The stored schema, its file, and which schemas go together."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kubothek.lake import schema as s
+from kubothek.lake.errors import DataTypeMismatch, SchemaMismatch
+
+
+def schema_of(**types: pa.DataType) -> pa.Schema:
+    return pa.schema(types)
+
+
+STORED_TYPES: list[pa.DataType] = [
+    pa.int64(),
+    pa.uint64(),
+    pa.float64(),
+    pa.bool_(),
+    pa.string(),
+    pa.binary(),
+    pa.date32(),
+    pa.timestamp("us"),
+    pa.time64("us"),
+    pa.duration("us"),
+    pa.decimal128(10, 2),
+    pa.list_(pa.field("item", pa.int64())),
+    pa.list_(pa.field("item", pa.list_(pa.field("item", pa.string())))),
+]
+
+
+@pytest.mark.parametrize("stored", STORED_TYPES, ids=str)
+def test_a_stored_type_survives_its_name_and_common_metadata(stored: pa.DataType) -> None:
+    assert s.parse_type(s.type_name(stored)) == stored
+    schema = s.normalise(schema_of(x=stored))
+    assert schema.field("x").type == stored
+    assert s.parse_common_metadata(s.render_common_metadata(schema)).equals(schema)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "int", "varchar(10)", "timestamp", "decimal128(39,2)", "decimal128(2,3)", "list<>", "list<int>"],
+)
+def test_an_unknown_type_name_is_refused(name: str) -> None:
+    with pytest.raises(SchemaMismatch):
+        s.parse_type(name)
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        (pa.int8(), pa.int64()),
+        (pa.uint16(), pa.uint64()),
+        (pa.float32(), pa.float64()),
+        (pa.large_string(), pa.string()),
+        (pa.string_view(), pa.string()),
+        (pa.dictionary(pa.int32(), pa.large_string()), pa.string()),
+        (pa.dictionary(pa.int8(), pa.int16()), pa.int64()),
+        (pa.large_binary(), pa.binary()),
+        (pa.binary(4), pa.binary()),
+        (pa.date64(), pa.date32()),
+        (pa.timestamp("s"), pa.timestamp("us")),
+        (pa.timestamp("ns"), pa.timestamp("us")),
+        (pa.large_list(pa.int8()), pa.list_(pa.int64())),
+        (pa.list_(pa.large_string()), pa.list_(pa.string())),
+        (pa.null(), pa.null()),
+    ],
+    ids=str,
+)
+def test_normalise_widens(given: pa.DataType, stored: pa.DataType) -> None:
+    assert s.normalise(schema_of(x=given)).field("x").type == stored
+
+
+def test_normalise_orders_partition_columns_first_and_the_rest_by_name() -> None:
+    schema = pa.schema([(name, pa.int64()) for name in ("z", "b", "A", "year", "region")])
+    assert s.normalise(schema, ["year", "region"]).names == ["year", "region", "A", "b", "z"]
+
+
+def test_stored_columns_are_nullable_and_named_item() -> None:
+    elements = pa.field("element", pa.int8(), nullable=False)
+    given = pa.schema([pa.field("x", pa.list_(elements), nullable=False)])
+    field = s.normalise(given).field("x")
+    assert field.nullable
+    assert field.type.value_field.name == "item"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pa.timestamp("us", "UTC"),
+        pa.list_(pa.timestamp("us", "UTC")),
+        pa.dictionary(pa.int8(), pa.timestamp("us", "UTC")),
+        pa.map_(pa.string(), pa.int64()),
+        pa.uuid(),
+    ],
+    ids=str,
+)
+def test_types_a_table_cannot_hold_are_refused_by_name(given: pa.DataType) -> None:
+    with pytest.raises(SchemaMismatch, match="'seen'"):
+        s.normalise(schema_of(seen=given))
+
+
+def test_duplicate_columns_are_refused() -> None:
+    with pytest.raises(SchemaMismatch, match="'a' occurs more than once"):
+        s.normalise(pa.schema([pa.field(name, pa.int64()) for name in ("a", "b", "a")]))
+
+
+def test_a_missing_partition_column_is_named_with_the_columns_there_are() -> None:
+    with pytest.raises(SchemaMismatch, match=r"no column 'yaer'.*'year'"):
+        s.normalise(schema_of(year=pa.int64()), ["yaer"])
+
+
+def test_conform_casts_reorders_and_makes_time_zones_utc() -> None:
+    moment = datetime(2024, 3, 31, 1, 30, tzinfo=UTC)
+    table = pa.table(
+        {
+            "t": pa.array([moment], pa.timestamp("ns", "Europe/Berlin")),
+            "i": pa.array([1], pa.int8()),
+            "c": pa.array(["x"]).dictionary_encode(),
+            "n": pa.nulls(1),
+            "extra": [1],
+        }
+    )
+    schema = schema_of(c=pa.string(), i=pa.int64(), n=pa.string(), t=pa.timestamp("us"))
+    out = s.conform(table, schema)
+    assert out.schema.equals(schema)
+    assert out.to_pylist() == [{"c": "x", "i": 1, "n": None, "t": moment.replace(tzinfo=None)}]
+
+
+@pytest.mark.parametrize(
+    ("column", "data_type"),
+    [
+        (pa.array([1], pa.timestamp("ns")), pa.timestamp("us")),
+        (pa.array([-1]), pa.uint64()),
+        (pa.array([Decimal("1.005")]), pa.decimal128(5, 2)),
+        (pa.array(["x"]), pa.list_(pa.int64())),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_by_column(column: pa.Array[Any], data_type: pa.DataType) -> None:
+    with pytest.raises(DataTypeMismatch, match="column 'price'"):
+        s.conform(pa.table({"price": column}), schema_of(price=data_type))
+
+
+def test_without_time_zones_leaves_the_rest() -> None:
+    given = schema_of(t=pa.timestamp("ms", "UTC"), i=pa.int8())
+    assert s.without_time_zones(given) == schema_of(t=pa.timestamp("ms"), i=pa.int8())
+
+
+def test_merge_gives_null_columns_a_type_in_either_direction() -> None:
+    stored = schema_of(a=pa.null(), b=pa.string(), c=pa.null())
+    new = schema_of(a=pa.int64(), b=pa.null(), c=pa.null())
+    assert s.merge(stored, new) == schema_of(a=pa.int64(), b=pa.string(), c=pa.null())
+
+
+def test_merge_lists_every_difference() -> None:
+    stored = schema_of(a=pa.int64(), b=pa.string(), gone=pa.float64())
+    new = schema_of(a=pa.float64(), b=pa.string(), more=pa.date32())
+    with pytest.raises(SchemaMismatch) as refused:
+        s.merge(stored, new)
+    message = str(refused.value)
+    assert "'gone' is missing" in message
+    assert "'more' (date32) is not a column" in message
+    assert "'a' is double, the table has int64" in message
+
+
+def test_merge_is_not_bothered_by_the_name_of_a_lists_child() -> None:
+    theirs = pa.schema([pa.field("l", pa.list_(pa.field("element", pa.int64())))])
+    ours = s.normalise(theirs)
+    assert s.merge(theirs, ours).equals(ours)
+
+
+def test_common_metadata_has_the_form_that_both_libraries_read() -> None:
+    """kartothek-facts 1.3: no row groups, keys ARROW:schema and pandas, kartothek 5.3's type names."""
+    schema = s.normalise(schema_of(p=pa.string(), l=pa.list_(pa.string()), d=pa.decimal128(5, 2), n=pa.null()), ["p"])
+    file = pq.ParquetFile(pa.BufferReader(s.render_common_metadata(schema)))
+    metadata = file.metadata.metadata or {}
+    assert file.metadata.num_row_groups == 0
+    assert set(metadata) == {b"ARROW:schema", b"pandas"}
+    assert file.schema_arrow.field("l").type.value_field.name == "item"
+    columns = {c["name"]: c for c in json.loads(metadata[b"pandas"])["columns"]}
+    assert {name: (c["pandas_type"], c["numpy_type"]) for name, c in columns.items()} == {
+        "p": ("unicode", "object"),
+        "l": ("list[unicode]", "object"),
+        "d": ("decimal", "object"),
+        "n": ("empty", "object"),
+    }
+    assert columns["d"]["metadata"] == {"precision": 5, "scale": 2}
+
+
+def test_foreign_common_metadata_is_read_in_our_dialect() -> None:
+    theirs = schema_of(
+        s=pa.large_string(),
+        l=pa.list_(pa.field("element", pa.large_string())),
+        t=pa.timestamp("us", "UTC"),
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_metadata(theirs, sink)
+    ours = s.parse_common_metadata(sink.getvalue().to_pybytes())
+    assert ours.types == [pa.string(), pa.list_(pa.string()), pa.timestamp("us", "UTC")]
+    assert ours.field("l").type.value_field.name == "item"
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"{}" * 50])
+def test_damaged_common_metadata_is_an_error_of_ours(data: bytes) -> None:
+    with pytest.raises(SchemaMismatch, match="_common_metadata"):
+        s.parse_common_metadata(data)
