@@ -1,0 +1,239 @@
+"""Commit: a change that happens exactly once.
+
+The commit protocol in the store sees to "once"; what is decided here is when to start an attempt, what to make of its
+end, and what to tell people. In order: a Commit that has ended stays as it is; a job that is there is followed,
+whatever else has changed; otherwise the gates are passed (``_gate``), and the next attempt is announced and launched.
+
+A Commit that names no Dataset, or one that is not ready, is *waiting* (Ready False, Reconciling True), as manifests are
+applied in any order and it goes on by itself when the Dataset is there. After some minutes a missing Dataset is more
+likely a mistake than a matter of order: then the Commit is Stalled, so that those who wait for it are told; even so it
+recovers when the Dataset appears. Failed, in contrast, is final: the job itself has said no.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubothek.reconcile.attempts import (
+    ENGINE_FAULTS,
+    Active,
+    GivenUp,
+    Start,
+    Step,
+    Succeeded,
+    first,
+    follow,
+    job_name,
+)
+from kubothek.reconcile.budget import DISRUPTION_LIMIT, Budget, budget_of
+from kubothek.reconcile.launching import start, under_way
+from kubothek.reconcile.projection import table_state
+from kubothek.reconcile.queue import awaited, depends_on_itself, may_go
+from kubothek.reconcile.references import (
+    Blocked,
+    columns_of,
+    dataset_ref,
+    engine_digest,
+    find_engine,
+    missing,
+    secrets_of,
+    spark_settings,
+    store_ref,
+    usable_dataset,
+    usable_store,
+    volumes_of,
+)
+from kubothek.reconcile.summary import conclude, unchanged
+from kubothek.reconcile.world import CancelJob, FailureClass, LaunchJob, Outcome, Settings, World
+from kubothek.resources import jobs
+from kubothek.resources.commit import Commit, CommitProgress, CommitStatus, Source
+from kubothek.resources.conditions import State, complete, failed, progressing, resting, stalled, state_of, waiting
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.engine import Engine
+from kubothek.resources.objectstore import ObjectStore
+
+_RUNNING = progressing("Progressing", "a job makes the change")
+
+
+def reconcile(commit: Commit, world: World) -> Outcome:
+    """What to do about a Commit."""
+    if commit.deleting or commit.frozen:
+        return unchanged(commit)
+    engine = _engine(commit, world)
+    known_engine = None if isinstance(engine, Blocked) else engine
+    budget = budget_of(known_engine, commit.spec.retry_limit)
+    if commit.finished and not _revived(commit.status, budget):
+        state = state_of(commit.status)
+        assert state is not None, "a run that has ended has conditions"
+        return conclude(commit, world, state)
+    digest = engine_digest(known_engine, world.settings)
+    step = follow(first(commit.status), commit.name, commit, world, budget, digest)
+    status = step.attempts.model_copy(update={"id": commit.id, "progress": None})
+    match step.stage:
+        case Active() as active:
+            return conclude(commit, world, under_way(active, _RUNNING), _with_progress(status, active))
+        case Succeeded(result):
+            return _succeeded(commit, world, status, result)
+        case GivenUp() as given_up:
+            cancel = tuple(CancelJob(commit.namespace, name) for name in step.cancel)
+            return conclude(commit, world, _given_up(given_up, step), status, actions=cancel)
+        case Start() as begin:
+            return _start(commit, world, Step(status, begin, step.setback, step.cancel), begin, digest)
+
+
+def _engine(commit: Commit, world: World) -> Engine | Blocked | None:
+    dataset = world.get(Dataset, commit.namespace, commit.spec.dataset_ref.name)
+    return find_engine((commit.spec.engine_ref, dataset.spec.engine_ref if dataset else None), commit, world)
+
+
+def _revived(status: CommitStatus, budget: Budget) -> bool:
+    """Whether a Commit that was out of attempts has been given more."""
+    state = state_of(status)
+    return (
+        state is not None
+        and state.reason == "RetryLimitReached"
+        and status.disruptions <= DISRUPTION_LIMIT
+        and (budget.limit is None or status.failures <= budget.limit)
+    )
+
+
+def _with_progress(status: CommitStatus, active: Active) -> CommitStatus:
+    progress = active.view.progress
+    if progress is None:
+        return status
+    return status.model_copy(update={"progress": CommitProgress.model_validate(progress.model_dump())})
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def _succeeded(commit: Commit, world: World, status: CommitStatus, result: jobs.JobResult) -> Outcome:
+    done = result.commit
+    again = done is not None and done.already_applied
+    changes: dict[str, object] = {"completion_time": world.now.replace(microsecond=0)}
+    if done is not None:
+        # What was added is what *this* Commit added: nothing, if it had happened before.
+        added = {"rows": 0, "files": 0, "bytes": 0} if again else done.model_dump(include={"rows", "files", "bytes"})
+        changes |= {"version": done.version} | added
+    if result.dataset is not None:
+        changes["table"] = table_state(result.dataset)
+    state = (
+        complete("AlreadyApplied", f"a commit with the id {commit.id!r} had made this change before; nothing was added")
+        if again
+        else complete("Succeeded", "the change is committed")
+    )
+    return conclude(commit, world, state, status.model_copy(update=changes))
+
+
+def _given_up(end: GivenUp, step: Step[CommitStatus]) -> State:
+    if end.reason in ENGINE_FAULTS:
+        return stalled(end.reason, f"{end.message}; when the Engine is mended, the Commit goes on by itself")
+    if not end.exhausted:
+        return failed(end.reason, end.message)
+    lost = step.setback is not None and step.setback.failure is FailureClass.INFRASTRUCTURE
+    advice = "mend the cluster and create the Commit anew" if lost else "raise spec.retryLimit to try again"
+    return failed("RetryLimitReached", f"the last attempt failed ({end.reason}): {end.message}; {advice}")
+
+
+# --- the start -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """All that a job needs, found and fit for use."""
+
+    dataset: Dataset
+    store: ObjectStore
+    source_store: ObjectStore
+    engine: Engine | None
+
+
+def _start(commit: Commit, world: World, step: Step[CommitStatus], begin: Start, digest: str) -> Outcome:
+    parts = _gate(commit, world)
+    if isinstance(parts, Blocked):
+        cancel = tuple(CancelJob(commit.namespace, name) for name in step.cancel)
+        return conclude(commit, world, parts.state, step.attempts, actions=cancel, again=parts.again)
+    stores = (parts.store, parts.source_store)
+    job = _job(commit, step.attempts.attempt, parts, world.settings)
+    launch = LaunchJob(job, commit, parts.engine, secrets_of(*stores), volumes_of(*stores))
+    move = start(step, begin, launch, _RUNNING, digest, world)
+    status = move.attempts
+    if launch in move.actions and status.start_time is None:
+        status = status.model_copy(update={"start_time": world.now.replace(microsecond=0)})
+    return conclude(commit, world, move.state, status, actions=move.actions, again=move.again)
+
+
+def _gate(commit: Commit, world: World) -> _Parts | Blocked:
+    """Everything that an attempt needs, or what it has to wait for."""
+    if commit.spec.suspend:
+        return Blocked(resting("Suspended", "nothing is started while spec.suspend is true"))
+    dataset = usable_dataset(commit.spec.dataset_ref.name, commit, world)
+    if isinstance(dataset, Blocked):
+        return dataset
+    store = usable_store(dataset.spec.store_ref.name, commit, world)
+    if isinstance(store, Blocked):
+        return store
+    source = commit.spec.source.store_ref
+    source_store = store if source is None else usable_store(source.name, commit, world)
+    if isinstance(source_store, Blocked):
+        return source_store
+    engine = _engine(commit, world)
+    if isinstance(engine, Blocked):
+        return engine
+    return _turn(commit, world) or _Parts(dataset, store, source_store, engine)
+
+
+def _turn(commit: Commit, world: World) -> Blocked | None:
+    """What other Commits must be waited for."""
+    name = awaited(commit, world)
+    if name is not None:
+        if depends_on_itself(commit, world):
+            message = "spec.dependsOn leads back to this Commit: create the Commits anew, without the circle"
+            return Blocked(stalled("DependencyCycle", message))
+        other = world.get(Commit, commit.namespace, name)
+        if other is None:
+            return missing("Commit", name, commit, world)
+        if other.status.holds("Failed"):
+            message = (
+                f"Commit {name!r} of spec.dependsOn failed: create it anew under the same name, and this one goes on"
+            )
+            return Blocked(stalled("DependencyFailed", message))
+        return Blocked(waiting("DependencyNotReady", f"Commit {name!r} of spec.dependsOn is not complete"))
+    if not may_go(commit, world):
+        message = (
+            f"Commits of Dataset {commit.spec.dataset_ref.name!r} run one at a time, in the order of their creation: "
+            "others come first; one that hangs can be suspended or deleted"
+        )
+        return Blocked(waiting("Waiting", message))
+    return None
+
+
+def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> jobs.CommitJob:
+    return jobs.CommitJob(
+        job=job_name(commit.name, attempt),
+        uid=commit.metadata.uid,
+        attempt=attempt,
+        store=store_ref(parts.store),
+        dataset=dataset_ref(parts.dataset, settings),
+        commit_id=commit.id,
+        digest=commit.digest(parts.store.name),
+        operation=commit.spec.operation,
+        source=_source(commit.spec.source, parts.source_store, settings),
+        on_conflict=commit.spec.on_conflict,
+        spark=spark_settings(parts.engine),
+    )
+
+
+def _source(source: Source, store: ObjectStore, settings: Settings) -> jobs.SourceSpec:
+    csv = source.csv
+    return jobs.SourceSpec(
+        store=store_ref(store) if source.paths is not None else None,
+        paths=source.paths or (),
+        urls=source.urls or (),
+        format=source.format,
+        compression=source.compression,
+        csv=jobs.CsvOptions() if csv is None else jobs.CsvOptions.model_validate(csv.model_dump()),
+        columns=columns_of(source.columns),
+        allowed_hosts=settings.allowed_source_hosts,
+        allow_local=settings.allow_local_sources,
+    )

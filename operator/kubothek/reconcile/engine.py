@@ -1,0 +1,18 @@
+"""Engine: nothing runs for an Engine itself. What can be wrong with one, its validation has said already."""
+
+from __future__ import annotations
+
+from kubothek.reconcile.summary import conclude, unchanged
+from kubothek.reconcile.world import Outcome, World
+from kubothek.resources.conditions import ready
+from kubothek.resources.engine import DEFAULT_ENGINE, Engine
+
+
+def reconcile(engine: Engine, world: World) -> Outcome:
+    """What to do about an engine."""
+    if engine.deleting or engine.frozen:
+        return unchanged(engine)
+    whose = (
+        "all jobs of the namespace that name no other Engine" if engine.name == DEFAULT_ENGINE else "jobs that name it"
+    )
+    return conclude(engine, world, ready("Succeeded", f"the engine runs {whose}"))

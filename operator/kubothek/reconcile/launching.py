@@ -1,0 +1,81 @@
+"""The step from "the attempt may start" to the action that starts it, with all that may stand in the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+from kubothek.reconcile.attempts import ENGINE_FAULTS, Active, Start, Step
+from kubothek.reconcile.references import Blocked
+from kubothek.reconcile.world import Action, CancelJob, JobPhase, LaunchJob, World
+from kubothek.resources.conditions import State, stalled, state_of, waiting
+from kubothek.resources.meta import Attempts, Resource
+
+A = TypeVar("A", bound=Attempts)
+
+REFUSALS = {
+    # reason: (whether only a person can mend it, when to try again)
+    "AdmissionDenied": (True, timedelta(minutes=5)),
+    "NamespaceTerminating": (True, timedelta(minutes=5)),
+    "QuotaExceeded": (False, timedelta(seconds=30)),
+    "ServiceAccountNotFound": (False, timedelta(seconds=30)),
+}
+"""Why the API server may refuse a pod; what is not listed is treated as a matter of waiting."""
+_ANY_REFUSAL = (False, timedelta(seconds=30))
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Generic[A]):
+    """What is to be published and done about an attempt that may start."""
+
+    state: State
+    attempts: A
+    actions: tuple[Action, ...] = ()
+    again: timedelta | None = None
+
+
+def start(step: Step[A], begin: Start, launch: LaunchJob, doing: State, engine_digest: str, world: World) -> Move[A]:
+    """Launch the attempt now, or wait until it may start.
+
+    While it waits, the state is that of the setback that makes it wait: told in the step that takes it in, and kept
+    from the status after that.
+    """
+    owner = launch.owner
+    actions: tuple[Action, ...] = tuple(CancelJob(owner.namespace, name) for name in step.cancel)
+    if begin.not_before is not None and begin.not_before > world.now:
+        return Move(_retrying(step, owner), step.attempts, actions, begin.not_before - world.now)
+    actions += tuple(CancelJob(owner.namespace, name) for name in begin.stop)
+    announced = step.attempts.model_copy(update={"engine_digest": engine_digest, "next_attempt_time": None})
+    blocked = refused(launch.job.job, owner, world)
+    if blocked is not None:  # try again all the same: nothing else finds out that the way is free
+        return Move(blocked.state, announced, (*actions, launch), blocked.again)
+    return Move(doing, announced, (*actions, launch))
+
+
+def _retrying(step: Step[A], owner: Resource) -> State:
+    if step.setback is not None:
+        why, what = step.setback.reason, step.setback.message
+        return waiting("ProgressingWithRetry", f"an attempt failed ({why}) and is followed by another: {what}")
+    published = state_of(owner.status)
+    if published is not None and published.worrying:
+        return published
+    return waiting("ProgressingWithRetry", "an attempt failed and is followed by another")
+
+
+def refused(name: str, owner: Resource, world: World) -> Blocked | None:
+    """What the last try to start this job met."""
+    refusal = world.launch_refusal(owner.namespace, name)
+    if refusal is None:
+        return None
+    reason, message = refusal
+    for_good, again = REFUSALS.get(reason, _ANY_REFUSAL)
+    return Blocked(stalled(reason, message) if for_good else waiting(reason, message), again)
+
+
+def under_way(active: Active, doing: State) -> State:
+    """The state while a job is there: it runs, it is about to, or it does not get to."""
+    view = active.view
+    if view.phase is JobPhase.RUNNING or not view.reason:
+        return doing
+    return (stalled if view.reason in ENGINE_FAULTS else waiting)(view.reason, view.message)

@@ -1,0 +1,96 @@
+"""What a Dataset's status says about its table: the newest of what inspections and Commits saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from kubothek.reconcile.attempts import job_name
+from kubothek.reconcile.world import World
+from kubothek.resources.commit import Commit
+from kubothek.resources.dataset import Dataset, DatasetStatus, TableState
+from kubothek.resources.jobs import DatasetState
+from kubothek.resources.objectstore import ObjectStore
+from kubothek.resources.values import render_bytes
+
+
+def table_state(state: DatasetState) -> TableState:
+    """What a job saw of a head, as statuses keep it."""
+    return TableState.model_validate(
+        {
+            "version": state.version,
+            "rows": state.totals.rows,
+            "files": state.totals.files,
+            "bytes": state.totals.bytes,
+            "partitions": state.totals.partitions,
+            "last_commit_time": state.last_commit_time,
+            "etag": state.etag,
+        }
+    )
+
+
+def project(dataset: Dataset, store: ObjectStore, world: World) -> DatasetStatus:
+    """The status with the newest knowledge in it.
+
+    An inspection is the truth of the moment in which it began, even if its version is lower than the one we knew (a
+    bucket may have been replaced); of what Commits left after that moment, the highest version is the newest.
+    """
+    status = dataset.status
+    for began, seen in _answers(dataset, store, world):
+        if status.inspected_time is None or began > status.inspected_time:
+            status = absorb(status, seen, inspected_time=began)
+    best: TableState | None = None
+    for commit in world.list(Commit, dataset.namespace):
+        table, ended = commit.status.table, commit.status.completion_time
+        if table is None or ended is None or table.version is None:
+            continue
+        if commit.spec.dataset_ref.name != dataset.name or not _later(commit, dataset, status, ended):
+            continue
+        if table.version > (best.version if best and best.version else status.version or 0):
+            best = table
+    if best is not None:
+        status = with_table(status, best, problem=None, deleted=False)
+    return status.model_copy(update={"uuid": dataset.uuid, "size": render_bytes(status.bytes)})
+
+
+def absorb(status: DatasetStatus, seen: DatasetState, **changes: Any) -> DatasetStatus:
+    """The status with what a job saw in place of what was known."""
+    return with_table(status, table_state(seen), problem=seen.problem, deleted=seen.deleted, **changes)
+
+
+def with_table(status: DatasetStatus, table: TableState, **changes: Any) -> DatasetStatus:
+    """The status with another table."""
+    fields = {name: getattr(table, name) for name in TableState.model_fields}
+    return status.model_copy(update=fields | changes)
+
+
+def _answers(dataset: Dataset, store: ObjectStore, world: World) -> Iterator[tuple[datetime, DatasetState]]:
+    """What the last two inspections told of the dataset, older first, with the times at which they began."""
+    inspection = store.status.last_inspection
+    if inspection is None:
+        return
+    begins = (
+        (inspection.attempt - 1, inspection.previous_started),
+        (inspection.attempt, inspection.started),
+    )
+    for number, began in begins:
+        view = world.job(dataset.namespace, job_name(f"{store.name}-inspect", number)) if began else None
+        if began is None or view is None or view.result is None or view.owner_uid not in ("", store.metadata.uid):
+            continue
+        for state in view.result.datasets:
+            if state.uuid == dataset.uuid and _asked_for(dataset, began):
+                yield began, state
+
+
+def _asked_for(dataset: Dataset, began: datetime) -> bool:
+    """Whether an inspection that began then knew of this Dataset, and not only of an earlier one of its uuid."""
+    created = dataset.metadata.creation_timestamp
+    return created is None or created.replace(microsecond=0) <= began
+
+
+def _later(commit: Commit, dataset: Dataset, status: DatasetStatus, ended: datetime) -> bool:
+    """Whether a Commit ended after the last inspection began, on this Dataset and not on an earlier of its name."""
+    created = dataset.metadata.creation_timestamp
+    since = max((moment for moment in (status.inspected_time, created) if moment is not None), default=None)
+    return since is None or ended >= since.replace(microsecond=0)

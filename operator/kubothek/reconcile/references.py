@@ -1,0 +1,164 @@
+"""What a resource refers to: found in the world, or the state that says what is missing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+from kubothek.reconcile.world import Settings, World
+from kubothek.resources import jobs
+from kubothek.resources.conditions import State, stalled, state_of, waiting
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.engine import DEFAULT_ENGINE, Engine
+from kubothek.resources.meta import Resource
+from kubothek.resources.objectstore import ObjectStore
+from kubothek.resources.values import Columns, Reference, parse_quantity
+
+PATIENCE = timedelta(minutes=5)
+"""How long something missing counts as "not yet there".
+
+Flux, Argo CD and people apply manifests in any order, so a reference to nothing is at first a matter of waiting
+(Reconciling). After this long it is more likely a mistake: then Stalled, so that `kubectl wait` and Flux end with an
+error. Either way it recovers by itself when the missing thing appears.
+"""
+
+CREDENTIALS_ROOT = "/var/run/kubothek/credentials"
+"""Jobs find the Secret of the ObjectStore ``x`` in the directory ``x`` below."""
+
+K = TypeVar("K", bound=Resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Something that is needed is missing or not ready; ``again`` says when this changes by itself."""
+
+    state: State
+    again: timedelta | None = None
+
+
+def missing(kind: str, name: str, asker: Resource, world: World) -> Blocked:
+    """The state of a resource that refers to nothing."""
+    reason = f"{kind}NotFound"
+    message = (
+        f"there is no valid {kind} {name!r} in namespace {asker.namespace!r}: create it, or correct it if it is Stalled"
+    )
+    since = asker.metadata.creation_timestamp or world.now
+    left = since + PATIENCE - world.now
+    if left > timedelta(0):
+        return Blocked(waiting(reason, message), left + timedelta(seconds=1))
+    return Blocked(stalled(reason, message))
+
+
+def not_ready(other: Resource) -> Blocked:
+    """The state of a resource that refers to one that is not ready. Whatever changes that wakes the asker."""
+    state = state_of(other.status)
+    why = f" ({state.reason})" if state is not None and state.ready != "True" else ""
+    return Blocked(
+        waiting("DependencyNotReady", f"{other.kind} {other.name!r} is not ready{why}: its status says what to do")
+    )
+
+
+def find_store(name: str, asker: Resource, world: World) -> ObjectStore | Blocked:
+    """The ObjectStore of this name, ready or not."""
+    store = world.get(ObjectStore, asker.namespace, name)
+    return missing("ObjectStore", name, asker, world) if store is None else store
+
+
+def usable_store(name: str, asker: Resource, world: World) -> ObjectStore | Blocked:
+    """The ObjectStore of this name, if jobs can be started on it."""
+    store = find_store(name, asker, world)
+    if isinstance(store, Blocked):
+        return store
+    return _usable(store, suspended=store.spec.suspend)
+
+
+def usable_dataset(name: str, asker: Resource, world: World) -> Dataset | Blocked:
+    """The Dataset of this name, if jobs can be started on it."""
+    dataset = world.get(Dataset, asker.namespace, name)
+    if dataset is None:
+        return missing("Dataset", name, asker, world)
+    return _usable(dataset, suspended=dataset.spec.suspend)
+
+
+def _usable(resource: K, *, suspended: bool) -> K | Blocked:
+    if resource.deleting:
+        message = f"{resource.kind} {resource.name!r} is being deleted: wait until it is gone and create it again"
+        return Blocked(waiting("DependencyNotReady", message))
+    if suspended:
+        message = f"{resource.kind} {resource.name!r} is suspended: set its spec.suspend to false"
+        return Blocked(waiting("DependencyNotReady", message))
+    return resource if resource.ready else not_ready(resource)
+
+
+def find_engine(references: Iterable[Reference | None], asker: Resource, world: World) -> Engine | Blocked | None:
+    """The first Engine that is named; else the namespace's default; else None, which is the operator's own."""
+    for reference in references:
+        if reference is not None:
+            engine = world.get(Engine, asker.namespace, reference.name)
+            return missing("Engine", reference.name, asker, world) if engine is None else engine
+    return world.get(Engine, asker.namespace, DEFAULT_ENGINE)
+
+
+def engine_digest(engine: Engine | None, settings: Settings) -> str:
+    """What tells whether a job would run otherwise than the last time: the engine with the operator's defaults."""
+    spec = engine.spec.model_dump_json(exclude={"retry", "deadlines", "spark_from"}) if engine else ""
+    return digest(spec, settings.default_image, settings.default_service_account)
+
+
+def digest(*parts: str) -> str:
+    """A short digest for statuses."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def store_ref(store: ObjectStore) -> jobs.StoreRef:
+    """An ObjectStore as jobs need it."""
+    spec = store.spec
+    return jobs.StoreRef(
+        name=store.name,
+        url=spec.url,
+        endpoint=spec.endpoint,
+        region=spec.region,
+        credentials_dir=f"{CREDENTIALS_ROOT}/{store.name}" if spec.credentials_secret_ref else None,
+    )
+
+
+def secrets_of(*stores: ObjectStore) -> dict[str, str]:
+    """The Secret of each store that has one."""
+    return {store.name: store.spec.credentials_secret_ref.name for store in stores if store.spec.credentials_secret_ref}
+
+
+def volumes_of(*stores: ObjectStore) -> dict[str, str]:
+    """The PersistentVolumeClaim of each store that is on one."""
+    return {store.name: store.spec.volume.claim_name for store in stores if store.spec.volume}
+
+
+def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
+    """A Dataset as jobs need it, with the claim that it makes on its uuid."""
+    table = dataset.spec.table
+    return jobs.DatasetRef(
+        uuid=dataset.uuid,
+        claim=jobs.Claim(
+            owner=f"{settings.cluster_id}/{dataset.namespace}/{dataset.name}", incarnation=dataset.metadata.uid
+        ),
+        table=jobs.TableSpec(
+            partition_on=table.partition_on,
+            target_file_bytes=parse_quantity(table.target_file_size),
+            compression=table.compression,
+            columns=columns_of(table.columns),
+        ),
+    )
+
+
+def columns_of(columns: Columns) -> tuple[jobs.Column, ...]:
+    """An explicit schema as jobs need it; empty if there is none."""
+    return tuple(jobs.Column(name=c.name, type=c.type, nullable=c.nullable) for c in columns or ())
+
+
+def spark_settings(engine: Engine | None) -> jobs.SparkSettings:
+    """How a job's driver sizes its session."""
+    if engine is None:
+        return jobs.SparkSettings()
+    return jobs.SparkSettings(from_bytes=parse_quantity(engine.spec.spark_from), conf=dict(engine.spec.spark_conf))

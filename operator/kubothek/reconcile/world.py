@@ -1,0 +1,154 @@
+"""What a reconciler sees and what it may ask for.
+
+A reconciler is a pure function ``reconcile(resource, world) -> Outcome``: it reads a :class:`World`, which is a
+snapshot without I/O, and answers with the status to publish and the actions to take. A runtime (a cluster, or a
+directory of manifests on one machine) builds the world, writes the status **first** and then performs the actions, so
+that whatever an action does was announced before (write-ahead: an attempt number is in the status before its pod is).
+Actions are idempotent by their names; performing one twice is performing it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Literal, Protocol, TypeVar
+
+from kubothek.resources.jobs import CommitJob, DeleteJob, InspectJob, JobResult, Progress, RestoreJob
+from kubothek.resources.meta import Resource
+
+AnyResource = Resource  # any kind
+R = TypeVar("R", bound=Resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The operator's own settings, the same for every resource."""
+
+    cluster_id: str
+    """First part of every claim; a rebuilt cluster with the same id keeps its datasets."""
+    default_image: str = ""
+    default_service_account: str = "kubothek-job"
+    allowed_source_hosts: tuple[str, ...] = ()
+    allow_local_sources: bool = False
+    """``file:`` URLs and loopback hosts: true on one's own machine, never in a cluster."""
+    inspect_interval: timedelta = timedelta(minutes=10)
+    deletion_deadline: timedelta = timedelta(minutes=5)
+    """How long a Dataset with deletionPolicy Delete waits for its store before it lets go and keeps the data."""
+
+
+class JobPhase(StrEnum):
+    """Where one attempt is, as far as can be seen from outside."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class FailureClass(StrEnum):
+    """Which retry budget a failed attempt draws on."""
+
+    REPORT = "Report"
+    """Bad input, refusal: retrying changes nothing."""
+    RETRY = "Retry"
+    """The job itself failed in a way that may pass; counts against retryLimit."""
+    INFRASTRUCTURE = "Infrastructure"
+    """Pod deleted, evicted, node lost: not the job's fault; a budget of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One attempt as the runtime sees it.
+
+    ``reason``/``message`` explain a Pending that does not move (ImagePullFailed, Unschedulable …) and every failure.
+    ``result`` is the job's own word, absent when it died without one.
+    """
+
+    name: str
+    attempt: int
+    phase: JobPhase
+    reason: str = ""
+    message: str = ""
+    failure: FailureClass | None = None
+    result: JobResult | None = None
+    progress: Progress | None = None
+    since: datetime | None = None
+    """When this phase was entered, if known."""
+    owner_uid: str = ""
+    """The uid of the resource that it was launched for, if known: names come back, uids do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchJob:
+    """Start one attempt. ``engine`` sizes it; ``secrets`` maps an ObjectStore's name to the Secret mounted for it.
+
+    The runtime owns the name ``job.job`` in the resource's namespace: present already means launched already.
+    """
+
+    job: CommitJob | InspectJob | DeleteJob | RestoreJob
+    owner: AnyResource
+    engine: AnyResource | None
+    secrets: dict[str, str] = field(default_factory=dict)
+    volumes: dict[str, str] = field(default_factory=dict)
+    """PersistentVolumeClaim by ObjectStore name, for ``file://`` stores in a cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelJob:
+    """Stop an attempt and forget it."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetFinalizer:
+    """Add or remove our finalizer on the resource."""
+
+    present: bool
+
+
+Action = LaunchJob | CancelJob | SetFinalizer
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Told once, on a transition. ``reason`` is that of the condition."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a reconciler decided: the full status to publish, then actions in order, events, and when to look again."""
+
+    status: dict[str, object]
+    actions: tuple[Action, ...] = ()
+    events: tuple[Event, ...] = ()
+    requeue_after: timedelta | None = None
+
+
+class World(Protocol):
+    """A consistent snapshot of what surrounds a resource. Reading it costs no I/O."""
+
+    @property
+    def now(self) -> datetime: ...
+
+    @property
+    def settings(self) -> Settings: ...
+
+    def get(self, kind: type[R], namespace: str, name: str) -> R | None:
+        """The resource, or None."""
+
+    def list(self, kind: type[R], namespace: str) -> Sequence[R]:
+        """All resources of a kind in the namespace, in no particular order."""
+
+    def job(self, namespace: str, name: str) -> JobView | None:
+        """The attempt of this name, or None if there is no trace of it."""
+
+    def launch_refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
+        """Reason and message if the last try to launch this attempt was refused (quota, admission, namespace)."""

@@ -1,0 +1,157 @@
+"""Validation rules that both the API server (CEL) and this process (Python) apply.
+
+A rule is written once, beside the model that it is about, in both languages; ``tests/resources`` runs one table of
+manifests through the real API server and through :func:`broken_rules`, so that the two cannot drift apart.
+What a schema can say by itself (types, patterns, limits, enums) is not a rule: pydantic and the schema that is
+generated from it already agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a manifest: where (``spec.source.paths[0]``), and what to do about it."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A condition on one object: ``cel`` for the API server, ``holds`` for Python, and the sentence a person reads.
+
+    ``cluster_only`` rules do not bind the local runtime, where ``file:`` is how data is named.
+    """
+
+    cel: str
+    message: str
+    holds: Callable[[Any], bool]
+    cluster_only: bool = False
+
+    def render(self) -> dict[str, object]:
+        """The entry of ``x-kubernetes-validations``."""
+        return {"rule": self.cel, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionRule:
+    """A condition on an edit: ``holds(old, new)``."""
+
+    cel: str
+    message: str
+    holds: Callable[[Any, Any], bool]
+
+    def render(self) -> dict[str, object]:
+        """The entry of ``x-kubernetes-validations``."""
+        return {"rule": self.cel, "message": self.message, "reason": "FieldValueForbidden"}
+
+
+@dataclass(frozen=True, slots=True)
+class Immutable:
+    """Marks a field (in ``Annotated``) that keeps the value, or the absence, that it was created with."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueBy:
+    """Marks a list (in ``Annotated``) whose items differ in the field ``key``: ``x-kubernetes-list-type: map``."""
+
+    key: str
+
+
+def field_rules(model: type[BaseModel]) -> Iterator[tuple[str, TransitionRule]]:
+    """The immutable fields of a model by alias, as rules on the model.
+
+    Always on the model and never on the field: a rule on an optional field is not evaluated when the field is removed.
+    """
+    for name, info in model.model_fields.items():
+        alias = info.alias or name
+        for mark in info.metadata:
+            if isinstance(mark, Immutable):
+                yield alias, TransitionRule(_unchanged_cel(alias, info), mark.message, _unchanged(name))
+
+
+def _unchanged_cel(alias: str, info: FieldInfo) -> str:
+    same = f"self.{alias} == oldSelf.{alias}"
+    if info.is_required() or info.default:  # the API server fills in a default that says something
+        return same
+    if info.default is None:
+        return f"has(self.{alias}) == has(oldSelf.{alias}) && (!has(self.{alias}) || {same})"
+    # empty is the same as absent
+    now, before = (f"(has({side}.{alias}) ? {side}.{alias} : [])" for side in ("self", "oldSelf"))
+    return f"{now} == {before}"
+
+
+def _unchanged(name: str) -> Callable[[Any, Any], bool]:
+    return lambda old, new: getattr(old, name) == getattr(new, name)
+
+
+def broken_rules(model: BaseModel, *, local: bool, at: Path = ()) -> Iterator[Problem]:
+    """Every rule that ``model``, or anything in it, breaks. ``local`` leaves out rules that bind clusters only."""
+    rule: Rule
+    for rule in getattr(type(model), "rules", ()):
+        if not (local and rule.cluster_only) and not rule.holds(model):
+            yield Problem(render_path(at), rule.message)
+    yield from _duplicates(model, at)
+    for step, child in _children(model):
+        yield from broken_rules(child, local=local, at=(*at, *step))
+
+
+def broken_transitions(old: BaseModel, new: BaseModel, *, at: Path = ()) -> Iterator[Problem]:
+    """Every immutable field that differs between two versions of an object, and every other forbidden edit."""
+    rule: TransitionRule
+    for rule in getattr(type(new), "transitions", ()):
+        if not rule.holds(old, new):
+            yield Problem(render_path(at), rule.message)
+    for alias, rule in field_rules(type(new)):
+        if not rule.holds(old, new):
+            yield Problem(render_path((*at, alias)), rule.message)
+    before = {step: child for step, child in _children(old) if len(step) == 1}
+    for step, child in _children(new):
+        if step in before:
+            yield from broken_transitions(before[step], child, at=(*at, *step))
+
+
+def _duplicates(model: BaseModel, at: Path) -> Iterator[Problem]:
+    for name, info in type(model).model_fields.items():
+        for mark in info.metadata:
+            if isinstance(mark, UniqueBy):
+                seen: set[object] = set()
+                for index, item in enumerate(getattr(model, name) or ()):
+                    key = getattr(item, mark.key)
+                    if key in seen:
+                        yield Problem(
+                            render_path((*at, info.alias or name, index)), f"Duplicate value: {mark.key} {key!r}"
+                        )
+                    seen.add(key)
+
+
+def _children(model: BaseModel) -> Iterator[tuple[Path, BaseModel]]:
+    for name, info in type(model).model_fields.items():
+        alias, value = info.alias or name, getattr(model, name)
+        if isinstance(value, BaseModel):
+            yield (alias,), value
+        elif isinstance(value, tuple):
+            for index, item in enumerate(value):
+                if isinstance(item, BaseModel):
+                    yield (alias, index), item
+
+
+def render_path(path: Path) -> str:
+    """``("spec", "paths", 0)`` as ``spec.paths[0]``."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")

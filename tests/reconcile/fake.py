@@ -1,0 +1,295 @@
+"""A world in memory: what a runtime does, without anything behind it.
+
+``Fake.reconcile`` publishes the status, then performs the actions, as runtimes do, and checks every outcome on the way:
+kstatus' invariants, that the schema keeps every field, that deciding again decides the same, and write-ahead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from kubothek.reconcile import commit, dataset, engine, objectstore
+from kubothek.reconcile.attempts import job_name
+from kubothek.reconcile.world import (
+    CancelJob,
+    Event,
+    FailureClass,
+    JobPhase,
+    JobView,
+    LaunchJob,
+    Outcome,
+    SetFinalizer,
+    Settings,
+    World,
+)
+from kubothek.resources import jobs
+from kubothek.resources.commit import Commit
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.engine import Engine
+from kubothek.resources.kinds import parse
+from kubothek.resources.meta import FINALIZER, Resource
+from kubothek.resources.objectstore import ObjectStore
+from tests import kstatus
+
+R = TypeVar("R", bound=Resource)
+START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+NAMESPACE = "team"
+RECONCILERS: Mapping[str, Callable[[Any, World], Outcome]] = {
+    "ObjectStore": objectstore.reconcile,
+    "Engine": engine.reconcile,
+    "Dataset": dataset.reconcile,
+    "Commit": commit.reconcile,
+}
+
+
+class Fake:
+    """The world and the runtime around it."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.now = START
+        self.settings = Settings(cluster_id="cluster", default_image="image:1", **settings)
+        self.resources: dict[tuple[str, str], Resource] = {}
+        self.jobs: dict[str, JobView] = {}
+        self.refusals: dict[str, tuple[str, str]] = {}
+        self.launches: list[LaunchJob] = []
+        self.cancelled: list[str] = []
+        self.events: list[Event] = []
+        self._uids = 0
+
+    # --- World ---
+
+    def get(self, kind: type[R], namespace: str, name: str) -> R | None:
+        found = self.resources.get((kind.__name__, name))
+        assert found is None or isinstance(found, kind)
+        return found if namespace == NAMESPACE else None
+
+    def list(self, kind: type[R], namespace: str) -> Sequence[R]:
+        return [r for r in self.resources.values() if isinstance(r, kind)] if namespace == NAMESPACE else []
+
+    def job(self, namespace: str, name: str) -> JobView | None:
+        return self.jobs.get(name) if namespace == NAMESPACE else None
+
+    def launch_refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
+        return self.refusals.get(name) if namespace == NAMESPACE else None
+
+    # --- what a person does ---
+
+    def create(self, kind: str, name: str, spec: Mapping[str, Any], **metadata: Any) -> None:
+        self._uids += 1
+        given = {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": f"uid-{self._uids}",
+            "creationTimestamp": self.now.isoformat(),
+        }
+        manifest = {
+            "apiVersion": "kubothek.io/v1alpha1",
+            "kind": kind,
+            "metadata": given | metadata,
+            "spec": dict(spec),
+        }
+        self.resources[kind, name] = parse(manifest)
+
+    def edit(self, kind: str, name: str, **spec: Any) -> None:
+        """Change fields of a spec; a new generation."""
+        old = self.resources[kind, name]
+        changed = old.spec.model_dump(mode="json", by_alias=True, exclude_unset=True) | spec
+        new_spec = type(old.spec).model_validate_json(json.dumps(changed))
+        metadata = old.metadata.model_copy(update={"generation": old.metadata.generation + 1})
+        self.resources[kind, name] = old.model_copy(update={"spec": new_spec, "metadata": metadata})
+
+    def annotate(self, kind: str, name: str, **annotations: str) -> None:
+        self._metadata(kind, name, annotations={f"kubothek.io/{key}": value for key, value in annotations.items()})
+
+    def delete(self, kind: str, name: str) -> None:
+        """As the API server does: gone at once, unless a finalizer holds it."""
+        if self.resources[kind, name].metadata.finalizers:
+            self._metadata(kind, name, deletion_timestamp=self.now)
+        else:
+            del self.resources[kind, name]
+
+    def pass_time(self, span: timedelta) -> None:
+        self.now += span
+
+    # --- what a job does ---
+
+    def job_is(self, name: str, phase: JobPhase, reason: str = "", message: str = "", **changes: Any) -> None:
+        self.jobs[name] = replace(
+            self.jobs[name], phase=phase, reason=reason, message=message or (reason and f"{reason} happened"), **changes
+        )
+
+    def job_runs(self, name: str, progress: jobs.Progress | None = None) -> None:
+        self.job_is(name, JobPhase.RUNNING, progress=progress)
+
+    def job_ends(self, name: str, **result: Any) -> None:
+        given = jobs.JobResult(outcome="Succeeded", reason="Succeeded", message="done", **result)
+        self.job_is(name, JobPhase.SUCCEEDED, result=given)
+
+    def job_fails(self, name: str, failure: FailureClass, reason: str, message: str = "it went wrong") -> None:
+        self.job_is(name, JobPhase.FAILED, reason, message, failure=failure)
+
+    def job_vanishes(self, name: str) -> None:
+        del self.jobs[name]
+
+    # --- what a runtime does ---
+
+    def reconcile(self, kind: str, name: str) -> Outcome:
+        """One round over one resource."""
+        resource = self.resources[kind, name]
+        outcome = RECONCILERS[kind](resource, self)
+        assert RECONCILERS[kind](resource, self) == outcome, "deciding again must decide the same"
+        before = resource.status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if not resource.deleting and not resource.frozen:
+            assert kstatus.check(resource.metadata.generation, outcome.status, before) == []
+        self.publish(kind, name, outcome)
+        for action in outcome.actions:
+            self._perform(kind, name, action)
+        self.events.extend(outcome.events)
+        return outcome
+
+    def publish(self, kind: str, name: str, outcome: Outcome) -> None:
+        """Write the status, and nothing else."""
+        resource = self.resources[kind, name]
+        model = type(resource).model_fields["status"].annotation
+        assert model is not None
+        status = model.model_validate(outcome.status)
+        assert status.model_dump(mode="json", by_alias=True, exclude_none=True) == outcome.status
+        self.resources[kind, name] = resource.model_copy(update={"status": status})
+
+    def settle(self, kind: str, name: str) -> Outcome:
+        """Rounds until the status does not change any more; the last must have nothing left to say."""
+        for _ in range(5):
+            before = self.resources[kind, name].status
+            outcome = self.reconcile(kind, name)
+            if (kind, name) not in self.resources or self.resources[kind, name].status == before:
+                assert outcome.events == ()
+                return outcome
+        raise AssertionError(f"the status of {kind} {name} does not settle")
+
+    def _perform(self, kind: str, name: str, action: object) -> None:
+        match action:
+            case LaunchJob(job):
+                self._check_announced(kind, name, job)
+                self.launches.append(action)
+                if job.job not in self.jobs and job.job not in self.refusals:
+                    self.jobs[job.job] = JobView(job.job, job.attempt, JobPhase.PENDING, owner_uid=job.uid)
+            case CancelJob(_, job_):
+                self.cancelled.append(job_)
+                self.jobs.pop(job_, None)
+            case SetFinalizer(present):
+                self._metadata(kind, name, finalizers=(FINALIZER,) if present else ())
+                if not present and self.resources[kind, name].deleting:
+                    del self.resources[kind, name]
+
+    def _check_announced(
+        self, kind: str, name: str, job: jobs.CommitJob | jobs.InspectJob | jobs.DeleteJob | jobs.RestoreJob
+    ) -> None:
+        status: Any = self.resources[kind, name].status
+        where = {"commit": "", "inspect": "last_inspection", "delete": "deletion", "restore": "restoration"}[job.verb]
+        announced = getattr(status, where) if where else status
+        assert announced.attempt == job.attempt, "an attempt is launched that the status does not announce"
+
+    def _metadata(self, kind: str, name: str, **changes: Any) -> None:
+        old = self.resources[kind, name]
+        self.resources[kind, name] = old.model_copy(update={"metadata": old.metadata.model_copy(update=changes)})
+
+    # --- what is there now ---
+
+    def condition(self, kind: str, name: str) -> tuple[str, str]:
+        """Ready's status and reason."""
+        ready = self.resources[kind, name].status.condition("Ready")
+        assert ready is not None
+        return ready.status, ready.reason
+
+    def message(self, kind: str, name: str) -> str:
+        ready = self.resources[kind, name].status.condition("Ready")
+        assert ready is not None
+        return ready.message
+
+    def kstatus(self, kind: str, name: str) -> str:
+        """What kstatus makes of it."""
+        resource = self.resources[kind, name]
+        metadata = {
+            "generation": resource.metadata.generation,
+            "deletionTimestamp": resource.metadata.deletion_timestamp,
+        }
+        status = resource.status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return kstatus.compute({"metadata": metadata, "status": status})
+
+    @property
+    def store(self) -> ObjectStore:
+        found = self.resources["ObjectStore", "lake"]
+        assert isinstance(found, ObjectStore)
+        return found
+
+    @property
+    def dataset(self) -> Dataset:
+        found = self.resources["Dataset", "flights"]
+        assert isinstance(found, Dataset)
+        return found
+
+    def commit(self, name: str = "january") -> Commit:
+        found = self.resources["Commit", name]
+        assert isinstance(found, Commit)
+        return found
+
+    @property
+    def engine(self) -> Engine:
+        found = self.resources["Engine", "default"]
+        assert isinstance(found, Engine)
+        return found
+
+
+STORE_SPEC = {"url": "s3://bucket/lake"}
+DATASET_SPEC = {"storeRef": {"name": "lake"}}
+COMMIT_SPEC = {
+    "datasetRef": {"name": "flights"},
+    "operation": "Append",
+    "source": {"paths": ["in/a.csv"], "format": "CSV"},
+}
+
+
+def seen(version: int | None = None, uuid: str = "flights", **changes: Any) -> jobs.DatasetState:
+    """What a job tells of a dataset."""
+    totals = jobs.Totals(rows=(version or 0) * 10, files=version or 0, bytes=(version or 0) * 1000, partitions=1)
+    time = "2026-11-21T11:00:00Z" if version else None
+    return jobs.DatasetState(
+        uuid=uuid, version=version, etag=f"e{version}", totals=totals, last_commit_time=time, **changes
+    )
+
+
+def committed(version: int, **changes: Any) -> dict[str, Any]:
+    """The result of a commit job."""
+    done = jobs.CommitOutcome(version=version, rows=10, files=1, bytes=1000, **changes)
+    return {"commit": done, "dataset": seen(version)}
+
+
+def with_store(world: Fake, *datasets: jobs.DatasetState, conditional_writes: bool = True) -> None:
+    """An ObjectStore that was inspected, with these answers."""
+    world.create("ObjectStore", "lake", STORE_SPEC)
+    world.reconcile("ObjectStore", "lake")
+    world.job_ends("lake-inspect-1", store=jobs.StoreState(conditional_writes=conditional_writes), datasets=datasets)
+    world.settle("ObjectStore", "lake")
+
+
+def with_dataset(world: Fake, state: jobs.DatasetState | None = None, **spec: Any) -> None:
+    """A Dataset that was found by an inspection."""
+    world.create("Dataset", "flights", DATASET_SPEC | spec)
+    with_store(world, state or seen())
+    world.settle("Dataset", "flights")
+
+
+def with_running_commit(world: Fake, name: str = "january", **spec: Any) -> str:
+    """A Commit whose first attempt runs; the name of its job."""
+    if ("Dataset", "flights") not in world.resources:
+        with_dataset(world)
+    world.create("Commit", name, COMMIT_SPEC | spec)
+    world.reconcile("Commit", name)
+    job = job_name(name, 1)
+    world.job_runs(job)
+    world.settle("Commit", name)
+    return job

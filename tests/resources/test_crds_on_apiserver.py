@@ -1,0 +1,178 @@
+"""The CRDs on a real API server: it accepts them (types, CEL and its costs), and refuses what our validators refuse."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import urllib.error
+from typing import Any
+
+import pytest
+
+from kubothek.resources.kinds import KINDS, parse
+from tests import kstatus
+from tests.kubernetes.apiserver import ApiServer
+from tests.resources.manifests import CASES, EDITS, FILE_STORE, Case, Edit, commit, dataset, store, table
+
+PLURALS = {"ObjectStore": "objectstores", "Engine": "engines", "Dataset": "datasets", "Commit": "commits"}
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def namespace(server: ApiServer) -> str:
+    name = f"test-{next(_numbers)}"
+    server.apply(f"/api/v1/namespaces/{name}", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name
+
+
+def create(server: ApiServer, manifest: dict[str, Any], namespace: str = "default", **query: str) -> dict[str, Any]:
+    path = f"/apis/kubothek.io/v1alpha1/namespaces/{namespace}/{PLURALS[manifest['kind']]}"
+    options = "&".join(f"{key}={value}" for key, value in ({"fieldValidation": "Strict"} | query).items())
+    created: dict[str, Any] = server.request("POST", f"{path}?{options}", manifest)
+    return created
+
+
+def refusal(error: urllib.error.HTTPError) -> str:
+    message: str = json.load(error)["message"]
+    return message
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_manifests_are_refused_with_a_place_and_a_remedy(server: ApiServer, case: Case) -> None:
+    if case.refusal is None:
+        assert create(server, case.manifest(), dryRun="All")["kind"] == case.kind
+        return
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        create(server, case.manifest(), dryRun="All")
+    assert refused.value.code in (400, 422)  # 400 is strict field validation's
+    assert case.refusal in refusal(refused.value)
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
+def test_edits_of_what_cannot_change_are_refused(server: ApiServer, edit: Edit, namespace: str) -> None:
+    created = create(server, edit.manifest(edit.old), namespace)
+    path = f"/apis/kubothek.io/v1alpha1/namespaces/{namespace}/{PLURALS[edit.kind]}/a-name"
+    changed = created | {"spec": edit.new}
+    if edit.refusal is None:
+        assert server.request("PUT", path, changed)["kind"] == edit.kind
+        return
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        server.request("PUT", path, changed)
+    assert edit.refusal in refusal(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("ObjectStore", store()),
+        ("Engine", {}),
+        ("Dataset", dataset()),
+        ("Dataset", table(partitionOn=["a"])),
+        ("Commit", commit()),
+    ],
+)
+def test_the_server_fills_in_the_defaults_of_the_models(
+    server: ApiServer, namespace: str, kind: str, spec: dict[str, Any]
+) -> None:
+    manifest = Case("", kind, spec).manifest()
+    created = create(server, manifest, namespace)
+    assert parse(created).spec == parse(manifest).spec
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"), [("ObjectStore", FILE_STORE), ("Engine", {}), ("Dataset", dataset()), ("Commit", commit())]
+)
+def test_what_nobody_has_looked_at_yet_is_in_progress(
+    server: ApiServer, namespace: str, kind: str, spec: dict[str, Any]
+) -> None:
+    created = create(server, Case("", kind, spec).manifest(), namespace)
+    assert created["status"] == {"observedGeneration": -1}
+    assert kstatus.compute(created) == "InProgress"
+
+
+def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
+    """Every field that a reconciler writes is in the schema: the API server prunes what is not."""
+    moment = "2026-11-21T12:00:00Z"
+    condition = {"type": "Ready", "status": "True", "reason": "Succeeded", "message": "m", "observedGeneration": 1}
+    attempts = {
+        "attempt": 2,
+        "observedAttempt": 1,
+        "failures": 1,
+        "disruptions": 1,
+        "nextAttemptTime": moment,
+        "engineDigest": "d",
+    }
+    common = {"observedGeneration": 1, "conditions": [condition | {"lastTransitionTime": moment}]}
+    numbers = {
+        "version": 3,
+        "rows": 2**40,
+        "files": 2,
+        "bytes": 2**50,
+        "partitions": 1,
+        "lastCommitTime": moment,
+        "etag": "e",
+    }
+    deed = attempts | {"done": True, "problem": "P: x"}
+    statuses: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "ObjectStore": (
+            store(),
+            {
+                "capabilities": {"conditionalWrites": False},
+                "lastHandledReconcileAt": "now",
+                "lastInspection": attempts
+                | {"started": moment, "previousStarted": moment, "finished": moment, "connection": "c", "datasets": "d"}
+                | {"after": "a", "reached": "b", "problem": "P: x", "transient": True},
+            },
+        ),
+        "Engine": ({}, {}),
+        "Dataset": (
+            dataset(),
+            numbers
+            | {"uuid": "u", "size": "1 B", "deleted": True, "problem": "P: x", "inspectedTime": moment}
+            | {"deletion": deed, "restoration": deed},
+        ),
+        "Commit": (
+            commit(),
+            attempts
+            | {
+                "id": "i",
+                "startTime": moment,
+                "completionTime": moment,
+                "version": 1,
+                "rows": 1,
+                "files": 1,
+                "bytes": 1,
+            }
+            | {"progress": {"stage": "Reading", "tasksDone": 1, "tasksTotal": 2, "rows": 3}, "table": numbers},
+        ),
+    }
+    for kind, (spec, status) in statuses.items():
+        create(server, Case("", kind, spec).manifest(), namespace)
+        path = f"/apis/kubothek.io/v1alpha1/namespaces/{namespace}/{PLURALS[kind]}/a-name/status"
+        applied = Case("", kind, spec).manifest() | {"status": common | status}
+        del applied["spec"]
+        written = server.apply(path, applied)
+        assert written["status"] == common | status
+        fields = set(KINDS[kind].model_fields["status"].annotation.model_fields)  # type: ignore[union-attr]
+        assert {_snake(name) for name in written["status"]} == fields
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def test_kubectl_shows_what_matters(server: ApiServer, namespace: str) -> None:
+    create(server, Case("", "Dataset", dataset()).manifest("flights"), namespace)
+    create(server, Case("", "Commit", commit()).manifest("january"), namespace)
+    assert server.kubectl("get", "kds", "-n", namespace).split("\n")[0].split() == [
+        *("NAME", "READY", "REASON", "VERSION", "ROWS", "FILES", "SIZE", "LAST-COMMIT", "AGE")
+    ]
+    everything = server.kubectl("get", "kubothek", "-n", namespace, "-o", "name").split()
+    assert sorted(everything) == ["commit.kubothek.io/january", "dataset.kubothek.io/flights"]
+
+
+def test_the_commits_of_a_dataset_can_be_selected(server: ApiServer, namespace: str) -> None:
+    create(server, Case("", "Commit", commit()).manifest("one"), namespace)
+    create(server, Case("", "Commit", commit(datasetRef={"name": "other"})).manifest("two"), namespace)
+    names = server.kubectl("get", "kcm", "-n", namespace, "--field-selector=spec.datasetRef.name=other", "-o", "name")
+    assert names.split() == ["commit.kubothek.io/two"]
