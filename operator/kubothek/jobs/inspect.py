@@ -1,0 +1,72 @@
+"""Look at a store and at all Datasets of it; put right what a crash or a foreign writer left half done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Final
+
+from kubothek.jobs import outcome, translate
+from kubothek.jobs.progress import Reporter
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.errors import LakeError, StoreError
+from kubothek.lake.store import Store
+from kubothek.resources.jobs import DatasetRef, DatasetState, InspectJob, JobResult, StoreState
+
+_AT_ONCE: Final = 8
+_BATCH: Final = 16
+_PROBLEM_LIMIT: Final = 512
+
+
+def run(job: InspectJob, store: Store, reporter: Reporter) -> JobResult:
+    """Probe the store, then look at the Datasets in the order of their uuids.
+
+    Stops when the result is full: ``truncated`` tells the operator to ask for the rest. Raises StoreError when
+    the store itself is the problem.
+    """
+    reporter.tell("Starting")
+    found = store.probe()
+    result = JobResult(
+        outcome="Succeeded",
+        reason="Succeeded",
+        message=f"{store.url} can be used",
+        store=StoreState(conditional_writes=found.conditional_writes, clock_skew_seconds=found.clock_skew),
+    )
+    waiting = iter(sorted(job.datasets, key=lambda dataset: dataset.uuid))
+    while batch := list(islice(waiting, _BATCH)):
+        states = (*result.datasets, *_look(batch, store, conditional_writes=found.conditional_writes))
+        result = result.model_copy(update={"datasets": states})
+        reporter.tell("Reading", len(states), len(job.datasets))
+        if len(outcome.render(result)) < len(outcome.render(result, limit=1 << 30)):
+            break
+    return result
+
+
+def _look(batch: Sequence[DatasetRef], store: Store, *, conditional_writes: bool) -> list[DatasetState]:
+    def look(dataset: DatasetRef) -> DatasetState:
+        log = translate.dataset_log(store, dataset, conditional_writes=conditional_writes)
+        return _state(log)
+
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="inspect") as pool:
+        return list(pool.map(look, batch))
+
+
+def _state(log: DatasetLog) -> DatasetState:
+    """How the dataset is, once what can be put right has been. A dataset that is not ours is only looked at."""
+    seen = translate.dataset_state(log.inspect())
+    if seen.version is None or seen.problem is not None or seen.deleted:
+        return _short(seen)
+    try:
+        return _short(translate.dataset_state(log.settle()))
+    except StoreError:
+        raise
+    except LakeError as error:
+        return _short(seen.model_copy(update={"problem": f"{error.reason}: {error}"}))
+
+
+def _short(state: DatasetState) -> DatasetState:
+    """With a problem that leaves room for other datasets."""
+    if state.problem is None or len(state.problem) <= _PROBLEM_LIMIT:
+        return state
+    return state.model_copy(update={"problem": f"{state.problem[: _PROBLEM_LIMIT - 1]}…"})

@@ -1,0 +1,101 @@
+"""The program of a job: ``python -m kubothek.jobs.main job.json``.
+
+Whatever happens, it leaves a result (``jobs.outcome``) and ends with an exit code that tells what to do about it
+(``resources.jobs.ExitCode``). Running the same job again is always safe: a commit happens once by its id.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from pydantic import ValidationError
+
+from kubothek.jobs import commit, delete, inspect, outcome, restore, translate
+from kubothek.jobs.progress import PodAnnotation, Reporter
+from kubothek.lake.errors import InputError, OwnedByAnother
+from kubothek.lake.store import Store, open_store
+from kubothek.resources.jobs import JOB, CommitJob, DeleteJob, ExitCode, InspectJob, JobResult, RestoreJob
+
+AnyJob = CommitJob | InspectJob | DeleteJob | RestoreJob
+
+_USAGE: Final = "usage: python -m kubothek.jobs.main job.json"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job in the file that the one argument names; the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        with Reporter(annotate=PodAnnotation.of()) as reporter:
+            result, code = perform(arguments, reporter)
+    except Exception as error:  # noqa: BLE001 - the last resort of a process
+        result, code = outcome.failure(error)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from here on there is only the result to be written
+    outcome.leave(result)
+    level = logging.INFO if code == ExitCode.DONE else logging.ERROR
+    logging.getLogger("kubothek.jobs").log(level, "%s %s: %s", result.outcome, result.reason, result.message)
+    return code
+
+
+def perform(arguments: Sequence[str], reporter: Reporter) -> tuple[JobResult, int]:
+    """Read the job, do it, and keep its full result beside the dataset."""
+    try:
+        job = read(arguments)
+        store = open_store(translate.store_config(job.store))
+    except InputError as error:
+        return outcome.failure(error)
+    retry_conflicts = isinstance(job, CommitJob) and job.on_conflict == "Retry"
+    foreign = False
+    try:
+        result, code = _run(job, store, reporter), ExitCode.DONE
+    except Exception as error:  # noqa: BLE001 - every end is a result
+        result, code = outcome.failure(error, retry_conflicts=retry_conflicts)
+        foreign = isinstance(error, OwnedByAnother)
+    if not isinstance(job, InspectJob) and not foreign:
+        outcome.keep(store, job.dataset.uuid, job.uid, result)
+    return result, code
+
+
+def read(arguments: Sequence[str]) -> AnyJob:
+    """The job in the file. Raises InputError for what is none."""
+    if len(arguments) != 1:
+        raise InputError(_USAGE)
+    try:
+        return JOB.validate_json(Path(arguments[0]).read_bytes())
+    except OSError as error:
+        raise InputError(f"the job {arguments[0]!r} cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(f"{arguments[0]!r} is no job: {where}: {first['msg']}; do operator and image match?") from None
+
+
+def _run(job: AnyJob, store: Store, reporter: Reporter) -> JobResult:
+    match job:
+        case CommitJob():
+            return commit.run(job, store, reporter)
+        case InspectJob():
+            return inspect.run(job, store, reporter)
+        case DeleteJob():
+            return delete.run(job, store, reporter)
+        case RestoreJob():
+            return restore.run(job, store, reporter)
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    """Say why and go at once. There is nothing to tidy up that a SIGKILL would not have to leave as well: a
+    commit is whole or absent at every moment, temporary files have no names, and the JVM ends with its parent.
+    """
+    outcome.leave(outcome.TERMINATED)
+    os._exit(outcome.EXIT_TERMINATED)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

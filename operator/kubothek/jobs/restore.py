@@ -1,0 +1,17 @@
+"""Take the deletion of a dataset back, within the store's grace period."""
+
+from __future__ import annotations
+
+from kubothek.jobs import translate
+from kubothek.jobs.progress import Reporter
+from kubothek.lake.store import Store
+from kubothek.resources.jobs import JobResult, RestoreJob
+
+
+def run(job: RestoreJob, store: Store, reporter: Reporter) -> JobResult:
+    """Make the version before the tombstone current again. Raises LakeError, RestoreExpired above all."""
+    reporter.tell("Starting")
+    log = translate.dataset_log(store, job.dataset, conditional_writes=store.probe().conditional_writes)
+    version = log.restore()
+    state = translate.dataset_state(log.inspect())
+    return JobResult(outcome="Succeeded", reason="Succeeded", message=f"restored at version {version}", dataset=state)

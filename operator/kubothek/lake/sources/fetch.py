@@ -1,0 +1,138 @@
+"""Downloading a source URL into a file, under the policy.
+
+The connection goes to the address that was checked, not to the name again: a second answer of the DNS cannot
+swap it. Proxies of the environment are not used for the same reason.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import os
+import shutil
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Final
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+
+from kubothek.lake.errors import SourceNotFound, SourceRefused, SourceUnavailable
+from kubothek.lake.sources.policy import UrlPolicy
+from kubothek.lake.store.ranges import RangeReader
+
+_TIMEOUT: Final = 30.0
+"""Seconds to connect, and between two pieces of an answer."""
+_REDIRECTS: Final = 5
+_PIECE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A fetched file, which has no name and so needs no cleaning up. ``fingerprint`` is the server's ETag or
+    date, and the size.
+    """
+
+    file: IO[bytes]
+    size: int
+    fingerprint: str
+
+    def open(self) -> io.BufferedReader:
+        """A reader of its own position; several may read at once."""
+        descriptor = self.file.fileno()
+        return io.BufferedReader(
+            RangeReader(self.size, b"", lambda start, stop: os.pread(descriptor, stop - start, start)), _PIECE
+        )
+
+
+def fetch(url: str, policy: UrlPolicy) -> Download:
+    """Copy what is at the URL into a temporary file.
+
+    Raises SourceRefused (policy), SourceNotFound, or SourceUnavailable (no answer, 429, 5xx; worth another
+    try).
+    """
+    parts = policy.check(url)
+    if parts.scheme == "file":
+        return _copy(url, Path(unquote(parts.path)))
+    for _ in range(_REDIRECTS + 1):
+        with _get(parts, policy) as answer:
+            target = answer.headers.get("Location")
+            if answer.status not in (301, 302, 303, 307, 308) or target is None:
+                return _save(url, answer, policy)
+        onward = urljoin(parts.geturl(), target)
+        if urlsplit(onward).scheme == "file":
+            raise SourceRefused(f"{url!r} redirects to {onward!r}: a redirect may not lead to a file")
+        parts = policy.check(onward)
+    raise SourceRefused(f"{url!r} redirects more than {_REDIRECTS} times; name the file's own URL")
+
+
+def _copy(url: str, path: Path) -> Download:
+    try:
+        if not path.is_file():
+            raise SourceNotFound(f"{url!r}: there is no such file; correct the path")
+        with path.open("rb") as original:
+            copy = TemporaryFile()  # noqa: SIM115 - the Download owns it
+            shutil.copyfileobj(original, copy, _PIECE)
+            copy.flush()
+            stat = os.fstat(original.fileno())
+    except OSError as error:
+        raise SourceNotFound(f"{url!r} cannot be read: {error.strerror}; correct the path or its permissions") from None
+    return Download(copy, stat.st_size, f"{stat.st_mtime_ns}-{stat.st_size}")
+
+
+@contextmanager
+def _get(parts: SplitResult, policy: UrlPolicy) -> Iterator[http.client.HTTPResponse]:
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    with closing(_connect(parts, policy.resolve(parts))) as connection:
+        try:
+            connection.request("GET", target, headers={"User-Agent": "kubothek", "Accept-Encoding": "identity"})
+            answer = connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            raise SourceUnavailable(f"{parts.geturl()!r} does not answer: {error}") from None
+        yield answer
+
+
+def _connect(parts: SplitResult, addresses: list[tuple[str, int]]) -> http.client.HTTPConnection:
+    """A connection whose socket is open to the first of the checked addresses that takes it."""
+    host, problem = parts.hostname or "", OSError("no address")
+    for address in addresses:
+        try:
+            link = socket.create_connection(address, timeout=_TIMEOUT)
+            if parts.scheme == "https":
+                link = ssl.create_default_context().wrap_socket(link, server_hostname=host)
+        except OSError as error:
+            problem = error
+            continue
+        connection = http.client.HTTPConnection(host, parts.port, timeout=_TIMEOUT)
+        # http.client writes the Host header from its name and leaves an open socket as it is.
+        connection.sock = link
+        return connection
+    raise SourceUnavailable(f"{parts.geturl()!r} cannot be reached: {problem}")
+
+
+def _save(url: str, answer: http.client.HTTPResponse, policy: UrlPolicy) -> Download:
+    if answer.status == 429 or answer.status >= 500:
+        raise SourceUnavailable(f"{url!r}: the server answers {answer.status} {answer.reason}")
+    if answer.status != 200:
+        raise SourceNotFound(f"{url!r}: the server answers {answer.status} {answer.reason}; correct the URL")
+    file, size = TemporaryFile(), 0  # noqa: SIM115 - the Download owns it
+    try:
+        while piece := answer.read(_PIECE):
+            size += len(piece)
+            if size > policy.max_bytes:
+                raise SourceRefused(
+                    f"{url!r} is larger than {policy.max_bytes} bytes, the limit of a download; "
+                    "put the file into an ObjectStore"
+                )
+            file.write(piece)
+        file.flush()
+    except (OSError, http.client.HTTPException) as error:
+        raise SourceUnavailable(f"{url!r} broke off after {size} bytes: {error}") from None
+    # http.client does not complain about a connection that closes early.
+    if answer.length:
+        raise SourceUnavailable(f"{url!r} broke off after {size} bytes, {answer.length} too few")
+    mark = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
+    return Download(file, size, f"{mark}-{size}")

@@ -1,0 +1,106 @@
+"""Reading Parquet by row groups, casting exactly or not at all."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any, Final, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kubothek.lake.errors import SchemaMismatch, SourceCorrupt
+from kubothek.lake.schema import type_name
+from kubothek.lake.sources.values import check_names, convert_column
+
+_BATCH_ROWS: Final = 1 << 16
+
+
+@contextmanager
+def open_parquet(name: str, raw: io.BufferedIOBase) -> Iterator[pq.ParquetFile]:
+    """The file, its footer read; what it raises while it is open says that it is damaged. Raises
+    SourceCorrupt.
+    """
+    with raw:
+        try:
+            yield pq.ParquetFile(cast("IO[bytes]", raw))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+            raise SourceCorrupt(
+                f"{name!r} is not a sound Parquet file ({error}); upload it again or correct source.format"
+            ) from None
+
+
+def row_group_bytes(file: pq.ParquetFile) -> list[int]:
+    """Uncompressed bytes of each row group; empty ones included."""
+    return [file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups)]
+
+
+def read_parquet(
+    name: str, raw: io.BufferedIOBase, schema: pa.Schema, row_groups: tuple[int, ...] | None
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of these row groups (None: all), each batch with the number of its first row, from 1, in the
+    file.
+
+    Raises SchemaMismatch (columns), DataTypeMismatch (a value that its column cannot hold exactly),
+    SourceCorrupt.
+    """
+    with open_parquet(name, raw) as file:
+        check_names(name, file.schema_arrow.names, schema.names)
+        _check_types(name, file.schema_arrow, schema)
+        counts = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+        for group in range(len(counts)) if row_groups is None else row_groups:
+            first_row = sum(counts[:group]) + 1
+            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group]):
+                batch.validate(full=True)
+                yield first_row, _convert(name, batch, schema, first_row)
+                first_row += batch.num_rows
+
+
+def _convert(name: str, batch: pa.RecordBatch, schema: pa.Schema, first_row: int) -> pa.RecordBatch:
+    def column(field: pa.Field[Any]) -> pa.Array[Any]:
+        values = batch.column(field.name)
+        if values.type == field.type:
+            return values
+        return convert_column(
+            values,
+            field.type,
+            lambda v: v.cast(field.type),
+            file=name,
+            column=field.name,
+            first_row=first_row,
+        )
+
+    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
+
+
+def _check_types(name: str, found: pa.Schema, wanted: pa.Schema) -> None:
+    problems = [
+        f"{field.name!r} is {type_name(found.field(field.name).type)}, the table has {type_name(field.type)}"
+        for field in wanted
+        if not _may_become(found.field(field.name).type, field.type)
+    ]
+    if problems:
+        raise SchemaMismatch(f"the columns of {name!r} do not match: {'; '.join(problems)}; convert them in the file")
+
+
+def _may_become(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of one type can mean the same in the other; each value is still checked when it is cast."""
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if found == wanted or pa.types.is_null(found):
+        return True
+    return any(any(is_one(found) for is_one in kind) and any(is_one(wanted) for is_one in kind) for kind in _KINDS)
+
+
+_types = pa.types
+_KINDS = (
+    (_types.is_integer, _types.is_floating, _types.is_decimal),
+    (_types.is_string, _types.is_large_string, _types.is_string_view),
+    (_types.is_binary, _types.is_large_binary, _types.is_binary_view, _types.is_fixed_size_binary),
+    (_types.is_timestamp, _types.is_date),
+    (_types.is_time,),
+    (_types.is_duration,),
+    (_types.is_list, _types.is_large_list, _types.is_fixed_size_list),
+    (_types.is_struct,),
+)

@@ -1,0 +1,103 @@
+"""Which URLs may be read: hosts by an allow-list, addresses by what they are.
+
+A manifest is hostile input, and a job can reach what its author cannot: metadata services, the API server,
+the neighbours' pods. A name is therefore judged again by every address that it resolves to, and so is the
+target of each redirect (design, "Rules that keep data safe").
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from kubothek.lake.errors import SourceRefused, SourceUnavailable
+
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class UrlPolicy:
+    """What ``urls`` may name.
+
+    ``allowed_hosts`` are exact names, ``*.suffix``, or ``*`` for any; ``allow_local`` permits ``file:`` URLs
+    and addresses that are not of the public internet: true on one's own machine, never in a cluster.
+    ``max_bytes`` limits one download.
+    """
+
+    allowed_hosts: tuple[str, ...] = ()
+    allow_local: bool = False
+    max_bytes: int = 64 << 30
+
+    def check(self, url: str) -> SplitResult:
+        """The parts of a URL that may be asked for, before its name is resolved. Raises SourceRefused."""
+        try:
+            parts = urlsplit(url)
+            host, _port = parts.hostname or "", parts.port
+        except ValueError as error:
+            raise SourceRefused(f"{url!r} is no URL: {error}") from None
+        if parts.scheme == "file":
+            if not self.allow_local:
+                raise SourceRefused(
+                    f"{url!r}: file: URLs are read outside a cluster only; put the file into an ObjectStore"
+                )
+            if host not in ("", "localhost"):
+                raise SourceRefused(f"{url!r}: a file: URL has no host; write file:///absolute/path")
+            return parts
+        if parts.scheme not in _PORTS or not host:
+            raise SourceRefused(f"{url!r}: sources are http:// or https:// URLs")
+        if parts.username is not None or parts.password is not None:
+            raise SourceRefused(f"the URL of host {host!r} carries a user or password, which a manifest must not")
+        if not self.allows_host(host):
+            listed = ", ".join(self.allowed_hosts) or "none"
+            raise SourceRefused(
+                f"{url!r}: host {host!r} is not on the operator's list of source hosts (allowed: {listed})"
+            )
+        return parts
+
+    def allows_host(self, host: str) -> bool:
+        """Whether the allow-list has this name."""
+        name = host.lower().rstrip(".")
+        return any(
+            rule == "*" or name == rule.lower() or (rule.startswith("*.") and name.endswith(rule[1:].lower()))
+            for rule in self.allowed_hosts
+        )
+
+    def resolve(self, parts: SplitResult) -> list[tuple[str, int]]:
+        """Addresses and port to connect to, all of them allowed.
+
+        One refused address refuses the name: otherwise a name with two addresses would be a way in. Raises
+        SourceRefused, or SourceUnavailable when the name does not resolve.
+        """
+        host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise SourceUnavailable(f"host {host!r} of {parts.geturl()!r} does not resolve: {error}") from None
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        for address in addresses:
+            if not self.allow_local and not is_public(address):
+                raise SourceRefused(
+                    f"{parts.geturl()!r}: {host!r} resolves to {address}, which is not a public address; "
+                    "sources in a cluster must be on the public internet, or in an ObjectStore"
+                )
+        return [(address, port) for address in addresses]
+
+
+def is_public(address: str) -> bool:
+    """Whether the address is globally routable unicast, also when it is wrapped in an IPv6 form."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        if any(ip in network for network in _TRANSLATED):
+            return is_public(str(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)))
+        wrapped = ip.ipv4_mapped or ip.sixtofour or (ip.teredo and ip.teredo[1])
+        if wrapped:
+            return is_public(str(wrapped))
+    return ip.is_global and not ip.is_multicast
+
+
+_TRANSLATED = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
+"""NAT64, and the IPv4-compatible addresses of RFC 4291: a gateway may deliver them to the IPv4 address
+inside.
+"""

@@ -1,0 +1,1 @@
+"""Spark: the session of a job, and the distributed write."""

@@ -1,0 +1,28 @@
+"""What can go wrong with Spark itself. What goes wrong with data or stores keeps its own type on its way here."""
+
+from __future__ import annotations
+
+import re
+
+from kubothek.lake.errors import LakeError
+
+
+class SparkFailed(LakeError):
+    """Spark gave up: executors were lost too often, or the JVM ended. Another try may have more luck."""
+
+    reason = "SparkFailed"
+    transient = True
+
+
+class SparkUnavailable(LakeError):
+    """Spark does not start here: no Java, or settings that it refuses."""
+
+    reason = "SparkUnavailable"
+
+
+def last_words(error: BaseException) -> str:
+    """The line of a Spark error that says most: the last Python error in it, or the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    python = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)]
+    said = python or lines or [type(error).__name__]
+    return (said[-1] if python else said[0])[:500]

@@ -1,0 +1,148 @@
+"""The Spark session of a job: in this process's JVM, with executors beside it or in pods of their own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from kubothek.spark.errors import SparkUnavailable, last_words
+from kubothek.spark.pod import api_server
+
+log = logging.getLogger(__name__)
+
+_ARROW_BATCH_BYTES: Final = 32 << 20
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    # A fast start: nothing that a job of one write needs is left out.
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.eventLog.enabled": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.scheduler.minRegisteredResourcesRatio": "0",
+    "spark.log.level": "WARN",
+    # Compiling a query costs more than it saves when a row stands for thousands.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Rows are whole pieces of partitions, compressed, and up to some MiB each.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(_ARROW_BATCH_BYTES),
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "false",
+    "spark.speculation": "false",
+    "spark.python.worker.reuse": "true",
+    "spark.decommission.enabled": "true",
+    "spark.storage.decommission.enabled": "true",
+    "spark.storage.decommission.shuffleBlocks.enabled": "true",
+}
+"""What the settings of a job may override."""
+
+_TASK_FAILURES: Final = "4"
+
+FIXED: Final[Mapping[str, str]] = {
+    # A task that lost its executor or its store is tried again; bad input is never an exception.
+    "spark.task.maxFailures": _TASK_FAILURES,
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.adaptive.optimizeSkewsInRebalancePartitions.enabled": "true",
+    "spark.submit.deployMode": "client",
+    # The driver's JVM lives for minutes and does little: neither a parallel collector nor the second
+    # compiler pays off (performance-facts W8). Executors keep Java's defaults.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+"""What the write relies on."""
+
+
+_POD_ENVIRONMENT: Final = (
+    *("POD_IP", "POD_NAME", "POD_NAMESPACE", "KUBOTHEK_IMAGE"),
+    *("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"),
+)
+
+_HOW_TO_START: Final = (
+    "install Java 17 or newer and set JAVA_HOME, and see whether the Engine's settings are what Spark accepts; "
+    "sources below the Engine's sparkFrom are written without Spark"
+)
+
+
+def settings(conf: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """All settings of a job's session: ours, the job's, and what only this process knows.
+
+    ``conf`` is that of the job; it names a ``spark.master``, or else this is a driver pod, whose address and name are
+    in ``environ`` (operator-facts §4.2).
+    """
+    place = on_this_machine(conf["spark.master"]) if "spark.master" in conf else in_pod(environ)
+    return {**DEFAULTS, **conf, **FIXED, **place}
+
+
+def on_this_machine(master: str) -> dict[str, str]:
+    """The settings of a driver beside its executors, which nothing else needs to reach.
+
+    A local master gives each task one chance, whatever the settings say, unless it names the number itself.
+    """
+    named = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
+    return {
+        "spark.master": f"local[{named[1] or 1},{_TASK_FAILURES}]" if named else master,
+        "spark.driver.host": "localhost",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+
+
+def in_pod(environ: Mapping[str, str]) -> dict[str, str]:
+    """The settings that a driver in a pod takes from its own environment. Raises SparkUnavailable outside of one."""
+    if missing := [name for name in _POD_ENVIRONMENT if name not in environ]:
+        raise SparkUnavailable(
+            f"the job names no spark.master, and this is no driver pod: {', '.join(missing)} is not set; "
+            "start it through the operator, or set spark.master"
+        )
+    address = environ["POD_IP"]
+    host = f"[{address}]" if ":" in address else address
+    found = {
+        "spark.master": f"k8s://{api_server(environ)}",
+        "spark.kubernetes.namespace": environ["POD_NAMESPACE"],
+        "spark.kubernetes.driver.pod.name": environ["POD_NAME"],
+        "spark.kubernetes.container.image": environ["KUBOTHEK_IMAGE"],
+        # The pod's address, not 0.0.0.0: executors would take that for the address of the driver's broadcasts.
+        "spark.driver.host": host,
+        "spark.driver.bindAddress": host,
+    }
+    if template := environ.get("KUBOTHEK_EXECUTOR_TEMPLATE"):
+        found["spark.kubernetes.executor.podTemplateFile"] = template
+    if scratch := environ.get("KUBOTHEK_SCRATCH"):
+        found["spark.local.dir"] = scratch
+    return found
+
+
+@contextmanager
+def running(conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session while it is needed; ``conf`` as for :func:`settings`. Its start takes 4 to 20 s.
+
+    Raises SparkUnavailable.
+    """
+    session = _start(conf)
+    try:
+        yield session
+    finally:
+        with suppress(Py4JError, OSError):  # a JVM that is gone, or ends at the same signal as this process
+            session.stop()
+
+
+def _start(conf: Mapping[str, str]) -> SparkSession:
+    # Local executors run the interpreter of this process, and find what it finds.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder
+    chosen = settings(conf)
+    log.info("starting Spark on %s, %s executors", chosen["spark.master"], chosen.get("spark.executor.instances", "no"))
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        raise SparkUnavailable(f"Spark does not start ({last_words(error)}); {_HOW_TO_START}") from error
+    return session

@@ -1,0 +1,138 @@
+"""What Spark's Python workers run: reading tasks, writing tasks, and how they tell the driver of errors.
+
+A task that finds bad input ends well and tells the driver through an accumulator: an exception would be
+tried again, and end in a Java stack trace. Only what may pass with time is raised, so that Spark tries it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.accumulators import Accumulator, AccumulatorParam
+
+from kubothek.lake import errors
+from kubothek.lake.commits import PartitionFile
+from kubothek.lake.errors import LakeError
+from kubothek.lake.schema import conform
+from kubothek.lake.sources import Ingest, SourceReader, Split
+from kubothek.lake.store import open_store
+from kubothek.lake.table.partitioning import split as split_by_partition
+from kubothek.spark.fatrows import Packer, Unpacker, fat_rows
+
+RETRIES: Final = 2
+"""How often Spark may try a task again for an error that may pass, before it counts."""
+
+MANIFEST_SCHEMA: Final = "label string, key string, rows bigint, bytes bigint"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error that a task met, as it travels to the driver. ``bundle`` orders them as the source is ordered."""
+
+    bundle: int
+    kind: str
+    message: str
+    split: Split | None = None
+
+    def error(self) -> LakeError:
+        """The error as it was raised."""
+        kind = getattr(errors, self.kind, LakeError)
+        error: LakeError = kind.__new__(kind, self.message)
+        return error
+
+
+class Joined(AccumulatorParam):
+    """Lists from all tasks in one."""
+
+    def zero(self, value: list[Failure]) -> list[Failure]:
+        return []
+
+    def addInPlace(self, value1: list[Failure], value2: list[Failure]) -> list[Failure]:  # noqa: N802 - Spark's
+        return [*value1, *value2]
+
+
+def report(error: LakeError, failures: Accumulator[list[Failure]], bundle: int, split: Split | None) -> None:
+    """Tell the driver, or raise the error again if Spark should try the task once more."""
+    task = TaskContext.get()
+    if error.transient and task is not None and task.attemptNumber() < RETRIES:
+        raise error
+    failures.add([Failure(bundle, type(error).__name__, str(error), split)])
+
+
+class Reads:
+    """Numbers of bundles in, fat rows out; after each bundle one without path that counts its rows."""
+
+    def __init__(
+        self,
+        ingest: Ingest,
+        bundles: Sequence[tuple[Split, ...]],
+        failures: Accumulator[list[Failure]],
+        rows_read: Accumulator[int],
+    ) -> None:
+        self._ingest = ingest
+        self._bundles = bundles
+        self._failures = failures
+        self._rows_read = rows_read
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with SourceReader(self._ingest.source) as reader:
+            for batch in batches:
+                for number in batch.column(0):
+                    yield from self._bundle(reader, number.as_py())
+
+    def _bundle(self, reader: SourceReader, number: int) -> Iterator[pa.RecordBatch]:
+        packer = Packer()
+        rows = 0
+        split = None
+        try:
+            for split in self._bundles[number]:
+                for batch in self._ingest.read(reader, split):
+                    table = conform(pa.Table.from_batches([batch]), self._ingest.stored)
+                    for part in table.to_batches():
+                        for path, piece in split_by_partition(part, self._ingest.partition_on):
+                            yield from packer.add(path, piece)
+                    rows += batch.num_rows
+        except LakeError as error:
+            report(error, self._failures, number, split)
+            return
+        yield from packer.finish()
+        self._rows_read.add(rows)
+        yield fat_rows([(None, rows, None)])
+
+
+class Writes:
+    """Fat rows in, what was written out: a row a file, and one without label that adds up what was read."""
+
+    def __init__(self, ingest: Ingest, failures: Accumulator[list[Failure]]) -> None:
+        self._ingest = ingest
+        self._failures = failures
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            files, rows, bundles = self._write(batches)
+        except LakeError as error:
+            report(error, self._failures, len(self._ingest.plan.splits), None)
+            return
+        lines = [(file.label, file.key, file.rows, file.bytes) for file in files]
+        labels, keys, counts, sizes = zip(*lines, (None, None, rows, bundles), strict=True)
+        texts = [pa.array(labels, pa.string()), pa.array(keys, pa.string())]
+        numbers = [pa.array(counts, pa.int64()), pa.array(sizes, pa.int64())]
+        yield pa.RecordBatch.from_arrays([*texts, *numbers], names=["label", "key", "rows", "bytes"])
+
+    def _write(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[PartitionFile], int, int]:
+        """The files, and the rows and bundles that the readers counted."""
+        ingest = self._ingest
+        unpacker = Unpacker(pa.schema([f for f in ingest.stored if f.name not in ingest.partition_on]))
+        read = bundles = 0
+        with ingest.writer(open_store(ingest.store)) as writer:
+            for batch in batches:
+                for path, rows, content in unpacker.unpack(batch):
+                    if path is None or content is None:
+                        read, bundles = read + rows, bundles + 1
+                    else:
+                        writer.write_partition(path, content)
+            return writer.finish(), read, bundles

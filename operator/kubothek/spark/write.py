@@ -1,0 +1,104 @@
+"""Writing a source into a partitioned table with Spark.
+
+Spark moves bytes and never looks into them (performance-facts W8). Two stages of Python tasks, which read and write
+with the functions of :mod:`kubothek.lake`:
+
+1. *Read.* A task reads splits, validates and splits the rows by partition, and emits *fat rows*: a partition
+   path, the number of rows and the rows themselves as one compressed Arrow batch of at most some MiB.
+2. Spark brings fat rows of a partition together; adaptive execution cuts partitions that are larger than a target
+   file and packs small ones into a task (``REBALANCE``).
+3. *Write.* A task feeds its fat rows to a :class:`PartitionedWriter` and returns only what it wrote.
+"""
+
+from __future__ import annotations
+
+import uuid as uuids
+from collections.abc import Callable
+from typing import Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.accumulators import Accumulator
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from kubothek.lake.commits import PartitionFile
+from kubothek.lake.errors import InputError, RowsLost
+from kubothek.lake.sources import Ingest, SourceReader
+from kubothek.lake.sources.ingest import require_all_rows
+from kubothek.spark import fatrows
+from kubothek.spark.errors import SparkFailed, last_words
+from kubothek.spark.tasks import MANIFEST_SCHEMA, Failure, Joined, Reads, Writes
+from kubothek.spark.watch import Watch
+
+READ_TASK_BYTES: Final = 32 << 20
+"""Stored source bytes that one task reads, if the source can be cut so."""
+
+_PAYLOAD_PER_FILE_BYTE: Final = 1.9
+"""Size of payloads in terms of the Parquet file that is made of them: measured 1.0 (weather) to 1.9 (flights)."""
+_SHUFFLE_BYTES: Final = 16 << 20
+_SHUFFLE_PARTITIONS: Final = (32, 2000)
+
+Told = Callable[[int, int, int], None]
+"""Hears of tasks done, tasks in all, and rows read so far."""
+
+
+def write_with_spark(session: SparkSession, ingest: Ingest, reader: SourceReader, told: Told) -> list[PartitionFile]:
+    """Read, validate and write with Spark; the files that were written, none of them visible yet.
+
+    Raises what :func:`~kubothek.lake.sources.ingest_here` raises, for the same sources, and SparkFailed.
+    """
+    while True:
+        result = _run(session, ingest, told)
+        if not isinstance(result, Failure):
+            return result
+        error, split = result.error(), result.split
+        if split is None or not split.is_range or not isinstance(error, InputError) or error.transient:
+            raise error
+        # A range does not know its rows' numbers, nor whether it was cut inside of a quoted value.
+        found = reader.diagnose(split.file, ingest.reading, ingest.partition_on)
+        if found is not None:
+            raise found
+        ingest = ingest.with_plan(ingest.plan.with_whole_files([split.file.name]))
+
+
+def _run(session: SparkSession, ingest: Ingest, told: Told) -> list[PartitionFile] | Failure:
+    context = session.sparkContext
+    bundles = ingest.plan.bundles(READ_TASK_BYTES)
+    failures: Accumulator[list[Failure]] = context.accumulator([], Joined())
+    rows_read: Accumulator[int] = context.accumulator(0)
+    least, most = _SHUFFLE_PARTITIONS
+    parts = min(most, max(least, ingest.plan.total_bytes // _SHUFFLE_BYTES))
+    advisory = int(ingest.target_file_bytes * _PAYLOAD_PER_FILE_BYTE)
+    session.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", str(advisory))
+    frame = (
+        session.range(0, len(bundles), 1, len(bundles))
+        .mapInArrow(Reads(ingest, bundles, failures, rows_read), fatrows.SPARK_SCHEMA)
+        .hint("rebalance", parts, "path")
+        .mapInArrow(Writes(ingest, failures), MANIFEST_SCHEMA)
+    )
+    group = f"kubothek-{uuids.uuid4().hex}"
+    context.setJobGroup(group, f"write {ingest.uuid}", interruptOnCancel=False)
+    with Watch(context, group, lambda d, n: told(d, n, rows_read.value), stop=lambda: bool(failures.value)):
+        try:
+            manifest = frame.toArrow()
+        except (PySparkException, Py4JError) as error:
+            if not failures.value:
+                raise SparkFailed(last_words(error)) from error
+    if failures.value:
+        return min(failures.value, key=lambda failure: failure.bundle)
+    return _files(ingest, manifest, len(bundles))
+
+
+def _files(ingest: Ingest, manifest: pa.Table, bundles: int) -> list[PartitionFile]:
+    """The files in the manifest, after its counts proved that nothing is missing."""
+    files, rows, reported = [], 0, 0
+    for row in manifest.to_pylist():
+        if row["label"] is None:
+            rows, reported = rows + row["rows"], reported + row["bytes"]
+        else:
+            files.append(PartitionFile(**row))
+    if reported != bundles:
+        raise RowsLost(f"{reported} of {bundles} tasks reported what they read; try again")
+    require_all_rows(ingest, rows, files)
+    return files

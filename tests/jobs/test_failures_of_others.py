@@ -1,0 +1,124 @@
+"""Servers and stores that fail for a while, and stores that are not directories."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubothek.lake.commits import keys
+from kubothek.lake.store import StoreConfig, open_store
+from kubothek.resources.jobs import ExitCode
+from tests.jobs.conftest import Here
+from tests.s3server import S3Server
+
+
+class Web:
+    """Serves one file, answering 503 to the requests whose numbers (from 1) are in ``down``."""
+
+    def __init__(self, body: bytes, down: range) -> None:
+        self.asked = 0
+        web = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                web.asked += 1
+                self.send_response(503 if web.asked in down else 200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/x.csv"
+
+    def __enter__(self) -> Web:
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+BODY = b"p,v\n" + b"".join(b"%d,%d\n" % (i % 3, i) for i in range(1000))
+OPEN: dict[str, Any] = {"allowed_hosts": ["127.0.0.1"], "allow_local": True}
+TABLE = {"partition_on": ["p"]}
+
+
+def test_a_url_is_a_source(either: Here) -> None:
+    with Web(BODY, down=range(0)) as web:
+        either.commit(urls=[web.url], table=TABLE, **OPEN)
+    assert len(either.rows()) == 1000
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("either", ["spark"], indirect=True)
+def test_a_task_that_met_a_passing_failure_is_tried_again_and_counts_once(either: Here) -> None:
+    with Web(BODY, down=range(2, 3)) as web:  # the driver's request is the first, the task's the second
+        result = either.commit(urls=[web.url], table=TABLE, **OPEN)
+        assert web.asked == 3
+    assert result.commit is not None
+    assert result.commit.rows == 1000
+    assert sorted(row["v"] for row in either.rows()) == list(range(1000))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("either", ["spark"], indirect=True)
+def test_a_failure_that_does_not_pass_ends_in_its_own_words(either: Here) -> None:
+    with Web(BODY, down=range(2, 99)) as web:
+        result, code = either.run(either.commit_job(urls=[web.url], table=TABLE, **OPEN))
+    assert (result.reason, result.retryable, code) == ("SourceUnavailable", True, ExitCode.TRANSIENT)
+    assert result.message == f"'{web.url}': the server answers 503 Service Unavailable"
+    assert either.head() is None
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.mark.s3
+def test_a_job_on_s3_does_all_verbs(either: Here, s3: S3Server, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "AWS_ACCESS_KEY_ID").write_text(s3.access_key)
+    (secret / "AWS_SECRET_ACCESS_KEY").write_text(s3.secret_key)
+    bucket = s3.create_bucket(f"jobs-{either.from_bytes % 7}")
+    config = StoreConfig(f"s3://{bucket}/lake", s3.endpoint, s3.region, str(secret))
+    store = open_store(config)
+    store.put("in/x.csv", BODY)
+    where = {
+        "store": {
+            "name": "lake",
+            "url": config.url,
+            "endpoint": s3.endpoint,
+            "region": s3.region,
+            "credentials_dir": str(secret),
+        }
+    }
+    committed, code = either.run({**either.commit_job("in/x.csv", table=TABLE), **where})
+    assert code == ExitCode.DONE, committed
+    inspected, _ = either.run({**either.inspect_job(), **where})
+    assert inspected.store is not None
+    assert inspected.store.conditional_writes
+    assert inspected.datasets[0] == committed.dataset
+    assert inspected.datasets[0].totals.rows == 1000
+    bad, code = either.run({**either.commit_job("in/y.csv", commit_id="bad", table=TABLE), **where})
+    assert (bad.reason, code) == ("SourceNotFound", ExitCode.INVALID)
+    deleted, _ = either.run({**either.job("delete"), **where})
+    assert deleted.dataset is not None
+    assert deleted.dataset.deleted
+    assert store.get(keys.job("flights", "uid-of-delete"))
+    (secret / "AWS_SECRET_ACCESS_KEY").write_text("wrong")
+    refused, code = either.run({**either.inspect_job(), **where})
+    assert (refused.reason, refused.retryable, code) == ("InvalidCredentials", False, ExitCode.INVALID)
