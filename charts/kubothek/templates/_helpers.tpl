@@ -1,0 +1,67 @@
+{{- define "kubothek.name" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else -}}
+{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" }}
+{{- end -}}
+{{- end -}}
+
+{{- define "kubothek.selector" -}}
+app.kubernetes.io/name: kubothek
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end -}}
+
+{{- define "kubothek.labels" -}}
+app.kubernetes.io/name: kubothek
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: kubothek
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{/* An image reference from {repository, tag, digest} and the default tag: dict "image" … "tag" … */}}
+{{- define "kubothek.image" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}
+{{ .image.repository }}:{{ .image.tag | default .tag }}
+{{- end -}}
+{{- end -}}
+
+{{/* The served namespaces, as a JSON list; the release's own if none is named. */}}
+{{- define "kubothek.namespaces" -}}
+{{ .Values.namespaces | default (list .Release.Namespace) | toJson }}
+{{- end -}}
+
+{{/* What the operator may do in each namespace that it serves. tests/chart compares it with the calls it makes. */}}
+{{- define "kubothek.operatorRules" -}}
+- apiGroups: [kubothek.io]
+  resources: [objectstores, engines, datasets, commits]
+  verbs: [get, list, watch]
+- apiGroups: [kubothek.io]
+  resources: [objectstores/status, engines/status, datasets/status, commits/status]
+  verbs: [patch]
+# The data-protection finalizer of a Dataset with deletionPolicy Delete.
+- apiGroups: [kubothek.io]
+  resources: [datasets]
+  verbs: [patch]
+# Needed to own pods where OwnerReferencesPermissionEnforcement is on.
+- apiGroups: [kubothek.io]
+  resources: [objectstores/finalizers, datasets/finalizers, commits/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, create, delete]
+# Why a pod does not start stands only in its events.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}

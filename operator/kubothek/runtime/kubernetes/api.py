@@ -1,0 +1,194 @@
+"""The Kubernetes API in plain dictionaries: the few calls that the operator makes, each with what can go
+wrong.
+
+One thin layer over ``kubernetes.aio``'s connection, credentials and TLS; no generated models, as objects that
+go out are built as dictionaries and objects that come in are kept as dictionaries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import client, config
+
+from kubothek.resources.meta import API_VERSION
+from kubothek.runtime.kubernetes import names
+
+Object = dict[str, Any]
+
+_MERGE = "application/merge-patch+json"
+_JSON_PATCH = "application/json-patch+json"
+_APPLY = "application/apply-patch+yaml"
+
+REQUEST_TIMEOUT = 30.0
+"""Seconds for one request; every request of the operator is small."""
+PAGE = 500
+"""Objects per page of a listing."""
+
+RESOURCES: Mapping[str, tuple[str, str]] = {
+    "ObjectStore": (f"/apis/{API_VERSION}", "objectstores"),
+    "Engine": (f"/apis/{API_VERSION}", "engines"),
+    "Dataset": (f"/apis/{API_VERSION}", "datasets"),
+    "Commit": (f"/apis/{API_VERSION}", "commits"),
+    "Pod": ("/api/v1", "pods"),
+    "ConfigMap": ("/api/v1", "configmaps"),
+    "CoreEvent": ("/api/v1", "events"),
+    "Event": ("/apis/events.k8s.io/v1", "events"),
+}
+"""Where each kind that the operator touches lives: API root and plural."""
+
+
+class ApiError(Exception):
+    """The API server refused a request: HTTP ``status``, the Status object's ``reason`` and ``message``."""
+
+    def __init__(self, status: int, reason: str, message: str, request: str) -> None:
+        super().__init__(f"{request}: {status} {message.strip()}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class ApiUnavailable(Exception):
+    """The request may or may not have been carried out: no connection, a timeout, 429 or 5xx. Try again."""
+
+
+def path(kind: str, namespace: str | None, name: str = "", subresource: str = "") -> str:
+    """The URL path of an object, or of a kind's list (in a namespace, or in all if it is None)."""
+    root, plural = RESOURCES[kind]
+    parts = [root]
+    if namespace is not None:
+        parts += ["namespaces", namespace]
+    return "/".join([*parts, plural, *filter(None, (name, subresource))])
+
+
+class Api:
+    """A connection to one API server. Methods raise :class:`ApiError` and :class:`ApiUnavailable`."""
+
+    def __init__(self, configuration: client.Configuration) -> None:
+        configuration.connection_pool_maxsize = 32
+        self._client = client.ApiClient(configuration)
+
+    @classmethod
+    async def connect(cls, kubeconfig: str | None) -> Api:
+        """With the given kubeconfig file; without one as the pod's service account, else the user's own kubeconfig."""
+        configuration = client.Configuration()
+        if kubeconfig is not None:
+            await config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+        else:
+            try:
+                config.load_incluster_config(client_configuration=configuration)
+            except config.ConfigException:
+                await config.load_kube_config(client_configuration=configuration)
+        return cls(configuration)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def get(self, kind: str, namespace: str, name: str) -> Object | None:
+        """The object, or None if there is none."""
+        try:
+            return await self._call("GET", path(kind, namespace, name))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def cluster_uid(self) -> str:
+        """The uid of the namespace kube-system, which lives as long as the cluster."""
+        namespace = await self._call("GET", "/api/v1/namespaces/kube-system")
+        return str(namespace["metadata"]["uid"])
+
+    async def pages(
+        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = ""
+    ) -> AsyncIterator[tuple[list[Object], int]]:
+        """All objects of a kind, page by page, each with the resource version of the whole listing.
+
+        ``labels`` and ``fields`` are selectors. The pages together are one consistent state of the cluster; a
+        listing that takes so long that the server forgot its state ends in ApiError 410.
+        """
+        query = {"limit": str(PAGE), "labelSelector": labels, "fieldSelector": fields}
+        token = ""
+        while True:
+            answer = await self._call("GET", path(kind, namespace), {**query, "continue": token})
+            yield answer["items"], int(answer["metadata"]["resourceVersion"])
+            token = answer["metadata"].get("continue") or ""
+            if not token:
+                return
+
+    async def create(self, kind: str, namespace: str, obj: Object) -> Object:
+        """Create an object; ApiError 409 if the name is taken."""
+        return await self._call("POST", path(kind, namespace), {"fieldManager": names.FIELD_MANAGER}, obj)
+
+    async def delete(self, kind: str, namespace: str, name: str, uid: str | None = None) -> Object | None:
+        """Delete an object (only the one of this uid, if given). None if it, or that one, is gone already."""
+        options: Object = {"propagationPolicy": "Background"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        try:
+            return await self._call("DELETE", path(kind, namespace, name), {}, options)
+        except ApiError as error:
+            if error.status == 404 or (error.status == 409 and uid is not None):
+                return None
+            raise
+
+    async def apply_status(self, obj: Object) -> Object | None:
+        """Server-side apply of ``obj['status']`` in full; None if the object is gone."""
+        meta = obj["metadata"]
+        where = path(obj["kind"], meta["namespace"], meta["name"], "status")
+        query = {"fieldManager": names.STATUS_MANAGER, "force": "true"}
+        try:
+            return await self._call("PATCH", where, query, obj, _APPLY)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def json_patch(self, kind: str, namespace: str, name: str, patch: Sequence[Object]) -> Object:
+        """RFC 6902; a failed ``test`` is ApiError 422."""
+        return await self._call("PATCH", path(kind, namespace, name), {}, list(patch), _JSON_PATCH)
+
+    async def merge_patch(self, kind: str, namespace: str, name: str, patch: Object) -> Object:
+        """RFC 7386."""
+        return await self._call("PATCH", path(kind, namespace, name), {}, patch, _MERGE)
+
+    async def _call(
+        self,
+        method: str,
+        where: str,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        content: str = "application/json",
+    ) -> Object:
+        method, url, headers, data, _ = await self._client.param_serialize(
+            method,
+            where,
+            query_params=[(k, v) for k, v in (query or {}).items() if v],
+            header_params={"Accept": "application/json", "Content-Type": content},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            response = await self._client.call_api(
+                method, url, headers, data, _request_timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT)
+            )
+            text = await response.read()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise ApiUnavailable(f"{method} {where}: {error or type(error).__name__}") from error
+        if response.status < 400:
+            return dict(json.loads(text))
+        raise _refused(method, where, response.status, text)
+
+
+def _refused(method: str, where: str, status: int, text: bytes) -> ApiError | ApiUnavailable:
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = {}
+    reason, message = answer.get("reason") or "", answer.get("message") or text[:200].decode(errors="replace")
+    if status == 429 or status >= 500:
+        return ApiUnavailable(f"{method} {where}: {status} {message}")
+    return ApiError(status, reason, message, f"{method} {where}")

@@ -1,0 +1,261 @@
+"""The control loop: takes a key from the queue, asks the reconciler, publishes the status, then performs the
+actions.
+
+Order matters and is the same for every resource: status first (write-ahead: an attempt is announced before it
+is launched), then actions, then events. Any step may fail or be repeated; the next round starts from what is,
+not from what was meant, so each write is either idempotent by its name or guarded by a version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kubothek.reconcile import invalid
+from kubothek.reconcile.world import Action, CancelJob, LaunchJob, Outcome, SetFinalizer, Settings, World
+from kubothek.resources.kinds import KINDS, InvalidResource
+from kubothek.resources.meta import API_VERSION, FINALIZER
+from kubothek.runtime.kubernetes import outcome
+from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable, Object
+from kubothek.runtime.kubernetes.dependants import dependants
+from kubothek.runtime.kubernetes.events import EventRecorder
+from kubothek.runtime.kubernetes.launch import Launcher, Refused
+from kubothek.runtime.kubernetes.names import controller_of
+from kubothek.runtime.kubernetes.queue import Key, WorkQueue
+from kubothek.runtime.kubernetes.state import ClusterState, ClusterWorld
+
+log = logging.getLogger(__name__)
+
+Reconciler = Callable[[Any, World], Outcome]
+
+RECONCILE_TIMEOUT = 60.0
+"""Seconds for one round over one resource, all its API calls included."""
+_EVENTS_REFRESH = timedelta(seconds=30)
+
+
+class Controller:
+    """Keeps every resource's cluster-side state in step with its spec."""
+
+    def __init__(
+        self,
+        *,
+        api: Api,
+        settings: Settings,
+        launcher: Launcher,
+        recorder: EventRecorder,
+        reconcilers: Mapping[str, Reconciler],
+        queue: WorkQueue | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._api = api
+        self._settings = settings
+        self._launcher = launcher
+        self._recorder = recorder
+        self._reconcilers = reconcilers
+        self._clock = clock
+        self._rng = random.Random()
+        self.queue = WorkQueue() if queue is None else queue
+        self.state = ClusterState()
+
+    # --- what is seen ---------------------------------------------------------------------------------------
+
+    def observe(self, kind: str, obj: Object) -> None:
+        """A state of an object, from a watch, a listing or a write; what depends on it is queued if it is news."""
+        meta = obj["metadata"]
+        if kind == "Pod":
+            if self.state.put_pod(obj):
+                self._wake_owner(obj)
+            return
+        before = self.state.resources[kind].get(meta["namespace"], meta["name"])
+        if self.state.resources[kind].put(obj):
+            self.queue.add(Key(kind, meta["namespace"], meta["name"]))
+            self._wake_dependants(kind, before, obj)
+
+    def gone(self, kind: str, obj: Object) -> None:
+        """The object was deleted."""
+        meta = obj["metadata"]
+        namespace, name, uid = meta["namespace"], meta["name"], meta["uid"]
+        if kind == "Pod":
+            self.state.put_pod(obj)  # the watch's last word on it may hold its end
+            if self.state.remove_pod(namespace, name, uid) is not None:
+                self._wake_owner(obj)
+            return
+        if self.state.resources[kind].remove(namespace, name, uid) is not None:
+            self.state.forget_owner(uid)
+            self.queue.forget(Key(kind, namespace, name))
+            self._wake_dependants(kind, obj, None)
+
+    def _wake_owner(self, pod: Object) -> None:
+        reference, namespace = controller_of(pod), pod["metadata"]["namespace"]
+        if reference is None or reference["kind"] not in KINDS:
+            return
+        owner = self.state.resources[reference["kind"]].get(namespace, reference["name"])
+        if owner is None or owner["metadata"]["uid"] != reference["uid"]:
+            self.state.forget_owner(reference["uid"])
+            return
+        self.queue.add(Key(reference["kind"], namespace, reference["name"]))
+
+    def _wake_dependants(self, kind: str, before: Object | None, after: Object | None) -> None:
+        for key in dependants(self.state, kind, before, after):
+            self.queue.add(key)
+
+    # --- what is done ---------------------------------------------------------------------------------------
+
+    async def work(self) -> None:
+        """One worker: reconcile what the queue hands out, for ever, whatever goes wrong with one key."""
+        while True:
+            key = await self.queue.get()
+            after: float | None = None
+            failed = True
+            try:
+                async with asyncio.timeout(RECONCILE_TIMEOUT):
+                    after = await self.reconcile(key)
+                failed = False
+            except (ApiError, ApiUnavailable, TimeoutError) as error:
+                log.warning("%s: will be tried again: %s", key, error or "timed out")
+            except Exception:
+                log.exception("%s: internal error, will be tried again", key)
+            finally:
+                self.queue.done(key, failed=failed, after=after)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One round over one resource. Returns the seconds after which to look again, if so."""
+        cache = self.state.resources[key.kind]
+        wake = await self._look_closer(cache.get(key.namespace, key.name))
+        obj, resource = cache.get(key.namespace, key.name), cache.model(key.namespace, key.name)
+        if obj is None or resource is None:
+            return None
+        now = self._clock()
+        if isinstance(resource, InvalidResource):
+            decided = invalid.reconcile(obj, resource, now)
+        else:
+            decided = self._reconcilers[key.kind](resource, ClusterWorld(self.state, self._settings, now))
+        if not await self._publish(key, obj, decided.status):
+            return None
+        for action in decided.actions:
+            await self._perform(key, obj["metadata"]["uid"], action)
+        for event in decided.events:
+            self._recorder.emit(obj, event)
+        if decided.requeue_after is not None:
+            wake.append(decided.requeue_after)
+        if not wake:
+            return None
+        return min(wake).total_seconds() * self._rng.uniform(1.0, 1.05)
+
+    async def _look_closer(self, obj: Object | None) -> list[timedelta]:
+        """Fetch what the caches lack about the resource's pods; returns when to look at them again."""
+        wake: list[timedelta] = []
+        now = self._clock()
+        for pod in list(self.state.pods_of(obj["metadata"]["uid"])) if obj is not None else ():
+            left = outcome.patience_left(pod, now)
+            if left is not None:
+                wake.append(left)
+            if outcome.wants_events(pod, now):
+                meta = pod["metadata"]
+                fields = f"involvedObject.uid={meta['uid']},type=Warning"
+                self.state.pod_events[meta["uid"]] = [
+                    event
+                    async for page, _ in self._api.pages("CoreEvent", meta["namespace"], fields=fields)
+                    for event in page
+                ]
+                wake.append(_EVENTS_REFRESH)
+        return wake
+
+    async def _publish(self, key: Key, obj: Object, status: Mapping[str, object]) -> bool:
+        """Write the status unless it is there already. False if the object is gone."""
+        wanted = without_none(status)
+        if wanted == obj.get("status"):
+            return True
+        meta = obj["metadata"]
+        written = await self._api.apply_status(
+            {
+                "apiVersion": API_VERSION,
+                "kind": key.kind,
+                "metadata": {"name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]},
+                "status": wanted,
+            }
+        )
+        if written is None:
+            self.gone(key.kind, obj)
+            return False
+        self._wrote(key, obj, written)
+        return True
+
+    def _wrote(self, key: Key, before: Object, written: Object) -> None:
+        """Our own write: known at once, and no reason to look at the resource again."""
+        if self.state.resources[key.kind].put(written):
+            self._wake_dependants(key.kind, before, written)
+
+    async def _perform(self, key: Key, uid: str, action: Action) -> None:
+        match action:
+            case LaunchJob():
+                await self._launch(key, uid, action)
+            case CancelJob():
+                await self._cancel(key, uid, action)
+            case SetFinalizer():
+                await self._set_finalizer(key, action.present)
+
+    async def _launch(self, key: Key, uid: str, action: LaunchJob) -> None:
+        launched = await self._launcher.launch(action)
+        if isinstance(launched, Refused):
+            refusal = (launched.reason, launched.message)
+            if self.state.refuse(key.namespace, action.job.job, uid, refusal):
+                log.info("%s: job %s refused: %s: %s", key, action.job.job, *refusal)
+                self.queue.add(key)
+            return
+        log.info("%s: job %s launched", key, action.job.job)
+        if self.state.put_pod(launched):
+            self.queue.add(key)
+
+    async def _cancel(self, key: Key, uid: str, action: CancelJob) -> None:
+        self.state.cancel(action.namespace, action.name)
+        known = self.state.pods.get(action.namespace, action.name)
+        ending = await self._launcher.cancel(action.namespace, action.name, uid)
+        if ending is None and known is not None:
+            self.state.remove_pod(action.namespace, action.name, known["metadata"]["uid"])
+            self.queue.add(key)
+
+    async def _set_finalizer(self, key: Key, present: bool) -> None:
+        obj = self.state.resources[key.kind].get(key.namespace, key.name)
+        patch = finalizer_patch(obj, present) if obj is not None else None
+        if obj is None or patch is None:
+            return
+        try:
+            self._wrote(key, obj, await self._api.json_patch(key.kind, key.namespace, key.name, patch))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            self.gone(key.kind, obj)
+
+
+def finalizer_patch(obj: Object, present: bool) -> list[Object] | None:
+    """A JSON patch that adds or removes our finalizer if the object is still as we know it; None if nothing
+    is to do.
+    """
+    meta = obj["metadata"]
+    finalizers: list[str] = meta.get("finalizers") or []
+    if present == (FINALIZER in finalizers):
+        return None
+    guard = {"op": "test", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]}
+    if not present:
+        return [guard, {"op": "remove", "path": f"/metadata/finalizers/{finalizers.index(FINALIZER)}"}]
+    if finalizers:
+        return [guard, {"op": "add", "path": "/metadata/finalizers/-", "value": FINALIZER}]
+    return [guard, {"op": "add", "path": "/metadata/finalizers", "value": [FINALIZER]}]
+
+
+def without_none(value: Mapping[str, object]) -> dict[str, object]:
+    """The mapping without its None values, at every depth: the API server drops them, so ours must not have them."""
+    return {k: _without_none(v) for k, v in value.items() if v is not None}
+
+
+def _without_none(value: object) -> object:
+    if isinstance(value, Mapping):
+        return without_none(value)
+    if isinstance(value, list | tuple):
+        return [_without_none(item) for item in value]
+    return value

@@ -1,0 +1,127 @@
+"""Which resources may decide differently because another one changed.
+
+Waking too many costs time, waking too few costs patience: reconcilers that wait also ask to be called again.
+So this is a hint, but one that makes reactions immediate. The cost of a change must not grow with the square
+of a queue: a change of a Dataset or the end of one of its Commits wakes only the head of that queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import nsmallest
+from typing import TYPE_CHECKING
+
+from kubothek.resources.engine import DEFAULT_ENGINE
+from kubothek.runtime.kubernetes.cache import Object
+from kubothek.runtime.kubernetes.queue import Key
+
+if TYPE_CHECKING:
+    from kubothek.runtime.kubernetes.state import ClusterState
+
+_QUEUE_HEAD = 4
+"""How many of a dataset's unfinished Commits are woken: the next one, and some in case that one cannot go on.
+"""
+
+
+def dependants(state: ClusterState, kind: str, before: Object | None, after: Object | None) -> Iterator[Key]:
+    """The keys to look at after an object of ``kind`` went from ``before`` to ``after`` (None = absent)."""
+    obj = after or before
+    if obj is None:
+        return
+    namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
+    if kind == "ObjectStore":
+        yield from _users_of_store(state, namespace, name)
+    elif kind == "Engine" and _respecified(before, after):
+        yield from _users_of_engine(state, namespace, name)
+    elif kind == "Dataset":
+        appeared = _respecified(before, after) or _ready(before) != _ready(after)
+        if appeared:
+            yield Key("ObjectStore", namespace, obj["spec"]["storeRef"]["name"])
+        yield from _queues(state, namespace, {name}, head_only=not appeared)
+    elif kind == "Commit" and (_respecified(before, after) or (after is not None and finished(after))):
+        dataset = obj["spec"]["datasetRef"]["name"]
+        yield Key("Dataset", namespace, dataset)
+        yield from _queues(state, namespace, {dataset}, head_only=True)
+        yield from _waiting_for(state, namespace, name)
+
+
+def finished(commit: Object) -> bool:
+    """Whether the Commit is Complete or Failed."""
+    return _holds(commit, "Complete") or _holds(commit, "Failed")
+
+
+def _users_of_store(state: ClusterState, namespace: str, name: str) -> Iterator[Key]:
+    stored = {
+        dataset["metadata"]["name"]
+        for dataset in state.resources["Dataset"].objects(namespace)
+        if dataset["spec"]["storeRef"]["name"] == name
+    }
+    yield from (Key("Dataset", namespace, dataset) for dataset in stored)
+    yield from _queues(state, namespace, stored, head_only=True)
+    for commit in state.resources["Commit"].objects(namespace):
+        source = commit["spec"].get("source") or {}
+        if (source.get("storeRef") or {}).get("name") == name and not finished(commit):
+            yield Key("Commit", namespace, commit["metadata"]["name"])
+
+
+def _users_of_engine(state: ClusterState, namespace: str, name: str) -> Iterator[Key]:
+    for kind in ("Dataset", "Commit"):
+        for obj in state.resources[kind].objects(namespace):
+            engine = (obj["spec"].get("engineRef") or {}).get("name", DEFAULT_ENGINE)
+            if engine in (name, DEFAULT_ENGINE) and not _holds(obj, "Complete"):
+                yield Key(kind, namespace, obj["metadata"]["name"])
+
+
+def _queues(state: ClusterState, namespace: str, datasets: set[str], *, head_only: bool) -> Iterator[Key]:
+    """The unfinished Commits of the datasets: all, or of each dataset the first few that hold their place."""
+    queues: dict[str, list[tuple[str, str]]] = {}
+    for commit in state.resources["Commit"].objects(namespace):
+        dataset = commit["spec"]["datasetRef"]["name"]
+        if dataset in datasets and not finished(commit) and (not head_only or _keeps_place(state, commit)):
+            meta = commit["metadata"]
+            queues.setdefault(dataset, []).append((meta["creationTimestamp"], meta["name"]))
+    for queue in queues.values():
+        for _, name in nsmallest(_QUEUE_HEAD, queue) if head_only else queue:
+            yield Key("Commit", namespace, name)
+
+
+def _keeps_place(state: ClusterState, commit: Object) -> bool:
+    """Whether later Commits wait for this one: see :mod:`kubothek.reconcile.queue`."""
+    if commit["spec"].get("suspend") or commit["metadata"].get("deletionTimestamp"):
+        return False
+    commits, namespace = state.resources["Commit"], commit["metadata"]["namespace"]
+    awaited = (commits.get(namespace, other["name"]) for other in commit["spec"].get("dependsOn") or ())
+    return all(other is not None and _holds(other, "Complete") for other in awaited)
+
+
+def _waiting_for(state: ClusterState, namespace: str, name: str) -> Iterator[Key]:
+    for commit in state.resources["Commit"].objects(namespace):
+        if any(other["name"] == name for other in commit["spec"].get("dependsOn") or ()) and not finished(commit):
+            yield Key("Commit", namespace, commit["metadata"]["name"])
+
+
+def _respecified(before: Object | None, after: Object | None) -> bool:
+    """Created, deleted, being deleted, or with another spec."""
+    if before is None or after is None:
+        return True
+    old, new = before["metadata"], after["metadata"]
+    return bool(
+        old["uid"] != new["uid"]
+        or old.get("generation") != new.get("generation")
+        or old.get("deletionTimestamp") != new.get("deletionTimestamp")
+    )
+
+
+def _holds(obj: Object, condition: str) -> bool:
+    return _condition(obj, condition) == "True"
+
+
+def _ready(obj: Object | None) -> str | None:
+    return _condition(obj, "Ready") if obj is not None else None
+
+
+def _condition(obj: Object, kind: str) -> str | None:
+    for condition in (obj.get("status") or {}).get("conditions") or ():
+        if condition["type"] == kind:
+            return str(condition["status"])
+    return None

@@ -1,0 +1,247 @@
+"""The objects of one attempt: a pod that runs the job's program, and a ConfigMap that says what to do.
+
+Pure functions from a :class:`~kubothek.reconcile.world.LaunchJob` to manifests. Pods satisfy the *restricted*
+Pod Security Standard; why each field is as it is: operator-facts §4.2.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+from kubothek.reconcile.world import LaunchJob
+from kubothek.resources.engine import Engine, EngineSpec
+from kubothek.resources.jobs import CommitJob, StoreRef
+from kubothek.resources.meta import API_VERSION
+from kubothek.resources.values import parse_duration
+from kubothek.runtime.kubernetes import names, sizes
+from kubothek.runtime.kubernetes.config import OperatorConfig
+from kubothek.runtime.kubernetes.sparkconf import spark_conf
+from kubothek.runtime.kubernetes.template import merged
+
+Object = dict[str, Any]
+
+USER = 185
+"""The uid of Spark's images, and of ours."""
+
+_EXECUTOR_TEMPLATE = "executor.json"
+_TMP = "/tmp"  # noqa: S108
+_SCRATCH = "/var/spark"
+"""Where Spark spills and shuffles. Spark mounts a volume there in executors, of its own making."""
+_GRACE_SECONDS = 60
+"""Time to abort uploads, say why, and let executors go."""
+
+
+def driver_pod(action: LaunchJob, config: OperatorConfig) -> Object:
+    """The pod of the attempt."""
+    engine = engine_spec(action)
+    job = action.job
+    pod: Object = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **_metadata(action, "driver"),
+            "annotations": {
+                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+                "sidecar.istio.io/inject": "false",
+            },
+        },
+        "spec": {
+            **_pod_basics(action, engine),
+            "activeDeadlineSeconds": int(parse_duration(engine.deadlines.total).total_seconds()),
+            "terminationGracePeriodSeconds": _GRACE_SECONDS,
+            "serviceAccountName": engine.service_account_name or config.job_service_account,
+            "containers": [
+                {
+                    "name": names.DRIVER_CONTAINER,
+                    "image": image(engine, config),
+                    "imagePullPolicy": engine.image_pull_policy or config.job_image_pull_policy,
+                    # Arguments of the image's entry point, which reaps orphans and passes signals on.
+                    "args": ["driver", "python", "-m", "kubothek.jobs.main", f"{names.JOB_DIRECTORY}/job.json"],
+                    "env": _driver_env(engine, config),
+                    "ports": [
+                        {"name": "driver-rpc", "containerPort": sizes.DRIVER_PORT},
+                        {"name": "blockmanager", "containerPort": sizes.BLOCK_MANAGER_PORT},
+                    ],
+                    "resources": sizes.driver(engine, spark=isinstance(job, CommitJob)),
+                    "terminationMessagePolicy": "FallbackToLogsOnError",
+                    "securityContext": _container_security(),
+                    "volumeMounts": [
+                        {"name": "job", "mountPath": names.JOB_DIRECTORY, "readOnly": True},
+                        {"name": "scratch", "mountPath": _SCRATCH},
+                        *_mounts(action),
+                    ],
+                }
+            ],
+            "volumes": [
+                {"name": "job", "configMap": {"name": job.job}},
+                {"name": "scratch", "emptyDir": {}},
+                *_volumes(action),
+            ],
+        },
+    }
+    return merged(pod, engine.pod_template.driver, names.DRIVER_CONTAINER)
+
+
+def executor_template(action: LaunchJob) -> Object:
+    """The pod template that Spark makes executors from; image, sizes and command are Spark's to add."""
+    engine = engine_spec(action)
+    labels = _metadata(action, "executor")["labels"]
+    del labels[names.JOB]  # executors are Spark's to follow, not the operator's
+    pod: Object = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"labels": labels, "annotations": {"sidecar.istio.io/inject": "false"}},
+        "spec": {
+            **_pod_basics(action, engine),
+            "automountServiceAccountToken": False,
+            "containers": [
+                {
+                    "name": names.EXECUTOR_CONTAINER,
+                    "env": [{"name": "HOME", "value": _TMP}],
+                    "securityContext": _container_security(),
+                    "volumeMounts": _mounts(action),
+                }
+            ],
+            "volumes": _volumes(action),
+        },
+    }
+    return merged(pod, engine.pod_template.executor, names.EXECUTOR_CONTAINER)
+
+
+def config_map(action: LaunchJob, config: OperatorConfig) -> Object:
+    """What the pod reads: the job as JSON, with the paths at which its Secrets are mounted, and the
+    executors' template.
+    """
+    job = action.job
+    if isinstance(job, CommitJob):
+        conf = {**job.spark.conf, **spark_conf(action, engine_spec(action), config)}
+        job = job.model_copy(update={"spark": job.spark.model_copy(update={"conf": conf})})
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(action, "driver"),
+        "immutable": True,
+        "data": {
+            "job.json": job.model_dump_json(indent=2),
+            _EXECUTOR_TEMPLATE: json.dumps(executor_template(action), indent=2),
+        },
+    }
+
+
+def engine_spec(action: LaunchJob) -> EngineSpec:
+    """The engine that the attempt runs on; all defaults if there is none."""
+    return action.engine.spec if isinstance(action.engine, Engine) else EngineSpec()
+
+
+def image(engine: EngineSpec, config: OperatorConfig) -> str:
+    """The image of driver and executors."""
+    return engine.image or config.job_image
+
+
+def _metadata(action: LaunchJob, component: str) -> Object:
+    owner, job = action.owner, action.job
+    return {
+        "name": job.job,
+        "namespace": owner.namespace,
+        "labels": {
+            "app.kubernetes.io/name": "kubothek",
+            "app.kubernetes.io/part-of": "kubothek",
+            "app.kubernetes.io/managed-by": "kubothek-operator",
+            "app.kubernetes.io/component": component,
+            names.KIND: owner.kind,
+            names.NAME: names.label_value(owner.name),
+            names.RUN: names.label_value(job.uid),
+            names.ATTEMPT: str(job.attempt),
+            names.JOB: names.label_value(job.job),
+        },
+        "ownerReferences": [
+            {
+                "apiVersion": API_VERSION,
+                "kind": owner.kind,
+                "name": owner.name,
+                "uid": owner.metadata.uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }
+
+
+def _pod_basics(action: LaunchJob, engine: EngineSpec) -> Object:
+    basics: Object = {
+        "restartPolicy": "Never",
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    if engine.image_pull_secrets:
+        basics["imagePullSecrets"] = [{"name": secret.name} for secret in engine.image_pull_secrets]
+    return basics
+
+
+def _container_security() -> Object:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def _driver_env(engine: EngineSpec, config: OperatorConfig) -> list[Object]:
+    fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_IP": "status.podIP"}
+    values = {
+        "HOME": _TMP,
+        "KUBOTHEK_IMAGE": image(engine, config),
+        "KUBOTHEK_EXECUTOR_TEMPLATE": f"{names.JOB_DIRECTORY}/{_EXECUTOR_TEMPLATE}",
+        "KUBOTHEK_SCRATCH": _SCRATCH,
+    }
+    return [
+        *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
+        *({"name": name, "value": value} for name, value in values.items()),
+    ]
+
+
+def _mounts(action: LaunchJob) -> list[Object]:
+    """The one writable directory, and each store's Secret and volume where the job expects them."""
+    stores = _stores(action)
+    return [
+        {"name": "tmp", "mountPath": _TMP},
+        *(
+            {"name": f"credentials-{index}", "mountPath": stores[name].credentials_dir, "readOnly": True}
+            for index, name in enumerate(sorted(action.secrets))
+        ),
+        *(
+            {"name": f"files-{index}", "mountPath": urlsplit(stores[name].url).path}
+            for index, name in enumerate(sorted(action.volumes))
+        ),
+    ]
+
+
+def _volumes(action: LaunchJob) -> list[Object]:
+    return [
+        {"name": "tmp", "emptyDir": {}},
+        *(
+            {"name": f"credentials-{index}", "secret": {"secretName": action.secrets[name], "defaultMode": 0o440}}
+            for index, name in enumerate(sorted(action.secrets))
+        ),
+        *(
+            {"name": f"files-{index}", "persistentVolumeClaim": {"claimName": action.volumes[name]}}
+            for index, name in enumerate(sorted(action.volumes))
+        ),
+    ]
+
+
+def _stores(action: LaunchJob) -> dict[str, StoreRef]:
+    """The stores that the job touches, by name."""
+    stores = {action.job.store.name: action.job.store}
+    if isinstance(action.job, CommitJob) and action.job.source.store is not None:
+        stores[action.job.source.store.name] = action.job.source.store
+    return stores

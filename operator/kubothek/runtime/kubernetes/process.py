@@ -1,0 +1,83 @@
+"""One operator process: the controller, its workers, and what feeds them, started in order and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Mapping
+
+from kubothek.reconcile import commit, dataset, engine, objectstore
+from kubothek.reconcile.world import Settings
+from kubothek.runtime.kubernetes.api import Api
+from kubothek.runtime.kubernetes.config import OperatorConfig
+from kubothek.runtime.kubernetes.controller import Controller, Reconciler
+from kubothek.runtime.kubernetes.events import EventRecorder
+from kubothek.runtime.kubernetes.launch import Launcher
+from kubothek.runtime.kubernetes.probes import probes
+from kubothek.runtime.kubernetes.resync import Resync
+from kubothek.runtime.kubernetes.watch import Watch
+
+log = logging.getLogger(__name__)
+
+RECONCILERS: Mapping[str, Reconciler] = {
+    "ObjectStore": objectstore.reconcile,
+    "Engine": engine.reconcile,
+    "Dataset": dataset.reconcile,
+    "Commit": commit.reconcile,
+}
+
+
+async def run(config: OperatorConfig) -> None:
+    """Run the operator until SIGTERM or SIGINT, or until one of its parts fails beyond repair (then it raises)."""
+    api = await Api.connect(config.kubeconfig)
+    try:
+        controller, recorder = await build(api, config)
+        resync = Resync(api, controller, config.scopes)
+        watch = Watch(config, controller, resync)
+        workers: list[asyncio.Task[None]] = []
+        async with probes(
+            config.probe_port,
+            healthy=lambda: not any(worker.done() for worker in workers),
+            ready=lambda: bool(workers) and watch.ready,
+        ):
+            # Complete caches first: a worker that knows half of the cluster decides wrongly at first.
+            await resync.until_done()
+            log.info("serving %s with %d resources", config.namespaces or "all namespaces", len(controller.queue))
+            # Before kopf: at its end it cancels every task of the loop that was started after it.
+            workers += [asyncio.create_task(controller.work()) for _ in range(config.concurrency)]
+            helpers = [asyncio.create_task(recorder.run()), asyncio.create_task(resync.run())]
+            watching = asyncio.create_task(watch.run())
+            await _until_any_ends(watching, *workers, *helpers)
+    finally:
+        await api.close()
+
+
+async def build(api: Api, config: OperatorConfig) -> tuple[Controller, EventRecorder]:
+    """The controller and its event recorder; asks the cluster for its id unless it is configured."""
+    recorder = EventRecorder(api, instance=socket.gethostname())
+    settings = Settings(
+        cluster_id=config.cluster_id or await api.cluster_uid(),
+        default_image=config.job_image,
+        default_service_account=config.job_service_account,
+        allowed_source_hosts=config.allowed_source_hosts,
+        inspect_interval=config.inspect_interval,
+    )
+    controller = Controller(
+        api=api,
+        settings=settings,
+        launcher=Launcher(api, config),
+        recorder=recorder,
+        reconcilers=RECONCILERS,
+    )
+    return controller, recorder
+
+
+async def _until_any_ends(*tasks: asyncio.Task[None]) -> None:
+    """Wait for the first task to end, stop the others, and raise what the first one raised."""
+    ended, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    for task in ended:
+        task.result()

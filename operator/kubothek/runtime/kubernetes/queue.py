@@ -1,0 +1,131 @@
+"""The work queue: which resource is looked at next.
+
+Level-triggered: a key says "look at this again", never why. A key is queued once however often it is added,
+is worked on by one worker at a time, and comes back by itself after a failure (exponential backoff) or when
+its time is due. Namespaces take turns, so that one tenant's ten thousand resources do not starve another's
+single one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Key(NamedTuple):
+    """Names one resource."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Delay before the n-th try after n failures: ``initial`` × 2ⁿ⁻¹ up to ``limit`` seconds, each ± ``jitter``."""
+
+    initial: float = 0.75
+    limit: float = 15 * 60
+    jitter: float = 0.05
+
+    def delay(self, failures: int, rng: random.Random) -> float:
+        """Seconds to wait after ``failures`` (1 or more) failures in a row."""
+        exponent = min(failures - 1, 32)
+        return float(min(self.initial * 2**exponent, self.limit) * rng.uniform(1 - self.jitter, 1 + self.jitter))
+
+
+class WorkQueue:
+    """Keys to work on. Belongs to one event loop; every method but :meth:`get` returns at once."""
+
+    def __init__(self, backoff: Backoff | None = None, rng: random.Random | None = None) -> None:
+        self._backoff = backoff or Backoff()
+        self._rng = rng or random.Random()
+        self._ready: OrderedDict[str, deque[Key]] = OrderedDict()
+        self._queued: set[Key] = set()
+        self._working: set[Key] = set()
+        self._dirty: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._wakeup = asyncio.Semaphore(0)
+
+    def __len__(self) -> int:
+        """How many keys are ready and not yet worked on."""
+        return len(self._queued)
+
+    @property
+    def busy(self) -> int:
+        """How many keys are being worked on."""
+        return len(self._working)
+
+    def add(self, key: Key, after: float = 0.0) -> None:
+        """Look at the key now, or ``after`` seconds; of several pending times the earliest wins."""
+        if after > 0:
+            self._schedule(key, after)
+            return
+        self._unschedule(key)
+        if key in self._working:
+            self._dirty.add(key)
+        elif key not in self._queued:
+            self._queued.add(key)
+            self._ready.setdefault(key.namespace, deque()).append(key)
+            self._wakeup.release()
+
+    async def get(self) -> Key:
+        """Wait for a key; the caller works on it alone until it calls :meth:`done`."""
+        await self._wakeup.acquire()
+        namespace, keys = self._ready.popitem(last=False)
+        key = keys.popleft()
+        if keys:
+            self._ready[namespace] = keys
+        self._queued.discard(key)
+        self._working.add(key)
+        return key
+
+    def done(self, key: Key, *, failed: bool = False, after: float | None = None) -> None:
+        """Give the key back: it failed and is to be tried again after its backoff, or it went well.
+
+        ``after``: when to look again although nothing changed, in seconds.
+        """
+        self._working.discard(key)
+        if failed:
+            self._failures[key] = self._failures.get(key, 0) + 1
+            after = self._backoff.delay(self._failures[key], self._rng)
+        else:
+            self._failures.pop(key, None)
+        if key in self._dirty:
+            self._dirty.discard(key)
+            # A failing key waits even if it changed meanwhile: writes that bounce must not be a busy loop.
+            if not failed:
+                self.add(key)
+        if after is not None and key not in self._queued:
+            self._schedule(key, max(after, 0.001))
+
+    def forget(self, key: Key) -> None:
+        """The resource is gone: drop its failures and timers. A worker that has it right now is not disturbed."""
+        self._failures.pop(key, None)
+        self._dirty.discard(key)
+        self._unschedule(key)
+
+    def _schedule(self, key: Key, after: float) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + after
+        pending = self._timers.get(key)
+        if pending is not None and pending.when() <= due:
+            return
+        self._unschedule(key)
+        self._timers[key] = loop.call_at(due, self._due, key)
+
+    def _unschedule(self, key: Key) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _due(self, key: Key) -> None:
+        self._timers.pop(key, None)
+        self.add(key)

@@ -1,0 +1,92 @@
+"""Listing everything again, and putting right what the watches missed.
+
+A watch that is down (a restarted API server, a network gap) loses deletions for good: no later event tells of
+them. So every ten minutes, and after each re-listing of a watch, the caches are compared with a full listing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+
+from kubothek.resources.kinds import KINDS
+from kubothek.runtime.kubernetes import names
+from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable, Object
+from kubothek.runtime.kubernetes.controller import Controller
+from kubothek.runtime.kubernetes.queue import Backoff
+
+log = logging.getLogger(__name__)
+
+WATCHED = (*KINDS, "Pod")
+"""Every kind that the operator follows. Pods last: then their owners are known when they are met."""
+
+
+class Resync:
+    """Compares the controller's caches with listings: once at the start, then on request and in intervals."""
+
+    def __init__(self, api: Api, controller: Controller, scopes: Sequence[str | None], interval: float = 600.0) -> None:
+        self._api = api
+        self._controller = controller
+        self._scopes = scopes
+        self._interval = interval
+        self._rng = random.Random()
+        self._requested = asyncio.Event()
+
+    def request(self) -> None:
+        """A watch has gaps: compare soon."""
+        self._requested.set()
+
+    async def once(self) -> None:
+        """Compare every kind in every scope; raises if the API server does not answer."""
+        for kind in WATCHED:
+            for scope in self._scopes:
+                await self._compare(kind, scope)
+
+    async def until_done(self) -> None:
+        """Compare, and try again until it worked."""
+        backoff, failures = Backoff(limit=10), 0
+        while True:
+            try:
+                return await self.once()
+            except (ApiError, ApiUnavailable) as error:
+                failures += 1
+                delay = backoff.delay(failures, self._rng)
+                log.warning("cannot list: %s; again in %.0f s", error, delay)
+                await asyncio.sleep(delay)
+
+    async def run(self) -> None:
+        """Compare in intervals (± 10 %) and on request, for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(self._interval * self._rng.uniform(0.9, 1.1)):
+                    await self._requested.wait()
+            except TimeoutError:
+                pass
+            self._requested.clear()
+            await self.until_done()
+
+    async def _compare(self, kind: str, scope: str | None) -> None:
+        found: set[str] = set()
+        newest = 0
+        labels = names.JOB if kind == "Pod" else ""
+        async for page, version in self._api.pages(kind, scope, labels=labels):
+            newest = version
+            for obj in page:
+                found.add(obj["metadata"]["uid"])
+                self._controller.observe(kind, obj)
+        missed = [obj for obj in self._known(kind, scope) if _is_missing(obj, found, newest)]
+        for obj in missed:
+            log.info("%s %s/%s is gone; the watch missed it", kind, scope, obj["metadata"]["name"])
+            self._controller.gone(kind, obj)
+
+    def _known(self, kind: str, scope: str | None) -> list[Object]:
+        cache = self._controller.state.pods if kind == "Pod" else self._controller.state.resources[kind]
+        return list(cache.objects(scope))
+
+
+def _is_missing(obj: Object, found: set[str], listed: int) -> bool:
+    """Known and not listed; but what is newer than the listing was made after it, not deleted before it."""
+    meta = obj["metadata"]
+    return meta["uid"] not in found and int(meta["resourceVersion"]) <= listed

@@ -1,0 +1,162 @@
+"""What the operator knows, and the :class:`~kubothek.reconcile.world.World` that reconcilers see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from kubothek.reconcile.world import JobView, Settings
+from kubothek.resources.kinds import KINDS, InvalidResource, parse
+from kubothek.resources.meta import Resource
+from kubothek.runtime.kubernetes import names, outcome
+from kubothek.runtime.kubernetes.cache import Cache, Object, trimmed_pod
+
+R = TypeVar("R", bound=Resource)
+
+
+@dataclass(slots=True)
+class _Trace:
+    """What is known of an attempt beyond its pod."""
+
+    owner_uid: str
+    refusal: tuple[str, str] | None = None
+    lost: JobView | None = None
+    cancelled: bool = False
+
+
+class ClusterState:
+    """The caches, and the little that is known beyond them: refused launches, lost attempts, why pods do not
+    start.
+
+    What is beyond the caches may be forgotten (a restart) without harm: a refused launch is refused again,
+    and an attempt whose pod is not there is launched again under its own name and finds by its commit id what
+    it had done.
+    """
+
+    def __init__(self) -> None:
+        self.resources: dict[str, Cache[Resource | InvalidResource]] = {kind: Cache(_parsed) for kind in KINDS}
+        self.pods: Cache[Object] = Cache(lambda pod: pod, trimmed_pod)
+        self.pod_events: dict[str, Sequence[Object]] = {}
+        """Warning events by pod uid, of pods that do not start."""
+        self._traces: dict[tuple[str, str], _Trace] = {}
+        self._attempts: dict[str, set[tuple[str, str]]] = {}
+
+    def count(self, kind: str) -> int:
+        """How many objects of a kind are known."""
+        return len(self.pods if kind == "Pod" else self.resources[kind])
+
+    def put_pod(self, pod: Object) -> bool:
+        """Take over a state of a driver pod; False if it is nothing new."""
+        if not self.pods.put(pod):
+            return False
+        owner = names.controller_of(pod)
+        if owner is not None:
+            meta = pod["metadata"]
+            trace = self._trace(meta["namespace"], meta["name"], owner["uid"])
+            trace.refusal = trace.lost = None
+        return True
+
+    def remove_pod(self, namespace: str, name: str, uid: str) -> Object | None:
+        """A driver pod is gone. Unless we cancelled it, its attempt stays known as it ended, or as lost."""
+        pod = self.pods.remove(namespace, name, uid)
+        self.pod_events.pop(uid, None)
+        trace = self._traces.get((namespace, name))
+        owner = names.controller_of(pod) if pod is not None else None
+        if pod is None or owner is None or trace is None or trace.owner_uid != owner["uid"]:
+            return pod
+        if trace.cancelled:
+            self._forget(namespace, name)
+        else:
+            trace.lost = outcome.lost_view(pod)
+        return pod
+
+    def pods_of(self, owner_uid: str) -> Iterator[Object]:
+        """The driver pods that a resource owns."""
+        for namespace, name in self._attempts.get(owner_uid, ()):
+            pod = self.pods.get(namespace, name)
+            if pod is not None:
+                yield pod
+
+    def job_view(self, namespace: str, name: str, now: datetime) -> JobView | None:
+        """The attempt of this name: its pod, or what is remembered of it."""
+        pod = self.pods.get(namespace, name)
+        if pod is not None:
+            return outcome.job_view(pod, now, self.pod_events.get(pod["metadata"]["uid"], ()))
+        trace = self._traces.get((namespace, name))
+        return trace.lost if trace else None
+
+    def cancel(self, namespace: str, name: str) -> None:
+        """We stop this attempt ourselves: when its pod is gone, nothing is remembered of it."""
+        trace = self._traces.get((namespace, name))
+        if trace is not None and self.pods.get(namespace, name) is not None:
+            trace.cancelled = True
+        else:
+            self._forget(namespace, name)
+
+    def refuse(self, namespace: str, name: str, owner_uid: str, refusal: tuple[str, str]) -> bool:
+        """Remember why (reason, message) launching this attempt was refused. True if that is news."""
+        trace = self._trace(namespace, name, owner_uid)
+        news = trace.refusal != refusal
+        trace.refusal = refusal
+        return news
+
+    def refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
+        """The refusal, if the last launch of this attempt was refused."""
+        trace = self._traces.get((namespace, name))
+        return trace.refusal if trace else None
+
+    def forget_owner(self, uid: str) -> None:
+        """A resource is gone; so is what is remembered of its attempts."""
+        for attempt in self._attempts.pop(uid, ()):
+            self._traces.pop(attempt, None)
+
+    def _trace(self, namespace: str, name: str, owner_uid: str) -> _Trace:
+        trace = self._traces.get((namespace, name))
+        if trace is None or trace.owner_uid != owner_uid:
+            self._forget(namespace, name)
+            trace = self._traces[namespace, name] = _Trace(owner_uid)
+            self._attempts.setdefault(owner_uid, set()).add((namespace, name))
+        return trace
+
+    def _forget(self, namespace: str, name: str) -> None:
+        trace = self._traces.pop((namespace, name), None)
+        if trace is not None:
+            attempts = self._attempts[trace.owner_uid]
+            attempts.discard((namespace, name))
+            if not attempts:
+                del self._attempts[trace.owner_uid]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWorld:
+    """A :class:`~kubothek.reconcile.world.World` over the state at one moment.
+
+    A snapshot because a reconciler runs without giving up the event loop, on which alone the state changes.
+    """
+
+    state: ClusterState
+    settings: Settings
+    now: datetime
+
+    def get(self, kind: type[R], namespace: str, name: str) -> R | None:
+        found = self.state.resources[kind.__name__].model(namespace, name)
+        return found if isinstance(found, kind) else None
+
+    def list(self, kind: type[R], namespace: str) -> Sequence[R]:
+        return [found for found in self.state.resources[kind.__name__].models(namespace) if isinstance(found, kind)]
+
+    def job(self, namespace: str, name: str) -> JobView | None:
+        return self.state.job_view(namespace, name, self.now)
+
+    def launch_refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
+        return self.state.refusal(namespace, name)
+
+
+def _parsed(obj: Object) -> Resource | InvalidResource:
+    """The resource, or what is wrong with it. To others an invalid resource is as good as absent."""
+    try:
+        return parse(obj)
+    except InvalidResource as error:
+        return error

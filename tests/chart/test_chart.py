@@ -1,0 +1,243 @@
+"""The Helm chart: what it renders, that an API server takes it, and that its roles are enough and not more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.conftest import CHART, Objects, Render
+from tests.cluster.steps import CommandError, run
+from tests.kubernetes.apiserver import OPERATOR, ApiServer
+from tests.kubernetes.harness import manifest, resource_path
+
+CRDS = CHART.parents[1] / "crds"
+
+
+def of_kind(objects: Objects, kind: str) -> Objects:
+    return [obj for obj in objects if obj["kind"] == kind]
+
+
+def deployment(objects: Objects) -> dict[str, Any]:
+    (found,) = of_kind(objects, "Deployment")
+    return found
+
+
+def environment(objects: Objects) -> dict[str, str]:
+    (container,) = deployment(objects)["spec"]["template"]["spec"]["containers"]
+    return {entry["name"]: entry["value"] for entry in container["env"]}
+
+
+def test_the_chart_passes_lint(helm: Path) -> None:
+    assert "0 chart(s) failed" in run([helm, "lint", "--strict", CHART])
+
+
+def test_the_charts_crds_are_the_projects() -> None:
+    """If this fails, run `make crds`."""
+    packaged = {file.name: file.read_text() for file in (CHART / "files" / "crds").glob("*.yaml")}
+    assert packaged == {file.name: file.read_text() for file in CRDS.glob("*.yaml")}
+
+
+def test_crds_are_installed_and_kept_and_otherwise_as_they_are(render: Render) -> None:
+    rendered = {crd["metadata"]["name"]: crd for crd in of_kind(render(), "CustomResourceDefinition")}
+    for file in CRDS.glob("*.yaml"):
+        original = yaml.safe_load(file.read_text())
+        crd = rendered[original["metadata"]["name"]]
+        assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+        assert crd["spec"] == original["spec"]
+    assert not of_kind(render(crds={"install": False}), "CustomResourceDefinition")
+
+
+def test_a_release_serves_its_own_namespace_by_default(render: Render) -> None:
+    objects = render("lake")
+    assert environment(objects)["KUBOTHEK_NAMESPACES"] == "lake"
+    assert {role["metadata"]["namespace"] for role in of_kind(objects, "Role")} == {"lake"}
+
+
+def test_named_namespaces_get_roles_and_a_job_account_each(render: Render) -> None:
+    objects = render("ops", namespaces=["one", "two"])
+    assert environment(objects)["KUBOTHEK_NAMESPACES"] == "one,two"
+    accounts = {(a["metadata"]["namespace"], a["metadata"]["name"]) for a in of_kind(objects, "ServiceAccount")}
+    assert accounts == {("ops", "kubothek"), ("one", "kubothek-job"), ("two", "kubothek-job")}
+    bindings = of_kind(objects, "RoleBinding")
+    operator = [b for b in bindings if b["metadata"]["name"] == "kubothek"]
+    assert {b["metadata"]["namespace"] for b in operator} == {"one", "two"}
+    assert all(b["subjects"][0]["namespace"] == "ops" for b in operator)
+
+
+def test_no_cluster_role_is_needed_when_the_cluster_has_a_name(render: Render) -> None:
+    assert not of_kind(render(clusterId="prod-eu"), "ClusterRole")
+    (reads_id,) = of_kind(render(), "ClusterRole")
+    rule = {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]}
+    assert reads_id["rules"] == [rule]
+
+
+def test_every_namespace_is_served_only_when_asked_for(render: Render) -> None:
+    objects = render(allNamespaces=True)
+    assert environment(objects)["KUBOTHEK_ALL_NAMESPACES"] == "true"
+    assert "KUBOTHEK_NAMESPACES" not in environment(objects)
+    assert "kubothek" in [role["metadata"]["name"] for role in of_kind(objects, "ClusterRole")]
+
+
+def test_nobody_may_read_secrets_or_run_commands_in_pods(render: Render) -> None:
+    for objects in (render(), render(allNamespaces=True)):
+        rules = [rule for role in of_kind(objects, "Role") + of_kind(objects, "ClusterRole") for rule in role["rules"]]
+        assert rules
+        for rule in rules:
+            assert not {"secrets", "pods/exec", "*"} & set(rule["resources"])
+            assert "*" not in rule["verbs"] + rule["apiGroups"]
+
+
+NEEDED = {
+    ("kubothek.io", f"{kind}{part}", verb)
+    for kind in ("objectstores", "engines", "datasets", "commits")
+    for part, verbs in (("", ("get", "list", "watch")), ("/status", ("patch",)))
+    for verb in verbs
+} | {
+    ("kubothek.io", "datasets", "patch"),  # the finalizer
+    *(("kubothek.io", f"{owner}/finalizers", "update") for owner in ("objectstores", "datasets", "commits")),
+    *(("", "pods", verb) for verb in ("get", "list", "watch", "create", "delete")),
+    *(("", "configmaps", verb) for verb in ("get", "create", "delete")),
+    ("", "events", "list"),
+    ("events.k8s.io", "events", "create"),
+    ("events.k8s.io", "events", "patch"),
+}
+"""Every call of kubothek.runtime.kubernetes on what it serves, as (API group, resource, verb)."""
+
+
+def test_the_operator_may_do_what_it_does_and_no_more(render: Render) -> None:
+    (role,) = (role for role in of_kind(render(), "Role") if role["metadata"]["name"] == "kubothek")
+    (everywhere, _) = of_kind(render(allNamespaces=True), "ClusterRole")
+    for rules in (role["rules"], everywhere["rules"]):
+        granted = [
+            (group, resource, verb)
+            for rule in rules
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        ]
+        assert sorted(granted) == sorted(NEEDED)
+
+
+def test_jobs_may_manage_pods_and_nothing_else(render: Render) -> None:
+    (role,) = (role for role in of_kind(render(), "Role") if role["metadata"]["name"] == "kubothek-job")
+    (rule,) = role["rules"]
+    assert (rule["apiGroups"], rule["resources"]) == ([""], ["pods"])
+
+
+def test_images_are_pinned_by_digest_if_given(render: Render) -> None:
+    digest = "sha256:" + "0" * 64
+    objects = render(image={"digest": digest}, jobImage={"digest": digest})
+    (container,) = deployment(objects)["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"docker.io/kubothek/operator@{digest}"
+    assert environment(objects)["KUBOTHEK_JOB_IMAGE"] == f"docker.io/kubothek/kubothek@{digest}"
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"replicas": 2}, "replicas"),
+        ({"namespaces": ["Not_A_Name"]}, "namespaces"),
+        ({"concurrency": 0}, "concurrency"),
+        ({"logLevel": "chatty"}, "logLevel"),
+        ({"image": {"digest": "latest"}}, "digest"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(render: Render, values: dict[str, object], complaint: str) -> None:
+    with pytest.raises(CommandError, match=complaint):
+        render(**values)
+
+
+def test_rendering_twice_gives_the_same(render: Render) -> None:
+    assert render() == render()
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"allNamespaces": True}, {"clusterId": "c", "allowedSourceHosts": ["a.example"]}]
+)
+def test_an_api_server_takes_every_object_under_restricted_pod_security(
+    server: ApiServer, namespace: str, render: Render, values: dict[str, object]
+) -> None:
+    documents = yaml.safe_dump_all(render(namespace, **values))
+    shown = server.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=documents)
+    assert "deployment.apps/kubothek created" in shown
+    (pod,) = (
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "probe", "namespace": namespace},
+            "spec": d["spec"]["template"]["spec"],
+        }
+        for d in of_kind(render(namespace, **values), "Deployment")
+    )
+    server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(of_kind(render(namespace), "ServiceAccount")))
+    assert "created" in server.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+
+
+@contextmanager
+def operator_process(server: ApiServer, objects: Objects) -> Iterator[subprocess.Popen[bytes]]:
+    """The operator as the chart starts it, but as a process of this machine, as the chart's service account."""
+    variables = {**environment(objects), "KUBOTHEK_PROBE_PORT": "0", "KUBECONFIG": str(server.kubeconfig(OPERATOR))}
+    command = [sys.executable, "-m", "kubothek.runtime.kubernetes"]
+    process = subprocess.Popen(command, env=variables, stderr=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+async def test_the_operator_runs_with_the_rights_that_the_chart_gives_it(
+    server: ApiServer, namespace: str, render: Render
+) -> None:
+    """From manifests to a pod and an event, with the watches that kopf opens, and not one call that is forbidden."""
+    objects = render("kubothek", namespaces=[namespace])
+    rbac = [obj for obj in objects if obj["apiVersion"].startswith("rbac.")]
+    server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(rbac))
+
+    def state(kind: str, name: str) -> str:
+        conditions = server.request("GET", resource_path(kind, namespace, name))["status"].get("conditions", [])
+        return next((c["status"] + c["reason"] for c in conditions if c["type"] == "Ready"), "")
+
+    def pods() -> list[str]:
+        return [
+            pod["metadata"]["name"] for pod in server.request("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+        ]
+
+    def events() -> list[Any]:
+        return list(server.request("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"])
+
+    with operator_process(server, objects) as process:
+        async with asyncio.timeout(60):
+            server.request("POST", resource_path("Engine", namespace), manifest("Engine", namespace, "default", {}))
+            store = manifest("ObjectStore", namespace, "lake", {"url": "s3://lake"})
+            server.request("POST", resource_path("ObjectStore", namespace), store)
+            delete = {"storeRef": {"name": "lake"}, "deletionPolicy": "Delete"}
+            server.request("POST", resource_path("Dataset", namespace), manifest("Dataset", namespace, "d", delete))
+            while not (
+                state("Engine", "default").startswith("True")
+                and state("Dataset", "d")
+                and pods()
+                and events()
+                and server.request("GET", resource_path("Dataset", namespace, "d"))["metadata"].get("finalizers")
+            ):
+                assert process.poll() is None
+                await asyncio.sleep(0.1)
+            server.request("DELETE", resource_path("Dataset", namespace, "d"))
+            while server.request("GET", resource_path("Dataset", namespace))["items"]:
+                await asyncio.sleep(0.1)
+                if any(pod.startswith("d-delete") for pod in pods()):
+                    break
+        process.terminate()
+        _, complaints = process.communicate(timeout=20)
+    log = complaints.decode()
+    assert "forbidden" not in log.lower()
+    assert process.returncode == 0, log

@@ -1,0 +1,124 @@
+"""Who is woken by what, and that a long queue of Commits does not make each step of it slow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubothek.runtime.kubernetes.dependants import dependants
+from kubothek.runtime.kubernetes.queue import Key
+from kubothek.runtime.kubernetes.state import ClusterState
+
+
+def obj(kind: str, name: str, spec: dict[str, Any], *, version: int = 1, generation: int = 1, **conditions: str) -> Any:
+    return {
+        "apiVersion": "kubothek.io/v1alpha1",
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": f"{kind}-{name}",
+            "resourceVersion": str(version),
+            "generation": generation,
+            "creationTimestamp": f"2026-11-21T12:00:{version:02}Z",
+        },
+        "spec": spec,
+        "status": {"conditions": [{"type": t, "status": s} for t, s in conditions.items()]},
+    }
+
+
+def dataset(name: str, store: str, engine: str | None = None, **more: Any) -> Any:
+    spec = {"storeRef": {"name": store}, **({"engineRef": {"name": engine}} if engine else {})}
+    return obj("Dataset", name, spec, **more)
+
+
+def commit(name: str, of: str, version: int = 1, spec: dict[str, Any] | None = None, **conditions: Any) -> Any:
+    return obj("Commit", name, {"datasetRef": {"name": of}, **(spec or {})}, version=version, **conditions)
+
+
+@pytest.fixture
+def state() -> ClusterState:
+    """Stores s and t; datasets a and b in s, c in t; commits of a: one complete, one failed, three waiting."""
+    known = ClusterState()
+    objects = [
+        dataset("a", "s"),
+        dataset("b", "s", engine="big"),
+        dataset("c", "t"),
+        commit("a-done", "a", 1, Complete="True"),
+        commit("a-failed", "a", 2, Failed="True"),
+        commit("a-suspended", "a", 3, {"suspend": True}),
+        commit("a-next", "a", 4),
+        commit("a-after", "a", 5, {"dependsOn": [{"name": "a-next"}]}),
+        commit("c-from-s", "c", 6, {"source": {"storeRef": {"name": "s"}}}),
+    ]
+    for one in objects:
+        known.resources[one["kind"]].put(one)
+    return known
+
+
+def woken(state: ClusterState, kind: str, before: Any, after: Any) -> set[str]:
+    keys = list(dependants(state, kind, before, after))
+    assert all(key.namespace == "ns" for key in keys)
+    return {f"{key.kind}/{key.name}" for key in keys}
+
+
+def test_a_store_wakes_its_datasets_the_heads_of_their_queues_and_commits_that_read_from_it(
+    state: ClusterState,
+) -> None:
+    store = obj("ObjectStore", "s", {})
+    assert woken(state, "ObjectStore", None, store) == {
+        "Dataset/a",
+        "Dataset/b",
+        "Commit/a-next",
+        "Commit/c-from-s",
+    }
+
+
+def test_an_engine_wakes_who_uses_it_and_failed_commits_too(state: ClusterState) -> None:
+    engine = obj("Engine", "big", {})
+    assert "Dataset/b" in woken(state, "Engine", None, engine)
+    default = woken(state, "Engine", None, obj("Engine", "default", {}))
+    assert {"Dataset/a", "Commit/a-failed", "Commit/a-next"} <= default
+    assert "Commit/a-done" not in default
+
+
+def test_a_status_of_an_engine_wakes_nobody(state: ClusterState) -> None:
+    assert woken(state, "Engine", obj("Engine", "default", {}), obj("Engine", "default", {}, version=2)) == set()
+
+
+def test_a_dataset_that_appears_or_becomes_ready_wakes_its_store_and_all_its_commits(state: ClusterState) -> None:
+    everyone = {"ObjectStore/s", "Commit/a-suspended", "Commit/a-next", "Commit/a-after"}
+    assert woken(state, "Dataset", None, dataset("a", "s")) == everyone
+    assert woken(state, "Dataset", dataset("a", "s"), dataset("a", "s", Ready="True")) == everyone
+
+
+def test_new_numbers_of_a_dataset_wake_the_head_of_its_queue_only(state: ClusterState) -> None:
+    before, after = dataset("a", "s", Ready="True"), dataset("a", "s", version=2, Ready="True")
+    assert woken(state, "Dataset", before, after) == {"Commit/a-next"}
+
+
+def test_a_commit_that_ends_wakes_its_dataset_the_next_one_and_who_depends_on_it(state: ClusterState) -> None:
+    ended = commit("a-next", "a", 7, Complete="True")
+    state.resources["Commit"].put(ended)
+    assert woken(state, "Commit", commit("a-next", "a", 4), ended) == {"Dataset/a", "Commit/a-after"}
+
+
+def test_the_progress_of_a_commit_wakes_nobody(state: ClusterState) -> None:
+    assert woken(state, "Commit", commit("a-next", "a", 4), commit("a-next", "a", 7)) == set()
+
+
+def test_a_commit_that_is_suspended_makes_room(state: ClusterState) -> None:
+    suspended = obj("Commit", "a-next", {"datasetRef": {"name": "a"}, "suspend": True}, version=7, generation=2)
+    state.resources["Commit"].put(suspended)
+    assert "Dataset/a" in woken(state, "Commit", commit("a-next", "a", 4), suspended)
+
+
+def test_the_end_of_one_of_a_thousand_commits_wakes_few() -> None:
+    state = ClusterState()
+    for index in range(1000):
+        state.resources["Commit"].put(commit(f"c{index:04}", "d", index % 60))
+    ended = commit("c0000", "d", 60, Complete="True")
+    keys = list(dependants(state, "Commit", None, ended))
+    assert Key("Dataset", "ns", "d") in keys
+    assert len(keys) <= 8

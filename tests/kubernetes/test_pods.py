@@ -1,0 +1,274 @@
+"""What an attempt's pod and ConfigMap look like: pure builders, tested without a cluster.
+
+That the pods satisfy the restricted Pod Security Standard is the API server's word: see test_controller.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kubothek.reconcile.world import LaunchJob
+from kubothek.resources.commit import Commit
+from kubothek.resources.engine import Engine
+from kubothek.resources.jobs import (
+    JOB,
+    Claim,
+    CommitJob,
+    DatasetRef,
+    DeleteJob,
+    SourceSpec,
+    SparkSettings,
+    StoreRef,
+)
+from kubothek.resources.kinds import parse
+from kubothek.runtime.kubernetes import names, pods
+from kubothek.runtime.kubernetes.config import OperatorConfig
+
+CONFIG = OperatorConfig(namespaces=("lake",), job_image="docker.io/kubothek/kubothek:dev")
+LAKE = StoreRef(name="lake", url="s3://lake/w", credentials_dir="/var/run/kubothek/credentials/lake")
+FILES = StoreRef(name="files", url="file:///data/files")
+DATASET = DatasetRef(uuid="orders", claim=Claim(owner="c/lake/orders", incarnation="u"))
+
+
+def owner() -> Commit:
+    source = {"format": "CSV", "paths": ["a.csv"], "storeRef": {"name": "files"}}
+    spec = {"datasetRef": {"name": "orders"}, "operation": "Append", "source": source}
+    meta = {"name": "january", "namespace": "lake", "uid": "0f-1"}
+    resource = parse({"apiVersion": "kubothek.io/v1alpha1", "kind": "Commit", "metadata": meta, "spec": spec})
+    assert isinstance(resource, Commit)
+    return resource
+
+
+def engine(**spec: Any) -> Engine:
+    meta = {"name": "default", "namespace": "lake"}
+    resource = parse({"apiVersion": "kubothek.io/v1alpha1", "kind": "Engine", "metadata": meta, "spec": spec})
+    assert isinstance(resource, Engine)
+    return resource
+
+
+def launch(on: Engine | None = None, conf: dict[str, str] | None = None) -> LaunchJob:
+    job = CommitJob(
+        job="january-2",
+        uid="0f-1",
+        attempt=2,
+        store=LAKE,
+        dataset=DATASET,
+        commit_id="lake/january",
+        digest="d",
+        source=SourceSpec(store=FILES, paths=("a.csv",), format="CSV"),
+        spark=SparkSettings(conf=conf or {}),
+    )
+    return LaunchJob(
+        job=job, owner=owner(), engine=on, secrets={"lake": "lake-credentials"}, volumes={"files": "files-claim"}
+    )
+
+
+def driver(action: LaunchJob) -> dict[str, Any]:
+    (container,) = (
+        c for c in pods.driver_pod(action, CONFIG)["spec"]["containers"] if c["name"] == names.DRIVER_CONTAINER
+    )
+    return dict(container)
+
+
+def conf(action: LaunchJob) -> dict[str, str]:
+    return dict(json.loads(pods.config_map(action, CONFIG)["data"]["job.json"])["spark"]["conf"])
+
+
+def test_a_pod_names_its_attempt_and_belongs_to_its_resource() -> None:
+    meta = pods.driver_pod(launch(), CONFIG)["metadata"]
+    assert (meta["name"], meta["namespace"]) == ("january-2", "lake")
+    labels = {key: value for key, value in meta["labels"].items() if key.startswith("kubothek.io/")}
+    assert labels == {
+        "kubothek.io/kind": "Commit",
+        "kubothek.io/name": "january",
+        "kubothek.io/run": "0f-1",
+        "kubothek.io/attempt": "2",
+        "kubothek.io/job": "january-2",
+    }
+    (reference,) = meta["ownerReferences"]
+    assert (reference["kind"], reference["uid"], reference["controller"]) == ("Commit", "0f-1", True)
+
+
+def test_the_driver_runs_the_job_that_its_config_map_holds() -> None:
+    action = launch()
+    assert driver(action)["args"] == ["driver", "python", "-m", "kubothek.jobs.main", "/etc/kubothek/job/job.json"]
+    config = pods.config_map(action, CONFIG)
+    assert config["immutable"]
+    job = JOB.validate_json(config["data"]["job.json"])
+    assert job.model_copy(update={"spark": SparkSettings()}) == action.job
+
+
+def test_a_pod_is_made_once_and_ends_by_itself() -> None:
+    spec = pods.driver_pod(launch(engine(deadlines={"total": "90m"})), CONFIG)["spec"]
+    assert spec["restartPolicy"] == "Never"
+    assert spec["activeDeadlineSeconds"] == 5400
+    assert spec["enableServiceLinks"] is False
+
+
+def test_secrets_and_volumes_are_where_the_job_expects_them_in_driver_and_executors() -> None:
+    action = launch()
+    for pod in (pods.driver_pod(action, CONFIG), pods.executor_template(action)):
+        mounts = {mount["mountPath"]: mount for mount in pod["spec"]["containers"][0]["volumeMounts"]}
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        credentials = mounts["/var/run/kubothek/credentials/lake"]
+        assert credentials["readOnly"]
+        assert volumes[credentials["name"]]["secret"]["secretName"] == "lake-credentials"
+        claim = volumes[mounts["/data/files"]["name"]]["persistentVolumeClaim"]
+        assert claim == {"claimName": "files-claim"}
+        assert "/tmp" in mounts
+        assert set(volumes) == {mount["name"] for mount in mounts.values()}
+
+
+def test_executors_are_not_watched_as_jobs_and_get_no_token() -> None:
+    template = pods.executor_template(launch())
+    assert names.JOB not in template["metadata"]["labels"]
+    assert template["metadata"]["labels"]["kubothek.io/run"] == "0f-1"
+    assert template["spec"]["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize(
+    ("heap", "limit"),
+    [("1Gi", "1920Mi"), ("8Gi", f"{8192 + 820 + 512}Mi"), (1_500_000_000, "2327Mi")],
+)
+def test_a_driver_has_room_for_heap_overhead_and_python(heap: str | int, limit: str) -> None:
+    resources = driver(launch(engine(driver={"memory": heap, "cores": 2})))["resources"]
+    assert resources == {"requests": {"cpu": "1000m", "memory": limit}, "limits": {"memory": limit}}
+
+
+def test_a_job_without_spark_is_small() -> None:
+    job = DeleteJob(job="orders-delete-1", uid="u", store=LAKE, dataset=DATASET)
+    action = LaunchJob(job=job, owner=owner(), engine=engine(driver={"memory": "64Gi", "cores": 16}))
+    assert driver(action)["resources"] == {
+        "requests": {"cpu": "100m", "memory": "512Mi"},
+        "limits": {"memory": "512Mi"},
+    }
+    assert "spark" not in json.loads(pods.config_map(action, CONFIG)["data"]["job.json"])
+
+
+def test_an_engine_decides_image_account_and_pull_secrets() -> None:
+    action = launch(
+        engine(
+            image="example.com/mine:1",
+            imagePullPolicy="Always",
+            imagePullSecrets=[{"name": "one"}, {"name": "two"}],
+            serviceAccountName="mine",
+        )
+    )
+    spec = pods.driver_pod(action, CONFIG)["spec"]
+    assert (spec["serviceAccountName"], spec["imagePullSecrets"]) == ("mine", [{"name": "one"}, {"name": "two"}])
+    assert (driver(action)["image"], driver(action)["imagePullPolicy"]) == ("example.com/mine:1", "Always")
+    assert {"name": "KUBOTHEK_IMAGE", "value": "example.com/mine:1"} in driver(action)["env"]
+    assert conf(action)["spark.kubernetes.container.image.pullSecrets"] == "one,two"
+
+
+def test_without_an_engine_the_operator_decides() -> None:
+    assert driver(launch())["image"] == CONFIG.job_image
+    assert pods.driver_pod(launch(), CONFIG)["spec"]["serviceAccountName"] == "kubothek-job"
+
+
+def test_spark_gets_its_sizes_and_python_its_share_of_executors() -> None:
+    settings = conf(
+        launch(engine(executor={"instances": 5, "cores": 3, "memory": "3Gi"}), {"spark.speculation": "true"})
+    )
+    assert settings["spark.executor.instances"] == "5"
+    assert settings["spark.executor.cores"] == "3"
+    assert settings["spark.executor.memory"] == "3072m"
+    assert settings["spark.executor.memoryOverheadFactor"] == "0.4"
+    assert settings["spark.executor.maxNumFailures"] == "10"
+    assert settings["spark.speculation"] == "true"
+
+
+def test_what_the_operator_sets_wins_over_the_users_settings() -> None:
+    assert conf(launch(conf={"spark.executor.memory": "1t"}))["spark.executor.memory"] == "2048m"
+
+
+def test_executor_names_fit_sparks_limit() -> None:
+    action = launch()
+    long = LaunchJob(job=action.job.model_copy(update={"job": "x" * 46 + "-12"}), owner=owner(), engine=None)
+    prefix = conf(long)["spark.kubernetes.executor.podNamePrefix"]
+    assert len(prefix) <= 47
+    assert not prefix.endswith("-")
+
+
+TEMPLATE = {
+    "metadata": {
+        "labels": {"team": "a", "kubothek.io/job": "forged", "app.kubernetes.io/name": "forged"},
+        "annotations": {"cost": "7"},
+    },
+    "spec": {
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "spot", "operator": "Exists"}],
+        "hostNetwork": True,
+        "serviceAccountName": "admin",
+        "restartPolicy": "Always",
+        "activeDeadlineSeconds": 1,
+        "securityContext": {"runAsUser": 0},
+        "volumes": [{"name": "extra", "emptyDir": {}}, {"name": "job", "emptyDir": {}}],
+        "containers": [
+            {"name": "mesh", "image": "mesh:1"},
+            {
+                "name": "driver",
+                "image": "evil:1",
+                "command": ["sh"],
+                "args": ["-c", "evil"],
+                "securityContext": {"privileged": True},
+                "env": [{"name": "HTTPS_PROXY", "value": "p"}, {"name": "KUBOTHEK_IMAGE", "value": "evil:1"}],
+                "volumeMounts": [{"name": "extra", "mountPath": "/extra"}],
+            },
+        ],
+    },
+}
+
+
+def test_a_pod_template_adds_placement_volumes_sidecars_and_environment() -> None:
+    action = launch(engine(podTemplate={"driver": TEMPLATE}))
+    pod = pods.driver_pod(action, CONFIG)
+    assert pod["metadata"]["labels"]["team"] == "a"
+    assert pod["metadata"]["annotations"]["cost"] == "7"
+    assert pod["spec"]["nodeSelector"] == {"disk": "fast"}
+    assert pod["spec"]["tolerations"] == [{"key": "spot", "operator": "Exists"}]
+    assert "mesh" in [container["name"] for container in pod["spec"]["containers"]]
+    assert {"name": "extra", "emptyDir": {}} in pod["spec"]["volumes"]
+    assert {"name": "extra", "mountPath": "/extra"} in driver(action)["volumeMounts"]
+    assert {"name": "HTTPS_PROXY", "value": "p"} in driver(action)["env"]
+
+
+def test_a_pod_template_does_not_change_what_makes_the_job() -> None:
+    with_template, without = (
+        pods.driver_pod(launch(engine(podTemplate=t)), CONFIG) for t in ({"driver": TEMPLATE}, {})
+    )
+    for field in ("serviceAccountName", "restartPolicy", "activeDeadlineSeconds", "securityContext"):
+        assert with_template["spec"][field] == without["spec"][field]
+    assert "hostNetwork" not in with_template["spec"]
+    assert with_template["metadata"]["labels"] == {**without["metadata"]["labels"], "team": "a"}
+    ours, plain = (pod["spec"]["containers"][0] for pod in (with_template, without))
+    for field in ("image", "args", "securityContext", "resources"):
+        assert ours[field] == plain[field]
+    assert "command" not in ours
+    assert [env for env in ours["env"] if env["name"] == "KUBOTHEK_IMAGE"] == [
+        {"name": "KUBOTHEK_IMAGE", "value": CONFIG.job_image}
+    ]
+    assert [volume for volume in with_template["spec"]["volumes"] if volume["name"] == "job"] == [
+        {"name": "job", "configMap": {"name": "january-2"}}
+    ]
+
+
+def test_the_executors_template_is_its_own() -> None:
+    selective = {"executor": {"spec": {"nodeSelector": {"size": "big"}}}}
+    action = launch(engine(podTemplate=selective))
+    assert pods.executor_template(action)["spec"]["nodeSelector"] == {"size": "big"}
+    assert "nodeSelector" not in pods.driver_pod(action, CONFIG)["spec"]
+
+
+@pytest.mark.parametrize("text", ["short", "x" * 63, "y" * 64, "z" * 200])
+def test_label_values_fit(text: str) -> None:
+    value = names.label_value(text)
+    assert len(value) <= 63
+    assert (value == text) == (len(text) <= 63)
+
+
+def test_long_label_values_stay_apart() -> None:
+    assert names.label_value("a" * 100 + "1") != names.label_value("a" * 100 + "2")
