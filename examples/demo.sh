@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The main job on this machine: 336,776 flights from CSV files into a versioned dataset, by Spark, and a query.
+# Run by `make demo`, from the checkout, with kubothek on the PATH. Everything it makes is under .demo/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+
+say "1/4  the source files, and a Java for Spark"
+python examples/fetch_flights.py .demo/sources
+JAVA_HOME="$(python -m kubothek.runtime.local.java)" && export JAVA_HOME
+echo "Java: $JAVA_HOME"
+
+say "2/4  kubothek put: the sources into the store"
+kubothek put -f examples/stores/local.yaml .demo/sources/* --to sources/
+
+say "3/4  kubothek run: the manifests come true"
+kubothek run -f examples/stores/local.yaml -f examples/flights
+
+say "4/4  kubothek query: what lies in the store now"
+kubothek query --store file:.demo/store "$(cat examples/flights.sql)"
+
+cat <<EOT
+
+The files are in .demo/store: one directory a dataset, one a partition, Parquet inside.
+What to try next:
+  source .venv/bin/activate && export KUBOTHEK_STORE=file:$PWD/.demo/store
+  kubothek get                                  # the datasets
+  kubothek log flights                          # every commit of one
+  kubothek query "SELECT month, count(*) FROM flights GROUP BY 1 ORDER BY 1"
+  make demo                                     # again: adds no row
+  make demo-cluster                             # the same manifests on a real cluster
+EOT

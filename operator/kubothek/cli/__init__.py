@@ -1,0 +1,1 @@
+"""The ``kubothek`` command, also installed as ``kubectl-kubothek``."""

@@ -1,0 +1,70 @@
+"""The options that commands share: which manifests, which store."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PATH = click.Path(path_type=Path)
+
+
+def manifests_option(command: F) -> F:
+    """``-f``, required: what the command is about; passed as ``manifests: tuple[Path, ...]``."""
+    option = click.option(
+        "-f",
+        "--filename",
+        "manifests",
+        multiple=True,
+        required=True,
+        type=_PATH,
+        metavar="PATH",
+        help="A manifest, or a directory with manifests at any depth; repeatable.",
+    )
+    return option(command)
+
+
+def store_options(command: F) -> F:
+    """The options that name a store; passed together as ``choice: StoreChoice``."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any,
+        store: str | None,
+        manifests: tuple[Path, ...],
+        store_name: str | None,
+        endpoint: str | None,
+        region: str | None,
+        **kwargs: Any,
+    ) -> Any:
+        from kubothek.cli.stores import StoreChoice
+
+        choice = StoreChoice(store, manifests, store_name, endpoint, region)
+        return command(*args, choice=choice, **kwargs)
+
+    for option in (
+        click.option("--region", metavar="REGION", help="The region of the bucket."),
+        click.option("--endpoint", metavar="URL", help="S3 endpoint; wins over that of the manifest."),
+        click.option("--store-name", metavar="NAME", help="Which ObjectStore, if the manifests have several."),
+        click.option(
+            "-f",
+            "--filename",
+            "manifests",
+            multiple=True,
+            type=_PATH,
+            metavar="PATH",
+            help="Manifests that hold the ObjectStore; default: those in the current directory.",
+        ),
+        click.option(
+            "--store",
+            metavar="URL",
+            help="The store: s3://bucket/prefix or file:path. Default: $KUBOTHEK_STORE, if set.",
+        ),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]

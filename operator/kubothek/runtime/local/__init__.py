@@ -1,0 +1,1 @@
+"""The world behind a directory of manifests: the same reconcilers, with jobs as subprocesses."""

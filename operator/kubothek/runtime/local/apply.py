@@ -1,0 +1,93 @@
+"""Manifests meet the state of earlier runs: identities are given, edits checked, absences noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from kubothek.resources.commit import Commit, CommitStatus
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.meta import REQUEST_ANNOTATIONS, Resource
+from kubothek.resources.objectstore import ObjectStore
+from kubothek.runtime.local.documents import ManifestError, Problem
+from kubothek.runtime.local.manifests import Key, Manifests, key_of
+from kubothek.runtime.local.state import State, admit
+from kubothek.runtime.local.summary import summarise
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a run works on."""
+
+    resources: Mapping[Key, Resource]
+    """As an API server would hold them, with the statuses of earlier runs."""
+    states: Mapping[Key, State]
+    """Where each is remembered; an Engine, and what names no known store, is not."""
+    secrets: Mapping[tuple[str, str], Mapping[str, bytes]]
+    absent: Sequence[Key]
+    """What earlier runs knew and no manifest names any more. It is left as it is."""
+
+
+def states_of(manifests: Manifests, base: Path) -> dict[Key, State]:
+    """The state that each resource belongs to: that of its store, or of its Dataset's store."""
+    states = {
+        key: State.of(resource.spec.url, resource.spec.endpoint, base)
+        for key, resource in manifests.resources.items()
+        if isinstance(resource, ObjectStore)
+    }
+    for key, resource in manifests.resources.items():  # Datasets come before Commits
+        if isinstance(resource, Dataset):
+            home = Key("ObjectStore", key.namespace, resource.spec.store_ref.name)
+        elif isinstance(resource, Commit):
+            home = Key("Dataset", key.namespace, resource.spec.dataset_ref.name)
+        else:
+            continue
+        if home in states:
+            states[key] = states[home]
+    return states
+
+
+def apply(manifests: Manifests, states: Mapping[Key, State], now: datetime) -> Applied:
+    """Admit all manifests or none. Raises ManifestError with every edit that is forbidden. Writes nothing."""
+    resources: dict[Key, Resource] = {}
+    problems: list[Problem] = []
+    for key, resource in manifests.resources.items():
+        state = states.get(key)
+        old = state.load(type(resource), key) if state is not None else None
+        resources[key], refused = admit(resource, old, now)
+        problems += [
+            Problem(manifests.where(key, problem.path), f"{key.kind} {key.name}: {problem}") for problem in refused
+        ]
+    if problems:
+        raise ManifestError(problems)
+    known = {key for state in set(states.values()) for key in state.known()}
+    return Applied(_once_more(resources, now), states, manifests.secrets, sorted(known - set(resources)))
+
+
+def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Resource]:
+    """A run is a person's request to try again what an earlier one left undone.
+
+    A failed Commit starts over, as if it had been deleted and created again; its old attempts keep their logs. A
+    store that is not fine, or holds a Dataset that is not, is looked at now and not at the next interval.
+    """
+    again = dict(resources)
+    for key, resource in resources.items():
+        if isinstance(resource, Commit) and resource.status.holds("Failed"):
+            fresh = CommitStatus(attempt=resource.status.attempt + 1)
+            again[key] = resource.model_copy(update={"status": fresh})
+        elif isinstance(resource, ObjectStore | Dataset) and not summarise(resource).phase.fine:
+            home = resource.name if isinstance(resource, ObjectStore) else resource.spec.store_ref.name
+            store = resources.get(Key("ObjectStore", key.namespace, home))
+            if store is not None:
+                annotations = store.metadata.annotations | {REQUEST_ANNOTATIONS[0]: now.isoformat()}
+                metadata = store.metadata.model_copy(update={"annotations": annotations})
+                again[key_of(store)] = store.model_copy(update={"metadata": metadata})
+    return again
+
+
+def save(applied: Applied) -> None:
+    """Remember what was admitted, before anything is done about it."""
+    for key, state in applied.states.items():
+        state.save(applied.resources[key])

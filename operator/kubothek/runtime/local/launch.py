@@ -1,0 +1,66 @@
+"""From what a reconciler asks for to what runs on this machine: urls, credentials, sizes, environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kubothek.reconcile.world import LaunchJob
+from kubothek.resources.engine import Engine, EngineSpec
+from kubothek.resources.jobs import CommitJob, StoreRef
+from kubothek.resources.values import parse_quantity
+from kubothek.runtime.local import java
+from kubothek.runtime.local.manifests import Key
+from kubothek.runtime.local.state import absolute_url
+
+MIB = 1024 * 1024
+
+
+def engine_spec(action: LaunchJob) -> EngineSpec:
+    """The size of the job; without an Engine, that of an empty one."""
+    return action.engine.spec if isinstance(action.engine, Engine) else EngineSpec()
+
+
+def cores(action: LaunchJob) -> int:
+    """How many cores the job may use: only a commit may start Spark, which runs inside the driver here."""
+    return engine_spec(action).driver.cores if isinstance(action.job, CommitJob) else 1
+
+
+def render_job(action: LaunchJob, base: Path, credentials: Mapping[Key, Path]) -> bytes:
+    """The job spec as the subprocess gets it.
+
+    Relative ``file:`` urls count from ``base``. ``credentials`` are directories by ObjectStore; a store that has
+    none uses what boto3 finds in the environment.
+    """
+    job = action.job
+
+    def reachable(store: StoreRef) -> StoreRef:
+        directory = credentials.get(Key("ObjectStore", action.owner.namespace, store.name))
+        found = str(directory) if directory is not None else None
+        return store.model_copy(update={"url": absolute_url(store.url, base), "credentials_dir": found})
+
+    changes: dict[str, Any] = {"store": reachable(job.store)}
+    if isinstance(job, CommitJob):
+        source = job.source
+        store = reachable(source.store) if source.store is not None else None
+        urls = tuple(absolute_url(url, base) for url in source.urls)
+        changes["source"] = source.model_copy(update={"store": store, "urls": urls})
+        engine = engine_spec(action)
+        conf = {
+            **job.spark.conf,
+            "spark.app.name": job.job,
+            "spark.master": f"local[{engine.driver.cores}]",
+            "spark.driver.host": "127.0.0.1",  # a name of this machine may resolve to anything, or to nothing
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": f"{parse_quantity(engine.driver.memory) // MIB}m",
+        }
+        changes["spark"] = job.spark.model_copy(update={"conf": conf})
+    return job.model_copy(update=changes).model_dump_json(indent=2).encode()
+
+
+def job_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of jobs: ours, with the Java that was found."""
+    found = java.find(environ)
+    return dict(environ) | ({"JAVA_HOME": str(found.home)} if found is not None else {})

@@ -1,0 +1,134 @@
+"""A directory of manifests as resources, or everything that is wrong with it, each with its file and line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from kubothek.resources.kinds import KINDS, InvalidResource, parse
+from kubothek.resources.meta import API_VERSION, Resource
+from kubothek.resources.values import NAME_PATTERN
+from kubothek.runtime.local.credentials import Secret
+from kubothek.runtime.local.documents import (
+    Document,
+    ManifestError,
+    Problem,
+    manifest_files,
+    read_documents,
+)
+
+
+class Key(NamedTuple):
+    """What names a resource."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        namespace = "" if self.namespace == "default" else f" in namespace {self.namespace}"
+        return f"{self.kind.lower()}/{self.name}{namespace}"
+
+
+def key_of(resource: Resource) -> Key:
+    """The resource's key."""
+    return Key(resource.kind, resource.namespace, resource.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """All that ``-f`` names: resources, in an order in which they can be applied, and Secrets."""
+
+    resources: Mapping[Key, Resource]
+    documents: Mapping[Key, Document]
+    secrets: Mapping[tuple[str, str], Mapping[str, bytes]] = field(default_factory=dict)
+    """Contents of core Secrets by namespace and name; they serve ``credentialsSecretRef``."""
+
+    def where(self, key: Key, path: str = "") -> str:
+        """``file:line`` of a field, given as ``spec.source.paths[0]``."""
+        return self.documents[key].where(_steps(path))
+
+
+def load(paths: Sequence[Path]) -> Manifests:
+    """Read and validate every manifest below ``paths``. Raises ManifestError with all problems at once."""
+    resources: dict[Key, Resource] = {}
+    documents: dict[Key, Document] = {}
+    secrets: dict[tuple[str, str], Mapping[str, bytes]] = {}
+    problems: list[Problem] = []
+    for file in manifest_files(paths):
+        found, unreadable = read_documents(file)
+        for document in found:
+            if _is_secret(document.content):
+                secret, wrong = _parse_secret(document)
+                problems += wrong
+                if secret is not None:
+                    secrets[secret.metadata.namespace, secret.metadata.name] = secret.contents
+                continue
+            resource, wrong = _parse(document)
+            problems += wrong
+            if resource is None:
+                continue
+            key = key_of(resource)
+            if key in documents:
+                twice = f"{key} is there twice; the other is at {documents[key].where()}"
+                problems.append(Problem(document.where(("metadata", "name")), twice))
+            documents[key] = document
+            resources[key] = resource
+        problems += unreadable
+    if problems:
+        raise ManifestError(problems)
+    order = {kind: number for number, kind in enumerate(KINDS)}
+    ordered = sorted(resources, key=lambda key: (order[key.kind], key.namespace, key.name))
+    return Manifests({key: resources[key] for key in ordered}, documents, secrets)
+
+
+def _parse(document: Document) -> tuple[Resource | None, list[Problem]]:
+    content = document.content
+    if not isinstance(content, dict):
+        return None, [Problem(document.where(), "not a manifest: it has no fields apiVersion, kind, metadata")]
+    name, kind = _name(content), content.get("kind")
+    label = f"{kind} {name}" if isinstance(kind, str) and name else "manifest"
+    if content.get("apiVersion") != API_VERSION and isinstance(kind, str) and kind not in KINDS:
+        known = f"{', '.join(KINDS)} of {API_VERSION}, and Secret for credentials"
+        refusal = f"{label}: {content.get('apiVersion')} {kind} is no kind that runs here; these are: {known}"
+        return None, [Problem(document.where(("kind",)), refusal)]
+    try:
+        resource = parse(content, local=True)
+    except InvalidResource as error:
+        return None, [
+            Problem(document.where(_steps(problem.path)), f"{label}: {problem}") for problem in error.problems
+        ]
+    if not re.fullmatch(NAME_PATTERN, resource.namespace):
+        where = document.where(("metadata", "namespace"))
+        return None, [Problem(where, f"{label}: metadata.namespace: {resource.namespace!r} is no namespace")]
+    return resource, []
+
+
+def _is_secret(content: object) -> bool:
+    return isinstance(content, dict) and (content.get("apiVersion"), content.get("kind")) == ("v1", "Secret")
+
+
+def _parse_secret(document: Document) -> tuple[Secret | None, list[Problem]]:
+    try:
+        return Secret.model_validate(document.content), []
+    except ValidationError as error:
+        return None, [
+            Problem(document.where(wrong["loc"]), f"Secret: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}")
+            for wrong in error.errors()
+        ]
+
+
+def _name(content: Mapping[str, object]) -> str | None:
+    metadata = content.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _steps(path: str) -> list[str | int]:
+    """``spec.source.paths[0]`` as steps."""
+    return [int(index) if index else name for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path)]

@@ -1,0 +1,80 @@
+"""What a person wants to know of a resource at a glance, taken from its conditions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kubothek.resources import conditions
+from kubothek.resources.commit import Commit
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.jobs import Progress
+from kubothek.resources.meta import Resource
+from kubothek.runtime.local.manifests import Key, key_of
+from kubothek.runtime.local.words import count
+
+
+class Phase(StrEnum):
+    """One word for where a resource is."""
+
+    READY = "Ready"
+    DONE = "Done"
+    SUSPENDED = "Suspended"
+    RUNNING = "Running"
+    WAITING = "Waiting"
+    FAILED = "Failed"
+
+    @property
+    def fine(self) -> bool:
+        """Whether a run that ends with it has done all that the manifests ask for."""
+        return self in (Phase.READY, Phase.DONE, Phase.SUSPENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A resource's line in a table."""
+
+    key: Key
+    phase: Phase
+    reason: str
+    message: str
+    progress: Progress | None = None
+
+
+def summarise(resource: Resource) -> Summary:
+    """The resource's line. A status of an older generation says nothing."""
+    key, state = key_of(resource), conditions.state_of(resource.status)
+    ready = resource.status.condition("Ready")
+    if state is None or ready is None or ready.observed_generation != resource.metadata.generation:
+        return Summary(key, Phase.WAITING, "", "not looked at yet")
+    phase = _phase(state)
+    message = (_achieved(resource) if phase.fine else None) or state.message
+    return Summary(key, phase, state.reason, message, _progress(resource, phase))
+
+
+def _phase(state: conditions.State) -> Phase:
+    if state.ready == "True":
+        return Phase.DONE if state.ended else Phase.READY
+    if state.ready == "Unknown":
+        return Phase.RUNNING
+    return {"Stalled": Phase.FAILED, "Reconciling": Phase.WAITING, "": Phase.SUSPENDED}[state.abnormal]
+
+
+def _achieved(resource: Resource) -> str | None:
+    """What a resource that is fine has come to, in numbers."""
+    if isinstance(resource, Commit) and (rows := resource.status.rows):
+        return f"version {resource.status.version}: {_size(rows, resource.status.files or 0)} added"
+    if isinstance(resource, Dataset) and resource.status.version is not None:
+        table = resource.status
+        return f"version {table.version}: {_size(table.rows, table.files)}, {table.size}"
+    return None
+
+
+def _size(rows: int, files: int) -> str:
+    return f"{count(rows, 'row')} in {count(files, 'file')}"
+
+
+def _progress(resource: Resource, phase: Phase) -> Progress | None:
+    if phase is not Phase.RUNNING or not isinstance(resource, Commit) or resource.status.progress is None:
+        return None
+    return Progress.model_validate(resource.status.progress.model_dump())

@@ -1,0 +1,136 @@
+"""The :class:`~kubothek.reconcile.world.World` that reconcilers see on one machine, and who watches whom."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from typing import TypeVar, cast
+
+from kubothek.reconcile.world import JobView, Settings
+from kubothek.resources.commit import Commit
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.engine import DEFAULT_ENGINE, Engine
+from kubothek.resources.meta import Resource
+from kubothek.resources.objectstore import ObjectStore
+from kubothek.runtime.local.manifests import Key
+
+R = TypeVar("R", bound=Resource)
+
+_QUEUE_HEAD = 8
+"""How many of a dataset's unfinished Commits a change wakes: the next one, and some in case it waits."""
+
+
+class Objects:
+    """The admitted resources of one run. Their specs stay; their statuses change."""
+
+    def __init__(self, resources: Mapping[Key, Resource]) -> None:
+        self._by_kind: dict[tuple[str, str], dict[str, Resource]] = defaultdict(dict)
+        self._users: dict[Key, list[Key]] = defaultdict(list)
+        self._queues: dict[Key, list[Key]] = defaultdict(list)
+        """Of each Dataset its Commits, the next one last."""
+        for key, resource in resources.items():
+            self._by_kind[key.kind, key.namespace][key.name] = resource
+            for used in _references(resource):
+                self._users[used].append(key)
+            if isinstance(resource, Commit):
+                dataset = Key("Dataset", key.namespace, resource.spec.dataset_ref.name)
+                self._queues[dataset].append(key)
+        for queue in self._queues.values():
+            queue.sort(key=lambda key: (resources[key].metadata.creation_timestamp, key.name), reverse=True)
+
+    def get(self, key: Key) -> Resource | None:
+        """The resource as it is now."""
+        return self._by_kind[key.kind, key.namespace].get(key.name)
+
+    def __getitem__(self, key: Key) -> Resource:
+        return self._by_kind[key.kind, key.namespace][key.name]
+
+    def put(self, resource: Resource) -> None:
+        """Replace a resource by a newer state of itself."""
+        self._by_kind[resource.kind, resource.namespace][resource.name] = resource
+
+    def list(self, kind: str, namespace: str) -> Sequence[Resource]:
+        """All of a kind in a namespace."""
+        return tuple(self._by_kind[kind, namespace].values())
+
+    def __iter__(self) -> Iterator[Resource]:
+        for resources in list(self._by_kind.values()):
+            yield from list(resources.values())
+
+    def woken_by(self, key: Key) -> Iterator[Key]:
+        """Whose decision may change when this resource's status does.
+
+        Of a Dataset's Commits only the first few unfinished ones: the cost of a change does not grow with the
+        length of the queue.
+        """
+        resource = self.get(key)
+        if isinstance(resource, Dataset):
+            yield Key("ObjectStore", key.namespace, resource.spec.store_ref.name)
+            yield from self._next_in_queue(key)
+        elif isinstance(resource, Commit):
+            dataset = Key("Dataset", key.namespace, resource.spec.dataset_ref.name)
+            if resource.finished:
+                yield dataset
+                yield from self._next_in_queue(dataset)
+                yield from self._users[key]
+        elif isinstance(resource, ObjectStore | Engine):
+            for user in self._users[key]:
+                yield user
+                if user.kind == "Dataset":
+                    yield from self._next_in_queue(user)
+
+    def _next_in_queue(self, dataset: Key) -> Iterator[Key]:
+        queue = self._queues[dataset]
+        while queue and self._finished(queue[-1]):
+            queue.pop()
+        yield from islice((key for key in reversed(queue) if not self._finished(key)), _QUEUE_HEAD)
+
+    def _finished(self, key: Key) -> bool:
+        commit = self.get(key)
+        return isinstance(commit, Commit) and commit.finished
+
+
+def _references(resource: Resource) -> Iterator[Key]:
+    """What the resource names or falls back on."""
+    namespace = resource.namespace
+    if isinstance(resource, Dataset):
+        yield Key("ObjectStore", namespace, resource.spec.store_ref.name)
+    if isinstance(resource, Commit):
+        source = resource.spec.source
+        if source.store_ref is not None:
+            yield Key("ObjectStore", namespace, source.store_ref.name)
+        for other in resource.spec.depends_on:
+            yield Key("Commit", namespace, other.name)
+    if isinstance(resource, Dataset | Commit):
+        engine = resource.spec.engine_ref
+        yield Key("Engine", namespace, engine.name if engine is not None else DEFAULT_ENGINE)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWorld:
+    """A snapshot in the sense that nothing changes while a reconciler runs: both are on one thread."""
+
+    objects: Objects
+    settings: Settings
+    now: datetime
+    view: Callable[[str, str], JobView | None] = field(repr=False)
+    """The attempt of a namespace and name."""
+
+    def get(self, kind: type[R], namespace: str, name: str) -> R | None:
+        """The resource, or None."""
+        return cast("R | None", self.objects.get(Key(kind.__name__, namespace, name)))
+
+    def list(self, kind: type[R], namespace: str) -> Sequence[R]:
+        """All resources of a kind in the namespace."""
+        return cast("Sequence[R]", self.objects.list(kind.__name__, namespace))
+
+    def job(self, namespace: str, name: str) -> JobView | None:
+        """The attempt of this name, or None if there is no trace of it."""
+        return self.view(namespace, name)
+
+    def launch_refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
+        """Nothing refuses a launch on one's own machine."""
+        return None

@@ -1,0 +1,101 @@
+"""The command itself: fast, never a traceback, exit codes that scripts can rely on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kubothek.cli import main as module
+from kubothek.lake.errors import StoreUnavailable
+from tests.cli.conftest import Kubothek
+
+HEAVY = ("pyarrow", "duckdb", "boto3", "pydantic", "rich", "pyspark", "yaml")
+
+
+def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from kubothek.cli.main import main\n"
+        "try: main(['--help'])\n"
+        f"except SystemExit: print('HEAVY', [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    for command in ("run", "plan", "lint", "put", "get", "describe", "log", "adopt", "query"):
+        assert f"\n  {command} " in done.stdout
+    assert done.stdout.endswith("HEAVY []\n")
+
+
+@pytest.mark.parametrize("name", ["kubothek", "kubectl-kubothek"])
+def test_both_programs_are_installed(name: str) -> None:
+    program = Path(sys.executable).with_name(name)
+    done = subprocess.run([program, "lint", "-f", "/nonexistent"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "error: /nonexistent: no such file or directory\n")
+
+
+def test_every_command_explains_itself(kubothek: Kubothek) -> None:
+    for command in module.COMMANDS:
+        answer = kubothek(command, "--help")
+        assert answer.code == 0
+        assert answer.out.startswith(f"Usage: kubothek {command} ")
+
+
+def test_wrong_usage_ends_with_2(kubothek: Kubothek) -> None:
+    answer = kubothek("run")
+    assert (answer.code, "Missing option '-f'" in answer.err) == (2, True)
+    assert kubothek("nonsense").code == 2
+
+
+def test_an_error_of_the_store_is_one_line_with_its_reason_and_a_hint(
+    kubothek: Kubothek, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise StoreUnavailable("http://127.0.0.1:1 does not answer")
+
+    monkeypatch.setattr(module.cli, "main", broken)
+    assert kubothek("get") == (
+        1,
+        "",
+        "error: StoreUnavailable: http://127.0.0.1:1 does not answer\n"
+        "hint: is the endpoint right, and reachable from here? `--endpoint` names another\n",
+    )
+
+
+def test_a_file_that_cannot_be_written_is_named(kubothek: Kubothek, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", "/data/lake")
+
+    monkeypatch.setattr(module.cli, "main", full)
+    assert kubothek("run") == (1, "", "error: /data/lake: No space left on device\n")
+
+
+def test_a_bug_is_no_traceback_unless_asked_for(kubothek: Kubothek, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*_: object, **__: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr(module.cli, "main", wrong)
+    answer = kubothek("run")
+    assert (answer.code, answer.err.splitlines()[0]) == (1, "error: KeyError: 'x'")
+    monkeypatch.setenv("KUBOTHEK_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        module.main(["run"])
+
+
+def test_ctrl_c_ends_with_130(kubothek: Kubothek, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.cli, "main", interrupted)
+    assert kubothek("get") == (130, "", "interrupted\n")
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    program = "from kubothek.cli.main import main; main(['run', '--help'])"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()

@@ -1,0 +1,101 @@
+"""lint and plan: what is wrong, and what would be done, without doing anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Kubothek
+from tests.local.manifests import STORE, commit, dataset, write
+
+
+def lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def everything(directory: Path) -> set[Path]:
+    return set(directory.rglob("*"))
+
+
+def test_lint_counts_what_is_valid(kubothek: Kubothek, project: Path) -> None:
+    write(project, STORE, dataset("flights"), commit("a", "flights"), commit("b", "flights"))
+    assert kubothek("lint", "-f", "manifests") == (0, "valid: 1 ObjectStore, 1 Engine, 1 Dataset, 2 Commits\n", "")
+
+
+def test_lint_tells_every_problem_on_a_line_of_its_own(kubothek: Kubothek, project: Path) -> None:
+    write(project, STORE, dataset("flights", "nonsense: 1"), commit("a", "flights", spec="retryLimit: many"))
+    answer = kubothek("lint", "-f", "manifests")
+    assert answer.code == 1
+    first, second = lines(answer.err)
+    assert first.startswith("error: manifests/all.yaml:17: Dataset flights: spec.nonsense: is not a known field")
+    assert second.startswith("error: manifests/all.yaml:26: Commit a: spec.retryLimit: ")
+
+
+def test_plan_of_a_new_project_says_what_is_created_and_writes_nothing(kubothek: Kubothek, project: Path) -> None:
+    write(project, STORE, dataset("flights"), commit("a", "flights"))
+    before = everything(project)
+    answer = kubothek("plan", "-f", "manifests")
+    assert lines(answer.out) == [
+        "+ create    objectstore/lake  the directory store",
+        "= as it is  engine/default    runs jobs on this machine",
+        "+ create    dataset/flights   nothing is at 'flights' yet; its first commit makes it",
+        "! blocked   commit/a          SourceNotFound: sources/ok.csv is not in objectstore/lake; "
+        "`kubothek put` brings it there",
+    ]
+    assert answer.code == 1
+    assert everything(project) == before
+
+
+def test_plan_tells_the_size_of_a_source_and_whether_spark_carries_it(kubothek: Kubothek, project: Path) -> None:
+    write(project, STORE.replace("spec:\n", "spec:\n  sparkFrom: 10\n"), dataset("flights"))
+    (project / "store" / "sources").mkdir(parents=True)
+    (project / "store" / "sources" / "small.csv").write_text("a\n1\n")
+    (project / "store" / "sources" / "big.csv").write_text("a\n" + "1\n" * 100)
+    (project / "manifests" / "more.yaml").write_text(
+        commit("big", "flights", "sources/big.csv") + commit("small", "flights", "sources/small.csv")
+    )
+    answer = kubothek("plan", "-f", "manifests")
+    assert answer.code == 0
+    assert lines(answer.out)[-2:] == [
+        "> commit    commit/big        append to dataset/flights: sources/big.csv (202 B, by Spark)",
+        "> commit    commit/small      append to dataset/flights: sources/small.csv (4 B, without Spark)",
+    ]
+
+
+def test_plan_names_what_no_manifest_has(kubothek: Kubothek, project: Path) -> None:
+    write(project, dataset("flights"), commit("a", "flights"), commit("b", "planes"))
+    assert lines(kubothek("plan", "-f", "manifests").out) == [
+        "! blocked   dataset/flights  needs objectstore/lake, which no manifest has",
+        "! blocked   commit/a         needs objectstore/lake, which no manifest has",
+        "! blocked   commit/b         needs dataset/planes, which no manifest has",
+    ]
+
+
+def test_plan_after_a_run_says_what_an_edit_changes_and_when_it_takes_effect(kubothek: Kubothek, project: Path) -> None:
+    (project / "store" / "sources").mkdir(parents=True)
+    (project / "store" / "sources" / "ok.csv").write_text("a\n1\n")
+    write(project, STORE, dataset("flights"), commit("a", "flights"))
+    assert kubothek("run", "-f", "manifests").code == 0
+    write(
+        project,
+        STORE,
+        dataset("flights", "table: {targetFileSize: 1Gi}"),
+        commit("a", "flights", spec="suspend: true"),
+        commit("b", "flights", spec="id: default/a"),
+        commit("c", "flights", "sources/other.csv", spec="id: default/a"),
+        commit("d", "flights", spec="suspend: true"),
+    )
+    before = everything(project)
+    answer = kubothek("plan", "-f", "manifests")
+    assert lines(answer.out) == [
+        "= as it is  objectstore/lake  file:store can be read",
+        "= as it is  engine/default    runs jobs on this machine",
+        "~ change    dataset/flights   spec.table.targetFileSize: 128Mi → 1Gi (takes effect at the next write)",
+        "= as it is  dataset/flights   version 1, 1 row",
+        "~ change    commit/a          spec.suspend: false → true (may be edited)",
+        "= as it is  commit/a          is version 1 of dataset/flights",
+        "= as it is  commit/b          is version 1 of dataset/flights",
+        "! blocked   commit/c          IdReused: the id 'default/a' was another change, version 1 of dataset/flights",
+        "‖ suspended commit/d          spec.suspend is true",
+    ]
+    assert answer.code == 1
+    assert everything(project) == before

@@ -1,0 +1,206 @@
+"""``kubothek run`` with real jobs: what it makes, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import kubothek as lake_door
+from kubothek.runtime.local.state import State, locked
+from tests.cli.conftest import Kubothek
+from tests.local.manifests import STORE, commit, dataset, write
+
+CUT_GZIP = gzip.compress("\n".join(["a,b", *(f"{n},x" for n in range(9999))]).encode())[:9999]
+ROWS = "a,b\n1,x\n2,y\n3,x\n"
+
+
+def source(project: Path, content: bytes | str = ROWS, name: str = "ok.csv") -> Path:
+    """A source file in the store."""
+    file = project / "store" / "sources" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return file
+
+
+def rows(project: Path, name: str) -> int:
+    return lake_door.open((project / "store").as_uri()).dataset(name).rows
+
+
+def test_a_run_commits_the_rows_and_a_second_one_starts_no_job(kubothek: Kubothek, project: Path) -> None:
+    source(project)
+    write(project, STORE, dataset("letters", "table: {partitionOn: [b]}"), commit("first", "letters"))
+
+    first = kubothek("run", "-f", "manifests")
+    assert (first.code, first.err) == (0, "")
+    assert "commit/first" in first.out
+    assert "Done: version 1: 3 rows in 2 files added" in first.out
+    assert first.out.splitlines()[-1].startswith("all is as it should be: 4 resources (2 jobs started, ")
+    assert rows(project, "letters") == 3
+
+    second = kubothek("run", "-f", "manifests")
+    assert second.code == 0
+    assert second.out.startswith("all is as it should be: 4 resources (0 jobs started, ")
+    assert rows(project, "letters") == 3
+
+
+def test_the_loss_of_the_state_repeats_no_commit(kubothek: Kubothek, project: Path) -> None:
+    source(project)
+    write(project, STORE, dataset("letters"), commit("first", "letters"))
+    kubothek("run", "-f", "manifests")
+    subprocess.run(["rm", "-r", project / "store" / ".kubothek-state"], check=True)
+    again = kubothek("run", "-f", "manifests")
+    assert "a commit with the id 'default/first' had made this change before; nothing was added" in again.out
+    assert (again.code, rows(project, "letters")) == (0, 3)
+
+
+def test_the_loss_of_the_store_is_the_loss_of_the_state(kubothek: Kubothek, project: Path) -> None:
+    source(project)
+    write(project, STORE, dataset("letters"), commit("first", "letters"))
+    kubothek("run", "-f", "manifests")
+    subprocess.run(["rm", "-r", project / "store"], check=True)
+    source(project)
+    assert kubothek("run", "-f", "manifests").code == 0
+    assert rows(project, "letters") == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("absent.csv", None, "SourceNotFound"),
+        ("empty.csv", b"", "SourceEmpty"),
+        ("ok.csv", b"a,b\n1,x\nmany,y\n", "DataTypeMismatch"),
+        ("ok.csv", b"a,c\n1,x\n", "SchemaMismatch"),
+        ("cut.csv.gz", CUT_GZIP, "SourceCorrupt"),
+    ],
+)
+def test_bad_input_ends_in_a_message_that_names_it_with_nothing_changed(
+    kubothek: Kubothek, project: Path, name: str, content: bytes | None, told: str
+) -> None:
+    source(project)
+    if content is not None:
+        source(project, content, f"bad-{name}")
+    schema = "table: {schema: [{name: a, type: int64}, {name: b, type: string}]}"
+    write(
+        project,
+        STORE,
+        dataset("letters", schema),
+        commit("a-good", "letters"),
+        commit("bad", "letters", f"sources/bad-{name}"),
+    )
+    answer = kubothek("run", "-f", "manifests")
+    assert answer.code == 1
+    problem, log, verdict = answer.err.splitlines()
+    assert problem.startswith(f"failed: commit/bad (manifests/all.yaml:28): {told}: ")
+    assert f"'sources/bad-{name}'" in problem
+    assert Path(log.removeprefix("        log: ")).exists()
+    assert verdict.startswith("1 of 5 resources not as they should be (")
+    assert rows(project, "letters") == 3
+
+
+def test_a_source_that_was_mended_is_committed_by_the_next_run(kubothek: Kubothek, project: Path) -> None:
+    (project / "store").mkdir()
+    write(project, STORE, dataset("letters"), commit("first", "letters"))
+    assert kubothek("run", "-f", "manifests").code == 1
+    source(project)
+    assert kubothek("run", "-f", "manifests").code == 0
+    assert rows(project, "letters") == 3
+
+
+def test_an_edit_that_is_forbidden_is_refused_before_anything_runs(kubothek: Kubothek, project: Path) -> None:
+    source(project)
+    write(project, STORE, dataset("letters"), commit("first", "letters"))
+    kubothek("run", "-f", "manifests")
+    write(project, STORE, dataset("letters", "table: {partitionOn: [b]}"), commit("first", "letters"))
+    told = (
+        "error: manifests/all.yaml:17: Dataset letters: spec.table.partitionOn: table.partitionOn cannot change, as "
+        "every file is laid out by it: create another Dataset\n"
+    )
+    assert kubothek("run", "-f", "manifests") == (1, "", told)
+    assert kubothek("plan", "-f", "manifests") == (1, "", told)
+
+
+def test_a_manifest_that_was_removed_is_told_and_its_data_stays(kubothek: Kubothek, project: Path) -> None:
+    source(project)
+    write(project, STORE, dataset("letters"), commit("first", "letters"))
+    kubothek("run", "-f", "manifests")
+    write(project, STORE)
+    answer = kubothek("run", "-f", "manifests")
+    assert answer.code == 0
+    assert answer.err == "note: in no manifest any more, and left as it is: commit/first, dataset/letters\n"
+    assert rows(project, "letters") == 3
+
+
+def test_a_bucket_that_does_not_answer_is_told(
+    kubothek: Kubothek, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    monkeypatch.setattr("kubothek.runtime.local.runner.PATIENCE", timedelta(seconds=1))
+    unreachable = STORE.replace('"file:store"', "s3://bucket/lake, endpoint: 'http://127.0.0.1:9'")
+    write(project, unreachable, dataset("letters"))
+    answer = kubothek("run", "-f", "manifests")
+    assert answer.code == 1
+    assert "waiting: objectstore/lake (manifests/all.yaml:1): StoreUnavailable: " in answer.err
+
+
+def test_a_second_run_at_the_same_time_is_turned_away(kubothek: Kubothek, project: Path) -> None:
+    write(project, STORE)
+    with locked([State.of("file:store", None, project)]):
+        answer = kubothek("run", "-f", "manifests")
+    assert answer.code == 1
+    assert answer.err.startswith(f"error: kubothek (pid {os.getpid()}) is at work on this store already")
+
+
+GATE = """
+import sys
+if "/first/" in " ".join(sys.orig_argv):
+    open(__file__.replace("sitecustomize.py", "gate")).read()
+"""
+"""Makes the job of the Commit ``first`` wait for somebody who writes to a FIFO."""
+
+
+@contextmanager
+def running(project: Path) -> Iterator[subprocess.Popen[str]]:
+    """``kubothek run`` as a process of its own, with the gate."""
+    program = "from kubothek.cli.main import main; main(['run', '-f', 'manifests'])"
+    (project / "gated").mkdir()
+    (project / "gated" / "sitecustomize.py").write_text(GATE)
+    os.mkfifo(project / "gated" / "gate")
+    environment = {**os.environ, "PYTHONPATH": str(project / "gated")}
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=project,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_the_jobs_and_a_re_run_goes_on(kubothek: Kubothek, project: Path, how: signal.Signals) -> None:
+    source(project)
+    write(project, STORE, dataset("letters"), commit("first", "letters"))
+    with running(project) as process, (project / "gated" / "gate").open("w"):  # returns when the job is at the gate
+        process.send_signal(how)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    notice, verdict = told.splitlines()
+    assert notice == "stopping the jobs ..."
+    assert verdict.startswith("stopped (2 jobs started, ")
+    assert verdict.endswith("; the same command goes on from here")
+
+    answer = kubothek("run", "-f", "manifests")
+    assert (answer.code, rows(project, "letters")) == (0, 3)
+    assert [path.name for path in (project / "store/.kubothek-state/jobs/default/first").iterdir()] == ["1"]

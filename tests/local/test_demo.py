@@ -1,0 +1,66 @@
+"""`make demo`: the main job on this machine, in a checkout of its own, twice."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kubothek
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FLIGHTS = 336_776
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the examples, as in a clone."""
+    shutil.copytree(EXAMPLES, tmp_path / "examples")
+    return tmp_path
+
+
+def demo(checkout: Path) -> str:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment.pop("KUBOTHEK_STORE", None)
+    done = subprocess.run(
+        ["bash", "examples/demo.sh"], cwd=checkout, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_the_demo_commits_every_flight_by_spark_and_a_second_one_starts_no_job(checkout: Path) -> None:
+    said = demo(checkout)
+    assert "10 resources (5 jobs started, " in said
+    assert re.search(rf"\ball +{FLIGHTS}\b", said), "the query's total"
+    log = checkout / ".demo/store/.kubothek-state/jobs/default/flights/1/log.txt"
+    assert "spark" in log.read_text().lower()
+
+    flights = kubothek.open((checkout / ".demo/store").as_uri()).dataset("flights")
+    assert (flights.version, flights.rows) == (1, FLIGHTS)
+    assert flights.scan(columns=["month"]).read_all().num_rows == FLIGHTS
+    assert sorted(path.name for path in (checkout / ".demo/store/flights/table").glob("month=*")) == sorted(
+        f"month={month}" for month in range(1, 13)
+    )
+
+    again = demo(checkout)
+    assert "10 resources (0 jobs started, " in again
+    assert flights.version == 1
+
+
+def test_the_example_manifests_are_the_same_in_both_runtimes_but_for_the_store() -> None:
+    """What `examples/flights` refers to exists under the same names beside either store."""
+    names = [
+        re.findall(
+            r"^kind: (\w+)\nmetadata:\n  name: ([\w-]+)", (EXAMPLES / "stores" / f"{where}.yaml").read_text(), re.M
+        )
+        for where in ("local", "cluster")
+    ]
+    assert names[0] == names[1] == [("ObjectStore", "lake"), ("Engine", "default")]

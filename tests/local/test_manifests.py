@@ -1,0 +1,162 @@
+"""Reading manifests: everything that is wrong is told at once, with file and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kubothek.runtime.local.documents import ManifestError
+from kubothek.runtime.local.manifests import Key, Manifests, load
+from tests.local.manifests import STORE, commit, dataset
+
+SECRET = """\
+apiVersion: v1
+kind: Secret
+metadata: {name: keys}
+data: {AWS_ACCESS_KEY_ID: YQ==}
+stringData: {AWS_SECRET_ACCESS_KEY: b}
+"""
+
+
+def loaded(directory: Path, text: str) -> Manifests:
+    (directory / "m.yaml").write_text(text)
+    return load([directory])
+
+
+def problems(directory: Path, text: str) -> list[str]:
+    (directory / "m.yaml").write_text(text)
+    with pytest.raises(ManifestError) as error:
+        load([directory / "m.yaml"])
+    return [str(problem).removeprefix(f"{directory}/") for problem in error.value.problems]
+
+
+def test_documents_of_all_files_at_any_depth_are_read_in_the_order_they_can_be_applied(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "deeper").mkdir(parents=True)
+    (tmp_path / "a.yaml").write_text(commit("one", "flights"))
+    (tmp_path / "deep" / "b.yml").write_text(dataset("flights") + "---\n---\n# nothing\n")
+    (tmp_path / "deep" / "deeper" / "c.json").write_text(
+        '{"apiVersion": "kubothek.io/v1alpha1", "kind": "ObjectStore", "metadata": {"name": "lake"},'
+        ' "spec": {"url": "s3://bucket"}}'
+    )
+    (tmp_path / "notes.txt").write_text("not a manifest")
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "d.yaml").write_text("[")
+
+    assert [str(key) for key in load([tmp_path]).resources] == [
+        "objectstore/lake",
+        "dataset/flights",
+        "commit/one",
+    ]
+
+
+def test_a_file_that_is_named_twice_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(STORE)
+    assert len(load([tmp_path, tmp_path / "m.yaml"]).resources) == 2
+
+
+def test_every_problem_of_every_document_is_told_with_its_line(tmp_path: Path) -> None:
+    text = (
+        dataset("flights", "table: {partitionBy: [month]}")
+        + commit("Bad_Name", "flights")
+        + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n"
+        + "---\n- no mapping\n"
+    )
+    assert problems(tmp_path, text) == [
+        "m.yaml:7: Dataset flights: spec.table.partitionBy: is not a known field; did you mean partitionOn?",
+        "m.yaml:11: Commit Bad_Name: metadata.name: 'Bad_Name' does not have the form ^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        "m.yaml:19: ConfigMap settings: v1 ConfigMap is no kind that runs here; these are: ObjectStore, Engine, "
+        "Dataset, Commit of kubothek.io/v1alpha1, and Secret for credentials",
+        "m.yaml:22: not a manifest: it has no fields apiVersion, kind, metadata",
+    ]
+
+
+def test_a_field_that_is_missing_is_told_with_the_line_of_what_lacks_it(tmp_path: Path) -> None:
+    text = "apiVersion: kubothek.io/v1alpha1\nkind: Dataset\nmetadata:\n  name: flights\nspec:\n  table: {}\n"
+    assert problems(tmp_path, text) == ["m.yaml:6: Dataset flights: spec.storeRef: is required"]
+
+
+def test_a_field_inside_a_list_is_told_with_its_own_line(tmp_path: Path) -> None:
+    text = dataset("d", "table:\n    schema:\n      - {name: a, type: int64}\n      - {name: b, type: intt}")
+    [problem] = problems(tmp_path, text)
+    assert problem.startswith("m.yaml:10: Dataset d: spec.table.schema[1].type: 'intt' does not have the form")
+
+
+def test_yaml_that_does_not_parse_is_told_beside_the_documents_before_it(tmp_path: Path) -> None:
+    text = dataset("flights", "nonsense: 1") + "---\na: [1\nb: 2\n"
+    first, second = problems(tmp_path, text)
+    assert first.startswith("m.yaml:7: Dataset flights: spec.nonsense: is not a known field")
+    assert second.startswith("m.yaml:10: not YAML: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"\xff\xfe", "m.yaml: not UTF-8 text: invalid start byte at byte 0"),
+        (b"a: 1\nb: 2\na: 3\n", "m.yaml:3: the field 'a' is there twice"),
+        (b"a: !!python/object:os.path {}\n", "m.yaml:1: not YAML: could not determine a constructor for the tag"),
+    ],
+)
+def test_a_file_that_is_no_plain_yaml_is_refused(tmp_path: Path, content: bytes, told: str) -> None:
+    (tmp_path / "m.yaml").write_bytes(content)
+    with pytest.raises(ManifestError) as error:
+        load([tmp_path])
+    assert str(error.value.problems[0]).removeprefix(f"{tmp_path}/").startswith(told)
+
+
+def test_a_date_is_text_as_in_the_kubernetes_api(tmp_path: Path) -> None:
+    manifests = loaded(tmp_path, commit("2013-01-01", "flights"))
+    assert [key.name for key in manifests.resources] == ["2013-01-01"]
+
+
+def test_a_resource_that_is_there_twice_is_refused_with_both_places(tmp_path: Path) -> None:
+    text = dataset("flights") + dataset("flights")
+    assert problems(tmp_path, text) == [
+        f"m.yaml:11: dataset/flights is there twice; the other is at {tmp_path}/m.yaml:2"
+    ]
+
+
+def test_the_same_name_in_another_namespace_is_another_resource(tmp_path: Path) -> None:
+    other = dataset("flights").replace("{name: flights}", "{name: flights, namespace: staging}")
+    assert [str(key) for key in loaded(tmp_path, dataset("flights") + other).resources] == [
+        "dataset/flights",
+        "dataset/flights in namespace staging",
+    ]
+
+
+def test_a_namespace_that_could_leave_its_directory_is_refused(tmp_path: Path) -> None:
+    text = dataset("flights").replace("{name: flights}", "{name: flights, namespace: ../..}")
+    assert problems(tmp_path, text) == ["m.yaml:4: Dataset flights: metadata.namespace: '../..' is no namespace"]
+
+
+def test_a_file_url_needs_no_volume_on_ones_own_machine(tmp_path: Path) -> None:
+    assert Key("ObjectStore", "default", "lake") in loaded(tmp_path, STORE).resources
+
+
+def test_a_path_that_is_not_there_and_an_empty_directory_are_told_together(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ManifestError) as error:
+        load([tmp_path / "absent", tmp_path / "empty"])
+    assert [str(problem) for problem in error.value.problems] == [
+        f"{tmp_path}/absent: no such file or directory",
+        f"{tmp_path}/empty: holds no manifest (.yaml, .yml, .json)",
+    ]
+
+
+def test_secrets_are_read_for_credentials(tmp_path: Path) -> None:
+    assert loaded(tmp_path, SECRET).secrets["default", "keys"] == {
+        "AWS_ACCESS_KEY_ID": b"a",
+        "AWS_SECRET_ACCESS_KEY": b"b",
+    }
+
+
+def test_a_secret_that_is_none_is_refused_and_its_values_are_not_told(tmp_path: Path) -> None:
+    told = problems(
+        tmp_path, SECRET.replace("YQ==", "'top secret'").replace("{AWS_SECRET", "{../../escape: b, AWS_SECRET")
+    )
+    assert (
+        told[0]
+        == "m.yaml:4: Secret: data.AWS_ACCESS_KEY_ID: Value error, is no base64; plain text goes into stringData"
+    )
+    assert "stringData.../../escape" in told[1]
+    assert not any("top secret" in line for line in told)
