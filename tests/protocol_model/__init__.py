@@ -1,0 +1,1 @@
+"""An executable model of the commit protocol, explored exhaustively. See docs/commit-protocol.md."""

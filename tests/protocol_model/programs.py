@@ -1,0 +1,339 @@
+"""The protocol as programs over the modelled store, step for step as docs/commit-protocol.md has it.
+
+Each rule that the protocol depends on can be switched off in :class:`Rules`: the tests show that the exploration then
+finds what the rule is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.protocol_model.engine import Op, Program, Task
+from tests.protocol_model.world import (
+    HALF_GRACE,
+    HEAD,
+    File,
+    Head,
+    Marker,
+    Record,
+    RecordName,
+    get,
+    get_head,
+    listing,
+    marker_key,
+    put,
+    put_if,
+    put_record,
+    record_key,
+    succeed,
+    swap,
+    write_file,
+)
+
+Steps = Generator[Op, Any, Any]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the protocol demands; all true is the protocol."""
+
+    swap_is_conditional: bool = True
+    asks_marker_first: bool = True
+    asks_marker_after_a_lost_swap: bool = True
+    marks_the_head_before_building_on_it: bool = True
+    marks_after_the_swap: bool = True
+    reports_after_the_marker: bool = True
+    checks_labels: bool = True
+    checks_reads: bool = True
+    looks_for_lost_commits: bool = True
+    marks_what_a_foreign_head_builds_on: bool = True
+    voids_absent_markers: bool = True
+    heeds_void_markers: bool = True
+    looks_at_the_head_before_it_replaces_a_marker: bool = True
+    confirms_in_new_bytes: bool = True
+    voids_differ: bool = True
+    numbers_above_all_records: bool = True
+    fences_deleted_incarnations: bool = True
+    fences_deletions: bool = True
+    ignores_markers_of_deleted_incarnations: bool = True
+    refuses_when_too_slow: bool = True
+    keeps_young_files: bool = True
+    keeps_files_of_young_records: bool = True
+    keeps_files_that_were_current_lately: bool = True
+    allows_for_the_time_between_record_and_swap: bool = True
+    takes_the_time_before_it_looks: bool = True
+    raises_the_horizon_first: bool = True
+    rollback_heeds_the_horizon: bool = True
+    restore_heeds_the_grace: bool = True
+
+
+@dataclass(frozen=True)
+class Me:
+    """Who runs a program. Two with the same ``id`` are two attempts at one commit.
+
+    ``lossy``   responses to its swaps can get lost
+    ``timed``   it looks at the clock, as all do; without a clock in the scenario that only costs states
+    ``prompt``  no request of it takes longer than half the grace period
+    ``heir``    it is of a resource that was made again once the old one, and the dataset, were gone
+    """
+
+    name: str
+    id: str
+    rules: Rules
+    change: str = "append"
+    incarnation: str = ""
+    lossy: bool = False
+    timed: bool = False
+    heir: bool = False
+    prompt: bool = True
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+# --- commits ---
+
+
+def settler(me: Me) -> Program:
+    """Puts right what is to be put right, and does nothing else."""
+    return settling(me, 0, _end, ())
+
+
+def _end(me: Me, k: int, head: Head | None) -> Program:
+    yield from ()
+    return None
+
+
+def writer(me: Me) -> Program:
+    """One attempt at a commit."""
+    return settling(me, 0, _begin, ())
+
+
+def _begin(me: Me, k: int, head: Head | None) -> Program:
+    if head and (_fenced(me, head) or (me.heir and not head.epoch)):
+        return None
+    if (yield from _applied(me, head, asks=me.rules.asks_marker_first)):
+        yield succeed(me.id, me.incarnation)
+        return None
+    own = File(f"{me.id}.{me.name}", _rows(me, head))
+    written = 0
+    if me.change != "delete":
+        written = yield write_file(own)
+    return Task(_commit, (me, k, head, head, own, written))
+
+
+def _commit(me: Me, k: int, base: Head | None, on: Head | None, own: File, written: int) -> Program:
+    """``base`` is the head that the change was computed from, ``on`` the one that it shall replace."""
+    based: frozenset[File] = frozenset() if base is None or base.stone else base.files
+    present: frozenset[File] = frozenset() if on is None or on.stone else on.files
+    added: frozenset[File] = frozenset() if me.change == "delete" else frozenset({own})
+    removed = {"append": frozenset[File](), "rewrite": based, "delete": based, "overwrite": based}[me.change]
+    if me.rules.checks_labels and not removed <= present:
+        return None
+    reads = based if me.change == "overwrite" else None
+    if me.rules.checks_reads and reads is not None and reads != present:
+        return None
+    name = new_name(me, k, on, 0)
+    ground = on or Head(None)
+    head = replace(
+        ground,
+        commit=name,
+        files=(present - removed) | added,
+        stone="",
+        since=ground.epoch,
+        fenced=ground.fenced | ({ground.stone} if ground.stone else frozenset()),
+    )
+    record = Record(name, ground.commit, added, removed, head, 0, reads, deletes=me.change == "delete")
+    committed = yield from publish(me, on, record, oldest=written if me.rules.refuses_when_too_slow else None)
+    if committed and me.rules.reports_after_the_marker:
+        yield succeed(me.id, me.incarnation)
+    if committed is not False:
+        return None
+    return Task(settling, (me, k + 1, _again, (base, on, own, written)))
+
+
+def _again(
+    me: Me, k: int, head: Head | None, base: Head | None, tried: Head | None, own: File, written: int
+) -> Program:
+    """After a lost swap, or a lost response: it may have happened."""
+    if (yield from _applied(me, head, asks=me.rules.asks_marker_after_a_lost_swap)):
+        yield succeed(me.id, me.incarnation)
+        return None
+    if head and (_fenced(me, head) or (me.rules.fences_deleted_incarnations and tried and tried.epoch != head.epoch)):
+        return None
+    return Task(_commit, (me, k, base, head, own, written))
+
+
+def _applied(me: Me, head: Head | None, *, asks: bool) -> Steps:
+    """Whether this id was committed, in this incarnation."""
+    if not asks:
+        return head is not None and head.commit is not None and head.commit.id == me.id
+    marker = yield get(marker_key(me.id))
+    if marker is None or marker.record is None:
+        return False
+    outdated = head is not None and marker.record.version <= head.epoch
+    return not (outdated and me.rules.ignores_markers_of_deleted_incarnations)
+
+
+def _fenced(me: Me, head: Head) -> bool:
+    deleted = head.fenced | ({head.stone} if head.stone else set())
+    return me.rules.fences_deleted_incarnations and me.incarnation in deleted
+
+
+def _rows(me: Me, head: Head | None) -> frozenset[str]:
+    """A rewrite has the rows of what it replaces; anything else has new rows, named by the commit."""
+    return frozenset(head.rows) if head and me.change == "rewrite" else frozenset({me.id})
+
+
+def new_name(me: Me, k: int, on: Head | None, floor: int, commit_id: str = "") -> RecordName:
+    version = max(on.version if on else 0, floor) + 1
+    return RecordName(version, commit_id or me.id, f"{me.name}.{k}")
+
+
+def publish(me: Me, on: Head | None, record: Record, *, oldest: int | None = None, limit: int = HALF_GRACE) -> Steps:
+    """Record, swap, marker. True: committed. False: not, or nobody knows, so look again. None: given up.
+
+    ``oldest`` is when what it depends on was written, or deleted: longer than ``limit`` ago, and it is given up.
+    """
+    record = replace(record, incarnation=me.incarnation)
+    now = yield put_record(record)
+    if me.timed and oldest is not None and now - oldest > limit:
+        return None
+    if not me.rules.marks_after_the_swap:
+        yield put(marker_key(record.name.id), Marker(record.name))
+    until = now + HALF_GRACE if me.timed and me.prompt else None
+    conditional = me.rules.swap_is_conditional
+    if not (yield swap(on, record, conditional=conditional, response_may_be_lost=me.lossy, until=until)):
+        return False
+    if not me.rules.reports_after_the_marker and record.name.id == me.id:
+        yield succeed(me.id, me.incarnation)
+    return (yield from _mark(me, record))
+
+
+def _mark(me: Me, record: Record) -> Steps:
+    """Put the marker of a commit that was the head; False if another is there and the head is not ours any more."""
+    key = marker_key(record.name.id)
+    ours = Marker(record.name)
+    if (yield put_if(key, None, ours)):
+        return True
+    while True:
+        found = yield get(key)
+        if found and found.record == record.name:
+            return True
+        outdated = found is not None and found.record is not None and found.record.version <= record.head.since
+        heeded = found is not None and (me.rules.heeds_void_markers or found.record is not None)
+        if heeded and not outdated and me.rules.looks_at_the_head_before_it_replaces_a_marker:
+            head = yield get(HEAD)
+            if head is None or head.commit != record.name:
+                return False
+        if (yield put_if(key, found, ours)):
+            return True
+
+
+def _confirm(me: Me, k: int, base: Record) -> Steps:
+    """Mark what a foreign head builds on; in new bytes, so that whoever is about to replace the marker fails."""
+    key = marker_key(base.name.id)
+    while True:
+        found = yield get(key)
+        if found and found.record == base.name and not me.rules.confirms_in_new_bytes:
+            return
+        nonce = f"{me.name}.{k}" if me.rules.confirms_in_new_bytes else ""
+        if (yield put_if(key, found, Marker(base.name, nonce))):
+            return
+
+
+# --- settling: what everybody does before anything else ---
+
+
+def settling(me: Me, k: int, then: Callable[..., Program], rest: tuple[Any, ...]) -> Program:
+    """Go on as ``then(me, k, head, *rest)`` with a head of ours that is marked and lacks nothing."""
+    head, record = yield get_head()
+    if head is None:
+        return Task(then, (me, k, None, *rest))
+    if record is None or record.head != head:
+        return Task(_adopt, (me, k, head, record, then, rest))
+    if me.rules.marks_the_head_before_building_on_it and not (yield from _ensure_marked(me, record)):
+        return Task(settling, (me, k, then, rest))
+    if head.lost:
+        return Task(_recover, (me, k, head, then, rest))
+    return Task(then, (me, k, head, *rest))
+
+
+def _ensure_marked(me: Me, record: Record) -> Steps:
+    found = yield get(marker_key(record.name.id))
+    if found and found.record == record.name:
+        return True
+    return (yield from _mark(me, record))
+
+
+def _adopt(me: Me, k: int, foreign: Head, base: Record | None, then: Callable[..., Program], rest: Any) -> Program:
+    """Make a commit of a foreign head, and note what it overwrote."""
+    records = dict((yield listing("record")))
+    if base is None:
+        base = yield from _newest_known(records, foreign)
+    if base and me.rules.marks_what_a_foreign_head_builds_on:
+        yield from _confirm(me, k, base)
+    before = base.head if base else Head(None)
+    unknown = [name for name in records if name.version >= before.version and (not base or name.id != base.name.id)]
+    lost = (yield from _lost(me, k, unknown, before.epoch)) if me.rules.looks_for_lost_commits else ()
+    numbered = records if me.rules.numbers_above_all_records else unknown
+    floor = max((name.version for name in numbered), default=0)
+    name = new_name(me, k, before, floor, f"external.{me.name}.{k}")
+    head = replace(before, commit=name, files=foreign.files, lost=(*before.lost, *lost), foreign="")
+    record = Record(name, before.commit, foreign.files - before.files, before.files - foreign.files, head, 0)
+    yield from publish(me, foreign, record)
+    return Task(settling, (me, k + 1, then, rest))
+
+
+def _newest_known(records: dict[RecordName, Record], foreign: Head) -> Steps:
+    """What a head that names no commit was built on."""
+    for name in sorted(records, reverse=True):
+        marker = yield get(marker_key(name.id))
+        if marker is None or marker.record is None:
+            if records[name].added and records[name].added <= foreign.files:
+                return records[name]
+        elif marker.record == name:
+            return records[name]
+    return None
+
+
+def _lost(me: Me, k: int, unknown: list[RecordName], epoch: int) -> Steps:
+    """Those that were committed, as their markers tell. The others can be no more: their markers are made void."""
+    lost = []
+    for commit_id in sorted({name.id for name in unknown}):
+        found = yield get(marker_key(commit_id))
+        while me.rules.voids_absent_markers and not _stands(found, epoch):
+            void = Marker(None, f"{me.name}.{k}" if me.rules.voids_differ else "")
+            if (yield put_if(marker_key(commit_id), found, void)):
+                break
+            found = yield get(marker_key(commit_id))
+        if _stands(found, epoch):
+            lost += [name for name in unknown if name == found.record]
+    return tuple(lost)
+
+
+def _stands(marker: Marker | None, epoch: int) -> bool:
+    return marker is not None and marker.record is not None and marker.record.version > epoch
+
+
+def _recover(me: Me, k: int, head: Head, then: Callable[..., Program], rest: tuple[Any, ...]) -> Program:
+    """Merge the first lost commit again, or note that it cannot be."""
+    first, *others = head.lost
+    lost = yield get(record_key(first))
+    settled = replace(head, lost=tuple(others))
+    added, removed = lost.added - head.files, lost.removed
+    if lost.added and not added:
+        removed = frozenset()  # the foreign head was built on it after all
+    reads_other = lost.reads is not None and lost.reads != head.files
+    if not removed <= head.files or (added and reads_other):
+        name = new_name(me, k, head, 0, f"external.{me.name}.{k}")
+        noted = replace(settled, commit=name, overwritten=head.overwritten | {first})
+        record = Record(name, head.commit, frozenset(), frozenset(), noted, 0)
+    else:
+        name = new_name(me, k, head, 0, first.id)
+        merged = replace(settled, commit=name, files=(head.files - removed) | added)
+        record = Record(name, head.commit, added, removed, merged, 0, recovers=first, deletes=lost.deletes)
+    yield from publish(me, head, record)
+    return Task(settling, (me, k + 1, then, rest))

@@ -1,0 +1,250 @@
+"""Who meets whom: small casts that between them bring out every rule of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.protocol_model import maintenance, programs
+from tests.protocol_model.engine import CLOCK, Explored, Explorer, Store, Task, Violation
+from tests.protocol_model.programs import Me, Rules
+from tests.protocol_model.world import (
+    GRACE,
+    LONG_AGO,
+    Marker,
+    RecordName,
+    check,
+    marker_key,
+    record_key,
+    started,
+    success_key,
+)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A store to start from, and the programs on it; ``all_succeed`` are commits that nothing here may stop."""
+
+    store: Store
+    cast: Mapping[str, Task]
+    ticks: int = 0
+    all_succeed: tuple[str, ...] = field(default=())
+
+    def explore(self) -> Explored:
+        return Explorer(self.store, self.cast, check, check_end=self._check_end, ticks=self.ticks).run()
+
+    def _check_end(self, store: Store) -> None:
+        for commit_id in self.all_succeed:
+            if success_key(commit_id, "") not in store:
+                raise Violation(f"{commit_id} ended without success, and nothing was in its way")
+
+
+def _write(name: str, commit_id: str, rules: Rules, **options: Any) -> Task:
+    return Task(programs.writer, (Me(name, commit_id, rules, **options),))
+
+
+def _run(program: Callable[..., Any], name: str, rules: Rules, **options: Any) -> Task:
+    return Task(program, (Me(name, name.lower(), rules, **options),))
+
+
+def _foreign(name: str, *, keeps_metadata: bool) -> Task:
+    return Task(maintenance.foreign_writer, (name, keeps_metadata))
+
+
+def two_attempts_and_a_writer(rules: Rules) -> Scenario:
+    """A re-run beside a first attempt whose responses get lost, and another commit."""
+    cast = {
+        "A": _write("A", "a", rules, lossy=True),
+        "A2": _write("A2", "a", rules),
+        "B": _write("B", "b", rules),
+    }
+    return Scenario(started(), cast, all_succeed=("a", "b"))
+
+
+def creation(rules: Rules) -> Scenario:
+    """The same where there is no dataset yet."""
+    return Scenario({CLOCK: 0}, two_attempts_and_a_writer(rules).cast, all_succeed=("a", "b"))
+
+
+def rewrites(rules: Rules) -> Scenario:
+    """A compaction, a deletion and an overwrite of one file."""
+    cast = {
+        "A": _write("A", "a", rules, change="rewrite"),
+        "B": _write("B", "b", rules, change="delete"),
+        "C": _write("C", "c", rules, change="overwrite"),
+    }
+    return Scenario(started(), cast)
+
+
+def two_compactions_and_an_append(rules: Rules) -> Scenario:
+    """Two compactions of the same file; the append is in nobody's way."""
+    cast = {
+        "A": _write("A", "a", rules, change="rewrite"),
+        "B": _write("B", "b", rules, change="rewrite"),
+        "C": _write("C", "c", rules),
+    }
+    return Scenario(started(), cast, all_succeed=("c",))
+
+
+def plateau_beside_two_writers(rules: Rules) -> Scenario:
+    cast = {"A": _write("A", "a", rules), "B": _write("B", "b", rules), "X": _foreign("x", keeps_metadata=True)}
+    return Scenario(started(), cast, all_succeed=("a", "b"))
+
+
+def plateau_beside_two_attempts(rules: Rules) -> Scenario:
+    cast = {
+        "A": _write("A", "a", rules, lossy=True),
+        "A2": _write("A2", "a", rules),
+        "X": _foreign("x", keeps_metadata=True),
+    }
+    return Scenario(started(), cast, all_succeed=("a",))
+
+
+def kartothek_beside_two_writers(rules: Rules) -> Scenario:
+    """Its head names no commit."""
+    cast = {"A": _write("A", "a", rules), "B": _write("B", "b", rules), "K": _foreign("x", keeps_metadata=False)}
+    return Scenario(started(), cast, all_succeed=("a", "b"))
+
+
+def kartothek_beside_two_attempts(rules: Rules) -> Scenario:
+    cast = {"A": _write("A", "a", rules), "A2": _write("A2", "a", rules), "K": _foreign("x", keeps_metadata=False)}
+    return Scenario(started(), cast, all_succeed=("a",))
+
+
+def plateau_a_second_time(rules: Rules) -> Scenario:
+    """A commit that was declared void once is made again, and overwritten again."""
+    store = {**started(), marker_key("a"): Marker(None, "")}
+    cast = {
+        "A": _write("A", "a", rules),
+        "S": _run(programs.settler, "S", rules),
+        "X": _foreign("x", keeps_metadata=True),
+    }
+    return Scenario(store, cast, all_succeed=("a",))
+
+
+def two_settle_an_overwritten_commit(rules: Rules) -> Scenario:
+    cast = {"S": _run(programs.settler, "S", rules), "A": _write("A", "a", rules)}
+    return Scenario(started(overwritten=True), cast, all_succeed=("a",))
+
+
+def overwritten_by_two_more(rules: Rules) -> Scenario:
+    """While an overwritten commit is merged again, plateau overwrites that: once from a head that had the commit."""
+    store = started(overwritten=True)
+    with_commit = store[record_key(RecordName(2, "a", "0"))].head
+    cast = {
+        "S": _run(programs.settler, "S", rules),
+        "X": _foreign("x2", keeps_metadata=True),
+        "Y": Task(maintenance.foreign_write, ("y", with_commit, True)),
+    }
+    return Scenario(store, cast)
+
+
+def overwritten_while_it_is_marked_again(rules: Rules) -> Scenario:
+    """An overwritten commit was merged again, but not marked anew, and plateau writes from a head that had it."""
+    store = started(merged_again=True)
+    cast = {
+        "S": _run(programs.settler, "S", rules),
+        "T": _run(programs.settler, "T", rules),
+        "Y": Task(maintenance.foreign_write, ("y", store[record_key(RecordName(2, "a", "0"))].head, True)),
+    }
+    return Scenario(store, cast)
+
+
+def deleted_and_made_again(rules: Rules) -> Scenario:
+    """A job of the old resource, its deletion, and a job of the new resource that has the same commit id."""
+    cast = {
+        "A": _write("A", "a", rules, incarnation="1"),
+        "D": _run(maintenance.dropper, "D", rules, incarnation="1"),
+        "A2": _write("A2", "a", rules, incarnation="2", heir=True),
+    }
+    return Scenario(started(), cast)
+
+
+def two_deletions_and_an_heir(rules: Rules) -> Scenario:
+    """The second attempt at a deletion is still under way when the dataset is made again."""
+    cast = {
+        "D": _run(maintenance.dropper, "D", rules, incarnation="1"),
+        "D2": _run(maintenance.dropper, "D2", rules, incarnation="1"),
+        "A2": _write("A2", "a", rules, incarnation="2", heir=True),
+    }
+    return Scenario(started(), cast)
+
+
+def collector_beside_a_writer(rules: Rules) -> Scenario:
+    cast = {
+        "A": _write("A", "a", rules, timed=True),
+        "G": _run(maintenance.collector, "G", rules, timed=True),
+    }
+    return Scenario(started(rewritten=LONG_AGO), cast, ticks=4)
+
+
+def collector_with_nothing_to_expire(rules: Rules, *, prompt: bool = True) -> Scenario:
+    """It sweeps without a commit of its own, which would make every swap under way fail."""
+    cast = {
+        "A": _write("A", "a", rules, timed=True, prompt=prompt),
+        "G": _run(maintenance.collector, "G", rules, timed=True),
+    }
+    return Scenario(started(expired=True), cast, ticks=4)
+
+
+def collector_beside_a_rollback(rules: Rules) -> Scenario:
+    """A rollback to the version that expires."""
+    cast = {
+        "A": _run(maintenance.rollback, "A", rules, timed=True),
+        "G": _run(maintenance.collector, "G", rules, timed=True),
+    }
+    return Scenario(started(rewritten=LONG_AGO), cast, ticks=1)
+
+
+def collector_beside_a_reader(rules: Rules) -> Scenario:
+    """The file that a reader is about to read is replaced."""
+    cast = {
+        "A": _write("A", "a", rules, timed=True, change="rewrite"),
+        "G": _run(maintenance.collector, "G", rules, timed=True),
+        "R": Task(maintenance.reader, ()),
+    }
+    return Scenario(started(), cast, ticks=4)
+
+
+def collector_beside_plateau(rules: Rules, *, in_time: bool = True) -> Scenario:
+    """Plateau read a head whose file was replaced just after."""
+    store = started(rewritten=0)
+    before = store[record_key(RecordName(1, "init", "0"))].head
+    cast = {
+        "G": _run(maintenance.collector, "G", rules, timed=True),
+        "X": Task(maintenance.foreign_write, ("x", before, True, GRACE if in_time else None)),
+    }
+    return Scenario(store, cast, ticks=4)
+
+
+def collector_beside_a_restore(rules: Rules) -> Scenario:
+    cast = {
+        "S": _run(maintenance.restorer, "S", rules, timed=True, incarnation="1"),
+        "G": _run(maintenance.collector, "G", rules, timed=True),
+    }
+    return Scenario(started(deleted=True), cast, ticks=5)
+
+
+ALL: tuple[Callable[[Rules], Scenario], ...] = (
+    two_attempts_and_a_writer,
+    creation,
+    rewrites,
+    two_compactions_and_an_append,
+    plateau_beside_two_writers,
+    plateau_beside_two_attempts,
+    kartothek_beside_two_writers,
+    kartothek_beside_two_attempts,
+    plateau_a_second_time,
+    two_settle_an_overwritten_commit,
+    overwritten_by_two_more,
+    overwritten_while_it_is_marked_again,
+    deleted_and_made_again,
+    two_deletions_and_an_heir,
+    collector_beside_a_writer,
+    collector_with_nothing_to_expire,
+    collector_beside_a_rollback,
+    collector_beside_a_reader,
+    collector_beside_plateau,
+    collector_beside_a_restore,
+)

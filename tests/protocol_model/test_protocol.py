@@ -1,0 +1,135 @@
+"""The protocol keeps its promises in every interleaving, and each of its rules is needed for that.
+
+docs/commit-protocol.md names the rules and the promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+
+import pytest
+
+from tests.protocol_model import scenarios
+from tests.protocol_model.engine import Explorer, Op, Program, Store, Task, Violation
+from tests.protocol_model.programs import Rules
+from tests.protocol_model.scenarios import Scenario
+
+PROTOCOL = Rules()
+
+FAULTS: list[tuple[set[str], Callable[[Rules], Scenario], str]] = [
+    ({"swap_is_conditional"}, scenarios.two_attempts_and_a_writer, "drops .* silently"),
+    ({"swap_is_conditional"}, scenarios.plateau_beside_two_writers, "drops .* silently"),
+    ({"asks_marker_first"}, scenarios.two_attempts_and_a_writer, "'a' are in the head twice"),
+    ({"asks_marker_after_a_lost_swap"}, scenarios.two_attempts_and_a_writer, "'a' are in the head twice"),
+    ({"marks_the_head_before_building_on_it"}, scenarios.two_attempts_and_a_writer, "'a' are in the head twice"),
+    ({"marks_after_the_swap"}, scenarios.two_attempts_and_a_writer, "neither in the history nor noted"),
+    ({"reports_after_the_marker"}, scenarios.plateau_beside_two_writers, "lost without a word"),
+    ({"checks_labels"}, scenarios.two_compactions_and_an_append, "'r' are in the head twice"),
+    ({"checks_labels"}, scenarios.rewrites, "'r' were deleted, and are back"),
+    ({"checks_reads"}, scenarios.rewrites, "computed from other files"),
+    ({"looks_for_lost_commits"}, scenarios.plateau_beside_two_writers, "neither in the history nor noted"),
+    ({"looks_for_lost_commits"}, scenarios.kartothek_beside_two_writers, "neither in the history nor noted"),
+    ({"marks_what_a_foreign_head_builds_on"}, scenarios.plateau_beside_two_attempts, "'a' are in the head twice"),
+    ({"voids_absent_markers"}, scenarios.plateau_beside_two_writers, "neither in the history nor noted"),
+    ({"heeds_void_markers"}, scenarios.plateau_beside_two_writers, "neither in the history nor noted"),
+    (
+        {"looks_at_the_head_before_it_replaces_a_marker"},
+        scenarios.overwritten_while_it_is_marked_again,
+        "neither in the history nor noted",
+    ),
+    ({"confirms_in_new_bytes"}, scenarios.overwritten_while_it_is_marked_again, "neither in the history nor noted"),
+    ({"voids_differ"}, scenarios.plateau_a_second_time, "neither in the history nor noted"),
+    ({"numbers_above_all_records"}, scenarios.overwritten_by_two_more, "is not newer than version"),
+    ({"fences_deleted_incarnations"}, scenarios.deleted_and_made_again, "incarnation that was deleted"),
+    ({"fences_deletions"}, scenarios.two_deletions_and_an_heir, "incarnation that was deleted|lost without a word"),
+    ({"ignores_markers_of_deleted_incarnations"}, scenarios.deleted_and_made_again, "lost without a word"),
+    ({"refuses_when_too_slow"}, scenarios.collector_beside_a_writer, "which does not exist"),
+    ({"keeps_young_files"}, scenarios.collector_beside_a_writer, "which does not exist"),
+    ({"takes_the_time_before_it_looks"}, scenarios.collector_beside_a_writer, "which does not exist"),
+    ({"keeps_files_that_were_current_lately"}, scenarios.collector_beside_a_reader, "does not find f"),
+    ({"keeps_files_that_were_current_lately"}, scenarios.collector_beside_plateau, "which does not exist"),
+    ({"allows_for_the_time_between_record_and_swap"}, scenarios.collector_beside_a_reader, "does not find f"),
+    (
+        {"keeps_files_of_young_records", "allows_for_the_time_between_record_and_swap"},
+        scenarios.collector_beside_a_restore,
+        "which does not exist",
+    ),
+    ({"raises_the_horizon_first"}, scenarios.collector_beside_a_rollback, "which does not exist"),
+    ({"rollback_heeds_the_horizon"}, scenarios.collector_beside_a_rollback, "which does not exist"),
+    ({"restore_heeds_the_grace"}, scenarios.collector_beside_a_restore, "which does not exist"),
+]
+"""Rules left out, where that shows, and what then happens."""
+
+
+@pytest.mark.parametrize("scenario", scenarios.ALL, ids=lambda scenario: scenario.__name__)
+def test_the_protocol_keeps_its_promises_in_every_interleaving(scenario: Callable[[Rules], Scenario]) -> None:
+    explored = scenario(PROTOCOL).explore()
+    assert explored.ends > 0, "nobody ever finished: the scenario shows nothing"
+
+
+@pytest.mark.parametrize(
+    ("left_out", "scenario", "finding"),
+    FAULTS,
+    ids=lambda value: "+".join(sorted(value)) if isinstance(value, set) else getattr(value, "__name__", ""),
+)
+def test_without_this_rule_a_promise_breaks(
+    left_out: set[str], scenario: Callable[[Rules], Scenario], finding: str
+) -> None:
+    faulty = replace(PROTOCOL, **dict.fromkeys(left_out, False))
+    with pytest.raises(Violation, match=finding) as found:
+        scenario(faulty).explore()
+    assert 3 <= len(found.value.trace) <= 45, str(found.value)
+
+
+def test_every_rule_is_shown_to_be_needed() -> None:
+    assert set().union(*(left_out for left_out, _, _ in FAULTS)) == {rule.name for rule in fields(Rules)}
+
+
+def test_young_records_are_the_second_line_of_defence_of_a_restore() -> None:
+    """Each of the two rules protects it alone; together with the fault above this is why both are there."""
+    for left_out in ("keeps_files_of_young_records", "allows_for_the_time_between_record_and_swap"):
+        scenarios.collector_beside_a_restore(replace(PROTOCOL, **{left_out: False})).explore()
+
+
+def test_the_protocol_assumes_that_no_swap_is_under_way_for_half_the_grace() -> None:
+    with pytest.raises(Violation, match="which does not exist"):
+        scenarios.collector_with_nothing_to_expire(PROTOCOL, prompt=False).explore()
+
+
+def test_the_protocol_assumes_that_no_foreign_write_takes_longer_than_the_grace() -> None:
+    with pytest.raises(Violation, match="which does not exist"):
+        scenarios.collector_beside_plateau(PROTOCOL, in_time=False).explore()
+
+
+# --- the explorer itself ---
+
+
+def _increment(times: int) -> Program:
+    """A counter without compare-and-swap."""
+    value = yield Op("GET", lambda store: iter([(store.get("n", 0), store)]))
+    yield Op(f"PUT {value + 1}", lambda store: iter([(None, {**store, "n": value + 1})]))
+    return Task(_increment, (times - 1,)) if times > 1 else None
+
+
+def test_the_explorer_visits_every_interleaving() -> None:
+    ends = set()
+    tasks = {"A": Task(_increment, (2,)), "B": Task(_increment, (2,))}
+    Explorer({}, tasks, lambda _store: None, check_end=lambda store: ends.add(store["n"])).run()
+    assert ends == {2, 3, 4}
+
+
+def test_the_explorer_finds_a_shortest_trace() -> None:
+    def never_two(store: Store) -> None:
+        if store.get("n") == 2:
+            raise Violation("two")
+
+    with pytest.raises(Violation, match="two") as found:
+        Explorer({}, {"A": Task(_increment, (1,)), "B": Task(_increment, (1,))}, never_two).run()
+    assert found.value.trace[-1].endswith("PUT 2")
+    assert len(found.value.trace) == 4
+
+
+def test_the_explorer_refuses_what_is_too_large() -> None:
+    with pytest.raises(RuntimeError, match="more than 3 states"):
+        Explorer({}, {"A": Task(_increment, (5,))}, lambda _store: None).run(limit=3)

@@ -1,0 +1,385 @@
+"""What is in the modelled store, the requests on it, and what must always be true of it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from tests.protocol_model.engine import CLOCK, Op, Outcome, Store, Violation
+
+HEAD = "head"
+HALF_GRACE = 1
+GRACE = 2
+LONG_AGO = -10
+
+
+class File(NamedTuple):
+    """A data file: who wrote it, and which rows are in it. A rewritten row keeps its name."""
+
+    name: str
+    rows: frozenset[str]
+
+
+class RecordName(NamedTuple):
+    """What the key of a record says; ``nonce`` is the program and the number of its attempt."""
+
+    version: int
+    id: str
+    nonce: str
+
+    def __repr__(self) -> str:
+        return f"{self.version}-{self.id}-{self.nonce}"
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head's content, which is its ETag too: what S3 does.
+
+    ``commit``    the record that it names; a foreign writer keeps it (plateau) or drops it (kartothek)
+    ``foreign``   name of the foreign write that made it
+    ``lost``, ``overwritten``   noted records: to be merged again, and those that cannot be
+    ``stone``     incarnation that deleted the dataset
+    ``since``     version of the last tombstone that was built upon; ``fenced`` are the incarnations below it
+    ``horizon``   oldest version that has not expired
+    """
+
+    commit: RecordName | None
+    files: frozenset[File] = frozenset()
+    foreign: str = ""
+    lost: tuple[RecordName, ...] = ()
+    overwritten: frozenset[RecordName] = frozenset()
+    stone: str = ""
+    since: int = 0
+    fenced: frozenset[str] = frozenset()
+    horizon: int = 0
+
+    # Hashing is what the exploration spends its time on; what differs nearly always is enough.
+    def __hash__(self) -> int:
+        return hash((self.commit, self.files, self.foreign))
+
+    @property
+    def version(self) -> int:
+        return self.commit.version if self.commit else 0
+
+    @property
+    def epoch(self) -> int:
+        """Markers up to this version are of an incarnation that was deleted."""
+        return self.version if self.stone else self.since
+
+    @property
+    def rows(self) -> list[str]:
+        return [row for file in self.files for row in file.rows]
+
+    def __repr__(self) -> str:
+        notes = [f"lost={self.lost}"] if self.lost else []
+        notes += [f"deleted by {self.stone}"] if self.stone else []
+        notes += [f"by {self.foreign}"] if self.foreign else []
+        return f"<{self.commit} {sorted(file.name for file in self.files)} {' '.join(notes)}>"
+
+
+@dataclass(frozen=True)
+class Record:
+    """``head`` is the one it makes (the real record has its digest); ``time`` of its writing."""
+
+    name: RecordName
+    parent: RecordName | None
+    added: frozenset[File]
+    removed: frozenset[File]
+    head: Head
+    time: int
+    reads: frozenset[File] | None = None
+    """All files of the head that the change was computed from, if it depends on all of them."""
+    recovers: RecordName | None = None
+    restores: bool = False
+    incarnation: str = ""
+    deletes: bool = False
+    """Whether rows of the removed files that are not in the added ones shall never come back."""
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"record {self.name}"
+
+
+class Marker(NamedTuple):
+    """``record`` None: void, with a nonce that makes its bytes differ."""
+
+    record: RecordName | None
+    nonce: str = ""
+
+    def __repr__(self) -> str:
+        return f"marker({self.record or 'void'})"
+
+
+def record_key(name: RecordName) -> Hashable:
+    return ("record", name)
+
+
+def marker_key(commit_id: str) -> Hashable:
+    return ("marker", commit_id)
+
+
+def file_key(file: File) -> Hashable:
+    """Its value is the time it was written."""
+    return ("file", file)
+
+
+def success_key(commit_id: str, incarnation: str) -> Hashable:
+    """Present once success of this commit was reported to its caller."""
+    return ("success", commit_id, incarnation)
+
+
+# --- requests ---
+
+
+def get(key: Hashable) -> Op:
+    return Op(f"GET {_name(key)}", lambda store: iter([(store.get(key), store)]))
+
+
+def put(key: Hashable, value: Any, until: int | None = None) -> Op:
+    return Op(f"PUT {_name(key)}", lambda store: iter([(None, {**store, key: value})]), until)
+
+
+def put_if(key: Hashable, expected: Any, value: Any) -> Op:
+    """A conditional PUT; ``expected`` None: the key must be free. True if it won."""
+
+    def act(store: Store) -> Iterator[Outcome]:
+        if store.get(key) == expected:
+            yield True, {**store, key: value}
+        else:
+            yield False, store
+
+    return Op(f"PUT {_name(key)} if {'absent' if expected is None else 'unchanged'}", act)
+
+
+def delete(key: Hashable) -> Op:
+    return Op(f"DELETE {_name(key)}", lambda store: iter([(None, {k: v for k, v in store.items() if k != key})]))
+
+
+def listing(kind: str) -> Op:
+    """The values of all keys of this kind, as pairs of name and value, sorted by name."""
+
+    def act(store: Store) -> Iterator[Outcome]:
+        found = [(key[1], value) for key, value in store.items() if isinstance(key, tuple) and key[0] == kind]
+        yield tuple(sorted(found, key=lambda pair: repr(pair[0]))), store
+
+    return Op(f"LIST {kind}s", act)
+
+
+def put_record(record: Record) -> Op:
+    """Write a record, at the time that is the result."""
+
+    def act(store: Store) -> Iterator[Outcome]:
+        now = store.get(CLOCK, 0)
+        yield now, {**store, record_key(record.name): replace(record, time=now)}
+
+    return Op(f"PUT {record}", act)
+
+
+def write_file(file: File) -> Op:
+    """The result is the time it was written."""
+
+    def act(store: Store) -> Iterator[Outcome]:
+        now = store.get(CLOCK, 0)
+        yield now, {**store, file_key(file): now}
+
+    return Op(f"PUT file {file.name}", act)
+
+
+def clock() -> Op:
+    return Op("what time is it", lambda store: iter([(store.get(CLOCK, 0), store)]))
+
+
+def succeed(commit_id: str, incarnation: str) -> Op:
+    done = {success_key(commit_id, incarnation): True}
+    return Op(f"report success of {commit_id}", lambda store: iter([(None, {**store, **done})]))
+
+
+def get_now(key: Hashable, until: int | None = None) -> Op:
+    """The value, and when it was read."""
+    return Op(f"GET {_name(key)}", lambda store: iter([((store.get(key), store.get(CLOCK, 0)), store)]), until)
+
+
+def swap(on: Head | None, record: Record, *, conditional: bool, response_may_be_lost: bool, until: int | None) -> Op:
+    """Our PUT of the head: the commit. True if it won; False if not, or if its response is lost."""
+
+    def act(store: Store) -> Iterator[Outcome]:
+        current = store.get(HEAD)
+        if conditional and current != on:
+            yield False, store
+            return
+        _check_swap(store, current, record)
+        after = {**store, HEAD: record.head, "newest": record.name.version}
+        if record.head.stone:
+            after["tombstone", record.head.stone] = True
+        elif record.restores:
+            after = {key: value for key, value in after.items() if key != ("tombstone", record.incarnation)}
+        elif record.deletes:
+            after |= {("deleted", row): True for row in _rows(record.removed) - _rows(record.added)}
+        yield True, after
+        if response_may_be_lost:
+            yield False, after
+
+    return Op(f"PUT head {record.head}{' if unchanged' if conditional else ''}", act, until)
+
+
+def foreign_swap(head: Head, file: File, until: int | None) -> Op:
+    """A foreign writer's PUT of its file and of the head. Between the two, the file is young in any case."""
+
+    def act(store: Store) -> Iterator[Outcome]:
+        yield None, {**store, file_key(file): store.get(CLOCK, 0), HEAD: head}
+
+    return Op(f"PUT file {file.name}, PUT head {head} blindly", act, until)
+
+
+def get_head() -> Op:
+    """The head, and the record that it names: records never change, so two requests see what one would."""
+
+    def act(store: Store) -> Iterator[Outcome]:
+        head: Head | None = store.get(HEAD)
+        record = store.get(record_key(head.commit)) if head and head.commit else None
+        yield (head, record), store
+
+    return Op("GET head and its record", act)
+
+
+def _name(key: Hashable) -> str:
+    return " ".join(str(part) for part in key) if isinstance(key, tuple) else str(key)
+
+
+def _rows(files: frozenset[File]) -> frozenset[str]:
+    return frozenset(row for file in files for row in file.rows)
+
+
+# --- what must always be true ---
+
+
+def _check_swap(store: Store, current: Head | None, record: Record) -> None:
+    """A swap takes nothing away that its record does not say, and builds on what it was computed from."""
+    before = current.files if current else frozenset()
+    if not before - record.removed <= record.head.files:
+        raise Violation(
+            f"{record} drops {sorted(f.name for f in before - record.removed - record.head.files)} silently"
+        )
+    if ("tombstone", record.incarnation) in store and not record.restores:
+        raise Violation(f"{record} is of an incarnation that was deleted")
+    if record.reads is not None and record.reads != before:
+        raise Violation(f"{record} was computed from other files than those it replaces")
+    if record.name.version <= store.get("newest", 0):
+        raise Violation(f"{record} is not newer than version {store['newest']}, which was committed before")
+
+
+def check(store: Store) -> None:
+    """The invariants of every reachable store."""
+    head: Head | None = store.get(HEAD)
+    if head is None:
+        return
+    _check_rows(store, head)
+    for file in head.files:
+        if file_key(file) not in store:
+            raise Violation(f"the head references {file.name}, which does not exist")
+    if _is_settled(store, head):
+        _check_settled(store, head)
+
+
+def _check_rows(store: Store, head: Head) -> None:
+    rows = head.rows
+    for row in set(rows):
+        if rows.count(row) > 1:
+            raise Violation(f"rows {row!r} are in the head twice: {head}")
+        if ("deleted", row) in store:
+            raise Violation(f"rows {row!r} were deleted, and are back: {head}")
+
+
+def _is_settled(store: Store, head: Head) -> bool:
+    """Made by us, marked, and nothing left to merge: no writer sees anything to put right."""
+    if head.commit is None or head.lost:
+        return False
+    record = store.get(record_key(head.commit))
+    marker = store.get(marker_key(head.commit.id))
+    return record is not None and record.head == head and marker is not None and marker.record == head.commit
+
+
+def _check_settled(store: Store, head: Head) -> None:
+    chain = _chain(store, head)
+    live = {name.id for name in chain if name.version > head.epoch} | {name.id for name in head.overwritten}
+    ever = chain | head.overwritten
+    for key in store:
+        if not isinstance(key, tuple):
+            continue
+        if key[0] == "success" and key[1] not in live and ("tombstone", key[2]) not in store:
+            raise Violation(f"success of {key[1]} was reported, and it is lost without a word: {head}")
+        if key[0] == "marker" and store[key].record and store[key].record not in ever:
+            raise Violation(f"{store[key].record} has a marker, and is neither in the history nor noted: {head}")
+
+
+def _chain(store: Store, head: Head) -> set[RecordName]:
+    """The records on the way from the head to the first, with what they merged again."""
+    found: set[RecordName] = set()
+    name = head.commit
+    while name is not None and (record := store.get(record_key(name))) is not None:
+        found.add(name)
+        if record.recovers:
+            found.add(record.recovers)
+        name = record.parent
+    return found
+
+
+def started(
+    *,
+    rewritten: int | None = None,
+    expired: bool = False,
+    deleted: bool = False,
+    overwritten: bool = False,
+    merged_again: bool = False,
+) -> dict[Hashable, Any]:
+    """A dataset with one file from long ago.
+
+    ``rewritten``     at this time: its first version has another file, of the same rows
+    ``expired``       all versions but the present one, by an earlier collection
+    ``deleted``       by incarnation 1, at time 0
+    ``overwritten``   a commit ``a`` was made and reported since, and plateau has just put a head over it
+    ``merged_again``  in addition, that was adopted and the commit merged again, but not marked as version 4
+    """
+    current = File("f", frozenset({"r"}))
+    commits = [_commit(1, "init", None, current if rewritten is None else File("o", current.rows), replaces=True)]
+    if rewritten is not None:
+        commits.append(replace(_commit(2, "rewrite", commits[-1], current, replaces=True), time=rewritten))
+    if expired:
+        raised = _commit(2, "expire.0", commits[-1], current, replaces=True)
+        commits.append(replace(raised, added=frozenset(), removed=frozenset(), head=replace(raised.head, horizon=1)))
+    if deleted:
+        stone = _commit(2, "drop", commits[-1], current, replaces=True)
+        gone = Head(stone.name, stone="1")
+        commits.append(replace(stone, added=frozenset(), head=gone, time=0, incarnation="1"))
+    if overwritten or merged_again:
+        commits.append(_commit(2, "a", commits[-1], File("a.A", frozenset({"a"})), replaces=False))
+    store: dict[Hashable, Any] = {CLOCK: 0}
+    for record in commits:
+        store |= {record_key(record.name): record, marker_key(record.name.id): Marker(record.name)}
+        store |= {file_key(file): record.time for file in record.added}
+        store |= {HEAD: record.head, "newest": record.name.version}
+    if deleted:
+        store["tombstone", "1"] = True
+    if overwritten or merged_again:
+        theirs = File("x", frozenset({"x"}))
+        store |= {HEAD: replace(commits[0].head, files=frozenset({current, theirs}), foreign="x")}
+        store |= {file_key(theirs): LONG_AGO, success_key("a", ""): True}
+    if merged_again:
+        adopted = _commit(3, "external.0", commits[0], theirs, replaces=False)
+        adopted = replace(adopted, head=replace(adopted.head, lost=(commits[1].name,)))
+        merged = _commit(4, "a", adopted, File("a.A", frozenset({"a"})), replaces=False)
+        merged = replace(merged, head=replace(merged.head, lost=()), recovers=commits[1].name)
+        store |= {record_key(record.name): record for record in (adopted, merged)}
+        store |= {marker_key("external.0"): Marker(adopted.name), HEAD: merged.head, "newest": 4}
+    return store
+
+
+def _commit(version: int, commit_id: str, parent: Record | None, file: File, *, replaces: bool) -> Record:
+    before: frozenset[File] = parent.head.files if parent else frozenset()
+    removed = before if replaces else frozenset()
+    name = RecordName(version, commit_id, "0")
+    head = Head(name, (before - removed) | {file})
+    return Record(name, parent.name if parent else None, frozenset({file}), removed, head, LONG_AGO)
