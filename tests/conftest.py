@@ -53,8 +53,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Budget(), "kubothek-budget")
 
 
-
-
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
     """The real cluster, with the images of this checkout in it."""

@@ -210,6 +210,15 @@ def test_a_store_that_refuses_is_stalled_and_looked_at_again_ever_more_rarely(wo
     assert world.store.status.last_inspection.failures == 0
 
 
+@pytest.mark.parametrize(("reason", "named"), [("InvalidCredentials", True), ("BucketNotFound", False)])
+def test_a_failure_of_keys_names_the_secret_to_correct(world: Fake, reason: str, named: bool) -> None:
+    world.create("ObjectStore", "lake", {**STORE_SPEC, "credentialsSecretRef": {"name": "lake-keys"}})
+    world.reconcile(*KEY)
+    world.job_fails("lake-inspect-1", FailureClass.REPORT, reason)
+    world.settle(*KEY)
+    assert ("lake-keys" in world.message(*KEY)) is named
+
+
 def test_a_store_that_does_not_answer_is_waited_for(world: Fake) -> None:
     with_store(world)
     world.pass_time(timedelta(minutes=10))

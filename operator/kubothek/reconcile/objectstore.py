@@ -182,7 +182,7 @@ class _Case:
         """The store cannot be used, or the inspection was lost: it is tried again for ever, ever more rarely."""
         assert knowledge.inspection is not None
         inspection, transient = knowledge.inspection, setback.failure is not FailureClass.REPORT
-        problem: str | None = problem_text(setback.reason, setback.message)
+        problem: str | None = problem_text(setback.reason, self._explained(setback))
         if setback.failure is FailureClass.INFRASTRUCTURE and knowledge.state.ready != "Unknown":
             problem, transient = inspection.problem, inspection.transient  # the store has nothing to do with it
         failures = inspection.failures + 1
@@ -197,6 +197,13 @@ class _Case:
             next_attempt_time=self.world.now + wait,
         )
         return self.start_or_rest(_Knowledge(knowledge.capabilities, finished))
+
+    def _explained(self, setback: Setback) -> str:
+        """The message of a failure, with the Secret to correct if it is one of keys: the job does not know its name."""
+        reference = self.store.spec.credentials_secret_ref
+        if reference is None or setback.reason not in ("InvalidCredentials", "AccessDenied"):
+            return setback.message
+        return f"{setback.message}; the keys are those of the Secret {reference.name!r}"
 
     def start_or_rest(self, knowledge: _Knowledge) -> Outcome:
         """No inspection is under way: start one if it is due, else say what is known and when the next is."""
