@@ -26,8 +26,15 @@ say "4/6  kubectl apply"
 kubectl -n flights apply -f examples/stores/cluster.yaml -f examples/flights
 
 say "5/6  waiting for the commits (Spark starts a driver and an executor)"
-kubectl -n flights wait --for=condition=Ready kcm --all --timeout=600s
-kubectl -n flights wait --for=condition=Ready kds --all --timeout=120s
+SECONDS=0
+until kubectl -n flights wait --for=condition=Ready kcm,kds --all --timeout=10s 2>/dev/null; do
+    kubectl -n flights get kcm
+    if ((SECONDS > 600)) || kubectl -n flights get kos,kds,kcm -o json | grep -q '"type": "Stalled"'; then
+        echo "something does not come true; its conditions say why:" >&2
+        kubectl -n flights describe kos,kds,kcm >&2
+        exit 1
+    fi
+done
 kubectl -n flights get kds
 
 say "6/6  a query over what lies in the bucket"

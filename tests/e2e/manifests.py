@@ -1,0 +1,58 @@
+"""The smallest manifests that say what a test needs; the full ones are in examples/."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.e2e.kubectl import Manifest
+
+API_VERSION = "kubothek.io/v1alpha1"
+
+
+def _resource(kind: str, name: str, spec: dict[str, Any]) -> Manifest:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def object_store(url: str, endpoint: str, name: str = "lake", secret: str = "lake-credentials") -> Manifest:
+    """An S3 store whose keys are in ``secret``."""
+    return _resource(
+        "ObjectStore",
+        name,
+        {"url": url, "endpoint": endpoint, "region": "us-east-1", "credentialsSecretRef": {"name": secret}},
+    )
+
+
+def engine(name: str = "default", **spec: Any) -> Manifest:
+    """Jobs that fit a small node, and do all their work without a JVM unless ``sparkFrom`` says otherwise."""
+    return _resource(
+        "Engine",
+        name,
+        {
+            "driver": {"cores": 1, "memory": "1Gi"},
+            "executor": {"instances": 1, "cores": 1, "memory": "1Gi"},
+            "sparkFrom": "1Gi",
+            **spec,
+        },
+    )
+
+
+def dataset(name: str, partition_on: list[str] | None = None, **spec: Any) -> Manifest:
+    """A dataset in the store ``lake``."""
+    table = {"partitionOn": partition_on} if partition_on else {}
+    return _resource("Dataset", name, {"storeRef": {"name": "lake"}, "table": table, **spec})
+
+
+def commit(name: str, dataset: str, *paths: str, **spec: Any) -> Manifest:
+    """An append of CSV files that lie in the dataset's store."""
+    source = {"paths": list(paths), "format": "CSV", **spec.pop("source", {})}
+    return _resource("Commit", name, {"datasetRef": {"name": dataset}, "operation": "Append", "source": source, **spec})
+
+
+def secret(access_key: str, secret_key: str, name: str = "lake-credentials") -> Manifest:
+    """Keys of an S3 user, as jobs get them mounted."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name},
+        "stringData": {"AWS_ACCESS_KEY_ID": access_key, "AWS_SECRET_ACCESS_KEY": secret_key},
+    }
