@@ -73,11 +73,19 @@ def test_named_namespaces_get_roles_and_a_job_account_each(render: Render) -> No
     assert all(b["subjects"][0]["namespace"] == "ops" for b in operator)
 
 
-def test_no_cluster_role_is_needed_when_the_cluster_has_a_name(render: Render) -> None:
-    assert not of_kind(render(clusterId="prod-eu"), "ClusterRole")
-    (reads_id,) = of_kind(render(), "ClusterRole")
-    rule = {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]}
-    assert reads_id["rules"] == [rule]
+def test_all_that_is_granted_in_the_whole_cluster_is_its_name_and_letting_go_of_datasets(render: Render) -> None:
+    rules = {role["metadata"]["name"]: role["rules"] for role in of_kind(render(), "ClusterRole")}
+    assert rules == {
+        "kubothek-lake-cluster-id": [
+            {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]}
+        ],
+        "kubothek-lake-finalizers": [
+            {"apiGroups": ["kubothek.io"], "resources": ["datasets"], "verbs": ["get", "list", "watch", "patch"]},
+            {"apiGroups": ["kubothek.io"], "resources": ["datasets/status"], "verbs": ["patch"]},
+        ],
+    }
+    named = [role["metadata"]["name"] for role in of_kind(render(clusterId="prod-eu"), "ClusterRole")]
+    assert named == ["kubothek-lake-finalizers"]
 
 
 def test_every_namespace_is_served_only_when_asked_for(render: Render) -> None:
