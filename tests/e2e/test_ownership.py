@@ -25,8 +25,9 @@ def test_the_second_claimant_changes_nothing(workspace: Callable[..., Workspace]
 
     for claimant in (second, other_cluster):
         claimant.kubectl.apply(manifests.dataset("shared"), manifests.commit("second", "shared", "sources/second.csv"))
-        refused = claimant.kubectl.wait_for_reason("kcm", "second", "OwnedByAnother")
-        assert first.kubectl.namespace in refused["message"]
-        claimant.kubectl.wait_for_reason("kds", "shared", "OwnedByAnother")
+        refused = claimant.kubectl.wait_for_reason("kds", "shared", "OwnedByAnother")
+        assert f"/{first.kubectl.namespace}/shared" in refused["message"]
+        waiting = claimant.kubectl.wait_for_reason("kcm", "second", "DependencyNotReady")
+        assert "OwnedByAnother" in waiting["message"]
 
     assert {key: first.read(key) for key in first.keys() if "/jobs/" not in key} == before
