@@ -23,9 +23,7 @@ $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kubothek needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	@echo "installing into $(VENV) (1-3 minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --constraint operator/constraints.txt hatchling editables
-	@$(BIN)/pip install --quiet --constraint operator/constraints.txt --no-build-isolation \
-		--editable 'operator[operator,spark,demo,test]'
+	@$(BIN)/pip install --quiet --constraint operator/constraints.txt --editable 'operator[operator,spark,demo,test]'
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
@@ -63,7 +61,7 @@ crds: install ## write crds/ (and the chart's copy) from the models
 
 lock: ## renew operator/constraints.txt from a fresh environment
 	@rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock
-	@$(VENV)-lock/bin/pip install --quiet hatchling editables -e 'operator[operator,spark,demo,test]'
+	@$(VENV)-lock/bin/pip install --quiet --editable 'operator[operator,spark,demo,test]'
 	@{ head -n 1 operator/constraints.txt; $(VENV)-lock/bin/pip freeze --exclude-editable; } > $(VENV)-lock/constraints.txt
 	@mv $(VENV)-lock/constraints.txt operator/constraints.txt && rm -rf $(VENV)-lock
 
