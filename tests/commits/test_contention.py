@@ -31,6 +31,7 @@ def assert_each_landed_once(config: StoreConfig, each: int) -> None:
     assert all(isinstance(outcome, AlreadyApplied) for outcome in replays(config, landed))
 
 
+@pytest.mark.slow
 def test_sixteen_processes_on_a_directory_lose_nothing(config: StoreConfig) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.commits.table"])

@@ -53,6 +53,7 @@ class Rules:
     heeds_void_markers: bool = True
     looks_at_the_head_before_it_replaces_a_marker: bool = True
     confirms_in_new_bytes: bool = True
+    confirms_while_the_head_is_there: bool = True
     voids_differ: bool = True
     numbers_above_all_records: bool = True
     fences_deleted_incarnations: bool = True
@@ -232,12 +233,23 @@ def _mark(me: Me, record: Record) -> Steps:
             return True
 
 
-def _confirm(me: Me, k: int, base: Record) -> Steps:
-    """Mark what a foreign head builds on; in new bytes, so that whoever is about to replace the marker fails."""
+def marking(me: Me, record: Record) -> Program:
+    """What is left of a commit after its swap, if that is long ago."""
+    yield from _mark(me, record)
+    return None
+
+
+def _confirm(me: Me, k: int, base: Record, foreign: Head) -> Steps:
+    """Mark what a foreign head builds on, while that is the head.
+
+    In new bytes, so that whoever is about to replace the marker fails.
+    """
     key = marker_key(base.name.id)
     while True:
         found = yield get(key)
         if found and found.record == base.name and not me.rules.confirms_in_new_bytes:
+            return
+        if me.rules.confirms_while_the_head_is_there and (yield get(HEAD)) != foreign:
             return
         nonce = f"{me.name}.{k}" if me.rules.confirms_in_new_bytes else ""
         if (yield put_if(key, found, Marker(base.name, nonce))):
@@ -274,7 +286,7 @@ def _adopt(me: Me, k: int, foreign: Head, base: Record | None, then: Callable[..
     if base is None:
         base = yield from _newest_known(records, foreign)
     if base and me.rules.marks_what_a_foreign_head_builds_on:
-        yield from _confirm(me, k, base)
+        yield from _confirm(me, k, base, foreign)
     before = base.head if base else Head(None)
     unknown = [name for name in records if name.version >= before.version and (not base or name.id != base.name.id)]
     lost = (yield from _lost(me, k, unknown, before.epoch)) if me.rules.looks_for_lost_commits else ()
@@ -285,6 +297,11 @@ def _adopt(me: Me, k: int, foreign: Head, base: Record | None, then: Callable[..
     record = Record(name, before.commit, foreign.files - before.files, before.files - foreign.files, head, 0)
     yield from publish(me, foreign, record)
     return Task(settling, (me, k + 1, then, rest))
+
+
+def overtaken(me: Me, foreign: Head, base: Record) -> Program:
+    """A settler that saw this head, built on this record, some time ago."""
+    return _adopt(me, 0, foreign, base, _end, ())
 
 
 def _newest_known(records: dict[RecordName, Record], foreign: Head) -> Steps:
@@ -300,13 +317,20 @@ def _newest_known(records: dict[RecordName, Record], foreign: Head) -> Steps:
 
 
 def _lost(me: Me, k: int, unknown: list[RecordName], epoch: int) -> Steps:
-    """Those that were committed, as their markers tell. The others can be no more: their markers are made void."""
+    """Those that were committed, as their markers tell. The others can be no more: their markers are made void.
+
+    What stands is confirmed: somebody may be about to replace it for a record that is overwritten.
+    """
     lost = []
     for commit_id in sorted({name.id for name in unknown}):
         found = yield get(marker_key(commit_id))
         while me.rules.voids_absent_markers and not _stands(found, epoch):
             void = Marker(None, f"{me.name}.{k}" if me.rules.voids_differ else "")
             if (yield put_if(marker_key(commit_id), found, void)):
+                break
+            found = yield get(marker_key(commit_id))
+        while _stands(found, epoch) and me.rules.confirms_in_new_bytes:
+            if (yield put_if(marker_key(commit_id), found, Marker(found.record, f"{me.name}.{k}"))):
                 break
             found = yield get(marker_key(commit_id))
         if _stands(found, epoch):

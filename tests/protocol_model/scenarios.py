@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.protocol_model import maintenance, programs
@@ -11,6 +11,7 @@ from tests.protocol_model.engine import CLOCK, Explored, Explorer, Store, Task, 
 from tests.protocol_model.programs import Me, Rules
 from tests.protocol_model.world import (
     GRACE,
+    HEAD,
     LONG_AGO,
     Marker,
     RecordName,
@@ -151,6 +152,31 @@ def overwritten_while_it_is_marked_again(rules: Rules) -> Scenario:
     return Scenario(store, cast)
 
 
+def overwritten_from_further_up_while_it_is_marked_again(rules: Rules) -> Scenario:
+    """The same from a head that had another commit on top."""
+    store = started(merged_again=True, covered=True)
+    again = store[record_key(RecordName(5, "a", "0"))]
+    cast = {
+        "S": Task(programs.marking, (Me("S", "s", rules), again)),
+        "T": _run(programs.settler, "T", rules),
+        "Y": Task(maintenance.foreign_write, ("y", store[record_key(RecordName(3, "b", "0"))].head, True)),
+    }
+    return Scenario(store, cast)
+
+
+def overtaken_while_it_confirms(rules: Rules) -> Scenario:
+    """One is about to adopt a head that had an overwritten commit; by then plateau wrote from the one merged again."""
+    store = started(merged_again=True)
+    first = store[record_key(RecordName(2, "a", "0"))]
+    again = store[record_key(RecordName(4, "a", "0"))]
+    store |= {marker_key("a"): Marker(again.name), HEAD: replace(again.head, foreign="z")}
+    cast = {
+        "S": Task(programs.overtaken, (Me("S", "s", rules), replace(first.head, foreign="y"), first)),
+        "T": _run(programs.settler, "T", rules),
+    }
+    return Scenario(store, cast)
+
+
 def deleted_and_made_again(rules: Rules) -> Scenario:
     """A job of the old resource, its deletion, and a job of the new resource that has the same commit id."""
     cast = {
@@ -239,6 +265,8 @@ ALL: tuple[Callable[[Rules], Scenario], ...] = (
     two_settle_an_overwritten_commit,
     overwritten_by_two_more,
     overwritten_while_it_is_marked_again,
+    overwritten_from_further_up_while_it_is_marked_again,
+    overtaken_while_it_confirms,
     deleted_and_made_again,
     two_deletions_and_an_heir,
     collector_beside_a_writer,

@@ -16,6 +16,15 @@ from tests.protocol_model.programs import Rules
 from tests.protocol_model.scenarios import Scenario
 
 PROTOCOL = Rules()
+LARGE = {
+    scenarios.plateau_beside_two_writers,
+    scenarios.plateau_beside_two_attempts,
+    scenarios.kartothek_beside_two_writers,
+    scenarios.kartothek_beside_two_attempts,
+    scenarios.collector_beside_a_writer,
+    scenarios.collector_beside_a_reader,
+}
+"""Casts whose exploration takes a second or more."""
 
 FAULTS: list[tuple[set[str], Callable[[Rules], Scenario], str]] = [
     ({"swap_is_conditional"}, scenarios.two_attempts_and_a_writer, "drops .* silently"),
@@ -39,6 +48,12 @@ FAULTS: list[tuple[set[str], Callable[[Rules], Scenario], str]] = [
         "neither in the history nor noted",
     ),
     ({"confirms_in_new_bytes"}, scenarios.overwritten_while_it_is_marked_again, "neither in the history nor noted"),
+    (
+        {"confirms_in_new_bytes"},
+        scenarios.overwritten_from_further_up_while_it_is_marked_again,
+        "neither in the history nor noted",
+    ),
+    ({"confirms_while_the_head_is_there"}, scenarios.overtaken_while_it_confirms, "neither in the history nor noted"),
     ({"voids_differ"}, scenarios.plateau_a_second_time, "neither in the history nor noted"),
     ({"numbers_above_all_records"}, scenarios.overwritten_by_two_more, "is not newer than version"),
     ({"fences_deleted_incarnations"}, scenarios.deleted_and_made_again, "incarnation that was deleted"),
@@ -62,12 +77,17 @@ FAULTS: list[tuple[set[str], Callable[[Rules], Scenario], str]] = [
 """Rules left out, where that shows, and what then happens."""
 
 
-@pytest.mark.parametrize("scenario", scenarios.ALL, ids=lambda scenario: scenario.__name__)
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(cast, marks=[pytest.mark.slow] * (cast in LARGE)) for cast in scenarios.ALL],
+    ids=lambda scenario: scenario.__name__,
+)
 def test_the_protocol_keeps_its_promises_in_every_interleaving(scenario: Callable[[Rules], Scenario]) -> None:
     explored = scenario(PROTOCOL).explore()
     assert explored.ends > 0, "nobody ever finished: the scenario shows nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("left_out", "scenario", "finding"),
     FAULTS,

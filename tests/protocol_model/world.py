@@ -316,13 +316,11 @@ def _check_settled(store: Store, head: Head) -> None:
 
 
 def _chain(store: Store, head: Head) -> set[RecordName]:
-    """The records on the way from the head to the first, with what they merged again."""
+    """The records on the way from the head to the first."""
     found: set[RecordName] = set()
     name = head.commit
     while name is not None and (record := store.get(record_key(name))) is not None:
         found.add(name)
-        if record.recovers:
-            found.add(record.recovers)
         name = record.parent
     return found
 
@@ -334,6 +332,7 @@ def started(
     deleted: bool = False,
     overwritten: bool = False,
     merged_again: bool = False,
+    covered: bool = False,
 ) -> dict[Hashable, Any]:
     """A dataset with one file from long ago.
 
@@ -341,7 +340,8 @@ def started(
     ``expired``       all versions but the present one, by an earlier collection
     ``deleted``       by incarnation 1, at time 0
     ``overwritten``   a commit ``a`` was made and reported since, and plateau has just put a head over it
-    ``merged_again``  in addition, that was adopted and the commit merged again, but not marked as version 4
+    ``merged_again``  in addition, that was adopted and the commit merged again, but not marked anew
+    ``covered``       in addition, there was another commit ``b`` on top of it
     """
     current = File("f", frozenset({"r"}))
     commits = [_commit(1, "init", None, current if rewritten is None else File("o", current.rows), replaces=True)]
@@ -356,6 +356,8 @@ def started(
         commits.append(replace(stone, added=frozenset(), head=gone, time=0, incarnation="1"))
     if overwritten or merged_again:
         commits.append(_commit(2, "a", commits[-1], File("a.A", frozenset({"a"})), replaces=False))
+    if covered:
+        commits.append(_commit(3, "b", commits[-1], File("b.B", frozenset({"b"})), replaces=False))
     store: dict[Hashable, Any] = {CLOCK: 0}
     for record in commits:
         store |= {record_key(record.name): record, marker_key(record.name.id): Marker(record.name)}
@@ -368,12 +370,14 @@ def started(
         store |= {HEAD: replace(commits[0].head, files=frozenset({current, theirs}), foreign="x")}
         store |= {file_key(theirs): LONG_AGO, success_key("a", ""): True}
     if merged_again:
-        adopted = _commit(3, "external.0", commits[0], theirs, replaces=False)
-        adopted = replace(adopted, head=replace(adopted.head, lost=(commits[1].name,)))
-        merged = _commit(4, "a", adopted, File("a.A", frozenset({"a"})), replaces=False)
-        merged = replace(merged, head=replace(merged.head, lost=()), recovers=commits[1].name)
+        lost = tuple(record.name for record in commits[1:])
+        adopted = _commit(lost[-1].version + 1, "external.0", commits[0], theirs, replaces=False)
+        adopted = replace(adopted, head=replace(adopted.head, lost=lost))
+        merged = _commit(adopted.name.version + 1, "a", adopted, File("a.A", frozenset({"a"})), replaces=False)
+        merged = replace(merged, head=replace(merged.head, lost=lost[1:]), recovers=lost[0])
         store |= {record_key(record.name): record for record in (adopted, merged)}
-        store |= {marker_key("external.0"): Marker(adopted.name), HEAD: merged.head, "newest": 4}
+        store |= {marker_key("external.0"): Marker(adopted.name)}
+        store |= {HEAD: merged.head, "newest": merged.name.version}
     return store
 
 

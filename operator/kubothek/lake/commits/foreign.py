@@ -7,7 +7,7 @@ External; what they overwrote is noted in that commit, for :mod:`kubothek.lake.c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Final
@@ -116,10 +116,12 @@ def adopt(journal: Journal, seen: Observed) -> Draft:
     """
     base, foreign = seen.base, seen.head
     before = rebuild(journal, base) if base else Head(journal.uuid)
-    if base:
-        journal.confirm(base, before.since)
-    others = _others(journal, base)
-    delta = _difference(journal, before, foreign, _lost(journal, others, base, foreign, before.epoch))
+    journal.confirm_base(seen)
+    newer = list(records_from(journal, base.version if base else 0))
+    others = [other for other in newer if base is None or not _is_of(journal, other, base)]
+    lost = _lost(journal, others, before.epoch)
+    doubtful = _doubtful(journal, others, lost, base, foreign)
+    delta = _difference(journal, before, foreign, lost, doubtful)
     totals = base.totals if base else Totals()
     return Draft(
         id=journal.own_id(_ADOPTED),
@@ -134,11 +136,13 @@ def adopt(journal: Journal, seen: Observed) -> Draft:
             size_of_removed(journal.store, delta.removed, before, totals),
             foreign.files().values(),
         ),
-        floor=max((other.version for other in others), default=0),
+        floor=max((other.version for other in newer), default=0),
     )
 
 
-def _difference(journal: Journal, before: Head, foreign: Head, lost: Sequence[str]) -> Delta:
+def _difference(
+    journal: Journal, before: Head, foreign: Head, lost: Sequence[str], doubtful: Mapping[str, str]
+) -> Delta:
     labels, positions, removed = difference(before, foreign)
     live = before.anew() if before.tombstone else before
     ours = journal.schemas.get(live.schema_hash)
@@ -149,7 +153,7 @@ def _difference(journal: Journal, before: Head, foreign: Head, lost: Sequence[st
             "write it again with the library that wrote the dataset"
         )
     schema_hash = journal.schemas.put(schema, live.schema_hash)
-    to_set, dropped = metadata_delta(before.metadata, _adopted_metadata(live, foreign, lost))
+    to_set, dropped = metadata_delta(before.metadata, _adopted_metadata(live, foreign, lost, doubtful))
     return Delta(
         added=measure(journal.store, [(label, foreign.file(label)) for label in labels]),
         positions=positions,
@@ -166,14 +170,18 @@ def _difference(journal: Journal, before: Head, foreign: Head, lost: Sequence[st
     )
 
 
-def _adopted_metadata(live: Head, foreign: Head, lost: Sequence[str]) -> Mapping[str, Any]:
+def _adopted_metadata(live: Head, foreign: Head, lost: Sequence[str], doubtful: Mapping[str, str]) -> Mapping[str, Any]:
     """Their user metadata with our own keys; ours altogether if they have none.
 
     Kartothek's index build erases all metadata, by mistake (facts 2.1).
     """
     own = {k: v for k, v in live.metadata.items() if k.startswith(OWN_PREFIX)}
     theirs = {k: v for k, v in foreign.metadata.items() if not k.startswith(OWN_PREFIX)}
-    notes = {LOST: _pending(live, lost), TABLE: foreign.table}
+    notes = {
+        LOST: _pending(live, lost),
+        OVERWRITTEN: {**live.overwritten, **doubtful},
+        TABLE: foreign.table,
+    }
     return without_noise((theirs or dict(live.metadata)) | own | notes)
 
 
@@ -190,50 +198,54 @@ def without_noise(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in metadata.items() if k not in noise or noise[k] != v}
 
 
-def _others(journal: Journal, base: Record | None) -> list[keys.RecordKey]:
-    """All records that a foreign head on this base cannot have known, committed or not.
-
-    Whatever has the base's own id is in the head already.
-    """
-    found = records_from(journal, base.version if base else 0)
-    own = keys.parse_record(journal.uuid, base.key) if base else None
-    return [other for other in found if own is None or other.marker != own.marker]
+def _is_of(journal: Journal, other: keys.RecordKey, base: Record) -> bool:
+    """Whether it is an attempt at the same commit as the base, and thus in a head on this base already."""
+    return other.marker == keys.marker(journal.uuid, base.id)
 
 
-def _lost(
-    journal: Journal, others: Sequence[keys.RecordKey], base: Record | None, foreign: Head, epoch: int
-) -> list[str]:
-    """Those of them that were committed. The others are declared void: their swap is overwritten, or will fail.
-
-    The writer of a void commit does it again. Nobody does so for a foreign change that was being adopted, so
-    that one counts as committed if this head shows nothing of it.
-    """
-    adopted = f"{keys.markers(journal.uuid)}{keys.encode_id(f'{keys.OWN_ID_PREFIX}{_ADOPTED}:')}"
-    for other in others:
-        if other.marker.startswith(adopted) and journal.markers.get(other.marker) is None:
-            record = journal.record(other.key)
-            if _is_overwritten(journal, record, base, foreign):
-                journal.confirm(record, epoch)
+def _lost(journal: Journal, others: Sequence[keys.RecordKey], epoch: int) -> list[str]:
+    """Those of them that were committed. The others are declared void: their swap is overwritten, or will fail."""
     names = list(dict.fromkeys(other.marker for other in others))
-    found = parallel(lambda key: journal.markers.void(key, epoch=epoch), names)
+    found = parallel(lambda key: journal.markers.decide(key, epoch=epoch), names)
     markers = dict(zip(names, found, strict=True))
     return [o.key for o in others if (marker := markers[o.marker]) and marker.record == o.key]
 
 
-def _is_overwritten(journal: Journal, adopted: Record, base: Record | None, foreign: Head) -> bool:
-    """Whether a foreign change that was being adopted left no trace: in this foreign head, nor below its base.
+def _doubtful(
+    journal: Journal,
+    others: Sequence[keys.RecordKey],
+    lost: Sequence[str],
+    base: Record | None,
+    foreign: Head,
+) -> dict[str, str]:
+    """Adoptions now void whose effect is missing in this foreign head, and why that is not put right; by record.
 
-    Below the base it is when another attempt at the same adoption came first.
+    Who finds a commit void does it again, but nobody makes a foreign change again. If it was the head, this foreign
+    head overwrote it; if it never was, the foreign writer may have taken back what is missing. Merging it could
+    bring back what was meant to go, so it is reported. One whose files other commits know as well is only
+    another attempt at the same.
     """
-    delta = adopted.delta
-    if any(foreign.holds(file.label, file.key) for file in delta.added):
-        return False
-    if not delta.added and not any(foreign.holds(label, key) for label, key in delta.removed):
-        return False
+    adoptions = f"{keys.markers(journal.uuid)}{keys.encode_id(f'{keys.OWN_ID_PREFIX}{_ADOPTED}:')}"
+    void = [other for other in others if other.marker.startswith(adoptions) and other.key not in lost]
+    committed = [journal.record(key) for key in lost] if void else []
+    doubtful = {}
+    for other in void:
+        record = journal.record(other.key)
+        missing = {(f.label, f.key) for f in record.delta.added if not foreign.holds(f.label, f.key)}
+        undone = {item for item in record.delta.removed if foreign.holds(*item)}
+        known = (each.delta.files for each in (*committed, *_since(journal, base, record)))
+        if not (missing | undone).issubset(set[tuple[str, str]]().union(*known)):
+            doubtful[other.key] = (
+                "another program's change that was being adopted; whether it was, or was taken back, is not known"
+            )
+    return doubtful
+
+
+def _since(journal: Journal, base: Record | None, adopted: Record) -> Iterable[Record]:
+    """The commits from the base down to where the adoption started from."""
     parent = keys.parse_record(journal.uuid, adopted.parent)
-    since = parent.version if parent else 0
-    below = takewhile(lambda record: record.version > since, chain(journal, base)) if base else ()
-    return all(record.delta.files.isdisjoint(delta.files) for record in below)
+    lowest = parent.version if parent else 0
+    return takewhile(lambda record: record.version > lowest, chain(journal, base)) if base else ()
 
 
 def _with_table(journal: Journal, head: Head) -> Head:

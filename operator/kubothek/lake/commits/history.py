@@ -24,8 +24,8 @@ class History:
     """The versions below one observed head.
 
     A version is found from the nearest one above it that is known to be on the chain, by pointers. Markers tell
-    which are: whoever builds on a commit marks it first, and a commit that is merged again gets its marker
-    replaced. Some that are on the chain are not found so, none that is not.
+    which are: whoever builds on a commit marks it first, in the place of what it merged again, if anything. Some
+    that are on the chain are not found so, none that is not.
     """
 
     journal: Journal
@@ -132,6 +132,9 @@ class History:
         head = self.seen.head
         if candidate.key in head.overwritten or candidate.key in head.lost:
             return None
+        newest = keys.parse_record(self.journal.uuid, head.commit)
+        if newest and newest.marker == candidate.marker and newest.key != candidate.key:
+            return None  # what the head's own commit merged again, if that has no marker yet
         marker = self.journal.markers.get(candidate.marker)
         return marker if marker and marker.record == candidate.key else None
 

@@ -196,18 +196,25 @@ class Journal:
             self.heal_common_metadata(head)
         elif on is None or head.schema_hash != on.head.schema_hash:
             self._put_common_metadata(head)
-        return self._complete(published, replaces=record.recovers)
+        return self._complete(published)
 
     def complete(self, seen: Observed) -> Observed | None:
         """Finish what a crash left undone after a swap; None if the head moved meanwhile: look again."""
         if seen.marked or seen.marker is None:
             return seen
         self.heal_common_metadata(seen.head)
-        return self._complete(seen, replaces=self.record(seen.marker.record).recovers)
+        return self._complete(seen)
 
-    def confirm(self, record: Record, epoch: int) -> None:
-        """Mark a record that was the head at some time, whatever the head is now."""
-        self.markers.mark(Marker.of(record), replaces=None, epoch=epoch, still_there=lambda: True)
+    def confirm_base(self, foreign: Observed) -> None:
+        """Mark the record that a foreign head builds on: it was the head once, marked or not.
+
+        Does nothing if the head moved meanwhile: what is built on what may have changed, and the swap will fail.
+        """
+        if foreign.base:
+            self.markers.confirm(
+                Marker.of(foreign.base),
+                still_there=lambda: (now := self.observe()) is not None and now.etag == foreign.etag,
+            )
 
     def own_id(self, what: str) -> str:
         """A new id for a commit that Kubothek makes on its own account."""
@@ -226,21 +233,20 @@ class Journal:
         self._put_common_metadata(head)
         return True
 
-    def _complete(self, seen: Observed, *, replaces: str | None) -> Observed | None:
+    def _complete(self, seen: Observed) -> Observed | None:
         marker = seen.marker
         assert marker is not None, "only our own commits are completed"
         if marker.since_checkpoint == Distance():
             self.store.put(keys.checkpoint(self.uuid, marker.version), zstandard.compress(seen.head.render()))
         stands = self.markers.mark(
             marker,
-            replaces=replaces,
             epoch=seen.head.since,
             still_there=lambda: self._head_names(marker.record),
         )
         return replace(seen, marked=True) if stands else None
 
     def _head_names(self, record: str) -> bool:
-        seen = self._observe()
+        seen = self.observe()
         return seen is not None and seen.head.commit == record
 
     def _put_common_metadata(self, head: Head) -> None:

@@ -56,8 +56,8 @@ class Marker:
             since_checkpoint=record.since_checkpoint,
         )
 
-    def render(self) -> bytes:
-        """As stored."""
+    def render(self, **extra: str) -> bytes:
+        """As stored; ``extra`` fields mean nothing, but make other bytes."""
         return orjson.dumps(
             {
                 "id": self.id,
@@ -70,6 +70,7 @@ class Marker:
                 "totals": self.totals.to_json(),
                 "counts": self.added.to_json(),
                 "since_checkpoint": [self.since_checkpoint.commits, self.since_checkpoint.entries],
+                **extra,
             }
         )
 
@@ -108,10 +109,9 @@ class Markers:
         """The marker at this key; None if there is none, or a void one."""
         return self._read(key)[0]
 
-    def mark(self, marker: Marker, *, replaces: str | None, epoch: int, still_there: Callable[[], bool]) -> bool:
+    def mark(self, marker: Marker, *, epoch: int, still_there: Callable[[], bool]) -> bool:
         """Put the marker of a committed record; True when it stands.
 
-        ``replaces``     record of the same id that this one merged again
         ``epoch``        markers up to this version are an earlier incarnation's
         ``still_there``  whether the head still names the record; asked only if another marker is in the place
         """
@@ -127,32 +127,48 @@ class Markers:
             found, etag = self._read(key)
             if found and found.record == marker.record:
                 return True
-            outdated = found is not None and (found.version <= epoch or found.record == replaces)
+            outdated = found is not None and found.version <= epoch
             if etag is not None and not outdated and not still_there():
                 return False
             if self._swap(key, data, etag):
                 return True
 
-    def void(self, key: str, *, epoch: int) -> Marker | None:
-        """Declare that the commit behind an absent marker did not happen; returns the marker if it did.
+    def confirm(self, marker: Marker, *, still_there: Callable[[], bool]) -> None:
+        """Put the marker of what a foreign head builds on, unless that head went meanwhile.
 
-        ``epoch`` as for :meth:`mark`.
+        In new bytes, always: somebody may be about to replace it for a record that the foreign head overwrote.
+        """
+        key = keys.marker(self._uuid, marker.id)
+        while True:
+            etag = self._read(key)[1]
+            if not still_there() or self._swap(key, marker.render(confirmed=self._nonce()), etag):
+                return
+
+    def decide(self, key: str, *, epoch: int) -> Marker | None:
+        """The marker at this key; a void one is put in the place of none: its commit did not happen.
+
+        In new bytes either way, for the same reason as in :meth:`confirm`. ``epoch`` as for :meth:`mark`.
         """
         while True:
             found, etag = self._read(key)
-            if found and found.version > epoch:
+            if found and found.version <= epoch:
+                found = None
+            if self._swap(key, found.render(confirmed=self._nonce()) if found else self._void(), etag):
                 return found
-            # Its bytes must differ from an earlier void's: a committer may be about to replace that one.
-            if self._swap(key, orjson.dumps({"void": f"{self._rng.getrandbits(64):016x}"}), etag):
-                return None
 
     def revoke(self, key: str) -> None:
         """Void a marker whatever it says: its commit was lost, and may be done again."""
-        self._store.put(key, orjson.dumps({"void": f"{self._rng.getrandbits(64):016x}"}))
+        self._store.put(key, self._void())
 
     def any_applied(self) -> bool:
         """Whether any commit of this dataset was ever reported as done."""
         return any(self.get(info.key) for info in self._store.list(keys.markers(self._uuid)))
+
+    def _void(self) -> bytes:
+        return orjson.dumps({"void": self._nonce()})
+
+    def _nonce(self) -> str:
+        return f"{self._rng.getrandbits(64):016x}"
 
     def _read(self, key: str) -> tuple[Marker | None, str | None]:
         try:
