@@ -6,7 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,7 @@ def test_all_that_is_granted_in_the_whole_cluster_is_its_name_and_letting_go_of_
         "kubothek-lake-finalizers": [
             {"apiGroups": ["kubothek.io"], "resources": ["datasets"], "verbs": ["get", "list", "watch", "patch"]},
             {"apiGroups": ["kubothek.io"], "resources": ["datasets/status"], "verbs": ["patch"]},
+            {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["lake"], "verbs": ["get"]},
         ],
     }
     named = [role["metadata"]["name"] for role in of_kind(render(clusterId="prod-eu"), "ClusterRole")]
@@ -249,3 +250,37 @@ async def test_the_operator_runs_with_the_rights_that_the_chart_gives_it(
     log = complaints.decode()
     assert "forbidden" not in log.lower()
     assert process.returncode == 0, log
+
+
+async def test_a_namespace_that_takes_the_operators_rights_along_loses_its_datasets_all_the_same(
+    server: ApiServer, make_namespace: Callable[[], str], render: Render
+) -> None:
+    """As the namespace controller happens to do it: the RoleBindings first, then the Datasets."""
+    doomed, other = make_namespace(), make_namespace()
+    objects = render("kubothek", namespaces=[doomed, other])
+    rbac = [obj for obj in objects if obj["apiVersion"].startswith("rbac.")]
+    server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(rbac))
+
+    def create(kind: str, namespace: str, name: str, spec: dict[str, Any]) -> None:
+        server.request("POST", resource_path(kind, namespace), manifest(kind, namespace, name, spec))
+
+    def datasets() -> list[Any]:
+        return list(server.request("GET", resource_path("Dataset", doomed))["items"])
+
+    with operator_process(server, objects) as process:
+        async with asyncio.timeout(60):
+            create("Engine", doomed, "default", {})
+            create("ObjectStore", doomed, "lake", {"url": "s3://lake"})
+            create("Dataset", doomed, "d", {"storeRef": {"name": "lake"}, "deletionPolicy": "Delete"})
+            while not datasets()[0]["metadata"].get("finalizers"):
+                await asyncio.sleep(0.1)
+            server.request("DELETE", f"/api/v1/namespaces/{doomed}")
+            server.request("DELETE", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{doomed}/rolebindings/kubothek")
+            server.request("DELETE", resource_path("Dataset", doomed, "d"))
+            while datasets():
+                assert process.poll() is None
+                await asyncio.sleep(0.1)
+            create("Engine", other, "default", {})
+            while not server.request("GET", resource_path("Engine", other, "default"))["status"].get("conditions"):
+                assert process.poll() is None
+                await asyncio.sleep(0.1)

@@ -102,6 +102,16 @@ class Api:
         namespace = await self._call("GET", "/api/v1/namespaces/kube-system")
         return str(namespace["metadata"]["uid"])
 
+    async def namespace_terminating(self, name: str) -> bool:
+        """Whether the namespace is being deleted, or is gone. False if we have no right to know."""
+        try:
+            namespace = await self._call("GET", f"/api/v1/namespaces/{name}")
+        except ApiError as error:
+            if error.status in (403, 404):
+                return error.status == 404
+            raise
+        return "deletionTimestamp" in namespace["metadata"]
+
     async def pages(
         self, kind: str, namespace: str | None, *, labels: str = "", fields: str = ""
     ) -> AsyncIterator[tuple[list[Object], int]]:

@@ -44,12 +44,25 @@ class Launcher:
                 return _collision("pod", namespace, action.job.job)
             return pod
         except ApiError as error:
+            if await self._going(namespace, error):
+                return Refused("NamespaceTerminating", error.message)
             return refused(error)
         except _Collision as collision:
             return _collision("ConfigMap", namespace, collision.name)
 
     async def cancel(self, namespace: str, name: str, owner_uid: str) -> Object | None:
-        """Delete the attempt's objects if they are the owner's. Returns the pod if it still has to end."""
+        """Delete the attempt's objects if they are the owner's. Returns the pod if it still has to end.
+
+        A namespace under deletion takes them along, and our right to touch them first.
+        """
+        try:
+            return await self._cancel(namespace, name, owner_uid)
+        except ApiError as error:
+            if await self._going(namespace, error):
+                return None
+            raise
+
+    async def _cancel(self, namespace: str, name: str, owner_uid: str) -> Object | None:
         pod = await self._api.get("Pod", namespace, name)
         if pod is not None and _owner_uid(pod) == owner_uid:
             pod = await self._api.delete("Pod", namespace, name, pod["metadata"]["uid"])
@@ -59,6 +72,10 @@ class Launcher:
         if config_map is not None and _owner_uid(config_map) == owner_uid:
             await self._api.delete("ConfigMap", namespace, name, config_map["metadata"]["uid"])
         return pod
+
+    async def _going(self, namespace: str, error: ApiError) -> bool:
+        """Whether we were denied a right because the namespace is being deleted, our RoleBinding in it first."""
+        return error.status == 403 and await self._api.namespace_terminating(namespace)
 
     async def _put_config(self, namespace: str, owner_uid: str, wanted: Object) -> None:
         """The attempt's ConfigMap. One left by a refused launch may be outdated: it is made anew."""
