@@ -45,7 +45,7 @@ lint: install
 	@PYTHONPATH=operator $(BIN)/lint-imports
 
 unit: install
-	@$(BIN)/python -m pytest -q -m 'not cluster and not spark and not s3 and not slow'
+	@$(BIN)/python -m pytest -q --numprocesses auto -m 'not cluster and not spark and not s3 and not slow'
 
 cluster-up: install ## a real single-node Kubernetes with an S3 server (kind if Docker answers, else native, as root)
 	@$(BIN)/python -m tests.cluster up
