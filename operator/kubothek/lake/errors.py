@@ -134,10 +134,22 @@ class SchemaMismatch(InputError):
     reason = "SchemaMismatch"
 
 
+class IndexInvalid(InputError):
+    """A column that cannot have the index that is asked for; the message names it."""
+
+    reason = "IndexInvalid"
+
+
 class PartitionInvalid(InputError):
     """A partition column is missing, null, or of a type that Kartothek cannot partition on."""
 
     reason = "PartitionInvalid"
+
+
+class LayoutInvalid(InputError):
+    """The layout of a table names columns that it does not have, or values that make no sense."""
+
+    reason = "LayoutInvalid"
 
 
 class RowsLost(LakeError):
@@ -145,6 +157,30 @@ class RowsLost(LakeError):
 
     reason = "RowsLost"
     transient = True
+
+
+class FilterInvalid(InputError):
+    """A filter that does not parse, is too large, or names a column or compares with a value that does not fit."""
+
+    reason = "FilterInvalid"
+
+
+class FilterMatchesAll(InputError):
+    """A filter that selects the whole table without saying so; ``TRUE`` says so."""
+
+    reason = "FilterMatchesAll"
+
+
+class FilterNotMet(InputError):
+    """Rows that are to replace others do not satisfy the filter that names what they replace."""
+
+    reason = "FilterNotMet"
+
+
+class RowLevelNeeded(InputError):
+    """A filter that selects rows inside of files, in a change that adds and removes whole files only."""
+
+    reason = "RowLevelNeeded"
 
 
 class QueryInvalid(InputError):
@@ -233,6 +269,18 @@ class HeadUnreadable(CommitError):
     """The head does not parse as Kartothek v4 metadata, also when read again."""
 
     reason = "HeadUnreadable"
+
+
+class NeedsConversion(CommitError):
+    """Another library's dataset in a form that Kubothek reads but does not write; a person converts it, or not."""
+
+    reason = "NeedsConversion"
+
+
+class NotAdopted(CommitError):
+    """Another library's dataset, which the asking Dataset resource was not told to adopt."""
+
+    reason = "NotAdopted"
 
 
 class ForeignOverwrite(CommitError):

@@ -1,0 +1,86 @@
+"""Terms: one column compared with literals. A predicate is made of them.
+
+A literal is an int, Decimal, float, str, bytes, bool, date or datetime.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Final
+
+import pyarrow as pa
+
+Literal = int | Decimal | float | str | bytes | bool | date | datetime
+
+
+class Op(StrEnum):
+    """How a term compares; the value is its SQL text in lower case."""
+
+    EQ = "="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    IN = "in"
+    NOT_IN = "not in"
+    IS_NULL = "is null"
+    IS_NOT_NULL = "is not null"
+
+
+NEGATED: Final = {
+    Op.EQ: Op.NE,
+    Op.NE: Op.EQ,
+    Op.LT: Op.GE,
+    Op.GE: Op.LT,
+    Op.GT: Op.LE,
+    Op.LE: Op.GT,
+    Op.IN: Op.NOT_IN,
+    Op.NOT_IN: Op.IN,
+    Op.IS_NULL: Op.IS_NOT_NULL,
+    Op.IS_NOT_NULL: Op.IS_NULL,
+}
+"""The term that is TRUE where the other is FALSE; both are UNKNOWN for the same rows. Holds because NaN has its
+place in the order."""
+NULL_TESTS: Final = frozenset({Op.IS_NULL, Op.IS_NOT_NULL})
+SETS: Final = frozenset({Op.IN, Op.NOT_IN})
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One comparison.
+
+    ``value``  a literal; a tuple of at least one literal for IN and NOT IN; None for the tests of NULL, which take
+               none. ``= NULL`` is how a comparison is written that is TRUE for no row
+    ``type``   the stored type of the column, once bound: literals are then of the Python type that goes with it, and
+               tuples of them sorted
+    """
+
+    column: str
+    op: Op
+    value: Any = None
+    type: pa.DataType | None = field(default=None, compare=False)
+
+    @property
+    def never(self) -> bool:
+        """Whether it is TRUE for no row at all."""
+        return self.value is None and self.op not in NULL_TESTS
+
+
+def never(column: str, data_type: pa.DataType | None = None) -> Term:
+    """The term on this column that is TRUE for no row."""
+    return Term(column, Op.EQ, None, data_type)
+
+
+def is_nan(value: object) -> bool:
+    """Whether the literal is the float NaN."""
+    return isinstance(value, float) and math.isnan(value)
+
+
+def place(value: Any) -> Any:
+    """Something that compares as the value, which is not NULL, does in SQL."""
+    return (is_nan(value), 0.0 if is_nan(value) else value)
