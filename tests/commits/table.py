@@ -24,7 +24,7 @@ from kubothek.lake.store import Store, StoreConfig, open_store
 
 UUID = "flights"
 SCHEMA = pa.schema([("x", pa.int64())])
-CLAIM = Claim("cluster/ns/flights", "incarnation-1")
+CLAIM = Claim("cluster/ns/flights", "incarnation-1", adopts=True)
 
 
 def write(store: Store, label: str, values: Sequence[int] = (1,), uuid: str = UUID) -> PartitionFile:

@@ -23,7 +23,7 @@ from kubothek.lake.commits import AlreadyApplied, Change, Claim, DatasetLog, Ope
 from kubothek.lake.errors import (
     DatasetDeleted,
     ForeignOverwrite,
-    IndexStale,
+    NeedsConversion,
     VersionIncomplete,
     VersionNotFound,
 )
@@ -174,12 +174,17 @@ def test_every_form_of_head_is_read(store: Store, plateau: Plateau, log: Dataset
     assert plateau.values() == [1, 2]
 
 
-def test_implicit_dataset_is_adopted_with_the_files_it_has(store: Store, plateau: Plateau, log: DatasetLog) -> None:
+def test_implicit_dataset_is_adopted_with_the_files_it_has_once_converted(
+    store: Store, plateau: Plateau, log: DatasetLog
+) -> None:
     plateau.append(1)
     document = json.loads(store.get(HEAD))
     del document["partitions"]
     store.put(HEAD, json.dumps(document).encode())
     assert present(store) == [1]
+    with pytest.raises(NeedsConversion, match="kubothek adopt --convert flights"):
+        append(log, store, "ours", [2])
+    log.convert()
     append(log, store, "ours", [2])
     assert plateau.values() == [1, 2]
 
@@ -192,9 +197,10 @@ def test_plateaus_index_is_kept_and_not_made_stale(store: Store, plateau: Platea
         secondary_indices=["x"],
     )
     log.settle()
+    append(log, store, "2", [2])
     index = log.snapshot().head.indices["x"]
-    with pytest.raises(IndexStale):
-        append(log, store, "2", [2])
+    found = read_table(UUID, store=lambda: plateau.store, predicates=[[("x", "==", 2)]])
+    assert list(found["x"]) == [2]
     plateau.append(3)
     log.settle()
     assert log.snapshot().head.indices["x"] != index

@@ -207,19 +207,12 @@ def test_conflict_rules(
     assert all(part in message for part, message in zip(expected, messages, strict=True))
 
 
-def test_indices_conflict_only_with_changes_of_files_or_indices() -> None:
-    now = head_of(BASE.files(), indices={"x": "i"})
-    assert conflicts(BASE, now, removed={}, reads=Everything(), indices=(), touches_files=False) == ()
-    assert "index on 'x'" in conflicts(BASE, now, removed={}, reads=Nothing(), indices=(), touches_files=True)[0]
-    assert conflicts(BASE, now, removed={}, reads=Nothing(), indices=("y",), touches_files=False)
-
-
 def test_long_lists_of_conflicts_are_cut() -> None:
     assert summary([str(n) for n in range(12)]).endswith("; 9; and 2 more")
 
 
 def found(now: Head, *, reads: ReadPredicate, removed: dict[str, str]) -> tuple[str, ...]:
-    return conflicts(BASE, now, removed=removed, reads=reads, indices=(), touches_files=bool(removed))
+    return conflicts(BASE, now, removed=removed, reads=reads)
 
 
 # --- records ---

@@ -23,6 +23,7 @@ from tests.protocol_model.world import (
     get_head,
     listing,
     marker_key,
+    matching,
     put,
     put_if,
     put_record,
@@ -77,6 +78,7 @@ class Me:
     ``lossy``   responses to its swaps can get lost
     ``timed``   it looks at the clock, as all do; without a clock in the scenario that only costs states
     ``prompt``  no request of it takes longer than half the grace period
+    ``partition``  where it writes; a "replace" also reads and removes what is there
     ``heir``    it is of a resource that was made again once the old one, and the dataset, were gone
     """
 
@@ -89,6 +91,7 @@ class Me:
     timed: bool = False
     heir: bool = False
     prompt: bool = True
+    partition: str = "p"
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -118,7 +121,7 @@ def _begin(me: Me, k: int, head: Head | None) -> Program:
     if (yield from _applied(me, head, asks=me.rules.asks_marker_first)):
         yield succeed(me.id, me.incarnation)
         return None
-    own = File(f"{me.id}.{me.name}", _rows(me, head))
+    own = File(f"{me.id}.{me.name}", _rows(me, head), me.partition)
     written = 0
     if me.change != "delete":
         written = yield write_file(own)
@@ -130,11 +133,12 @@ def _commit(me: Me, k: int, base: Head | None, on: Head | None, own: File, writt
     based: frozenset[File] = frozenset() if base is None or base.stone else base.files
     present: frozenset[File] = frozenset() if on is None or on.stone else on.files
     added: frozenset[File] = frozenset() if me.change == "delete" else frozenset({own})
-    removed = {"append": frozenset[File](), "rewrite": based, "delete": based, "overwrite": based}[me.change]
+    within = me.partition if me.change == "replace" else None
+    removed = frozenset[File]() if me.change == "append" else matching(based, within)
     if me.rules.checks_labels and not removed <= present:
         return None
-    reads = based if me.change == "overwrite" else None
-    if me.rules.checks_reads and reads is not None and reads != present:
+    reads = matching(based, within) if me.change in ("overwrite", "replace") else None
+    if me.rules.checks_reads and reads is not None and reads != matching(present, within):
         return None
     name = new_name(me, k, on, 0)
     ground = on or Head(None)
@@ -146,7 +150,7 @@ def _commit(me: Me, k: int, base: Head | None, on: Head | None, own: File, writt
         since=ground.epoch,
         fenced=ground.fenced | ({ground.stone} if ground.stone else frozenset()),
     )
-    record = Record(name, ground.commit, added, removed, head, 0, reads, deletes=me.change == "delete")
+    record = Record(name, ground.commit, added, removed, head, 0, reads, within, deletes=me.change == "delete")
     committed = yield from publish(me, on, record, oldest=written if me.rules.refuses_when_too_slow else None)
     if committed and me.rules.reports_after_the_marker:
         yield succeed(me.id, me.incarnation)
@@ -350,7 +354,7 @@ def _recover(me: Me, k: int, head: Head, then: Callable[..., Program], rest: tup
     added, removed = lost.added - head.files, lost.removed
     if lost.added and not added:
         removed = frozenset()  # the foreign head was built on it after all
-    reads_other = lost.reads is not None and lost.reads != head.files
+    reads_other = lost.reads is not None and lost.reads != matching(head.files, lost.within)
     if not removed <= head.files or (added and reads_other):
         name = new_name(me, k, head, 0, f"external.{me.name}.{k}")
         noted = replace(settled, commit=name, overwritten=head.overwritten | {first})

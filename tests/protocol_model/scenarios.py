@@ -88,6 +88,22 @@ def two_compactions_and_an_append(rules: Rules) -> Scenario:
     return Scenario(started(), cast, all_succeed=("c",))
 
 
+def replaces(rules: Rules) -> Scenario:
+    """Two replacements and an append in one partition, of which only the append is in nobody's way; one in another."""
+    cast = {
+        "A": _write("A", "a", rules, change="replace"),
+        "B": _write("B", "b", rules),
+        "C": _write("C", "c", rules, change="replace", partition="q"),
+    }
+    return Scenario(started(), cast, all_succeed=("b", "c"))
+
+
+def replace_beside_plateau(rules: Rules) -> Scenario:
+    """Plateau overwrites a replacement, from a head that was there before it, or adds to its partition."""
+    cast = {"A": _write("A", "a", rules, change="replace"), "X": _foreign("x", keeps_metadata=True)}
+    return Scenario(started(), cast)
+
+
 def plateau_beside_two_writers(rules: Rules) -> Scenario:
     cast = {"A": _write("A", "a", rules), "B": _write("B", "b", rules), "X": _foreign("x", keeps_metadata=True)}
     return Scenario(started(), cast, all_succeed=("a", "b"))
@@ -256,6 +272,8 @@ ALL: tuple[Callable[[Rules], Scenario], ...] = (
     two_attempts_and_a_writer,
     creation,
     rewrites,
+    replaces,
+    replace_beside_plateau,
     two_compactions_and_an_append,
     plateau_beside_two_writers,
     plateau_beside_two_attempts,

@@ -37,6 +37,8 @@ FAULTS: list[tuple[set[str], Callable[[Rules], Scenario], str]] = [
     ({"checks_labels"}, scenarios.two_compactions_and_an_append, "'r' are in the head twice"),
     ({"checks_labels"}, scenarios.rewrites, "'r' were deleted, and are back"),
     ({"checks_reads"}, scenarios.rewrites, "computed from other files"),
+    ({"checks_reads"}, scenarios.replaces, "computed from other files"),
+    ({"swap_is_conditional"}, scenarios.replaces, "drops .* silently|computed from other files"),
     ({"looks_for_lost_commits"}, scenarios.plateau_beside_two_writers, "neither in the history nor noted"),
     ({"looks_for_lost_commits"}, scenarios.kartothek_beside_two_writers, "neither in the history nor noted"),
     ({"marks_what_a_foreign_head_builds_on"}, scenarios.plateau_beside_two_attempts, "'a' are in the head twice"),

@@ -15,10 +15,11 @@ LONG_AGO = -10
 
 
 class File(NamedTuple):
-    """A data file: who wrote it, and which rows are in it. A rewritten row keeps its name."""
+    """A data file: who wrote it, which rows are in it, and where it lies. A rewritten row keeps its name."""
 
     name: str
     rows: frozenset[str]
+    partition: str = "p"
 
 
 class RecordName(NamedTuple):
@@ -89,7 +90,9 @@ class Record:
     head: Head
     time: int
     reads: frozenset[File] | None = None
-    """All files of the head that the change was computed from, if it depends on all of them."""
+    """The files of the head that the change was computed from, if it depends on them: see ``within``."""
+    within: str | None = None
+    """The partition whose files ``reads`` are; None: it depends on all there are."""
     recovers: RecordName | None = None
     restores: bool = False
     incarnation: str = ""
@@ -129,6 +132,11 @@ def file_key(file: File) -> Hashable:
 def success_key(commit_id: str, incarnation: str) -> Hashable:
     """Present once success of this commit was reported to its caller."""
     return ("success", commit_id, incarnation)
+
+
+def matching(files: frozenset[File], partition: str | None) -> frozenset[File]:
+    """The files that a change depends on which reads this partition; None = everything."""
+    return files if partition is None else frozenset(file for file in files if file.partition == partition)
 
 
 # --- requests ---
@@ -265,7 +273,7 @@ def _check_swap(store: Store, current: Head | None, record: Record) -> None:
         )
     if ("tombstone", record.incarnation) in store and not record.restores:
         raise Violation(f"{record} is of an incarnation that was deleted")
-    if record.reads is not None and record.reads != before:
+    if record.reads is not None and record.reads != matching(before, record.within):
         raise Violation(f"{record} was computed from other files than those it replaces")
     if record.name.version <= store.get("newest", 0):
         raise Violation(f"{record} is not newer than version {store['newest']}, which was committed before")

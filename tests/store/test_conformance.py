@@ -64,6 +64,17 @@ def test_put_replaces_and_accepts_a_memoryview(store: Store) -> None:
     assert store.get("k") == b"two"
 
 
+def test_get_if_changed_gives_nothing_while_the_object_is_the_same(store: Store) -> None:
+    etag = store.put("k", b"one")
+    assert store.get_if_changed("k", etag) is None
+    new = store.put("k", b"two")
+    assert store.get_if_changed("k", etag) == store.get_with_info("k")
+    assert store.get_if_changed("k", new) is None
+    store.delete(["k"])
+    with pytest.raises(ObjectNotFound):
+        store.get_if_changed("k", new)
+
+
 def test_put_if_absent_loses_against_what_is_there(store: Store) -> None:
     etag = store.put_if_absent("k", b"first")
     with pytest.raises(PreconditionFailed):

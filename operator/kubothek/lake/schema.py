@@ -12,8 +12,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,7 +40,12 @@ _SIMPLE_NAMES: Final[dict[str, pa.DataType]] = {
     "duration[us]": pa.duration("us"),
 }
 _DECIMAL: Final = re.compile(r"decimal(?:128)?\((\d+),\s*(\d+)\)")
+Data = TypeVar("Data", pa.Table, pa.RecordBatch)
+
 _LIST: Final = re.compile(r"list<(.+)>")
+_DECIMAL_DIGITS: Final = 38
+_SHOWN: Final = 20
+"""How many different columns an error lists."""
 
 
 # --- names of types -----------------------------------------------------------------------------------------
@@ -55,9 +62,9 @@ def parse_type(name: str) -> pa.DataType:
         return simple
     if match := _DECIMAL.fullmatch(text):
         precision, scale = int(match[1]), int(match[2])
-        if not 1 <= precision <= 38 or scale > precision:
+        if not 1 <= precision <= _DECIMAL_DIGITS or scale > precision:
             raise SchemaMismatch(
-                f"type {name!r}: a decimal has 1 to 38 digits, of which at most that many are fractional"
+                f"type {name!r}: a decimal has 1 to {_DECIMAL_DIGITS} digits, of which at most that many are fractional"
             )
         return pa.decimal128(precision, scale)
     if match := _LIST.fullmatch(text):
@@ -177,35 +184,122 @@ def _has_time_zone(data_type: pa.DataType) -> bool:
 # --- compatibility ------------------------------------------------------------------------------------------
 
 
-def merge(stored: pa.Schema, new: pa.Schema) -> pa.Schema:
+def merge(stored: pa.Schema, new: pa.Schema, *, evolve: bool = False) -> pa.Schema:
     """The table's schema after data of schema ``new`` came in: columns of type null gain the other's type.
 
     Both are stored schemas; the order is that of ``stored``. Nothing else may differ (kartothek's
-    ``validate_compatible``, kartothek-facts 1.3): SchemaMismatch lists the differences by column.
+    ``validate_compatible``, kartothek-facts 1.3): SchemaMismatch shows how they differ, column by column.
+
+    ``evolve``  takes what old files and old readers can live with as well: columns that the table does not have yet,
+                columns that the data does not have (null then), and types that widen (see :func:`widened`)
     """
-    differences = [
-        *(f"{name!r} is missing" for name in stored.names if name not in new.names),
-        *(
-            f"{name!r} ({type_name(new.field(name).type)}) is not a column of the table"
-            for name in new.names
-            if name not in stored.names
-        ),
-    ]
-    fields = []
-    for field in stored:
-        theirs = new.field(field.name).type if field.name in new.names else field.type
-        if pa.types.is_null(field.type):
-            fields.append(field.with_type(theirs))
-            continue
-        fields.append(field)
-        if theirs != field.type and not pa.types.is_null(theirs):
-            differences.append(f"{field.name!r} is {type_name(theirs)}, the table has {type_name(field.type)}")
-    if differences:
-        raise SchemaMismatch(
-            f"the columns do not match the table: {'; '.join(differences)}. The table has "
-            + ", ".join(f"{f.name} {type_name(f.type)}" for f in stored)
-        )
-    return pa.schema(fields)
+    together = {name: _together(_type_in(stored, name), _type_in(new, name)) for name in (*stored.names, *new.names)}
+    if any(not each.accepted(evolve=evolve) for each in together.values()):
+        raise SchemaMismatch(_explained(together, evolve=evolve))
+    types = {name: each.type for name, each in together.items() if each.type is not None}
+    return pa.schema([pa.field(name, types[name]) for name in _order(stored.names, new.names)])
+
+
+def widened(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The stored type that holds the values of both exactly, also in files of the narrower one; None if none does.
+
+    That is a decimal with more digits, or a list whose elements were all null; numbers and texts are as wide as can
+    be already. int64 does not widen to double: it would change large values, and plateau cannot filter both.
+    """
+    types = pa.types
+    if one == other or types.is_null(other):
+        return one
+    if types.is_null(one):
+        return other
+    if types.is_decimal(one) and types.is_decimal(other):
+        scale = max(one.scale, other.scale)
+        digits = max(one.precision - one.scale, other.precision - other.scale) + scale
+        return pa.decimal128(digits, scale) if digits <= _DECIMAL_DIGITS else None
+    if types.is_list(one) and types.is_list(other):
+        element = widened(one.value_type, other.value_type)
+        return None if element is None else pa.list_(pa.field("item", element))
+    return None
+
+
+def carried_over(new: pa.Schema, base: pa.Schema, live: pa.Schema) -> pa.Schema:
+    """The schema of data that was made for ``base``, seen from the schema that the table has by now.
+
+    What the data had in common with ``base`` it has in common with ``live``: columns that came since are null in it,
+    and types that were widened since are as wide for it.
+    """
+    types = dict(zip(new.names, new.types, strict=True))
+    for name, data_type in zip(live.names, live.types, strict=True):
+        if name not in base.names or types.get(name) == base.field(name).type:
+            types[name] = data_type
+    return pa.schema([pa.field(name, types[name]) for name in _order(live.names, list(types)) if name in types])
+
+
+def with_nulls(data: Data, schema: pa.Schema) -> Data:
+    """The data with a column of nulls at the end for each column of the schema that it does not have."""
+    for field in schema:
+        if field.name not in data.schema.names:
+            data = data.append_column(field, pa.nulls(data.num_rows, field.type))
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """One column of the table and of the data, None where it is missing; ``type`` is that of the table afterwards."""
+
+    table: pa.DataType | None
+    data: pa.DataType | None
+    type: pa.DataType | None
+    verdict: str
+
+    def accepted(self, *, evolve: bool) -> bool:
+        return not self.verdict or (evolve and self.type is not None)
+
+
+def _together(table: pa.DataType | None, data: pa.DataType | None) -> _Together:
+    if table is None:
+        return _Together(table, data, data, "not in the table")
+    if data is None:
+        return _Together(table, data, table, "missing")
+    result = widened(table, data)
+    if result is None:
+        return _Together(table, data, None, "another type")
+    if table == data or pa.types.is_null(table) or pa.types.is_null(data):
+        return _Together(table, data, result, "")
+    return _Together(table, data, result, "a narrower type" if result == table else "needs a wider type")
+
+
+def _type_in(schema: pa.Schema, name: str) -> pa.DataType | None:
+    position = schema.get_field_index(name)
+    return None if position < 0 else schema.field(position).type
+
+
+def _order(stored: Sequence[str], new: Sequence[str]) -> list[str]:
+    """The columns of both: partition columns first, which both begin with, then the others by name.
+
+    The order of a table that gets no column stays as it is, whoever made it.
+    """
+    if set(new) <= set(stored):
+        return list(stored)
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(stored, new, strict=False)))
+    return [*stored[:common], *sorted({*stored[common:], *new[common:]})]
+
+
+def _explained(together: Mapping[str, _Together], *, evolve: bool) -> str:
+    """What stands against it, as a table for people, and what to do."""
+    different = {name: each for name, each in together.items() if each.verdict}
+    lines = [("column", "the table", "the rows", "")]
+    for name, each in [*different.items()][:_SHOWN]:
+        ours, theirs = ("-" if t is None else type_name(t) for t in (each.table, each.data))
+        lines.append((name, ours, theirs, each.verdict))
+    widths = [max(len(line[at]) for line in lines) for at in range(3)]
+    shown = ["  ".join(text.ljust(width) for text, width in zip(line, [*widths, 0], strict=True)) for line in lines]
+    if len(different) > _SHOWN:
+        shown.append(f"and {len(different) - _SHOWN} more columns")
+    evolvable = not evolve and all(each.type is not None for each in different.values())
+    remedy = "correct the rows, or put them into a table of their own"
+    if evolvable:
+        remedy += "; or let the table evolve: schemaEvolution: Compatible (evolve=True in Python)"
+    return "\n".join(["the columns do not match the table:", *(line.rstrip() for line in shown), remedy])
 
 
 # --- _common_metadata ---------------------------------------------------------------------------------------

@@ -14,16 +14,17 @@ from __future__ import annotations
 from kubothek.lake.commits.changes import (
     Change,
     Everything,
+    Matching,
     Nothing,
     Operation,
     PartitionFile,
     Partitions,
     ReadPredicate,
-    partition_path,
 )
 from kubothek.lake.commits.claims import Claim, owner_of, take_claim
 from kubothek.lake.commits.head import Head
 from kubothek.lake.commits.log import DatasetLog, DatasetState
+from kubothek.lake.commits.paths import partition_path
 from kubothek.lake.commits.record import Delta, Record, Totals
 from kubothek.lake.commits.settings import StoreSettings, read_settings, write_settings
 from kubothek.lake.commits.snapshot import Snapshot
@@ -39,6 +40,7 @@ __all__ = [
     "Delta",
     "Everything",
     "Head",
+    "Matching",
     "Nothing",
     "Operation",
     "PartitionFile",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kubothek.lake.commits.directories import recount
 from kubothek.lake.commits.head import COMMIT, SCHEMA, VERSION, Head
 from kubothek.lake.commits.record import Delta
 
@@ -24,18 +25,26 @@ def apply(head: Head, delta: Delta, version: int, commit: str) -> Head:
     metadata |= {VERSION: version, COMMIT: commit}
     if delta.schema is not None:
         metadata[SCHEMA] = delta.schema
-    kept = dict(head.partitions)
+    partitions = dict(head.partitions)
     for label, _ in delta.removed:
-        del kept[label]
-    table = Head(head.uuid, kept, metadata=metadata).table
+        del partitions[label]
+    table = Head(head.uuid, partitions, metadata=metadata).table
     new = {file.label: {"files": {table: file.key}} for file in delta.added}
-    return Head(
+    if delta.positions is None:
+        partitions.update(new)
+    else:
+        partitions = _merge(partitions, new, delta.positions)
+    made = Head(
         uuid=head.uuid,
-        partitions=kept | new if delta.positions is None else _merge(kept, new, delta.positions),
+        partitions=partitions,
         partition_keys=head.partition_keys if delta.partition_keys is None else delta.partition_keys,
         indices=indices,
         metadata=metadata,
     )
+    if "directories" in vars(head):  # somebody has counted
+        removed, added = (key for _, key in delta.removed), (file.key for file in delta.added)
+        vars(made)["directories"] = recount(head.directories, removed=removed, added=added)
+    return made
 
 
 def difference(

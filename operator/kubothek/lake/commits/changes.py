@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
-from urllib.parse import quote, unquote
+from typing import Any, Final, Self
 
 import pyarrow as pa
+
+from kubothek.lake.commits.paths import parse_path
+from kubothek.lake.errors import PartitionInvalid
+from kubothek.lake.indices.model import NO_CHANGE, IndexChange
+from kubothek.lake.predicates import Predicate
 
 
 class Operation(StrEnum):
@@ -18,12 +22,17 @@ class Operation(StrEnum):
     APPEND = "Append"
     REPLACE = "Replace"
     DELETE = "Delete"
+    UPDATE = "Update"
     OVERWRITE = "Overwrite"
     ROLLBACK = "Rollback"
     DROP = "Drop"
     """The dataset was deleted; its head is a tombstone."""
     RESTORE = "Restore"
     """The tombstone was taken back."""
+    INDEX = "Index"
+    """Indices were made, dropped or tidied up; no row changed."""
+    LAYOUT = "Layout"
+    """Files are laid out in another way from now on; no row changed."""
     EXTERNAL = "External"
     """A foreign writer's change of the head, adopted."""
     RECOVERED = "Recovered"
@@ -54,13 +63,43 @@ class Everything:
 class Partitions:
     """The change depends on all files below these partition paths, e.g. ``month=1`` or ``month=1/day=2``.
 
-    Paths are in the form that :func:`partition_path` gives.
+    Paths are in the form that :func:`~kubothek.lake.commits.paths.partition_path` gives.
     """
 
     paths: frozenset[str]
 
 
-ReadPredicate = Nothing | Everything | Partitions
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """The change depends on all files that may hold rows which match, as far as their partition paths tell.
+
+    ``predicate``   bound, on partition columns only: :meth:`of` leaves out what paths say nothing about
+    ``partitions``  the partition columns and their stored types
+    """
+
+    predicate: Predicate
+    partitions: pa.Schema
+
+    @classmethod
+    def of(cls, predicate: Predicate, schema: pa.Schema, partition_keys: Sequence[str]) -> Self:
+        """The files that may hold rows of a table which match the predicate."""
+        fields = (schema.field(name) for name in partition_keys)
+        # A record can name no type with a time zone, which only a foreign writer partitions on.
+        partitions = pa.schema([f for f in fields if not (pa.types.is_timestamp(f.type) and f.type.tz)])
+        on_paths = Predicate(
+            tuple(tuple(t for t in terms if t.column in partitions.names) for terms in predicate.conjunctions)
+        )
+        return cls(on_paths.bind(partitions), partitions)
+
+    def may_hold(self, path: str) -> bool:
+        """Whether files of this partition path may hold such rows; they may if the path makes no sense."""
+        try:
+            return self.predicate.verdict(parse_path(path, self.partitions)) is not False
+        except PartitionInvalid:
+            return True
+
+
+ReadPredicate = Nothing | Everything | Partitions | Matching
 NOTHING: Final = Nothing()
 
 
@@ -71,10 +110,20 @@ class Change:
     ``added``           new files, in the order in which readers shall meet them; each under a new label
     ``removed``         labels of that snapshot that go
     ``reads``           what the change depends on; decides with ``removed`` which concurrent commits conflict
+    ``positions``       where each of ``added`` stands in the result (ascending); None = all at the end. Only for a
+                        change that reads everything, as others may have added files meanwhile
     ``schema``          the stored schema of the added rows; None if the change brings none
+    ``replaces_schema`` ``schema`` and ``partition_keys`` take the place of the table's, whatever those were: for a
+                        change after which no file of before is left
+    ``evolves``         the table may get columns of ``schema`` that it does not have, and wider types
+    ``restores``        the version that it brings back, which must not expire before the swap
     ``partition_keys``  needed by the first change of a dataset; later it may repeat them. None = as they are
-    ``indices``         new index file by column, exact for the result; None takes the index away
+    ``index``           indices to make or drop, and index entries of ``added``; by default every index that is there is
+                        kept exact, from the files themselves
     ``metadata``        user metadata to set; None removes a key. ``kubothek_*`` is the protocol's own
+    ``layout``          how later writers lay out files, in the JSON form of ``lake.table.layout``; None = as it is
+    ``intake``          by standing source, the new page of what it has taken (``lake.intake.ledger``); in the way of
+                        the change is any other commit that turned that page
     ``by``              who: a resource, a user; for history only
     """
 
@@ -82,25 +131,17 @@ class Change:
     added: tuple[PartitionFile, ...] = ()
     removed: tuple[str, ...] = ()
     reads: ReadPredicate = NOTHING
+    positions: tuple[int, ...] | None = None
     schema: pa.Schema | None = None
+    replaces_schema: bool = False
+    evolves: bool = False
+    restores: int | None = None
     partition_keys: tuple[str, ...] | None = None
-    indices: Mapping[str, str | None] = field(default_factory=dict)
+    index: IndexChange = NO_CHANGE
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    layout: Mapping[str, Any] | None = None
+    intake: Mapping[str, str] = field(default_factory=dict)
     by: str = ""
-
-
-def partition_path(key: str) -> str:
-    """The partition path of a data file's key, ``""`` if the table is not partitioned.
-
-    Each value is quoted as Kubothek writes it, however the writer of the file did, so that paths compare.
-    Components without ``=`` say nothing about partitions and are skipped, as in kartothek (facts 1.1).
-    """
-    directories = key.split("/")[2:-1]
-    return "/".join(
-        f"{_requote(name)}={_requote(value)}"
-        for name, equals, value in (directory.partition("=") for directory in directories)
-        if equals
-    )
 
 
 def depends_on(reads: ReadPredicate, path: str) -> bool:
@@ -109,12 +150,10 @@ def depends_on(reads: ReadPredicate, path: str) -> bool:
         return False
     if isinstance(reads, Everything):
         return True
+    if isinstance(reads, Matching):
+        return reads.may_hold(path)
     while path:
         if path in reads.paths:
             return True
         path = path.rpartition("/")[0]
     return "" in reads.paths
-
-
-def _requote(text: str) -> str:
-    return quote(unquote(text), safe="")

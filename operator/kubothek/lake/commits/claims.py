@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import orjson
@@ -17,10 +18,12 @@ class Claim:
 
     ``owner``        ``<clusterId>/<namespace>/<name>`` of the Dataset resource
     ``incarnation``  its uid: a resource that was deleted and made again is the same owner, but a new incarnation
+    ``adopts``       whether it may claim a dataset that another library made
     """
 
     owner: str
     incarnation: str
+    adopts: bool = False
 
 
 def owner_of(store: Store, uuid: str) -> str | None:
@@ -35,10 +38,14 @@ def owner_of(store: Store, uuid: str) -> str | None:
     return str(owner)
 
 
-def ensure_claim(store: Store, uuid: str, claim: Claim) -> None:
-    """Make sure that the claim stands, claiming an unowned dataset. Raises OwnedByAnother."""
+def ensure_claim(store: Store, uuid: str, claim: Claim, *, before_first: Callable[[], None]) -> None:
+    """Make sure that the claim stands, claiming an unowned dataset. Raises OwnedByAnother.
+
+    ``before_first`` is called before a dataset that nobody owns is claimed, and may raise to leave it so.
+    """
     owner = owner_of(store, uuid)
     if owner is None:
+        before_first()
         try:
             store.put_if_absent(keys.owner(uuid), _render(claim))
         except PreconditionFailed:

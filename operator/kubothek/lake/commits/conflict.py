@@ -9,28 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from kubothek.lake.commits.changes import Nothing, ReadPredicate, depends_on, partition_path
+from kubothek.lake.commits.changes import Nothing, ReadPredicate, depends_on
 from kubothek.lake.commits.head import Head
+from kubothek.lake.commits.paths import partition_path
 
 _SHOWN = 10
 
 
-def conflicts(
-    base: Head,
-    now: Head,
-    *,
-    removed: Mapping[str, str],
-    reads: ReadPredicate,
-    indices: Collection[str],
-    touches_files: bool,
-) -> tuple[str, ...]:
+def conflicts(base: Head, now: Head, *, removed: Mapping[str, str], reads: ReadPredicate) -> tuple[str, ...]:
     """What stands against putting the change on top of ``now``, in words; empty if nothing does.
 
-    ``removed`` maps label to key, ``indices`` are the columns whose index the change writes. The rules:
+    ``removed`` maps label to key. The rules:
 
     a. every label it removes is still there, with the same file;
-    b. no file that matches its read predicate came or went since ``base``;
-    c. every index of ``now`` is one that the change knew: an index must be exact for its head.
+    b. no file that matches its read predicate came or went since ``base``.
+
+    Indices are in nobody's way: every commit makes those of the head that it is put on exact (``lake.indices``).
     """
     if base is now:
         return ()
@@ -38,13 +32,6 @@ def conflicts(
     if not isinstance(reads, Nothing):
         changed = _changed_paths(base, now)
         found += [_describe(path) for path in sorted(changed) if depends_on(reads, path)]
-    if touches_files or indices:
-        columns = sorted({*base.indices, *now.indices})
-        found += [
-            f"the secondary index on {column!r} changed"
-            for column in columns
-            if base.indices.get(column) != now.indices.get(column)
-        ]
     return tuple(dict.fromkeys(found))
 
 

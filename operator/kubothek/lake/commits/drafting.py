@@ -11,13 +11,15 @@ import orjson
 from kubothek.lake.commits.apply import metadata_delta
 from kubothek.lake.commits.changes import Change
 from kubothek.lake.commits.conflict import conflicts, summary
-from kubothek.lake.commits.head import OWN_PREFIX, Head
+from kubothek.lake.commits.directories import recount
+from kubothek.lake.commits.head import INTAKE, LAYOUT, OWN_PREFIX, Head
+from kubothek.lake.commits.indexing import index_delta, index_metadata, indices_after
 from kubothek.lake.commits.journal import Draft, Journal, Observed
 from kubothek.lake.commits.measure import size_of_removed
 from kubothek.lake.commits.record import Delta, Totals, after, size_of
 from kubothek.lake.commits.snapshot import live_head
-from kubothek.lake.errors import Conflict, IndexStale, InputError, PartitionInvalid
-from kubothek.lake.schema import merge
+from kubothek.lake.errors import Conflict, InputError, PartitionInvalid, VersionNotFound
+from kubothek.lake.schema import carried_over, merge
 
 _CREATED = "creation_time"
 
@@ -27,8 +29,8 @@ def draft(
 ) -> Draft:
     """The commit of a change that was made for ``base``, on top of the head ``on``.
 
-    Raises Conflict, SchemaMismatch, PartitionInvalid, IndexStale, or InputError for a change that cannot be
-    right on any head.
+    Raises Conflict, SchemaMismatch, PartitionInvalid, IndexStale, IndexInvalid, VersionNotFound, or InputError for a
+    change that cannot be right on any head.
     """
     _check(change, base)
     ground = on.head if on else Head(journal.uuid)
@@ -36,13 +38,21 @@ def draft(
     live = live_head(journal, on)
     removed = {label: base.file(label) for label in change.removed}
     _require_no_conflict(change, base, live, removed)
-    _require_exact_indices(change, live)
-    schema_hash = _schema(journal, change, live)
+    _require_unexpired(change, live)
+    schema_hash = _schema(journal, change, base, live)
     partition_keys = _partition_keys(change, live, fresh=fresh)
-    metadata = _metadata(journal, change, live)
+    indices = indices_after(
+        journal,
+        live,
+        added={file.label: file.key for file in change.added},
+        removed=removed,
+        schema=journal.schemas.get(schema_hash),
+        partition_keys=partition_keys,
+        change=change.index,
+    )
+    metadata = _metadata(journal, change, live, index_metadata(indices))
     to_set, dropped = metadata_delta(ground.metadata, metadata)
     totals = (on and on.totals) or Totals()
-    remaining = [key for label, key in live.files().items() if label not in removed]
     return Draft(
         id=commit_id,
         digest=spec_digest,
@@ -51,8 +61,9 @@ def draft(
         base=ground,
         delta=Delta(
             added=change.added,
+            positions=change.positions,
             removed=tuple(removed.items()),
-            indices=dict(change.indices),
+            indices=index_delta(ground, indices),
             metadata=to_set,
             dropped=dropped,
             partition_keys=None if partition_keys == ground.partition_keys else partition_keys,
@@ -62,7 +73,9 @@ def draft(
             totals,
             size_of(change.added),
             size_of_removed(journal.store, tuple(removed.items()), live, totals),
-            [*remaining, *(file.key for file in change.added)],
+            partitions=len(
+                recount(live.directories, removed=removed.values(), added=(file.key for file in change.added))
+            ),
         ),
         reads=change.reads,
     )
@@ -89,11 +102,14 @@ def _require_no_conflict(change: Change, base: Head, live: Head, removed: Mappin
         live,
         removed=removed,
         reads=change.reads,
-        indices=change.indices,
-        touches_files=bool(change.added or change.removed),
+    )
+    found += tuple(
+        f"the source {source!r} has taken other files"
+        for source in change.intake
+        if base.intake(source) != live.intake(source)
     )
     if not found:
-        taken = [file.label for file in change.added if file.label in live.partitions]
+        taken = [f.label for f in change.added if f.label in live.partitions and f.label not in removed]
         found = tuple(f"the label {label!r} is in the table already" for label in taken)
     if found:
         raise Conflict(
@@ -102,28 +118,31 @@ def _require_no_conflict(change: Change, base: Head, live: Head, removed: Mappin
         )
 
 
-def _require_exact_indices(change: Change, live: Head) -> None:
-    stale = [column for column in live.indices if column not in change.indices]
-    if stale and (change.added or change.removed):
-        raise IndexStale(
-            f"dataset {live.uuid!r} has a secondary index on {', '.join(map(repr, stale))} that this "
-            f"{change.operation} would leave out of date; write with the library that keeps it, or remove it"
+def _require_unexpired(change: Change, live: Head) -> None:
+    """The head may have moved since the version was looked up, and an expiry with it."""
+    if change.restores is not None and change.restores < live.horizon:
+        raise VersionNotFound(
+            f"version {change.restores} of {live.uuid!r} has expired; the oldest that is kept is {live.horizon}"
         )
 
 
-def _schema(journal: Journal, change: Change, live: Head) -> str | None:
+def _schema(journal: Journal, change: Change, base: Head, live: Head) -> str | None:
     current = journal.schemas.get(live.schema_hash)
     if change.schema is None:
         if change.added and current is None:
             raise InputError(f"dataset {live.uuid!r} has no schema yet: its first files must come with one")
         return live.schema_hash
-    return journal.schemas.put(merge(current, change.schema) if current else change.schema, live.schema_hash)
+    if current is None or change.replaces_schema:
+        return journal.schemas.put(change.schema, live.schema_hash)
+    made_for = journal.schemas.get(base.schema_hash)
+    schema = carried_over(change.schema, made_for, current) if made_for else change.schema
+    return journal.schemas.put(merge(current, schema, evolve=change.evolves), live.schema_hash)
 
 
 def _partition_keys(change: Change, live: Head, *, fresh: bool) -> tuple[str, ...]:
     if change.partition_keys is None:
         return live.partition_keys
-    if not fresh and change.partition_keys != live.partition_keys:
+    if not fresh and not change.replaces_schema and change.partition_keys != live.partition_keys:
         raise PartitionInvalid(
             f"dataset {live.uuid!r} is partitioned on {list(live.partition_keys)}, not on "
             f"{list(change.partition_keys)}; that cannot be changed"
@@ -131,7 +150,9 @@ def _partition_keys(change: Change, live: Head, *, fresh: bool) -> tuple[str, ..
     return change.partition_keys
 
 
-def _metadata(journal: Journal, change: Change, live: Head) -> dict[str, Any]:
+def _metadata(journal: Journal, change: Change, live: Head, indices: Mapping[str, Any]) -> dict[str, Any]:
     created = journal.clock().replace(tzinfo=None).isoformat()
-    merged = {_CREATED: created, **live.metadata, **change.metadata}
+    layout = {} if change.layout is None else {LAYOUT: dict(change.layout)}
+    intake = {INTAKE + source: page for source, page in change.intake.items()}
+    merged = {_CREATED: created, **live.metadata, **change.metadata, **layout, **intake, **indices}
     return {key: value for key, value in merged.items() if value is not None}

@@ -12,63 +12,27 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Final
 
-import pyarrow as pa
-
 from kubothek.lake.commits import keys
 from kubothek.lake.commits.apply import difference, metadata_delta
 from kubothek.lake.commits.changes import Operation
-from kubothek.lake.commits.head import LOST, OVERWRITTEN, OWN_PREFIX, TABLE, Head, partition_keys_in
+from kubothek.lake.commits.head import LOST, OVERWRITTEN, OWN_PREFIX, TABLE, Head
+from kubothek.lake.commits.indexing import index_delta, index_metadata, indices_of_foreign
 from kubothek.lake.commits.journal import Draft, Journal, Observed
+from kubothek.lake.commits.legacy import explicit, schema_of
 from kubothek.lake.commits.measure import measure, size_of_removed
 from kubothek.lake.commits.rebuild import rebuild
 from kubothek.lake.commits.record import Delta, Record, Totals, after, size_of
 from kubothek.lake.commits.records import chain, parallel, records_from
-from kubothek.lake.errors import HeadUnreadable, ObjectNotFound, SchemaMismatch
-from kubothek.lake.schema import merge, parse_common_metadata
+from kubothek.lake.errors import HeadUnreadable
 
 FOREIGN: Final = "foreign writer"
-_SUFFIX: Final = ".parquet"
 _LOOK_BACK: Final = 100
 _ADOPTED: Final = "external"
 
 
-def explicit(journal: Journal, head: Head) -> Head:
-    """The head with its partitions: an implicit dataset is whatever Parquet lies below it (facts 1.6)."""
-    if not head.implicit:
-        return head
-    files = [
-        info.key
-        for info in journal.store.list(f"{head.uuid}/")
-        if info.key.endswith(_SUFFIX) and info.key.count("/") > 1 and not info.key.startswith(f"{head.uuid}/indices/")
-    ]
-    partitions = {key.split("/", 2)[2].removesuffix(_SUFFIX): {"files": {key.split("/")[1]: key}} for key in files}
-    partition_keys = head.partition_keys or (partition_keys_in(files[0]) if files else ())
-    return replace(head, partitions=partitions, partition_keys=partition_keys, implicit=False).check_partitions()
-
-
-def schema_of(journal: Journal, head: Head, ours: pa.Schema | None, *, keeps_files: bool) -> pa.Schema | None:
-    """The schema of a foreign head: theirs, as far as it goes with ours (null columns may have gained a type).
-
-    ``keeps_files``: files remain that were written with our schema, which then stands against another one.
-    """
-    key = keys.common_metadata(head.uuid, head.table)
-    try:
-        theirs = parse_common_metadata(journal.store.get(key))
-    except ObjectNotFound:
-        return ours
-    except SchemaMismatch as error:
-        raise HeadUnreadable(f"{key}: {error}") from error
-    if ours is None:
-        return theirs
-    try:
-        return merge(ours, theirs)
-    except SchemaMismatch:
-        return ours if keeps_files else theirs
-
-
 def understood(journal: Journal, seen: Observed) -> Observed:
     """A foreign head with what it leaves unsaid: its partitions, its table's name, what it was built on."""
-    head = _with_table(journal, explicit(journal, seen.head))
+    head = explicit(journal, seen.head)
     return replace(seen, head=head, base=seen.base or _newest_known(journal, head))
 
 
@@ -134,7 +98,7 @@ def adopt(journal: Journal, seen: Observed) -> Draft:
             totals,
             size_of(delta.added),
             size_of_removed(journal.store, delta.removed, before, totals),
-            foreign.files().values(),
+            partitions=len(foreign.directories),
         ),
         floor=max((other.version for other in newer), default=0),
     )
@@ -153,16 +117,21 @@ def _difference(
             "write it again with the library that wrote the dataset"
         )
     schema_hash = journal.schemas.put(schema, live.schema_hash)
-    to_set, dropped = metadata_delta(before.metadata, _adopted_metadata(live, foreign, lost, doubtful))
+    indices = indices_of_foreign(
+        journal,
+        live,
+        foreign,
+        added={label: foreign.file(label) for label in labels},
+        removed=dict(removed),
+        schema=schema,
+    )
+    metadata = _adopted_metadata(live, foreign, lost, doubtful) | index_metadata(indices)
+    to_set, dropped = metadata_delta(before.metadata, {k: v for k, v in metadata.items() if v is not None})
     return Delta(
         added=measure(journal.store, [(label, foreign.file(label)) for label in labels]),
         positions=positions,
         removed=removed,
-        indices={
-            column: foreign.indices.get(column)
-            for column in {**before.indices, **foreign.indices}
-            if before.indices.get(column) != foreign.indices.get(column)
-        },
+        indices=index_delta(before, indices),
         metadata=to_set,
         dropped=dropped,
         partition_keys=foreign.partition_keys if foreign.partition_keys != before.partition_keys else None,
@@ -170,7 +139,7 @@ def _difference(
     )
 
 
-def _adopted_metadata(live: Head, foreign: Head, lost: Sequence[str], doubtful: Mapping[str, str]) -> Mapping[str, Any]:
+def _adopted_metadata(live: Head, foreign: Head, lost: Sequence[str], doubtful: Mapping[str, str]) -> dict[str, Any]:
     """Their user metadata with our own keys; ours altogether if they have none.
 
     Kartothek's index build erases all metadata, by mistake (facts 2.1).
@@ -246,12 +215,3 @@ def _since(journal: Journal, base: Record | None, adopted: Record) -> Iterable[R
     parent = keys.parse_record(journal.uuid, adopted.parent)
     lowest = parent.version if parent else 0
     return takewhile(lambda record: record.version > lowest, chain(journal, base)) if base else ()
-
-
-def _with_table(journal: Journal, head: Head) -> Head:
-    """An empty table's name is that of the directory with a ``_common_metadata`` (facts 1.1)."""
-    if head.partitions or TABLE in head.metadata:
-        return head
-    parts = (info.key.split("/") for info in journal.store.list(f"{head.uuid}/"))
-    names = (part[1] for part in parts if len(part) == 3 and part[2] == "_common_metadata")
-    return head.with_metadata({**head.metadata, TABLE: next(names, keys.DEFAULT_TABLE)})

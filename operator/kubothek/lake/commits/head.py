@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final, Self
 from urllib.parse import unquote
@@ -19,7 +20,9 @@ import orjson
 import zstandard
 
 from kubothek.lake.commits import keys
+from kubothek.lake.commits.directories import count
 from kubothek.lake.errors import HeadUnreadable
+from kubothek.lake.indices.model import Dialect, IndexKind, IndexState
 
 VERSION: Final = "kubothek_version"
 COMMIT: Final = "kubothek_commit"
@@ -31,6 +34,12 @@ TOMBSTONE: Final = "kubothek_tombstone"
 TABLE: Final = "kubothek_table"
 LOST: Final = "kubothek_lost"
 OVERWRITTEN: Final = "kubothek_overwritten"
+LAYOUT: Final = "kubothek_layout"
+INDEX: Final = "kubothek_index"
+DIALECT: Final = "kubothek_dialect"
+PENDING: Final = "kubothek_index_pending"
+INTAKE: Final = "kubothek_intake_"
+"""With the name of a standing source behind it."""
 OWN_PREFIX: Final = "kubothek_"
 
 _FENCED_LIMIT = 16
@@ -110,17 +119,14 @@ class Head:
 
     def check_partitions(self) -> Self:
         """Look at every single partition: for heads that Kubothek did not write. Raises HeadUnreadable."""
-        tables: set[str] = set()
         for label, partition in self.partitions.items():
             files = partition.get("files") if isinstance(partition, dict) else None
             if not isinstance(files, dict) or not files or not all(isinstance(k, str) for k in files.values()):
                 raise HeadUnreadable(f"{keys.head(self.uuid)}: partition {label!r} names no file")
-            tables.update(files)
-        if len(tables) > 1:
-            raise HeadUnreadable(
-                f"{keys.head(self.uuid)}: several tables ({', '.join(sorted(tables))}) in one dataset; "
-                "Kubothek reads datasets with one table, split this one with kartothek first"
-            )
+            if other := [key for key in files.values() if not key.endswith(keys.DATA_SUFFIX)]:
+                raise HeadUnreadable(
+                    f"{keys.head(self.uuid)}: {other[0]!r} is no {keys.DATA_SUFFIX} file; store the dataset as Parquet"
+                )
         return self
 
     def render(self) -> bytes:
@@ -156,6 +162,19 @@ class Head:
         """Names the schema object."""
         schema_hash = self.metadata.get(SCHEMA)
         return schema_hash if isinstance(schema_hash, str) else None
+
+    @property
+    def index_state(self) -> IndexState:
+        """The secondary indices: Kartothek's and native ones."""
+        native, pending = self.metadata.get(INDEX), self.metadata.get(PENDING)
+        dialect = self.metadata.get(DIALECT)
+        return IndexState(
+            self.uuid,
+            self.indices,
+            {str(column): str(key) for column, key in native.items()} if isinstance(native, dict) else {},
+            Dialect.PLATEAU if dialect == Dialect.PLATEAU else Dialect.KARTOTHEK,
+            {str(column): IndexKind(kind) for column, kind in pending.items()} if isinstance(pending, dict) else {},
+        )
 
     @property
     def horizon(self) -> int:
@@ -202,6 +221,32 @@ class Head:
         return next(iter(first["files"])) if first else str(self.metadata.get(TABLE, keys.DEFAULT_TABLE))
 
     @property
+    def tables(self) -> tuple[str, ...]:
+        """All tables, in the order in which the partitions name them; only kartothek 5.3 writes more than one."""
+        named = dict.fromkeys(name for partition in self.partitions.values() for name in partition["files"])
+        return tuple(named) or (self.table,)
+
+    def of_table(self, table: str) -> Head:
+        """One of the tables on its own: the partitions that have a file of it."""
+        partitions = {
+            label: {"files": {table: files[table]}}
+            for label, files in ((label, partition["files"]) for label, partition in self.partitions.items())
+            if table in files
+        }
+        return replace(self, partitions=partitions, metadata={**self.metadata, TABLE: table})
+
+    def intake(self, source: str) -> str | None:
+        """The page that tells what a standing source has taken; None if it has taken nothing."""
+        page = self.metadata.get(INTAKE + source)
+        return page if isinstance(page, str) else None
+
+    @property
+    def intakes(self) -> Mapping[str, str]:
+        """By standing source, the page that tells what it has taken."""
+        names = [key.removeprefix(INTAKE) for key in self.metadata if key.startswith(INTAKE)]
+        return {name: page for name in names if (page := self.intake(name)) is not None}
+
+    @property
     def epoch(self) -> int:
         """The tombstone above which new commits belong; differs between incarnations of a dataset."""
         return self.version if self.tombstone else self.since
@@ -209,6 +254,11 @@ class Head:
     def file(self, label: str) -> str:
         """The key of a partition's file."""
         return str(next(iter(self.partitions[label]["files"].values())))
+
+    @cached_property
+    def directories(self) -> Mapping[str, int]:
+        """The number of files in each directory of data files."""
+        return count(next(iter(p["files"].values())) for p in self.partitions.values())
 
     def files(self) -> dict[str, str]:
         """All keys by label, in order."""

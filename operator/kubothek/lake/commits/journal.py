@@ -97,11 +97,13 @@ class Journal:
         self.rng = rng
         self.markers = Markers(store, uuid, rng)
         self.schemas = Schemas(store, uuid)
+        self._known: tuple[str, Observed] | None = None
 
     # --- looking ---
 
     def observe(self) -> Observed | None:
-        """The head, with its origin; None if there is none. Two requests; reads only.
+        """The head, with its origin; None if there is none. Two requests, or one if it is still the one known; reads
+        only.
 
         Raises HeadUnreadable if it still does not parse after a few reads: a foreign writer on a file system
         writes in place, and can be seen half-way.
@@ -114,15 +116,29 @@ class Journal:
         return self._observe()
 
     def _observe(self) -> Observed | None:
+        key, known = keys.head(self.uuid), self._known
         try:
-            data, info = self.store.get_with_info(keys.head(self.uuid))
+            found = self.store.get_if_changed(key, known[0]) if known else self.store.get_with_info(key)
         except ObjectNotFound:
             return self._observe_packed()
+        if found is None:
+            assert known, "nothing else can be unchanged"
+            return known[1]
+        data, info = found
         head = Head.parse(self.uuid, data)
         marker, marked, base = self._origin(head, digest(data))
         if marker is None:
             head.check_partitions()
-        return Observed(head, info.etag, info.modified, marker, marked, base)
+        return self._remember(Observed(head, info.etag, info.modified, marker, marked, base))
+
+    def _remember(self, seen: Observed) -> Observed:
+        """Keep a head with which nothing is left to do: as long as its ETag is there, so is all of this.
+
+        An ETag does not come back (commit-protocol), and the marker of the present head is never voided.
+        """
+        if seen.etag is not None and seen.marker is not None and seen.marked:
+            self._known = seen.etag, seen
+        return seen
 
     def _observe_packed(self) -> Observed | None:
         try:
@@ -243,7 +259,7 @@ class Journal:
             epoch=seen.head.since,
             still_there=lambda: self._head_names(marker.record),
         )
-        return replace(seen, marked=True) if stands else None
+        return self._remember(replace(seen, marked=True)) if stands else None
 
     def _head_names(self, record: str) -> bool:
         seen = self.observe()

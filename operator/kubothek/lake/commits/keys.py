@@ -17,6 +17,7 @@ from kubothek.lake.errors import InputError
 SETTINGS: Final = ".kubothek/store.json"
 """What all writers of a store obey."""
 DEFAULT_TABLE: Final = "table"
+DATA_SUFFIX: Final = ".parquet"
 OWN_ID_PREFIX: Final = "kubothek:"
 """Ids of commits that Kubothek makes on its own account; nobody else may use one."""
 
@@ -75,6 +76,11 @@ def common_metadata(uuid: str, table: str) -> str:
     return f"{data_prefix(uuid, table)}_common_metadata"
 
 
+def indices(uuid: str) -> str:
+    """The prefix of Kartothek's secondary indices; a table cannot have this name."""
+    return f"{uuid}/indices/"
+
+
 def side(uuid: str) -> str:
     """Where everything else of a dataset is."""
     return f".kubothek/{uuid}/"
@@ -98,6 +104,11 @@ def markers(uuid: str) -> str:
 def marker(uuid: str, commit_id: str) -> str:
     """The marker of a commit id."""
     return f"{markers(uuid)}{encode_id(commit_id)}.json"
+
+
+def intake(uuid: str, source: str) -> str:
+    """The prefix of what a standing source has taken."""
+    return f"{side(uuid)}intake/{quote(source, safe='')}/"
 
 
 def job(uuid: str, job_uid: str) -> str:

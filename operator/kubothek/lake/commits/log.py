@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from kubothek.lake.commits import keys, tombstone
+from kubothek.lake.commits import convert, keys, tombstone
 from kubothek.lake.commits.claims import Claim, ensure_claim, owner_of
 from kubothek.lake.commits.history import History
 from kubothek.lake.commits.journal import Draft, Journal, Observed, system_clock
+from kubothek.lake.commits.legacy import one_table
 from kubothek.lake.commits.rebuild import rebuild
 from kubothek.lake.commits.record import Record, Totals
 from kubothek.lake.commits.recover import accept_overwritten, versions_in
@@ -31,9 +32,12 @@ from kubothek.lake.errors import (
     DatasetNotFound,
     ForeignOverwrite,
     LakeError,
+    NotAdopted,
     OwnedByAnother,
     VersionIncomplete,
 )
+from kubothek.lake.indices.model import Dialect
+from kubothek.lake.indices.report import IndexReport, report
 from kubothek.lake.store import Store
 
 PATIENCE: Final = timedelta(minutes=5)
@@ -46,6 +50,7 @@ class DatasetState:
 
     ``totals``   None if unknown: a foreign writer's head that was not adopted yet
     ``problem``  ``Reason: text`` if the asking claim cannot write it, or it is not whole
+    ``indices``  of a head that is ours
     """
 
     uuid: str
@@ -56,6 +61,8 @@ class DatasetState:
     owner: str | None = None
     deleted: bool = False
     problem: str | None = None
+    indices: tuple[IndexReport, ...] = ()
+    dialect: Dialect = Dialect.KARTOTHEK
 
 
 class DatasetLog:
@@ -89,14 +96,15 @@ class DatasetLog:
 
     # --- writing ---
 
-    def begin(self, commit_id: str, digest: str) -> Transaction | AlreadyApplied:
+    def begin(self, commit_id: str, digest: str, *, own: bool = False) -> Transaction | AlreadyApplied:
         """Start a commit, or learn that it has happened.
 
         ``commit_id`` names the commit within the dataset for ever; ``digest`` is of everything that says what
-        it does. Settles what foreign writers and crashes left. Raises OwnedByAnother, DatasetDeleted,
-        IdReused, ForeignOverwrite, HeadMissing, HeadUnreadable.
+        it does. ``own``: the id is one of those that Kubothek keeps for itself. Settles what foreign writers and
+        crashes left. Raises OwnedByAnother, DatasetDeleted, IdReused, ForeignOverwrite, HeadMissing,
+        HeadUnreadable, NotAdopted, NeedsConversion.
         """
-        request = Request(keys.check_id(commit_id), digest, self._claim)
+        request = Request(commit_id if own else keys.check_id(commit_id), digest, self._claim)
         self._require_claim()
         # The head first, the marker second: the other way round, a commit in between would be missed.
         seen = settled(self._journal, self._new_patience())
@@ -111,6 +119,19 @@ class DatasetLog:
         self._require_claim()
         settle_thoroughly(self._journal, self._new_patience())
         return self.inspect()
+
+    def convert(self, table: str | None = None) -> list[str]:
+        """Make another library's dataset one that can be written; see :mod:`kubothek.lake.commits.convert`.
+
+        ``table`` stays, if there are several; returns the uuids of the datasets that the others became.
+        """
+        self._require_claim()
+
+        def begin_other(uuid: str) -> convert.Begin:
+            log = DatasetLog(self._store, uuid, patience=self._patience, conditional_writes=self._conditional_writes)
+            return log.begin
+
+        return convert.convert(self._journal, self._new_patience(), table, begin_other)
 
     def delete(self) -> int | None:
         """Replace the head by a tombstone; returns its version. The data stays for the grace period.
@@ -174,18 +195,20 @@ class DatasetLog:
 
     # --- reading ---
 
-    def snapshot(self, version: int | datetime | None = None) -> Snapshot:
+    def snapshot(self, version: int | datetime | None = None, *, table: str | None = None) -> Snapshot:
         """The present version, that of a number, or that of a time. Writes nothing.
 
-        Raises DatasetNotFound, HeadMissing, VersionNotFound, VersionIncomplete.
+        ``table`` is needed only where another library put several into one dataset. Raises DatasetNotFound,
+        HeadMissing, VersionNotFound, VersionIncomplete; InputError if the table is not there, or not named.
         """
         seen = self._look()
         if version is None:
-            return snapshot_of(self._journal, seen)
+            return snapshot_of(self._journal, seen, table)
         history = History(self._journal, seen)
         record = history.as_of(version) if isinstance(version, datetime) else history.at(version)
         head = rebuild(self._journal, record)
         history.require_files(head, record.version)
+        head = one_table(head, table) if table else head
         schema = self._journal.schemas.get(head.schema_hash)
         return Snapshot(head, schema, record.version, None, record.totals, record.time)
 
@@ -202,6 +225,8 @@ class DatasetLog:
             if seen is None and self._journal.was_committed():
                 raise head_missing(self._journal)
             self._require_owner(owner)
+            if owner is None:
+                self._require_adoptable(seen)
             self._require_nothing_overwritten(seen)
             problem = None
         except (CommitError, VersionIncomplete) as error:
@@ -217,11 +242,21 @@ class DatasetLog:
             owner=owner,
             deleted=seen.head.tombstone is not None,
             problem=problem,
+            indices=report(self._store, seen.head.index_state) if seen.marker and not seen.head.tombstone else (),
+            dialect=seen.head.index_state.dialect,
         )
 
     def _require_owner(self, owner: str | None) -> None:
         if self._claim and owner not in (None, self._claim.owner):
             raise OwnedByAnother(f"dataset {self.uuid!r} belongs to {owner}; {self._claim.owner} may only read it")
+
+    def _require_adoptable(self, seen: Observed | None) -> None:
+        """What another library made is not claimed by accident. What Kubothek ever committed to is no other's."""
+        if self._claim and not self._claim.adopts and seen and not seen.version and not self._journal.was_committed():
+            raise NotAdopted(
+                f"dataset {self.uuid!r} in {self._store.url} was made by another program: set spec.adopt to true to "
+                "take it over as it is, or choose another spec.uuid"
+            )
 
     def _require_nothing_overwritten(self, seen: Observed | None) -> None:
         if seen and (gone := seen.head.overwritten):
@@ -250,7 +285,12 @@ class DatasetLog:
 
     def _require_claim(self) -> None:
         if self._claim:
-            ensure_claim(self._store, self.uuid, self._claim)
+            ensure_claim(
+                self._store,
+                self.uuid,
+                self._claim,
+                before_first=lambda: self._require_adoptable(self._journal.observe()),
+            )
         elif not self._conditional_writes:
             raise OwnedByAnother(
                 f"{self._store.url} has no conditional writes: only the owner of {self.uuid!r} may write it"

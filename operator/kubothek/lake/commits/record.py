@@ -11,16 +11,21 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
+import pyarrow as pa
 
 from kubothek.lake.commits.changes import (
     Everything,
+    Matching,
     Nothing,
     Operation,
     PartitionFile,
     Partitions,
     ReadPredicate,
 )
+from kubothek.lake.commits.directories import directory
 from kubothek.lake.errors import VersionIncomplete
+from kubothek.lake.predicates import parse
+from kubothek.lake.schema import parse_type, type_name
 
 _FORMAT: Final = 1
 
@@ -189,30 +194,23 @@ class Record:
 
 def size_of(files: Iterable[PartitionFile]) -> Totals:
     """The sum over files."""
-    rows = count = size = 0
-    paths = set()
-    for file in files:
-        rows += file.rows
-        size += file.bytes
-        count += 1
-        paths.add(directory(file.key))
-    return Totals(rows, count, size, len(paths))
+    given = tuple(files)
+    return Totals(
+        rows=sum(file.rows for file in given),
+        files=len(given),
+        bytes=sum(file.bytes for file in given),
+        partitions=len({directory(file.key) for file in given}),
+    )
 
 
-def directory(key: str) -> str:
-    """What a partition's files have in common."""
-    return key.rpartition("/")[0]
-
-
-def after(totals: Totals, added: Totals, removed: Totals, keys: Iterable[str]) -> Totals:
-    """The totals of a table of these keys, which came from one with ``totals``."""
-    paths = {directory(key) for key in keys}
+def after(totals: Totals, added: Totals, removed: Totals, *, partitions: int) -> Totals:
+    """The totals of a table of so many partitions, which came from one with ``totals``."""
     return replace(
         totals,
         rows=totals.rows + added.rows - removed.rows,
         files=totals.files + added.files - removed.files,
         bytes=totals.bytes + added.bytes - removed.bytes,
-        partitions=len(paths),
+        partitions=partitions,
     )
 
 
@@ -226,6 +224,9 @@ def _render_reads(reads: ReadPredicate) -> Any:
         return "nothing"
     if isinstance(reads, Everything):
         return "everything"
+    if isinstance(reads, Matching):
+        types = {field.name: type_name(field.type) for field in reads.partitions}
+        return {"matching": reads.predicate.to_sql(), "partition_types": types}
     return {"partitions": sorted(reads.paths)}
 
 
@@ -234,4 +235,7 @@ def _parse_reads(found: Any) -> ReadPredicate:
         return Nothing()
     if found == "everything":
         return Everything()
+    if "matching" in found:
+        partitions = pa.schema([(name, parse_type(text)) for name, text in found["partition_types"].items()])
+        return Matching(parse(found["matching"]).bind(partitions), partitions)
     return Partitions(frozenset(found["partitions"]))

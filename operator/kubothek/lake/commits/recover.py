@@ -14,9 +14,11 @@ from kubothek.lake.commits import keys
 from kubothek.lake.commits.apply import metadata_delta
 from kubothek.lake.commits.changes import Operation, PartitionFile
 from kubothek.lake.commits.conflict import conflicts, summary
+from kubothek.lake.commits.directories import recount
 from kubothek.lake.commits.foreign import FOREIGN, is_marked, without_noise
-from kubothek.lake.commits.head import LOST, OVERWRITTEN, Head
+from kubothek.lake.commits.head import DIALECT, INDEX, LOST, OVERWRITTEN, PENDING, Head
 from kubothek.lake.commits.history import missing_files
+from kubothek.lake.commits.indexing import index_delta, index_metadata, indices_after
 from kubothek.lake.commits.journal import Draft, Journal, Observed
 from kubothek.lake.commits.measure import size_of_removed
 from kubothek.lake.commits.rebuild import rebuild
@@ -60,10 +62,18 @@ def _merged_again(journal: Journal, seen: Observed, lost: Record, rest: Sequence
     head, totals = seen.head, _counted(seen)
     added, removed = _still_to_do(lost.delta, head)
     _require_mergeable(journal, head, lost, added, removed)
-    gone = {label for label, _ in removed}
-    remaining = [key for label, key in head.files().items() if label not in gone]
-    target = {**head.metadata, **_user_metadata(lost.delta.metadata), LOST: list(rest)}
-    dropped = set(lost.delta.dropped) - {LOST, OVERWRITTEN}
+    schema_hash = _merged_schema(journal, head, lost.delta.schema)
+    indices = indices_after(
+        journal,
+        head,
+        added={file.label: file.key for file in added},
+        removed=dict(removed),
+        schema=journal.schemas.get(schema_hash or head.schema_hash),
+        partition_keys=head.partition_keys,
+        lenient=True,
+    )
+    target = {**head.metadata, **_user_metadata(lost.delta.metadata), **index_metadata(indices), LOST: list(rest)}
+    dropped = set(lost.delta.dropped) - {LOST, OVERWRITTEN} | {k for k, v in target.items() if v is None}
     to_set, to_drop = metadata_delta(
         head.metadata, without_noise({k: v for k, v in target.items() if k not in dropped})
     )
@@ -76,16 +86,18 @@ def _merged_again(journal: Journal, seen: Observed, lost: Record, rest: Sequence
         delta=Delta(
             added=added,
             removed=removed,
-            indices=lost.delta.indices,
+            indices=index_delta(head, indices),
             metadata=to_set,
             dropped=to_drop,
-            schema=_merged_schema(journal, head, lost.delta.schema),
+            schema=schema_hash,
         ),
         totals=after(
             totals,
             size_of(added),
             size_of_removed(journal.store, removed, head, totals),
-            [*remaining, *(file.key for file in added)],
+            partitions=len(
+                recount(head.directories, removed=(key for _, key in removed), added=(file.key for file in added))
+            ),
         ),
         reads=lost.reads,
         recovers=lost.key,
@@ -122,8 +134,6 @@ def _require_mergeable(
         head,
         removed=dict(removed),
         reads=lost.reads,
-        indices=lost.delta.indices,
-        touches_files=bool(added or removed),
     )
     if found:
         raise _NotMergeableError(summary(found))
@@ -142,7 +152,8 @@ def _merged_schema(journal: Journal, head: Head, schema: str | None) -> str | No
         return None
     current = journal.schemas.get(head.schema_hash)
     try:
-        merged = merge(current, lost) if current else lost
+        # Whatever each of them brought was allowed when it came.
+        merged = merge(current, lost, evolve=True) if current else lost
     except SchemaMismatch as error:
         raise _NotMergeableError(str(error)) from error
     merged_hash = journal.schemas.put(merged, head.schema_hash)
@@ -164,7 +175,7 @@ def _note(journal: Journal, seen: Observed, notes: Mapping[str, Any]) -> Draft:
 
 
 def _user_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in metadata.items() if k not in (LOST, OVERWRITTEN)}
+    return {k: v for k, v in metadata.items() if k not in (LOST, OVERWRITTEN, INDEX, DIALECT, PENDING)}
 
 
 def _counted(seen: Observed) -> Totals:

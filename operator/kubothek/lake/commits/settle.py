@@ -12,6 +12,7 @@ from typing import Final
 from kubothek.lake.commits import keys
 from kubothek.lake.commits.foreign import adopt, understood
 from kubothek.lake.commits.journal import Journal, Observed
+from kubothek.lake.commits.legacy import require_writable
 from kubothek.lake.commits.recover import note_lost, recover
 from kubothek.lake.errors import Contended, HeadMissing
 
@@ -43,7 +44,7 @@ class Patience:
 def settled(journal: Journal, patience: Patience) -> Observed | None:
     """The head as Kubothek wrote it, its commit marked; None if there is no dataset. Two requests when all is well.
 
-    Raises HeadMissing if there was one, HeadUnreadable, Contended.
+    Raises HeadMissing if there was one, HeadUnreadable, NeedsConversion, Contended.
     """
     seen = _look(journal)
     while seen is not None:
@@ -78,6 +79,7 @@ def _step(journal: Journal, seen: Observed) -> Observed | None:
     """One thing put right; ``seen`` itself if nothing is left, None if the head moved meanwhile."""
     if seen.marker is None:
         foreign = understood(journal, seen)
+        require_writable(seen.head, foreign.head)
         return journal.publish(adopt(journal, foreign), foreign)
     if not seen.marked:
         return journal.complete(seen)

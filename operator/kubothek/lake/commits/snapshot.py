@@ -7,9 +7,9 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from kubothek.lake.commits.foreign import explicit, schema_of
-from kubothek.lake.commits.head import Head
+from kubothek.lake.commits.head import INDEX, Head
 from kubothek.lake.commits.journal import Journal, Observed
+from kubothek.lake.commits.legacy import explicit, one_table, schema_of
 from kubothek.lake.commits.record import Totals
 
 
@@ -45,14 +45,20 @@ def live_head(journal: Journal, seen: Observed | None) -> Head:
     return seen.head.anew() if seen.head.tombstone else seen.head
 
 
-def snapshot_of(journal: Journal, seen: Observed | None) -> Snapshot:
-    """The present version; an empty one if there is no dataset or it was deleted. Writes nothing."""
+def snapshot_of(journal: Journal, seen: Observed | None, table: str | None = None) -> Snapshot:
+    """The present version; an empty one if there is no dataset or it was deleted. Writes nothing.
+
+    ``table``  which one is meant. Raises InputError if there are several and it names none of them.
+    """
     if seen is None or seen.head.tombstone:
         return Snapshot(live_head(journal, seen), None, 0, None, Totals(), None)
     head = seen.head
     schema = journal.schemas.get(head.schema_hash)
     if seen.marker:
+        head = one_table(head, table) if table else head
         return Snapshot(head, schema, seen.version, seen.etag, seen.totals, seen.marker.time)
-    head = explicit(journal, head)
+    head = one_table(explicit(journal, head), table)
     schema = schema_of(journal, head, schema, keeps_files=True)
+    # Native indices do not know what a foreign writer added: they are trusted once it is adopted.
+    head = head.with_metadata({key: value for key, value in head.metadata.items() if key != INDEX})
     return Snapshot(head, schema, seen.version, seen.etag, None, seen.modified)

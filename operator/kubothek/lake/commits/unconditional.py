@@ -27,6 +27,9 @@ class OneWriterStore(Store):
     def get_with_info(self, key: str) -> tuple[bytes, ObjectInfo]:
         return self._inner.get_with_info(key)
 
+    def get_if_changed(self, key: str, etag: str) -> tuple[bytes, ObjectInfo] | None:
+        return self._inner.get_if_changed(key, etag)
+
     def stat(self, key: str) -> ObjectInfo:
         return self._inner.stat(key)
 

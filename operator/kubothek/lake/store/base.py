@@ -75,6 +75,10 @@ class Store(ABC):
     def get_with_info(self, key: str) -> tuple[bytes, ObjectInfo]:
         """The whole object with the ETag of exactly these bytes. Raises ObjectNotFound."""
 
+    def get_if_changed(self, key: str, etag: str) -> tuple[bytes, ObjectInfo] | None:
+        """As :meth:`get_with_info`, or None if the object still has this ETag. Raises ObjectNotFound."""
+        return None if self.stat(key).etag == etag else self.get_with_info(key)
+
     @abstractmethod
     def stat(self, key: str) -> ObjectInfo:
         """Size, ETag and time without the bytes. Raises ObjectNotFound."""

@@ -23,6 +23,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -80,6 +81,20 @@ class S3Store(Store):
 
     def get_with_info(self, key: str) -> tuple[bytes, ObjectInfo]:
         return self._get(key)
+
+    def get_if_changed(self, key: str, etag: str) -> tuple[bytes, ObjectInfo] | None:
+        where: Any = {"Bucket": self._bucket, "Key": self._full(key), "IfNoneMatch": _quoted(etag)}
+
+        def request(client: S3Client) -> tuple[bytes, ObjectInfo] | None:
+            try:
+                response = client.get_object(**where)
+            except ClientError as error:
+                if error.response["ResponseMetadata"]["HTTPStatusCode"] == HTTPStatus.NOT_MODIFIED:
+                    return None
+                raise
+            return response["Body"].read(), _info(key, response)
+
+        return self._call(key, request)
 
     def stat(self, key: str) -> ObjectInfo:
         return self._get(key, Range="bytes=0-0")[1]

@@ -1,0 +1,94 @@
+"""Indices in a commit: from the head that is there and what changes, to what the next head says of indices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from kubothek.lake.commits.head import DIALECT, INDEX, PENDING, Head
+from kubothek.lake.commits.journal import Journal
+from kubothek.lake.indices.kartothek import dialect_of
+from kubothek.lake.indices.maintain import Files, adopt, maintain
+from kubothek.lake.indices.model import NO_CHANGE, Dialect, IndexChange, IndexState
+
+
+def indices_after(
+    journal: Journal,
+    head: Head,
+    *,
+    added: Mapping[str, str],
+    removed: Mapping[str, str],
+    schema: pa.Schema | None,
+    partition_keys: Sequence[str],
+    change: IndexChange = NO_CHANGE,
+    lenient: bool = False,
+) -> IndexState:
+    """The indices once these files (key by label) came and went; stores what is new.
+
+    ``lenient``: an index that cannot be kept exact is dropped. Else it raises IndexStale; also IndexInvalid.
+    """
+    before = head.index_state
+    if not before.wanted() and not change.wanted:
+        return before if change.dialect is None else replace(before, dialect=change.dialect)
+    files = _files(head.files(), added, removed, schema, partition_keys)
+    return maintain(journal.store, before, files, journal.clock(), change, lenient=lenient)
+
+
+def indices_of_foreign(
+    journal: Journal,
+    before: Head,
+    foreign: Head,
+    *,
+    added: Mapping[str, str],
+    removed: Mapping[str, str],
+    schema: pa.Schema,
+) -> IndexState:
+    """The indices of a foreign head that changed these files of ``before``, made exact.
+
+    A table that Kubothek meets for the first time keeps its dialect, so that who made it can go on.
+    """
+    state = before.index_state
+    if not state.wanted() and not foreign.indices:
+        return state
+    if not before.version:
+        state = replace(state, dialect=dialect_of(journal.store, foreign.indices, schema))
+    files = _files(before.files(), added, removed, schema, foreign.partition_keys)
+    return adopt(journal.store, state, foreign.indices, files, journal.clock())
+
+
+def index_metadata(state: IndexState) -> dict[str, Any]:
+    """What the head's metadata say of these indices; None takes the key away."""
+    return {
+        INDEX: dict(state.native) or None,
+        PENDING: {column: str(kind) for column, kind in state.pending.items()} or None,
+        DIALECT: None if state.dialect is Dialect.KARTOTHEK else str(state.dialect),
+    }
+
+
+def index_delta(before: Head, state: IndexState) -> dict[str, Any]:
+    """How the head's ``indices`` change: the new ones by column, None for one that goes."""
+    old, new = before.indices, state.kartothek
+    return {column: new.get(column) for column in {**old, **new} if old.get(column) != new.get(column)}
+
+
+def _files(
+    before: Mapping[str, str],
+    added: Mapping[str, str],
+    removed: Mapping[str, str],
+    schema: pa.Schema | None,
+    partition_keys: Sequence[str],
+) -> Files:
+    """A file that only changes its place is in both, and no change for an index."""
+    moved = {label for label, key in added.items() if removed.get(label) == key}
+    gone = removed.keys() - moved
+    files = {label: key for label, key in before.items() if label not in gone} | dict(added)
+    return Files(
+        files=files,
+        added=added.keys() - moved,
+        removed=gone,
+        schema=schema,
+        partition_keys=partition_keys,
+    )

@@ -1,0 +1,109 @@
+"""Index objects that were opened, kept for the next lookup in bounded memory: none of them ever changes."""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from kubothek.lake.errors import IndexStale, ObjectNotFound
+from kubothek.lake.indices.entries import LABEL
+from kubothek.lake.indices.native import Manifest, read_manifest
+from kubothek.lake.store import Store
+
+BUDGET: Final = 128 << 20
+"""Bytes that are kept for each store."""
+_WHOLE_BYTES: Final = 1 << 20
+"""Files up to this size are kept; of larger ones the footer, and a handle."""
+_HANDLE_BYTES: Final = 1 << 20
+_FOOTER_FACTOR: Final = 4
+"""What a parsed footer takes, in terms of its size in the file."""
+_MANIFEST_FILE_BYTES: Final = 600
+
+
+class OpenedFile:
+    """One Parquet file of an index. Safe to use from several threads."""
+
+    def __init__(self, store: Store, key: str) -> None:
+        try:
+            source = store.open(key)
+            size = source.seek(0, io.SEEK_END)
+            source.seek(0)
+            whole = size <= _WHOLE_BYTES
+            file = pa.py_buffer(source.read()) if whole else pa.PythonFile(source, mode="r")
+            options = ds.ParquetReadOptions(dictionary_columns=[LABEL])
+            fragment: Any = ds.ParquetFileFormat(read_options=options).make_fragment(cast("Any", file))
+            fragment.ensure_complete_metadata()
+        except ObjectNotFound as error:
+            raise IndexStale(f"{key}: the index file is gone; kubothek index --rebuild makes one") from error
+        except (pa.ArrowInvalid, OSError) as error:
+            raise IndexStale(f"{key}: not an index file: {error}; kubothek index --rebuild makes one") from error
+        self._fragment = fragment
+        self.key = key
+        self.schema: pa.Schema = fragment.physical_schema
+        self.rows: int = fragment.metadata.num_rows
+        self.cost = _FOOTER_FACTOR * fragment.metadata.serialized_size + (size if whole else _HANDLE_BYTES)
+
+    def read(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
+        """The rows that match; row groups whose statistics rule a match out are not read."""
+        try:
+            found: pa.Table = self._fragment.to_table(columns=list(columns), filter=where, use_threads=False)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise IndexStale(f"{self.key}: {error}; build the index anew: kubothek index --rebuild") from error
+        return found
+
+
+class Opened:
+    """The files and manifests of one store that were used last; ``cost`` is what they take, in bytes."""
+
+    def __init__(self, store: Store, budget: int = BUDGET) -> None:
+        self._store = store
+        self._budget = budget
+        self.cost = 0
+        self._lock = Lock()
+        self._kept: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+
+    def file(self, key: str) -> OpenedFile:
+        """Raises IndexStale if it is gone."""
+        found: OpenedFile = self._get(key, lambda: OpenedFile(self._store, key), lambda file: file.cost)
+        return found
+
+    def manifest(self, key: str) -> Manifest:
+        """Raises IndexStale if it is gone."""
+        found: Manifest = self._get(
+            key,
+            lambda: read_manifest(self._store, key),
+            lambda manifest: _MANIFEST_FILE_BYTES * (1 + len(manifest.files)) + sum(map(len, manifest.uncovered)),
+        )
+        return found
+
+    def _get(self, key: str, make: Callable[[], Any], cost_of: Callable[[Any], int]) -> Any:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key][0]
+        made = make()
+        cost = cost_of(made)
+        with self._lock:
+            self.cost += cost - self._kept.pop(key, (None, 0))[1]
+            self._kept[key] = made, cost
+            while self.cost > self._budget and len(self._kept) > 1:
+                self.cost -= self._kept.popitem(last=False)[1][1]
+        return made
+
+
+_STORES: WeakKeyDictionary[Store, Opened] = WeakKeyDictionary()
+_STORES_LOCK = Lock()
+
+
+def opened(store: Store) -> Opened:
+    """What is kept of this store, as long as the store is."""
+    with _STORES_LOCK:
+        return _STORES.setdefault(store, Opened(store))
