@@ -13,7 +13,7 @@ import pytest
 
 from kubothek.lake.errors import (
     DataTypeMismatch,
-    InputError,
+    LayoutInvalid,
     PartitionInvalid,
     SchemaMismatch,
     StoreUnavailable,
@@ -21,7 +21,11 @@ from kubothek.lake.errors import (
 from kubothek.lake.schema import normalise
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.table.files import PartitionedWriter
+from kubothek.lake.table.layout import Layout
+from kubothek.lake.table.partitioning import Group
 from tests.table.write_conformance import CASES, WriteCase, check
+
+BY_K = Layout(partition_on=("k",))
 
 
 @pytest.fixture
@@ -39,7 +43,7 @@ def keys_in(store: Store) -> set[str]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_conformance(case: WriteCase, store: Store) -> None:
-    with PartitionedWriter(store, "ds", case.schema, case.partition_on) as writer:
+    with PartitionedWriter(store, "ds", case.schema, Layout(partition_on=case.partition_on)) as writer:
         for table in case.tables:
             writer.write(table)
         files = writer.finish()
@@ -48,7 +52,7 @@ def test_conformance(case: WriteCase, store: Store) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_conformance_with_almost_no_memory(case: WriteCase, store: Store) -> None:
-    with PartitionedWriter(store, "ds", case.schema, case.partition_on, memory_budget=1) as writer:
+    with PartitionedWriter(store, "ds", case.schema, Layout(partition_on=case.partition_on), memory_budget=1) as writer:
         for table in case.tables:
             writer.write(table)
         files = writer.finish()
@@ -57,7 +61,7 @@ def test_conformance_with_almost_no_memory(case: WriteCase, store: Store) -> Non
 
 def test_a_file_is_ours_in_every_respect(store: Store) -> None:
     table = pa.table({"k": ["a", "a"], "x": pa.array([1, 2], pa.int8()), "t": pa.array([0, 1], pa.timestamp("ms"))})
-    with PartitionedWriter(store, "ds", stored(table, "k"), ["k"]) as writer:
+    with PartitionedWriter(store, "ds", stored(table, "k"), BY_K) as writer:
         writer.write(table)
         (file,) = writer.finish()
     assert file.key == f"ds/table/{file.label}.parquet"
@@ -78,7 +82,7 @@ def test_a_file_is_ours_in_every_respect(store: Store) -> None:
 def test_files_are_closed_at_the_target_size(store: Store) -> None:
     table = pa.table({"x": pa.array(range(400_000))})
     target = 256 * 1024
-    with PartitionedWriter(store, "ds", stored(table), target_file_bytes=target, compression="NONE") as writer:
+    with PartitionedWriter(store, "ds", stored(table), Layout(target_file_bytes=target, compression="NONE")) as writer:
         writer.write(table)
         files = writer.finish()
     assert len(files) > 4
@@ -89,7 +93,7 @@ def test_files_are_closed_at_the_target_size(store: Store) -> None:
 
 def test_small_writes_become_one_file_per_partition(store: Store) -> None:
     table = pa.table({"k": [1, 2], "x": [1, 2]})
-    with PartitionedWriter(store, "ds", stored(table, "k"), ["k"]) as writer:
+    with PartitionedWriter(store, "ds", stored(table, "k"), BY_K) as writer:
         for _ in range(50):
             writer.write(table)
         files = writer.finish()
@@ -98,10 +102,10 @@ def test_small_writes_become_one_file_per_partition(store: Store) -> None:
 
 def test_rows_that_are_grouped_already(store: Store) -> None:
     schema = pa.schema([("k", pa.int64()), ("x", pa.int64())])
-    with PartitionedWriter(store, "ds", schema, ["k"]) as writer:
-        writer.write_partition("k=1", pa.table({"x": [1, 2]}))
-        writer.write_partition("k=2", pa.record_batch({"x": [3]}))
-        writer.write_partition("k=1", pa.table({"k": [1], "x": [4]}))
+    with PartitionedWriter(store, "ds", schema, BY_K) as writer:
+        writer.write_group(Group("k=1"), pa.table({"x": [1, 2]}))
+        writer.write_group(Group("k=2"), pa.record_batch({"x": [3]}))
+        writer.write_group(Group("k=1"), pa.table({"k": [1], "x": [4]}))
         files = {file.label.split("/")[0]: file for file in writer.finish()}
     assert pq.read_table(pa.BufferReader(store.get(files["k=1"].key))).to_pydict() == {"x": [1, 2, 4]}
     assert files["k=2"].rows == 1
@@ -114,7 +118,9 @@ def test_memory_stays_within_the_budget_however_much_is_written(store: Store) ->
     table = pa.table({"k": keys, "x": pa.array(range(1 << 19))})
     before = pa.total_allocated_bytes()
     peak = 0
-    with PartitionedWriter(store, "ds", stored(table, "k"), ["k"], memory_budget=budget, compression="NONE") as writer:
+    with PartitionedWriter(
+        store, "ds", stored(table, "k"), Layout(partition_on=("k",), compression="NONE"), memory_budget=budget
+    ) as writer:
         for _ in range(12):
             writer.write(table)
             peak = max(peak, pa.total_allocated_bytes() - before)
@@ -125,7 +131,7 @@ def test_memory_stays_within_the_budget_however_much_is_written(store: Store) ->
 
 def test_many_partitions_cost_python_little(store: Store) -> None:
     table = pa.table({"k": list(range(2000)) * 2, "x": list(range(4000))})
-    with PartitionedWriter(store, "ds", stored(table, "k"), ["k"]) as writer:
+    with PartitionedWriter(store, "ds", stored(table, "k"), BY_K) as writer:
         tracemalloc.start()
         writer.write(table)
         _, peak = tracemalloc.get_traced_memory()
@@ -137,7 +143,7 @@ def test_many_partitions_cost_python_little(store: Store) -> None:
 @pytest.mark.parametrize("rows", [0, 1])
 def test_nothing_in_nothing_out(store: Store, rows: int) -> None:
     table = pa.table({"x": [1] * rows})
-    with PartitionedWriter(store, "ds", stored(table)) as writer:
+    with PartitionedWriter(store, "ds", stored(table), Layout()) as writer:
         writer.write(table)
         assert len(writer.finish()) == rows
 
@@ -145,18 +151,16 @@ def test_nothing_in_nothing_out(store: Store, rows: int) -> None:
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (lambda: {"partition_keys": ["nope"]}, PartitionInvalid),
-        (lambda: {"partition_keys": ["ok"]}, PartitionInvalid),
-        (lambda: {"compression": "zip"}, InputError),
-        (lambda: {"target_file_bytes": 0}, InputError),
+        (lambda: Layout(partition_on=("nope",)), PartitionInvalid),
+        (lambda: Layout(partition_on=("ok",)), PartitionInvalid),
+        (lambda: Layout(compression="zip"), LayoutInvalid),
+        (lambda: Layout(target_file_bytes=0), LayoutInvalid),
     ],
 )
-def test_a_wrong_layout_is_refused_at_once(
-    store: Store, make: Callable[[], dict[str, object]], error: type[Exception]
-) -> None:
+def test_a_wrong_layout_is_refused_at_once(store: Store, make: Callable[[], Layout], error: type[Exception]) -> None:
     schema = pa.table({"ok": [True], "x": [1]}).schema
     with pytest.raises(error):
-        PartitionedWriter(store, "ds", schema, **make())  # type: ignore[arg-type]
+        PartitionedWriter(store, "ds", schema, make())
 
 
 @pytest.mark.parametrize(
@@ -169,7 +173,7 @@ def test_a_wrong_layout_is_refused_at_once(
 )
 def test_bad_rows_are_refused_with_nothing_written(store: Store, table: pa.Table, error: type[Exception]) -> None:
     schema = pa.table({"k": ["a"], "x": [1]}).schema
-    with pytest.raises(error), PartitionedWriter(store, "ds", schema, ["k"]) as writer:
+    with pytest.raises(error), PartitionedWriter(store, "ds", schema, BY_K) as writer:
         writer.write(table)
     assert keys_in(store) == set()
 
@@ -184,7 +188,7 @@ def test_a_failed_upload_fails_the_writer_and_cancels_the_rest(store: Store, mon
 
     monkeypatch.setattr(store, "put", put)
     threads = threading.active_count()
-    writer = PartitionedWriter(store, "ds", stored(table, "k"), ["k"], memory_budget=100)
+    writer = PartitionedWriter(store, "ds", stored(table, "k"), BY_K, memory_budget=100)
 
     def write() -> None:
         with writer:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubothek.lake.commits.paths import PartitionValue, parse_path
 from kubothek.lake.errors import PartitionInvalid, SchemaMismatch
 from kubothek.lake.table import partitioning as p
 
@@ -55,10 +56,10 @@ SCHEMA = schema_of(
         ("t", datetime(2020, 1, 1, 1, 2, 3, 500000), "t=2020-01-01%2001%3A02%3A03.500000"),
     ],
 )
-def test_the_text_of_a_value_is_kartotheks(column: str, value: p.PartitionValue, path: str) -> None:
+def test_the_text_of_a_value_is_kartotheks(column: str, value: PartitionValue, path: str) -> None:
     """kartothek-facts 1.1, text form of partition values."""
     assert p.render_path({column: value}) == path
-    assert p.parse_path(path, SCHEMA) == {column: value}
+    assert parse_path(path, SCHEMA) == {column: value}
 
 
 @given(
@@ -74,7 +75,7 @@ def test_the_text_of_a_value_is_kartotheks(column: str, value: p.PartitionValue,
 )
 def test_every_value_comes_back(values: dict[str, Any]) -> None:
     path = p.render_path(values)
-    assert p.parse_path(path, SCHEMA) == values
+    assert parse_path(path, SCHEMA) == values
     assert path.isascii()
     assert path.count("/") == len(values) - 1
 
@@ -89,13 +90,13 @@ def test_every_value_comes_back(values: dict[str, Any]) -> None:
     ],
 )
 def test_paths_of_other_writers_are_read(path: str, values: dict[str, Any]) -> None:
-    assert p.parse_path(path, SCHEMA) == values
+    assert parse_path(path, SCHEMA) == values
 
 
 @pytest.mark.parametrize("path", ["i=x", "d=2020-13-01", "ok=maybe", "nope=1", "s=%FF", "t=yesterday"])
 def test_a_path_that_does_not_fit_the_schema_is_an_error(path: str) -> None:
     with pytest.raises(PartitionInvalid, match="path"):
-        p.parse_path(path, SCHEMA)
+        parse_path(path, SCHEMA)
 
 
 @pytest.mark.parametrize("key", ["ok", "raw", "z"])
@@ -134,13 +135,13 @@ def batch_of(**columns: Any) -> pa.RecordBatch:
 
 def test_split_groups_rows_in_order_and_drops_the_partition_columns() -> None:
     batch = batch_of(s=["b", "a", "b", "a"], i=[1, 1, 1, 2], x=[0, 1, 2, 3])
-    parts = {path: part.to_pylist() for path, part in p.split(batch, ["s", "i"])}
+    parts = {group.path: part.to_pylist() for group, part in p.split(batch, ["s", "i"])}
     assert parts == {"s=b/i=1": [{"x": 0}, {"x": 2}], "s=a/i=1": [{"x": 1}], "s=a/i=2": [{"x": 3}]}
 
 
 def test_split_without_keys_or_rows() -> None:
     batch = batch_of(x=[1, 2])
-    assert list(p.split(batch, [])) == [("", batch)]
+    assert list(p.split(batch, [])) == [(p.Group(""), batch)]
     assert list(p.split(batch.slice(0, 0), [])) == []
 
 
@@ -153,7 +154,7 @@ def test_split_keeps_every_row_once(rows: list[tuple[str, int, int]]) -> None:
     expected: dict[str, list[int]] = {}
     for n, (s, i, k) in enumerate(rows):
         expected.setdefault(f"s={s}/i={i}/k={k}", []).append(n)
-    assert {path: part["x"].to_pylist() for path, part in p.split(batch, ["s", "i", "k"])} == expected
+    assert {group.path: part["x"].to_pylist() for group, part in p.split(batch, ["s", "i", "k"])} == expected
 
 
 def test_split_does_not_overflow_with_many_values_in_many_columns() -> None:
@@ -161,9 +162,9 @@ def test_split_does_not_overflow_with_many_values_in_many_columns() -> None:
     columns: dict[str, list[int]] = {f"k{c}": [(row * (7 + c)) % rows for row in range(rows)] for c in range(8)}
     parts = list(p.split(batch_of(**columns, x=list(range(rows))), list(columns)))
     assert len(parts) == rows
-    for path, part in parts:
+    for group, part in parts:
         (row,) = part.to_pydict()["x"]
-        assert path == "/".join(f"{name}={values[row]}" for name, values in columns.items())
+        assert group.path == "/".join(f"{name}={values[row]}" for name, values in columns.items())
 
 
 def test_a_part_does_not_keep_the_whole_batch_in_memory() -> None:

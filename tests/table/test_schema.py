@@ -159,15 +159,86 @@ def test_merge_gives_null_columns_a_type_in_either_direction() -> None:
     assert s.merge(stored, new) == schema_of(a=pa.int64(), b=pa.string(), c=pa.null())
 
 
-def test_merge_lists_every_difference() -> None:
+def test_merge_shows_both_schemas_difference_by_column() -> None:
     stored = schema_of(a=pa.int64(), b=pa.string(), gone=pa.float64())
     new = schema_of(a=pa.float64(), b=pa.string(), more=pa.date32())
     with pytest.raises(SchemaMismatch) as refused:
         s.merge(stored, new)
-    message = str(refused.value)
-    assert "'gone' is missing" in message
-    assert "'more' (date32) is not a column" in message
-    assert "'a' is double, the table has int64" in message
+    assert str(refused.value).splitlines()[:-1] == [
+        "the columns do not match the table:",
+        "column  the table  the rows",
+        "a       int64      double    another type",
+        "gone    double     -         missing",
+        "more    -          date32    not in the table",
+    ]
+    assert "evolve" not in str(refused.value), "what does not help is not offered"
+
+
+def test_merge_offers_evolution_where_it_would_help_and_shows_a_limited_number_of_columns() -> None:
+    stored = pa.schema([(f"c{n:03}", pa.int64()) for n in range(100)])
+    with pytest.raises(SchemaMismatch) as refused:
+        s.merge(stored, schema_of(c000=pa.int64()))
+    lines = str(refused.value).splitlines()
+    assert len(lines) == 24
+    assert lines[-2] == "and 79 more columns"
+    assert "schemaEvolution: Compatible (evolve=True in Python)" in lines[-1]
+
+
+def test_evolving_adds_columns_where_kartothek_expects_them() -> None:
+    """Partition columns first, then by name (kartothek-facts 1.3)."""
+    stored = s.normalise(schema_of(z=pa.string(), y=pa.int64(), b=pa.int64(), k=pa.int64()), ["z", "y"])
+    new = s.normalise(schema_of(z=pa.string(), y=pa.int64(), a=pa.bool_(), c=pa.int64(), k=pa.int64()), ["z", "y"])
+    merged = s.merge(stored, new, evolve=True)
+    assert merged.names == ["z", "y", "a", "b", "c", "k"]
+    assert merged == s.normalise(merged, ["z", "y"])
+
+
+def test_evolving_leaves_the_order_of_a_table_that_gets_no_column() -> None:
+    theirs = schema_of(z=pa.int64(), a=pa.null())
+    assert s.merge(theirs, schema_of(a=pa.string()), evolve=True) == schema_of(z=pa.int64(), a=pa.string())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "wide"),
+    [
+        (pa.decimal128(10, 2), pa.decimal128(12, 2), pa.decimal128(12, 2)),
+        (pa.decimal128(10, 2), pa.decimal128(10, 4), pa.decimal128(12, 4)),
+        (pa.decimal128(38, 0), pa.decimal128(10, 2), None),
+        (pa.list_(pa.null()), pa.list_(pa.int64()), pa.list_(pa.int64())),
+        (pa.list_(pa.string()), pa.list_(pa.int64()), None),
+        (pa.int64(), pa.float64(), None),
+        (pa.int64(), pa.uint64(), None),
+        (pa.date32(), pa.timestamp("us"), None),
+        (pa.int64(), pa.string(), None),
+    ],
+)
+def test_a_type_widens_only_where_every_value_of_both_stays_what_it_is(
+    one: pa.DataType, other: pa.DataType, wide: pa.DataType | None
+) -> None:
+    for stored, new in ((one, other), (other, one)):
+        if wide is None:
+            with pytest.raises(SchemaMismatch, match="another type"):
+                s.merge(schema_of(x=stored), schema_of(x=new), evolve=True)
+        else:
+            assert s.merge(schema_of(x=stored), schema_of(x=new), evolve=True) == schema_of(x=wide)
+            with pytest.raises(SchemaMismatch, match=r"wider type|narrower type"):
+                s.merge(schema_of(x=stored), schema_of(x=new))
+
+
+def test_what_was_made_for_an_older_schema_goes_with_what_evolved_meanwhile() -> None:
+    base = schema_of(d=pa.decimal128(5, 1), n=pa.null(), x=pa.int64())
+    live = schema_of(added=pa.string(), d=pa.decimal128(9, 1), n=pa.int64(), x=pa.int64())
+    assert s.merge(live, s.carried_over(base, base, live)) == live
+    with pytest.raises(SchemaMismatch, match=r"x .* missing"):
+        s.merge(live, s.carried_over(base.remove(2), base, live))
+    with pytest.raises(SchemaMismatch, match=r"y .* not in the table"):
+        s.merge(live, s.carried_over(base.append(pa.field("y", pa.int64())), base, live))
+
+
+def test_columns_that_the_data_lacks_become_null() -> None:
+    table = s.with_nulls(pa.table({"x": [1, 2]}), schema_of(a=pa.string(), x=pa.int64()))
+    assert table.to_pydict() == {"x": [1, 2], "a": [None, None]}
+    assert table.schema.field("a").type == pa.string()
 
 
 def test_merge_is_not_bothered_by_the_name_of_a_lists_child() -> None:

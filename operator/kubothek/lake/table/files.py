@@ -1,7 +1,8 @@
 """Writing data files: rows in any order in, target-sized Parquet files per partition out, in bounded memory.
 
 Files are ``<uuid>/<table>/<partition path>/<uuid4 hex>.parquet`` without the partition columns, in stored
-types (kartothek-facts 1.4). Nothing here is visible to readers until a commit names the files.
+types (kartothek-facts 1.4); the names of files of a bucket end with its mark. Nothing here is visible to
+readers until a commit names the files.
 """
 
 from __future__ import annotations
@@ -10,51 +11,61 @@ import uuid as uuids
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kubothek.lake.commits import keys
 from kubothek.lake.commits.changes import PartitionFile
-from kubothek.lake.errors import InputError
 from kubothek.lake.schema import conform
 from kubothek.lake.store.base import Store
-from kubothek.lake.table.partitioning import check_partition_keys, split
+from kubothek.lake.table.bucketing import Bucketing
+from kubothek.lake.table.layout import CODECS, MIB, Layout
+from kubothek.lake.table.partitioning import Group, check_partition_keys, split
+from kubothek.lake.table.sorting import SortedRuns
 
-MIB: Final = 1 << 20
-TARGET_FILE_BYTES: Final = 128 * MIB
 MEMORY_BUDGET: Final = 256 * MIB
 
-_Codec = Literal["none", "snappy", "gzip", "brotli", "lz4", "zstd"]
-_CODECS: Final[dict[str, _Codec]] = {
-    "NONE": "none",
-    "SNAPPY": "snappy",
-    "GZIP": "gzip",
-    "BROTLI": "brotli",
-    "LZ4": "lz4",
-    "ZSTD": "zstd",
-}
-"""What kartothek and plateau read (kartothek-facts 1.4)."""
-
 _ROW_GROUP_BYTES: Final = 64 * MIB
-_ROW_GROUP_ROWS: Final = 1 << 20
 _OPEN_FILE_BYTES: Final = 2 * MIB
 """What an open Parquet writer costs beside its data: the last column's dictionary encoder, measured."""
 _COLUMN_BYTES: Final = 256
 """What a buffered piece of one column costs beside its data, roughly."""
+_BLOCKS_OF_A_RUN: Final = 16
 _UPLOADS_AT_ONCE: Final = 8
 
 
-class ParquetPart:
-    """One data file, encoded in memory one row group at a time."""
+class Observer(Protocol):
+    """Who looks at all rows on their way into files, in the same pass: indices, statistics."""
 
-    def __init__(self, schema: pa.Schema, codec: _Codec) -> None:
+    def observe(self, label: str, batches: Sequence[pa.RecordBatch]) -> None:
+        """Take note of one row group, without the partition columns, of the file with this label.
+
+        Called in the order of the rows, for every row that is written. What it raises fails the write.
+        """
+
+
+class ParquetPart:
+    """One data file, encoded in memory one row group at a time. ``label`` is what the head will know it by."""
+
+    def __init__(self, label: str, schema: pa.Schema, layout: Layout) -> None:
+        self.label = label
         self.rows = 0
         self._sink = pa.BufferOutputStream()
-        self._writer = pq.ParquetWriter(self._sink, schema, version="2.4", compression=codec, coerce_timestamps="us")
+        dictionary = layout.dictionary_columns
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            schema,
+            version="2.4",
+            compression=CODECS[layout.compression],
+            use_dictionary=True if dictionary is None else list(dictionary),  # type: ignore[arg-type]  # stubs: bool
+            sorting_columns=_sorting_columns(schema, layout.sort_by),
+            coerce_timestamps="us",
+        )
 
     @property
     def size(self) -> int:
@@ -74,10 +85,11 @@ class ParquetPart:
 
 
 @dataclass
-class _Partition:
-    """What is in memory of one partition: buffered rows, after an open file with earlier ones."""
+class _Rows:
+    """What is in memory of one group. Without an order, an open file comes before the buffered rows."""
 
-    path: str
+    group: Group
+    runs: SortedRuns | None
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     buffered: int = 0
@@ -86,22 +98,36 @@ class _Partition:
     @property
     def held(self) -> int:
         """Bytes in memory."""
-        return self.buffered + (self.part.size + _OPEN_FILE_BYTES if self.part else 0)
+        runs = self.runs.size if self.runs else 0
+        return self.buffered + runs + (self.part.size + _OPEN_FILE_BYTES if self.part else 0)
+
+    def buffer(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Keep rows as they are."""
+        for batch in batches:
+            self.batches.append(batch)
+            self.rows += batch.num_rows
+            self.buffered += batch.nbytes + _COLUMN_BYTES * batch.num_columns
+
+    def unbuffer(self) -> list[pa.RecordBatch]:
+        """All rows that are kept as they are; they are kept no longer."""
+        batches, self.batches, self.rows, self.buffered = self.batches, [], 0, 0
+        return batches
 
 
 class PartitionedWriter:
-    """Writes tables into files per partition. Not thread-safe; uploads run beside the encoding.
+    """Writes tables into files per partition and bucket. Not thread-safe; uploads run beside the encoding.
 
-    ``schema``             stored schema of the rows, see :mod:`kubothek.lake.schema`
-    ``partition_keys``     columns that go into the path instead of the file
-    ``table``              name of the table in the dataset, as its head has it
-    ``target_file_bytes``  a file is closed when it reaches this size
-    ``compression``        NONE, SNAPPY, GZIP, BROTLI, LZ4 or ZSTD
-    ``memory_budget``      bytes for rows, unfinished files and files on their way; when they exceed it, the
-                           largest partitions are written early: rows grouped by partition make the best files
+    ``schema``         stored schema of the rows, see :mod:`kubothek.lake.schema`
+    ``layout``         how files are made of them
+    ``table``          name of the table in the dataset, as its head has it
+    ``observer``       sees each row group that is encoded
+    ``memory_budget``  bytes for rows, unfinished files and files on their way; when they exceed it, the
+                       largest partitions are written early: rows grouped by partition make the best files
 
-    Raises PartitionInvalid or InputError before anything is written. Use it as a context manager: leaving
-    early cancels what is still to be uploaded; what was uploaded is unreferenced and left to the collector.
+    Rows with an order stay in memory, compressed, as long as the budget allows, so that the files of a partition
+    are not only sorted but have ranges of their own. Raises PartitionInvalid or LayoutInvalid before anything is
+    written. Use it as a context manager: leaving early cancels what is still to be uploaded; what was uploaded is
+    unreferenced and left to the collector.
     """
 
     def __init__(
@@ -109,28 +135,24 @@ class PartitionedWriter:
         store: Store,
         uuid: str,
         schema: pa.Schema,
-        partition_keys: Sequence[str] = (),
+        layout: Layout,
         *,
         table: str = keys.DEFAULT_TABLE,
-        target_file_bytes: int = TARGET_FILE_BYTES,
-        compression: str = "ZSTD",
+        observer: Observer | None = None,
         memory_budget: int = MEMORY_BUDGET,
     ) -> None:
-        check_partition_keys(schema, partition_keys)
-        if compression not in _CODECS:
-            raise InputError(f"compression {compression!r}: use one of {', '.join(_CODECS)}")
-        if target_file_bytes < 1:
-            raise InputError(f"target file size {target_file_bytes}: it must be at least 1 byte")
+        check_partition_keys(schema, layout.partition_on)
+        layout.check(schema)
         self._store = store
         self._prefix = keys.data_prefix(uuid, table)
         self._schema = schema
-        self._payload = pa.schema([f for f in schema if f.name not in partition_keys])
-        self._keys = tuple(partition_keys)
-        self._target = target_file_bytes
-        self._codec = _CODECS[compression]
+        self._layout = layout
+        self._payload = pa.schema([f for f in schema if f.name not in layout.partition_on])
+        self._bucketing = Bucketing.of(layout, schema)
+        self._observer = observer
         self._budget = memory_budget
-        self._step = max(1, min(_ROW_GROUP_BYTES, target_file_bytes, memory_budget // 4))
-        self._partitions: dict[str, _Partition] = {}
+        self._step = max(1, min(_ROW_GROUP_BYTES, layout.target_file_bytes, memory_budget // 4))
+        self._open: dict[Group, _Rows] = {}
         self._held = 0
         self._files: list[PartitionFile] = []
         self._uploads: deque[tuple[Future[str], int]] = deque()
@@ -153,18 +175,18 @@ class PartitionedWriter:
         Raises SchemaMismatch, DataTypeMismatch, PartitionInvalid; failures of earlier uploads surface here too.
         """
         for batch in self._slices(conform(_as_table(data), self._schema)):
-            for path, rows in split(batch, self._keys):
-                self._add(path, rows)
+            for group, rows in split(batch, self._layout.partition_on, self._bucketing):
+                self._add(group, rows)
 
-    def write_partition(self, path: str, data: pa.Table | pa.RecordBatch) -> None:
-        """Add rows that belong to one partition path, as :func:`~.partitioning.split` gave them."""
+    def write_group(self, group: Group, data: pa.Table | pa.RecordBatch) -> None:
+        """Add rows of one group, as :func:`~.partitioning.split` gave them."""
         for batch in self._slices(conform(_as_table(data), self._payload)):
-            self._add(path, batch)
+            self._add(group, batch)
 
     def finish(self) -> list[PartitionFile]:
         """Write what is left and wait until all is stored; the files in the order they were finished in."""
-        for partition in list(self._partitions.values()):
-            self._publish(partition)
+        for rows in list(self._open.values()):
+            self._publish(rows, wholly=True)
         self._wait(0)
         self._pool.shutdown()
         return self._files
@@ -172,21 +194,20 @@ class PartitionedWriter:
     def _slices(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         """The table in contiguous pieces, several to a row group."""
         pieces = max(1, 4 * table.nbytes // self._step)
-        rows = max(1, min(_ROW_GROUP_ROWS, table.num_rows // pieces))
+        rows = max(1, min(self._layout.row_group_rows, table.num_rows // pieces))
         for start in range(0, table.num_rows, rows):
             yield from table.slice(start, rows).combine_chunks().to_batches()
 
-    def _add(self, path: str, batch: pa.RecordBatch) -> None:
-        partition = self._partitions.get(path)
-        if partition is None:
-            partition = self._partitions[path] = _Partition(path)
-        size = batch.nbytes + _COLUMN_BYTES * batch.num_columns
-        partition.batches.append(batch)
-        partition.rows += batch.num_rows
-        partition.buffered += size
-        self._held += size
-        if partition.buffered >= self._step or partition.rows >= _ROW_GROUP_ROWS:
-            self._encode(partition)
+    def _add(self, group: Group, batch: pa.RecordBatch) -> None:
+        if (rows := self._open.get(group)) is None:
+            runs = SortedRuns(self._layout.sort_by, self._step // _BLOCKS_OF_A_RUN) if self._layout.sort_by else None
+            rows = self._open[group] = _Rows(group, runs)
+        with self._accounted(rows):
+            rows.buffer([batch])
+            if rows.runs is None:
+                self._encode(rows)
+            elif rows.buffered >= self._step:
+                rows.runs.add(rows.unbuffer())
         if self._held + self._in_flight > self._budget:
             self._relieve()
 
@@ -195,39 +216,76 @@ class PartitionedWriter:
     def _relieve(self) -> None:
         """Bring memory down to half the budget by writing the largest partitions now."""
         goal = self._budget // 2
-        for partition in sorted(self._partitions.values(), key=lambda p: p.held, reverse=True):
+        for rows in sorted(self._open.values(), key=lambda rows: rows.held, reverse=True):
             if self._held <= goal:
                 break
-            self._publish(partition)
+            self._publish(rows, wholly=False)
         self._wait(goal)
 
-    def _encode(self, partition: _Partition) -> None:
-        """Turn the buffered rows into a row group, and the file into an upload if it is large enough."""
-        before = partition.held
-        partition.part = partition.part or ParquetPart(self._payload, self._codec)
-        partition.part.write(partition.batches)
-        partition.batches, partition.rows, partition.buffered = [], 0, 0
-        self._held += partition.held - before
-        if partition.part.size >= self._target:
-            self._publish(partition)
+    def _publish(self, rows: _Rows, *, wholly: bool) -> None:
+        """Write what there is of a group; not ``wholly``: keep sorted rows that would only make a small file."""
+        with self._accounted(rows):
+            if rows.runs is not None:
+                if rows.batches:
+                    rows.runs.add(rows.unbuffer())
+                if self._merge(rows, rows.runs, keep=not wholly):
+                    return
+            self._encode(rows, rest=True)
+            if rows.part:
+                self._close(rows, rows.part)
+            del self._open[rows.group]
 
-    def _publish(self, partition: _Partition) -> None:
-        """Finish the partition's file and send it off. The one place that every finished file passes."""
-        if partition.batches:
-            self._encode(partition)
-        self._partitions.pop(partition.path, None)
-        if partition.part is None:
+    def _merge(self, rows: _Rows, runs: SortedRuns, *, keep: bool) -> bool:
+        """Write sorted rows; True if some are kept after all, because they are fewer than the last file took."""
+        files = len(self._files)
+        while runs.rows:
+            rows.buffer(runs.pop().to_batches())
+            self._encode(rows)
+            if keep and len(self._files) > files and not rows.part and runs.rows + rows.rows < self._files[-1].rows:
+                return True
+        return False
+
+    def _encode(self, rows: _Rows, *, rest: bool = False) -> None:
+        """Turn buffered rows into row groups, if there are enough for one, or all the rest."""
+        size = self._layout.row_group_rows
+        if not rows.rows or not (rest or rows.rows >= size or rows.buffered >= self._step):
             return
-        self._held -= partition.held
-        part, partition.part = partition.part, None
+        table = pa.Table.from_batches(rows.unbuffer())
+        whole = table.num_rows if rest or table.num_rows < size else table.num_rows - table.num_rows % size
+        for start in range(0, whole, size):
+            self._write_row_group(rows, table.slice(start, min(size, whole - start)).to_batches())
+        rows.buffer(table.slice(whole).to_batches())
+
+    def _write_row_group(self, rows: _Rows, batches: Sequence[pa.RecordBatch]) -> None:
+        part = rows.part = rows.part or ParquetPart(self._new_label(rows.group), self._payload, self._layout)
+        part.write(batches)
+        if self._observer:
+            self._observer.observe(part.label, batches)
+        if part.size >= self._layout.target_file_bytes:
+            self._close(rows, part)
+
+    def _close(self, rows: _Rows, part: ParquetPart) -> None:
+        """Finish the group's file and send it off. The one place that every finished file passes."""
+        rows.part = None
         content = part.finish()
-        name = uuids.uuid4().hex
-        label = f"{partition.path}/{name}" if partition.path else name
-        key = f"{self._prefix}{label}.parquet"
-        self._files.append(PartitionFile(label, key, part.rows, content.size))
+        key = f"{self._prefix}{part.label}.parquet"
+        self._files.append(PartitionFile(part.label, key, part.rows, content.size))
         self._wait(max(0, self._budget // 2 - content.size))
         self._in_flight += content.size
         self._uploads.append((self._pool.submit(self._store.put, key, memoryview(content)), content.size))
+
+    def _new_label(self, group: Group) -> str:
+        name = uuids.uuid4().hex
+        if self._bucketing and group.bucket is not None:
+            name += self._bucketing.mark(group.bucket)
+        return f"{group.path}/{name}" if group.path else name
+
+    @contextmanager
+    def _accounted(self, rows: _Rows) -> Iterator[None]:
+        """Whatever happens to a group in here changes what is held."""
+        before = rows.held
+        yield
+        self._held += rows.held - before
 
     def _wait(self, goal: int) -> None:
         """Until at most ``goal`` bytes are on their way; raises what an upload raised."""
@@ -235,6 +293,21 @@ class PartitionedWriter:
             upload, size = self._uploads.popleft()
             upload.result()
             self._in_flight -= size
+
+
+def _sorting_columns(schema: pa.Schema, columns: Sequence[str]) -> list[pq.SortingColumn] | None:
+    """For the footer, which numbers the columns as they are stored: a struct is as many as it has fields."""
+    first, leaves = {}, 0
+    for name, data_type in zip(schema.names, schema.types, strict=True):
+        first[name] = leaves
+        leaves += _leaves(data_type)
+    return [pq.SortingColumn(first[name]) for name in columns] or None
+
+
+def _leaves(data_type: pa.DataType) -> int:
+    if pa.types.is_struct(data_type):
+        return sum(_leaves(field.type) for field in data_type)
+    return _leaves(data_type.value_type) if pa.types.is_list(data_type) else 1
 
 
 def _as_table(data: pa.Table | pa.RecordBatch) -> pa.Table:

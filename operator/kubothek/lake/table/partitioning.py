@@ -9,19 +9,18 @@ corrupts values that contain one, and decodes ours rightly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final
-from urllib.parse import quote, unquote, unquote_to_bytes
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kubothek.lake.commits.paths import PartitionValue
 from kubothek.lake.errors import PartitionInvalid, SchemaMismatch
 from kubothek.lake.schema import require_distinct, type_name
-
-PartitionValue = int | float | str | bytes | bool | date | datetime
+from kubothek.lake.table.bucketing import Bucketing
 
 MAX_SEGMENT_BYTES: Final = 255
 """The longest file name of common file systems."""
@@ -42,16 +41,21 @@ def check_new_table(schema: pa.Schema, partition_keys: Sequence[str]) -> None:
     to.
     """
     require_distinct(partition_keys)
-    for name in schema.names:
-        if name == "partition" or name.startswith("__"):
-            raise SchemaMismatch(
-                f"column {name!r}: Kartothek reserves this name "
-                "(its indices use 'partition', its cubes '__…'); rename the column"
-            )
+    check_new_columns(pa.schema([]), schema)
     for key in partition_keys:
         if not key or "/" in key:
             raise PartitionInvalid(f"partition column {key!r}: the name must not be empty or contain '/'; rename it")
     check_partition_keys(schema, partition_keys)
+
+
+def check_new_columns(before: pa.Schema, schema: pa.Schema) -> None:
+    """Raises SchemaMismatch if a column that was not there before has a name that no table can have."""
+    for name in schema.names:
+        if (name == "partition" or name.startswith("__")) and name not in before.names:
+            raise SchemaMismatch(
+                f"column {name!r}: Kartothek reserves this name "
+                "(its indices use 'partition', its cubes '__…'); rename the column"
+            )
 
 
 def check_partition_keys(schema: pa.Schema, partition_keys: Sequence[str]) -> None:
@@ -68,6 +72,20 @@ def check_partition_keys(schema: pa.Schema, partition_keys: Sequence[str]) -> No
         raise PartitionInvalid("every column is a partition column; at least one must remain to be stored in files")
 
 
+def check_without_time_zones(given: pa.Schema, partition_keys: Sequence[str], *, of: str = "") -> None:
+    """Raises PartitionInvalid if a partition column of data, as it was handed in ``of`` something, has a time zone.
+
+    That of another column is converted away (:func:`~kubothek.lake.schema.without_time_zones`). Here it decides in
+    which directory a row lies, and with it other libraries cannot read the table (facts 1.1): a person should choose.
+    """
+    for key in partition_keys:
+        if key in given.names and pa.types.is_timestamp(found := given.field(key).type) and found.tz is not None:
+            raise PartitionInvalid(
+                f"{of}partition column {key!r} is {type_name(found)}: a partition has no time zone; convert the column "
+                "to UTC without one"
+            )
+
+
 # --- text ---------------------------------------------------------------------------------------------------
 
 
@@ -77,30 +95,6 @@ def render_path(values: Mapping[str, PartitionValue]) -> str:
     Raises PartitionInvalid for a value that is null, or too long for a key.
     """
     return _join([_segment(column, value) for column, value in values.items()])
-
-
-def parse_path(path: str, schema: pa.Schema) -> dict[str, PartitionValue]:
-    """The typed values in a partition path of any writer, in its order.
-
-    Parts that are not ``<column>=<value>`` are ignored, as kartothek does. Raises PartitionInvalid for a
-    column that is not in the schema and for a value that is not of its column's type.
-    """
-    values: dict[str, PartitionValue] = {}
-    for segment in path.split("/"):
-        name, equals, text = segment.partition("=")
-        if not equals or "=" in text:
-            continue
-        column = unquote(name)
-        if column not in schema.names:
-            raise PartitionInvalid(f"path {path!r}: {column!r} is not a column of the table")
-        data_type = schema.field(column).type
-        try:
-            values[column] = _parser(data_type)(text)
-        except (ValueError, KeyError) as error:
-            raise PartitionInvalid(
-                f"path {path!r}: {text!r} in column {column!r} is no {type_name(data_type)}"
-            ) from error
-    return values
 
 
 def _segment(column: str, value: PartitionValue | None) -> str:
@@ -129,46 +123,40 @@ def _join(segments: Sequence[str]) -> str:
     return path
 
 
-def _parser(data_type: pa.DataType) -> Callable[[str], PartitionValue]:
-    """From the encoded text to a value; bool, binary and time zones occur in tables of other writers only."""
-    types = pa.types
-    if types.is_integer(data_type):
-        return int
-    if types.is_floating(data_type):
-        return lambda text: float(unquote(text))
-    if types.is_timestamp(data_type):
-        return lambda text: datetime.fromisoformat(unquote(text))
-    if types.is_date(data_type):
-        return date.fromisoformat
-    if types.is_boolean(data_type):
-        return {"True": True, "False": False}.__getitem__
-    if types.is_binary(data_type):
-        return unquote_to_bytes
-    return lambda text: unquote(text, errors="strict")
-
-
 # --- splitting ----------------------------------------------------------------------------------------------
 
 
-def split(batch: pa.RecordBatch, partition_keys: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each partition in the batch, as ``(path, rows without the partition columns)``.
+class Group(NamedTuple):
+    """Rows that go into the same files: of one partition path and, if the table has buckets, one bucket."""
 
-    Rows keep their order. The cost in Python is per distinct value and per partition, not per row, and a
-    partition does not keep the memory of the whole batch alive. Raises PartitionInvalid before anything is
-    yielded.
+    path: str
+    bucket: int | None = None
+
+
+def split(
+    batch: pa.RecordBatch, partition_keys: Sequence[str], bucketing: Bucketing | None = None
+) -> Iterator[tuple[Group, pa.RecordBatch]]:
+    """The rows of each group in the batch, without the partition columns.
+
+    Rows keep their order. The cost in Python is per distinct value and per group, not per row, and a group
+    does not keep the memory of the whole batch alive. Raises PartitionInvalid before anything is yielded.
     """
     payload = batch.select([name for name in batch.schema.names if name not in partition_keys])
     if batch.num_rows == 0:
         return
     codes, paths = _encode(batch, partition_keys)
-    if len(paths) == 1:
-        yield paths[0], payload
+    groups = [Group(path) for path in paths]
+    if bucketing:
+        codes, numbers = _combined(codes, bucketing.buckets(batch), bucketing.count)
+        groups = [Group(paths[n // bucketing.count], n % bucketing.count) for n in numbers]
+    if len(groups) == 1:
+        yield groups[0], payload
         return
     order = pc.array_sort_indices(codes)
     runs = pc.run_end_encode(codes.take(order))  # type: ignore[attr-defined]
     ends = [0, *runs.run_ends.to_pylist()]
     for (start, end), code in zip(pairwise(ends), runs.values.to_pylist(), strict=True):
-        yield paths[code], payload.take(order.slice(start, end - start))
+        yield groups[code], payload.take(order.slice(start, end - start))
 
 
 def _encode(batch: pa.RecordBatch, partition_keys: Sequence[str]) -> tuple[pa.Array[Any], list[str]]:
@@ -178,13 +166,20 @@ def _encode(batch: pa.RecordBatch, partition_keys: Sequence[str]) -> tuple[pa.Ar
     for key in partition_keys:
         encoded = batch.column(key).dictionary_encode("encode")
         texts = [_segment(key, value) for value in _values(key, encoded.dictionary)]
-        # Numbering again after each column keeps the numbers below the batch's rows: they cannot overflow.
-        both = pc.add(pc.multiply(codes, len(texts)), encoded.indices.cast(pa.int64()))
-        renumbered = both.dictionary_encode()
-        numbers: list[Any] = renumbered.dictionary.to_pylist()
+        codes, numbers = _combined(codes, encoded.indices, len(texts))
         segments = [(*segments[n // len(texts)], texts[n % len(texts)]) for n in numbers]
-        codes = renumbered.indices.cast(pa.int64())
     return codes, [_join(parts) for parts in segments]
+
+
+def _combined(codes: pa.Array[Any], more: pa.Array[Any], count: int) -> tuple[pa.Array[Any], list[int]]:
+    """A number for each pair that occurs, and the pair for each number, as ``code * count + more``.
+
+    Numbering again each time keeps the numbers below the batch's rows: they cannot overflow.
+    """
+    both = pc.add(pc.multiply(codes, count), more.cast(pa.int64()))
+    renumbered = both.dictionary_encode()
+    numbers: list[Any] = renumbered.dictionary.to_pylist()
+    return renumbered.indices.cast(pa.int64()), numbers
 
 
 def _values(column: str, distinct: pa.Array[Any]) -> list[PartitionValue | None]:

@@ -1,4 +1,4 @@
-"""Reading a table: the files that a head names, as one Arrow dataset with the stored schema.
+"""Reading a table: the planned files as Arrow batches of the stored schema.
 
 What other writers stored is read as kartothek and plateau read it (kartothek-facts 1.4): a data file may have
 narrower types, either string type, other column orders, columns too many (ignored) or too few (null); the
@@ -7,8 +7,7 @@ partition columns come from the path, also where a file contradicts it.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import reduce
 from operator import and_
@@ -16,17 +15,22 @@ from operator import and_
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from pyarrow import fs
 
 from kubothek.lake.commits.head import Head
+from kubothek.lake.commits.paths import parse_path
+from kubothek.lake.commits.snapshot import Snapshot
 from kubothek.lake.errors import InputError, LakeError, StoreError, VersionIncomplete
+from kubothek.lake.predicates import Predicate
 from kubothek.lake.store.base import Store
 from kubothek.lake.table.filesystem import arrow_filesystem
-from kubothek.lake.table.partitioning import parse_path
+from kubothek.lake.table.plan import Plan, plan
 
 _BATCHES_AHEAD = 8
-_FILES_AHEAD = 2
+_FILES_AHEAD = 4
+_FILES_AT_ONCE = 1024
+"""So many are open to Arrow at a time: it keeps the footers of what it has read."""
 _GONE = ("No such file or directory", "Path does not exist")
-_NO_MATCH = re.compile(r"No match for FieldRef\.Name\((.*?)\) in")
 
 
 def arrow_dataset(store: Store, head: Head, schema: pa.Schema) -> ds.FileSystemDataset:
@@ -34,44 +38,40 @@ def arrow_dataset(store: Store, head: Head, schema: pa.Schema) -> ds.FileSystemD
 
     Filters on partition columns skip files by their path, others skip row groups by their statistics.
     """
-    filesystem = arrow_filesystem(store)
+    return open_files(arrow_filesystem(store), head.files().values(), schema)
+
+
+def open_files(filesystem: fs.FileSystem, keys: Iterable[str], schema: pa.Schema) -> ds.FileSystemDataset:
+    """Data files as an Arrow dataset of the stored schema. Raises PartitionInvalid for a path that does not fit it."""
     form = ds.ParquetFileFormat()
     partitions = _Partitions(schema)
-    fragments = [
-        form.make_fragment(key, filesystem, partition_expression=partitions.of(key)) for key in head.files().values()
-    ]
+    fragments = [form.make_fragment(key, filesystem, partition_expression=partitions.of(key)) for key in keys]
     return ds.FileSystemDataset(fragments, schema, form, filesystem)
 
 
 def scan(
     store: Store,
-    dataset: ds.FileSystemDataset,
+    snapshot: Snapshot,
     columns: Sequence[str] | None = None,
-    where: pc.Expression | None = None,
+    where: Predicate | None = None,
 ) -> pa.RecordBatchReader:
     """The rows in the order of the head's files, as a stream; a few batches are in memory at a time.
 
     ``columns``  names, in the order wanted; None = all
-    ``where``    only rows for which this is true; a null is not
+    ``where``    only rows for which this is TRUE
 
-    Raises InputError for a column that is not there or a comparison that has no meaning, before any batch.
-    The stream raises VersionIncomplete if a file is gone, StoreError if one cannot be read.
+    Raises, before any batch, InputError for a column that is not there, and what :func:`~.plan.plan` raises. The
+    stream raises VersionIncomplete if a file is gone, StoreError if one cannot be read.
     """
-    for name in columns or ():
-        if name not in dataset.schema.names:
-            raise _unknown_column(name, dataset.schema)
-    try:
-        scanner = dataset.scanner(
-            columns=None if columns is None else list(columns),
-            filter=where,
-            batch_readahead=_BATCHES_AHEAD,
-            fragment_readahead=_FILES_AHEAD,
-        )
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        if match := _NO_MATCH.search(str(error)):
-            raise _unknown_column(match[1], dataset.schema) from error
-        raise InputError(f"cannot filter by {where}: {error}") from error
-    return pa.RecordBatchReader.from_batches(scanner.projected_schema, _batches(store, dataset, scanner))
+    schema = pa.schema([]) if snapshot.schema is None else snapshot.schema
+    names = schema.names if columns is None else list(columns)
+    for name in names:
+        if name not in schema.names:
+            raise _unknown_column(name, schema)
+    bound = None if where is None else where.bind(schema)
+    planned = plan(store, snapshot, bound)
+    batches = _batches(store, planned, schema, names, bound)
+    return pa.RecordBatchReader.from_batches(pa.schema([schema.field(name) for name in names]), batches)
 
 
 def read_failure(store: Store, dataset: ds.FileSystemDataset, error: Exception) -> LakeError:
@@ -91,11 +91,23 @@ def read_failure(store: Store, dataset: ds.FileSystemDataset, error: Exception) 
     return StoreError(f"cannot read the table in {store.url}: {error}")
 
 
-def _batches(store: Store, dataset: ds.FileSystemDataset, scanner: ds.Scanner) -> Iterator[pa.RecordBatch]:
-    try:
-        yield from scanner.to_batches()
-    except (OSError, pa.ArrowException) as error:
-        raise read_failure(store, dataset, error) from error
+def _batches(
+    store: Store, planned: Plan, schema: pa.Schema, names: list[str], where: Predicate | None
+) -> Iterator[pa.RecordBatch]:
+    filesystem = arrow_filesystem(store)
+    for start in range(0, len(planned.files), _FILES_AT_ONCE):
+        files = planned.files[start : start + _FILES_AT_ONCE]
+        dataset = open_files(filesystem, (file.key for file in files), schema)
+        everything = where is None or all(file.all_rows for file in files)
+        try:
+            yield from dataset.scanner(
+                columns=names,
+                filter=None if everything or where is None else where.expression(),
+                batch_readahead=_BATCHES_AHEAD,
+                fragment_readahead=_FILES_AHEAD,
+            ).to_batches()
+        except (OSError, pa.ArrowException) as error:
+            raise read_failure(store, dataset, error) from error
 
 
 class _Partitions:

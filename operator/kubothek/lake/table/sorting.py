@@ -1,0 +1,106 @@
+"""Sorting more rows than fit: sorted runs, compressed in memory, and their merge.
+
+The order is Arrow's and Parquet's: ascending, text by its bytes, NaN after all numbers and nulls last.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="zstd")
+_Key = tuple[tuple[int, Any], ...]
+
+
+class SortedRuns:
+    """Rows that come in any order and leave sorted, a block at a time.
+
+    ``by``           columns to sort by, the first one first
+    ``block_bytes``  how much of each run is in memory uncompressed while they are merged
+    """
+
+    def __init__(self, by: Sequence[str], block_bytes: int) -> None:
+        self.rows = 0
+        self._by = tuple(by)
+        self._block_bytes = block_bytes
+        self._runs: list[_Run] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return sum(run.size for run in self._runs)
+
+    def add(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Take rows, at least one and no more than can be sorted at once, as one more run."""
+        rows = self._sorted(pa.Table.from_batches(batches))
+        self._runs.append(_Run(rows, max(1, rows.num_rows * self._block_bytes // max(1, rows.nbytes))))
+        self.rows += rows.num_rows
+
+    def pop(self) -> pa.Table:
+        """The next rows, at least a block of some run; there must be rows left.
+
+        Everything up to the smallest last row of the runs' blocks: whatever is still compressed comes later. Python
+        looks at a few rows of each block only.
+        """
+        for run in self._runs:
+            run.load()
+        limit = min(self._key(run.head, run.head.num_rows - 1) for run in self._runs)
+        parts = [run.take(self._up_to(limit, run.head)) for run in self._runs]
+        self._runs = [run for run in self._runs if run.size]
+        popped = parts[0] if len(parts) == 1 else self._sorted(pa.concat_tables(parts))
+        self.rows -= popped.num_rows
+        return popped
+
+    def _up_to(self, limit: _Key, rows: pa.Table) -> int:
+        return bisect_right(range(rows.num_rows), limit, key=lambda row: self._key(rows, row))
+
+    def _key(self, rows: pa.Table, row: int) -> _Key:
+        return tuple(_comparable(rows.column(name)[row]) for name in self._by)
+
+    def _sorted(self, rows: pa.Table) -> pa.Table:
+        return rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in self._by]))
+
+
+class _Run:
+    """Sorted rows: the first ones as a table, the others in compressed blocks. A single block is left as it is."""
+
+    def __init__(self, rows: pa.Table, block_rows: int) -> None:
+        alone = rows.num_rows <= block_rows
+        self.head = rows if alone else rows.schema.empty_table()
+        starts = () if alone else range(0, rows.num_rows, block_rows)
+        self._blocks = deque(_compressed(rows.slice(start, block_rows)) for start in starts)
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory; 0 without rows."""
+        return (self.head.nbytes or 1) * bool(self.head.num_rows) + sum(block.size for block in self._blocks)
+
+    def load(self) -> None:
+        """Have rows in ``head`` if there are any."""
+        if not self.head.num_rows and self._blocks:
+            self.head = pa.ipc.open_stream(self._blocks.popleft()).read_all()
+
+    def take(self, count: int) -> pa.Table:
+        """The first rows of ``head``, which it then no longer has."""
+        taken, self.head = self.head.slice(0, count), self.head.slice(count)
+        return taken
+
+
+def _compressed(rows: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
+        stream.write_table(rows)
+    return sink.getvalue()
+
+
+def _comparable(value: pa.Scalar[Any]) -> tuple[int, Any]:
+    """What Python orders as Arrow orders the values; times as numbers, as Python's end with the year 9999."""
+    if not value.is_valid:
+        return 2, 0
+    found = value.value if pa.types.is_temporal(value.type) else value.as_py()  # type: ignore[attr-defined]
+    return (0, found) if found == found else (1, 0)
