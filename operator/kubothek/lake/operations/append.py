@@ -1,0 +1,20 @@
+"""Append: rows come, nothing goes. It reads nothing, so no concurrent commit can be in its way."""
+
+from __future__ import annotations
+
+from kubothek.lake.commits import Change, Operation
+from kubothek.lake.operations.written import Written
+
+
+def append(written: Written, *, by: str = "") -> Change:
+    """The change that adds these files, on any head."""
+    return Change(
+        operation=Operation.APPEND,
+        added=written.files,
+        schema=written.schema,
+        partition_keys=written.partition_on,
+        layout=written.layout,
+        evolves=written.evolves,
+        index=written.index,
+        by=by,
+    )

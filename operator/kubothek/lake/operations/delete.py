@@ -1,0 +1,62 @@
+"""Delete: files whose rows all match go; with ``row_level``, the others are copied without the rows that match."""
+
+from __future__ import annotations
+
+from kubothek.lake.commits import Change, Operation, Snapshot
+from kubothek.lake.commits.records import parallel
+from kubothek.lake.indices import IndexChange
+from kubothek.lake.operations import filters
+from kubothek.lake.operations.rewrite import Rewrite, Rewriter, Rewritten, count_matches
+from kubothek.lake.predicates import Predicate
+from kubothek.lake.store import Store
+from kubothek.lake.table.layout import Layout
+from kubothek.lake.table.plan import PlannedFile, plan
+
+
+def delete(
+    store: Store,
+    snapshot: Snapshot,
+    where: Predicate,
+    *,
+    rewriter: Rewriter | None = None,
+    layout: Layout | None = None,
+    by: str = "",
+) -> Change:
+    """The change that takes away the rows for which ``where`` is TRUE; an empty one if there are none.
+
+    ``rewriter``  what copies files that hold other rows as well; None = whole files only
+    ``layout``    of the copies; None = the table's
+
+    Raises FilterInvalid for columns that are not there; RowLevelNeeded if whole files do not do; FilterMatchesAll
+    for a filter that selects everything, and is not ``TRUE``; DatasetNotFound.
+    """
+    bound = filters.bind(where, snapshot)
+    if rewriter is None:
+        filters.require_findable(bound, snapshot.head)
+    files = plan(store, snapshot, bound).files
+    whole = tuple(file.label for file in files if file.all_rows)
+    rest = [file for file in files if not file.all_rows]
+    total = len(snapshot.head.partitions)
+    filters.require_not_everything(bound, len(whole), total)
+    done = Rewritten()
+    if rest:
+        rewrite = Rewrite.of(store, snapshot, bound, None, layout)
+        done = _whole_only(rewrite, store, rest) if rewriter is None else rewriter(rewrite, rest)
+        filters.require_not_everything(bound, len(whole) + (len(done.removed) if done.kept == 0 else 0), total)
+    return Change(
+        operation=Operation.DELETE,
+        added=done.added,
+        removed=(*whole, *done.removed),
+        reads=filters.reads(bound, snapshot),
+        schema=snapshot.schema if done.added else None,
+        index=IndexChange(collected=done.collected),
+        by=by,
+    )
+
+
+def _whole_only(rewrite: Rewrite, store: Store, files: list[PlannedFile]) -> Rewritten:
+    """Of files that an index named: those of which every row matches. Raises RowLevelNeeded if only some do in one."""
+    counts = parallel(lambda file: count_matches(rewrite, store, file), files)
+    filters.require_whole(rewrite.where, [f for f, (hits, rows) in zip(files, counts, strict=True) if 0 < hits < rows])
+    gone = tuple(file.label for file, (hits, _) in zip(files, counts, strict=True) if hits)
+    return Rewritten(gone, matched=sum(hits for hits, _ in counts))

@@ -1,0 +1,107 @@
+"""Rows that a Python program hands in, written to data files in one pass."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import pyarrow as pa
+
+from kubothek.lake.commits import Snapshot
+from kubothek.lake.errors import DataTypeMismatch, InputError, SchemaMismatch, SourceEmpty
+from kubothek.lake.operations.replace import require_met
+from kubothek.lake.operations.written import Written, index_collector
+from kubothek.lake.predicates import Predicate
+from kubothek.lake.schema import merge, normalise, with_nulls, without_time_zones
+from kubothek.lake.store import Store
+from kubothek.lake.table.files import PartitionedWriter
+from kubothek.lake.table.layout import Layout
+from kubothek.lake.table.partitioning import check_new_columns, check_new_table, check_without_time_zones
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Rows: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader | pd.DataFrame | Iterable[pa.RecordBatch]"
+Check: TypeAlias = Callable[[pa.Schema], Predicate | None]
+"""Given the stored schema of the rows: raises what stands against them, and gives the bound filter, if any, that each
+has to satisfy."""
+
+
+def write_rows(
+    store: Store,
+    snapshot: Snapshot,
+    data: Rows,
+    *,
+    table: pa.Schema | None,
+    evolve: bool = False,
+    check: Check = lambda schema: None,
+) -> Written:
+    """The rows as files of the table's layout. ``table`` is the stored schema that they have to fit.
+
+    ``evolve``  the rows may bring new columns and wider types, and lack columns of the table
+
+    Raises SchemaMismatch, DataTypeMismatch, PartitionInvalid, FilterNotMet, SourceEmpty; files that were written by
+    then are referenced by nothing.
+    """
+    head = snapshot.head
+    layout = Layout.of(head)
+    given, pieces = _pieces(data)
+    schema = _stored(given, table, layout, evolve=evolve)
+    where = check(schema)
+    row = 1
+    collector = index_collector(store, snapshot, schema)
+    with PartitionedWriter(store, head.uuid, schema, layout, table=head.table, observer=collector) as writer:
+        for piece in pieces:
+            if piece.schema is not given and not piece.schema.equals(given):
+                raise SchemaMismatch(
+                    f"all pieces must have one schema; the first has\n{given}\na later one\n{piece.schema}"
+                )
+            if where is not None:
+                require_met(where, piece, "the data", row)
+            writer.write(_complete(piece, schema) if evolve else piece)
+            row += piece.num_rows
+        files = writer.finish()
+    if not files:
+        raise SourceEmpty(f"there are no rows to write to {head.uuid!r}; nothing was committed")
+    return Written(tuple(files), schema, layout.partition_on, evolves=evolve, collected=collector.finish())
+
+
+def _stored(given: pa.Schema, table: pa.Schema | None, layout: Layout, *, evolve: bool) -> pa.Schema:
+    """The stored schema of the table after rows of this schema; raises what forbids them."""
+    check_without_time_zones(given, layout.partition_on)
+    new = normalise(without_time_zones(given), layout.partition_on)
+    if table is None:
+        check_new_table(new, layout.partition_on)
+        return new
+    merged = merge(table, new, evolve=evolve)
+    check_new_columns(table, merged)
+    return merged
+
+
+def _complete(piece: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    return with_nulls(piece if isinstance(piece, pa.Table) else pa.Table.from_batches([piece]), schema)
+
+
+def _pieces(data: Rows) -> tuple[pa.Schema, Iterable[pa.Table | pa.RecordBatch]]:
+    """The schema of what somebody hands in, and the rows piece by piece."""
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        return data.schema, [data]
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(data, pandas.DataFrame):
+        try:
+            table = pa.Table.from_pandas(data, preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise DataTypeMismatch(f"a column of the DataFrame has values of different types: {error}") from error
+        return table.schema, [table]
+    if hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(cast("Any", data))
+        return reader.schema, reader
+    pieces = iter(data)
+    first = next(pieces, None)
+    if first is None:
+        raise SourceEmpty("nothing to write: the iterable gave no batch")
+    if not isinstance(first, pa.Table | pa.RecordBatch):
+        raise InputError(f"cannot write {type(first).__name__}; use pyarrow tables or batches, or a pandas DataFrame")
+    return first.schema, chain([first], pieces)
