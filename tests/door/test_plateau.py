@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from plateau.io.eager import (
     garbage_collect_dataset,
@@ -89,24 +88,21 @@ def test_plateau_reads_every_row_that_we_wrote(lake: Lake, store: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("predicates", "where"),
+    "predicates",
     [
-        *(([[("region", "==", region)]], pc.field("region") == region) for region in REGIONS),
-        ([[("year", ">", 2019), ("id", "<", 9)]], (pc.field("year") > 2019) & (pc.field("id") < 9)),
-        ([[("name", "==", "näme 4")]], pc.field("name") == "näme 4"),
-        ([[("amount", ">=", 3.0)]], pc.field("amount") >= 3.0),
-        ([[("day", "==", date(2024, 3, 1))]], pc.field("day") == date(2024, 3, 1)),
-        (
-            [[("at", "<", pd.Timestamp(2024, 2, 29, 12, 0, 0, 5))]],
-            pc.field("at") < datetime(2024, 2, 29, 12, 0, 0, 5),
-        ),
-        ([[("id", "in", [1, 39])]], pc.field("id").isin([1, 39])),
+        *([[("region", "==", region)]] for region in REGIONS),
+        [[("year", ">", 2019), ("id", "<", 9)]],
+        [[("name", "==", "näme 4")]],
+        [[("amount", ">=", 3.0)]],
+        [[("day", "==", date(2024, 3, 1))]],
+        [[("at", "<", pd.Timestamp(2024, 2, 29, 12, 0, 0, 5))]],
+        [[("id", "in", [1, 39])]],
     ],
 )
-def test_plateau_filters_as_we_do(lake: Lake, store: str, predicates: Any, where: pc.Expression) -> None:
+def test_plateau_filters_as_we_do(lake: Lake, store: str, predicates: Any) -> None:
     dataset = sales(lake)
     found = theirs(read_table("sales", store, predicates=predicates))
-    assert found == ours(dataset, where=where)
+    assert found == ours(dataset, where=predicates)
     assert found
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 import kubothek
@@ -48,9 +47,11 @@ def test_write_read_and_query(lake: Lake, flights: Dataset) -> None:
     assert lake.datasets() == ["flights"]
     assert flights.rows == 201
     assert flights.scan().read_all()["delay"].sort().to_pylist() == list(range(-1, 200))
-    assert flights.scan(where=pc.field("carrier") == "a/b").read_all().num_rows == 50
+    assert flights.scan(where="carrier = 'a/b'").read_all().num_rows == 50
     assert lake.sql("SELECT sum(delay) s FROM flights WHERE carrier = 'ü'").read_all()["s"].to_pylist() == [5000]
     assert flights.scan(as_of=2).read_all().num_rows == 200
+    assert [file.all_rows for file in flights.plan("delay < 0").files] == [True], "the footers of the others tell"
+    assert flights.scan(["carrier"], "delay IN (-1, 3)").read_all()["carrier"].to_pylist() == ["", "x y"]
 
 
 def test_credentials_from_the_environment(server: S3Server, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

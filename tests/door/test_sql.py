@@ -204,10 +204,30 @@ def test_the_message_is_about_the_query(lake: Lake) -> None:
         lake.sql("SELECT dely FROM flights")
 
 
-def test_a_query_that_needs_too_much_memory_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql, "MEMORY_LIMIT", "20MB")
+def test_columns_of_one_name_can_be_looked_at(lake: Lake) -> None:
+    table = lake.sql("SELECT * FROM flights a JOIN flights b USING (month) WHERE month = 2").read_all()
+    assert table.schema.names == ["month", "carrier", "delay", "carrier", "delay"]
+
+
+def limited(lake: Lake, statement: str, limits: sql.Limits) -> pa.Table:
+    return sql.prepare(lake.store, statement, lake.look(), lake.datasets, limits).rows().read_all()
+
+
+def test_a_query_that_needs_too_much_memory_is_refused(lake: Lake) -> None:
     with pytest.raises(QueryInvalid, match="more than 20MB of memory"):
-        lake.sql("SELECT list(a.i + b.i) FROM range(50000) a(i), range(50000) b(i)").read_all()
+        limited(lake, "SELECT list(a.i + b.i) FROM range(50000) a(i), range(50000) b(i)", sql.Limits("20MB"))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT max(n) FROM t",
+        "SELECT a.i + b.i FROM range(10000000) a(i), range(10000000) b(i)",
+    ],
+)
+def test_a_query_that_takes_too_long_is_stopped(lake: Lake, statement: str) -> None:
+    with pytest.raises(QueryInvalid, match="took longer than"):
+        limited(lake, statement, sql.Limits(seconds=0.3))
 
 
 def test_a_file_that_is_gone_is_not_the_querys_fault(lake: Lake) -> None:

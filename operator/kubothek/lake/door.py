@@ -3,7 +3,11 @@
     lake = kubothek.open("file:///data/lake")
     flights = lake.create_dataset("flights", partition_on=["month"])
     flights.append(table)
-    flights.scan(columns=["carrier"], where=pc.field("month") == 1, as_of=3).read_pandas()
+    flights.replace(january, where="month = 1")
+    flights.update({"carrier": "AA"}, where="carrier = 'US'", row_level=True)
+    flights.delete("month < 3")
+    flights.rollback(3)
+    flights.scan(columns=["carrier"], where="month = 1", as_of=3).read_pandas()
     lake.sql("SELECT carrier, count(*) FROM flights GROUP BY 1").read_all()
 
 **Who may write.** A dataset that a Dataset resource has claimed is written through that resource only
@@ -14,20 +18,18 @@ claims one.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from kubothek.lake import sql
+from kubothek.lake import operations
 from kubothek.lake.commits import (
     AlreadyApplied,
     Change,
@@ -40,32 +42,35 @@ from kubothek.lake.commits import (
     keys,
     owner_of,
 )
+from kubothek.lake.commits.compare import Comparison, compare
 from kubothek.lake.errors import (
     DatasetExists,
     DatasetNotFound,
-    DataTypeMismatch,
     IdReused,
     InputError,
     OwnedByAnother,
-    SchemaMismatch,
-    SourceEmpty,
 )
-from kubothek.lake.schema import merge, normalise, parse_type, require_distinct, without_time_zones
+from kubothek.lake.indices import Dialect, IndexChange, IndexKind, check_indexable
+from kubothek.lake.operations import Rows
+from kubothek.lake.predicates import Filter, Predicate, as_predicate
+from kubothek.lake.schema import normalise, parse_type, require_distinct
+from kubothek.lake.sql import Look, Query, TableScan, prepare
 from kubothek.lake.store import Store
-from kubothek.lake.table.files import TARGET_FILE_BYTES, PartitionedWriter
+from kubothek.lake.table.layout import ROW_GROUP_ROWS, TARGET_FILE_BYTES, Layout
 from kubothek.lake.table.partitioning import check_new_table
+from kubothek.lake.table.plan import Plan, plan
 from kubothek.lake.table.scan import arrow_dataset, scan
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-Rows: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader | pd.DataFrame | Iterable[pa.RecordBatch]"
 Version: TypeAlias = int | datetime
+Where: TypeAlias = Filter
+"""A filter: SQL text (``month = 3 AND carrier IN ('AA', 'UA')``), kartothek's lists of tuples, or a predicate."""
+Done: TypeAlias = Committed | AlreadyApplied
+OnConflict: TypeAlias = Literal["Fail", "Retry"]
+Maker: TypeAlias = Callable[[Snapshot], Change]
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
 
 _HEAD_ENDS: Final = (keys.head(""), keys.packed_head(""))
-_TARGET_FILE_SIZE: Final = "target_file_size"
-"""Key in the dataset's metadata."""
-_APPEND_DIGEST: Final = sha256(b"kubothek python append").hexdigest()
 _BY: Final = "python"
 _CREATE_ID: Final = "python:create"
 """One id for every creation of a dataset, so that of two at once one is refused."""
@@ -89,9 +94,13 @@ class Lake:
         names = self.store.list_names("")
         return sorted({name.removesuffix(end) for name in names for end in _HEAD_ENDS if name.endswith(end)})
 
-    def dataset(self, name: str) -> Dataset:
-        """A dataset that exists, whoever wrote it. Raises DatasetNotFound."""
-        dataset = Dataset(self, name)
+    def dataset(self, name: str, *, table: str | None = None) -> Dataset:
+        """A dataset that exists, whoever wrote it. Raises DatasetNotFound.
+
+        ``table`` names one of the tables that kartothek may have put into one dataset; in SQL and on the command
+        line such a table is called ``"<name>/<table>"``. They can be read; see ``kubothek adopt --convert``.
+        """
+        dataset = Dataset(self, name, table)
         dataset.snapshot()
         return dataset
 
@@ -101,22 +110,50 @@ class Lake:
         partition_on: Sequence[str] = (),
         schema: pa.Schema | Mapping[str, str] | None = None,
         *,
+        sort_by: Sequence[str] = (),
+        bucket_by: Sequence[str] = (),
+        num_buckets: int = 0,
         target_file_size: int = TARGET_FILE_BYTES,
+        row_group_rows: int = ROW_GROUP_ROWS,
+        compression: str = "ZSTD",
+        dictionary_columns: Sequence[str] | None = None,
+        indices: Sequence[str] | Mapping[str, IndexKind | str] = (),
+        dialect: Dialect | str = Dialect.KARTOTHEK,
     ) -> Dataset:
-        """Commit an empty dataset.
+        """Commit an empty dataset, with the layout that all its writers will keep.
 
-        ``partition_on``      columns whose values become directories; cannot be changed later ``schema``
-        types, or names of types (``{"day": "date32"}``); None = those of the first append
-        ``target_file_size``  bytes at which a data file is closed
+        ``partition_on``        columns whose values become directories; cannot be changed later
+        ``schema``              types, or names of types (``{"day": "date32"}``); None = those of the first append
+        ``sort_by``             columns by which the rows of each file ascend
+        ``bucket_by``           columns whose values decide in which of ``num_buckets`` files a row is
+        ``target_file_size``    bytes at which a data file is closed
+        ``row_group_rows``      rows of a row group at most
+        ``compression``         of the files: ZSTD, SNAPPY, GZIP, BROTLI, LZ4 or NONE
+        ``dictionary_columns``  columns that are dictionary-encoded; None = all, as far as it pays
+        ``indices``             columns with a secondary index: names, or the kind by name, Native (the default) or
+                                Kartothek; see :class:`~kubothek.lake.indices.IndexKind`
+        ``dialect``             which library besides Kubothek shall be able to write to a table with a Kartothek index
+                                on strings: Kartothek or Plateau
 
-        Raises DatasetExists; SchemaMismatch or PartitionInvalid for a table that Kartothek cannot hold.
+        Raises DatasetExists; SchemaMismatch, PartitionInvalid, LayoutInvalid or IndexInvalid for an impossible table.
         """
         require_distinct(partition_on)
-        if target_file_size < 1:
-            raise InputError(f"target_file_size is {target_file_size}; give a number of bytes, at least 1")
+        layout = Layout(
+            partition_on=tuple(partition_on),
+            sort_by=tuple(sort_by),
+            bucket_by=tuple(bucket_by),
+            num_buckets=num_buckets,
+            target_file_bytes=target_file_size,
+            row_group_rows=row_group_rows,
+            compression=compression,
+            dictionary_columns=None if dictionary_columns is None else tuple(dictionary_columns),
+        )
+        wanted = _index_kinds(indices)
         stored = None if schema is None else normalise(_arrow_schema(schema), partition_on)
         if stored is not None:
             check_new_table(stored, partition_on)
+            layout.check(stored)
+            check_indexable(stored, partition_on, wanted.items())
         dataset = Dataset(self, name)
         exists = DatasetExists(f"there is a dataset {name!r} in {self.store.url} already; append to it instead")
         try:
@@ -129,7 +166,8 @@ class Lake:
                     operation=Operation.CREATE,
                     schema=stored,
                     partition_keys=tuple(partition_on),
-                    metadata={_TARGET_FILE_SIZE: target_file_size},
+                    layout=layout.to_json(),
+                    index=IndexChange(wanted=wanted, dialect=_one_of(Dialect, "dialect", dialect)),
                     by=_BY,
                 )
             )
@@ -141,13 +179,29 @@ class Lake:
         """The rows of one SELECT over the store's datasets, as a stream; ``.read_all()`` makes a table of it.
 
         A name that is no plain word is quoted: ``SELECT * FROM "sales-2"``. ``as_of`` is the version, or the
-        time, at which every dataset is read. Raises QueryInvalid, VersionNotFound.
+        time, at which every dataset is read that does not say so itself: ``FROM flights AS OF VERSION 3``, ``FROM
+        flights AS OF TIMESTAMP '2026-11-21 14:00' f``. Raises QueryInvalid, VersionNotFound.
         """
+        return self._prepare(statement, as_of).rows()
 
-        def open_dataset(name: str) -> ds.FileSystemDataset:
-            return Dataset(self, name).arrow_dataset(as_of)
+    def explain(self, statement: str, as_of: Version | None = None) -> tuple[TableScan, ...]:
+        """What :meth:`sql` would read: of each dataset the version, and how many files each step of planning leaves.
 
-        return sql.select(self.store, statement, open_dataset, self.datasets)
+        Reads metadata only.
+        """
+        return self._prepare(statement, as_of).scans
+
+    def _prepare(self, statement: str, as_of: Version | None) -> Query:
+        return prepare(self.store, statement, self.look(as_of), self.datasets)
+
+    def look(self, as_of: Version | None = None) -> Look:
+        """How SQL finds datasets; those that say no version of their own are read at ``as_of``."""
+
+        def look(name: str, own: Version | None) -> Snapshot:
+            uuid, _, table = name.partition("/")
+            return Dataset(self, uuid, table or None).snapshot(as_of if own is None else own)
+
+        return look
 
 
 class Dataset:
@@ -156,8 +210,9 @@ class Dataset:
     ``as_of``  a version number, or the time at which a version was current (without time zone: UTC)
     """
 
-    def __init__(self, lake: Lake, name: str) -> None:
+    def __init__(self, lake: Lake, name: str, table: str | None = None) -> None:
         self.name = keys.check_uuid(name)
+        self._table = table
         self._lake = lake
         self._store = lake.store
 
@@ -165,7 +220,7 @@ class Dataset:
 
     def snapshot(self, as_of: Version | None = None) -> Snapshot:
         """One version's head, schema and totals. Raises DatasetNotFound, VersionNotFound, VersionIncomplete."""
-        return self._log().snapshot(as_of)
+        return self._log().snapshot(as_of, table=self._table)
 
     @property
     def version(self) -> int:
@@ -178,6 +233,11 @@ class Dataset:
         return _schema_of(self.snapshot())
 
     @property
+    def layout(self) -> Layout:
+        """How the next write lays out files. Raises LayoutInvalid if another program damaged what the head says."""
+        return Layout.of(self.snapshot().head)
+
+    @property
     def rows(self) -> int:
         """The number of rows of the present version; files are looked at only if another program wrote last."""
         totals = self.snapshot().totals
@@ -187,6 +247,13 @@ class Dataset:
         """The commits, newest first, read as they are asked for."""
         return self._log().history()
 
+    def diff(self, before: Version, after: Version | None = None) -> Comparison:
+        """What lies between two versions: rows and files by partition, columns, indices. ``after`` None = the present.
+
+        Raises VersionNotFound, VersionIncomplete.
+        """
+        return compare(self._store, self._log(), self.snapshot(before), self.snapshot(after))
+
     def arrow_dataset(self, as_of: Version | None = None) -> ds.FileSystemDataset:
         """One version as a pyarrow dataset, for everything that reads those."""
         snapshot = self.snapshot(as_of)
@@ -195,128 +262,260 @@ class Dataset:
     def scan(
         self,
         columns: Sequence[str] | None = None,
-        where: pc.Expression | None = None,
+        where: Where | None = None,
         as_of: Version | None = None,
     ) -> pa.RecordBatchReader:
         """The rows as a stream, in bounded memory; ``.read_all()`` or ``.read_pandas()`` collect it.
 
-        ``where`` skips partitions and row groups without reading them where it can: ``pc.field("month") ==
-        1``. Raises InputError for columns that are not there.
+        Files that cannot hold rows for which ``where`` is TRUE are not opened: see :meth:`plan`. Raises FilterInvalid
+        for one that does not fit the schema, InputError for columns that are not there.
         """
-        return scan(self._store, self.arrow_dataset(as_of), columns, where)
+        predicate = None if where is None else as_predicate(where)
+        return scan(self._store, self.snapshot(as_of), columns, predicate)
+
+    def plan(self, where: Where | None = None, as_of: Version | None = None) -> Plan:
+        """Which files :meth:`scan` would open, and how many files each step of finding them left."""
+        predicate = None if where is None else as_predicate(where)
+        return plan(self._store, self.snapshot(as_of), predicate)
 
     # --- writing ---
 
-    def append(self, data: Rows, *, id: str | None = None) -> Committed | AlreadyApplied:  # noqa: A002
+    def append(self, data: Rows, *, evolve: bool = False, id: str | None = None) -> Done:  # noqa: A002
         """Add rows in one commit, streaming them to storage; returns the new version and its totals.
 
-        ``data``  a pyarrow Table, RecordBatch or RecordBatchReader, a pandas DataFrame (without its index),
-        anything
-                  with the Arrow stream interface, or an iterable of Tables or RecordBatches of one schema
-        ``id``    names this append for ever: appending under it again does nothing and returns what the first
-        one did,
-                  so a program that may have crashed in between can just run again. It stands for the data,
-                  which is not compared. None = every call appends
+        ``data``    a pyarrow Table, RecordBatch or RecordBatchReader, a pandas DataFrame (without its index), anything
+                    with the Arrow stream interface, or an iterable of Tables or RecordBatches of one schema
+        ``evolve``  the table takes new columns, which are null in older rows, and decimals with more digits; columns
+                    that the data lacks are null in the new rows
+        ``id``      names this append for ever: appending under it again does nothing and returns what the first one
+                    did, so a program that may have crashed in between can just run again. It stands for the data,
+                    which is not compared. None = every call appends
 
-        Integers, floats and strings are widened, time zones become UTC. Raises SchemaMismatch,
-        DataTypeMismatch, PartitionInvalid, SourceEmpty, OwnedByAnother with the dataset as before.
+        Integers, floats and strings are widened, time zones become UTC. Raises SchemaMismatch, DataTypeMismatch,
+        PartitionInvalid, SourceEmpty, OwnedByAnother with the dataset as before.
         """
-        started = self._log(writing=True).begin(id or f"python:append:{uuid4()}", _APPEND_DIGEST)
+
+        def start(now: Transaction) -> Maker:
+            written = self._written(now, data, now.snapshot.schema, evolve=evolve)
+            return lambda _: operations.append(written, by=_BY)
+
+        return self._commit("append", id, (), start)
+
+    def replace(
+        self,
+        data: Rows,
+        *,
+        where: Where | None = None,
+        evolve: bool = False,
+        id: str | None = None,  # noqa: A002
+        on_conflict: OnConflict = "Fail",
+    ) -> Done:
+        """Put rows in the place of whole partitions, in one commit.
+
+        ``where``        on partition columns: which are replaced, and what every row must satisfy; None = those that
+                         the rows touch. ``"TRUE"`` is all; any other that selects everything is refused
+        ``evolve``       as for :meth:`append`
+        ``id``           as for :meth:`append`; stands for the data, but not for ``where``
+        ``on_conflict``  what to do if another commit changed these partitions meanwhile: fail with Conflict, or
+                         replace what is there by then
+
+        Raises what :meth:`append` raises; FilterInvalid, FilterMatchesAll, FilterNotMet, Conflict.
+        """
+        bound = None if where is None else as_predicate(where)
+
+        def start(now: Transaction) -> Maker:
+            def check(schema: pa.Schema) -> Predicate | None:
+                partition_on = now.snapshot.head.partition_keys
+                return operations.check_replace(self._store, now.snapshot, schema, partition_on, bound)
+
+            written = self._written(now, data, now.snapshot.schema, check, evolve=evolve)
+            return lambda snapshot: operations.replace(self._store, snapshot, written, bound, by=_BY)
+
+        return self._commit("replace", id, (bound,), start, on_conflict)
+
+    def overwrite(
+        self,
+        data: Rows,
+        *,
+        allow_schema_change: bool = False,
+        id: str | None = None,  # noqa: A002
+        on_conflict: OnConflict = "Fail",
+    ) -> Done:
+        """Put rows in the place of all rows, in one commit; the old ones stay in the history.
+
+        ``allow_schema_change``  columns that do not go with those of the table take their place. Foreign readers may
+                                 see the new files and the old schema for a moment
+
+        Raises what :meth:`append` raises, and Conflict if there was any other commit meanwhile.
+        """
+
+        def start(now: Transaction) -> Maker:
+            with operations.fitting(now.snapshot, allow_schema_change=allow_schema_change) as table:
+                written = self._written(now, data, table)
+            return lambda snapshot: operations.overwrite(
+                snapshot, written, allow_schema_change=allow_schema_change, by=_BY
+            )
+
+        return self._commit("overwrite", id, (allow_schema_change,), start, on_conflict)
+
+    def delete(
+        self,
+        where: Where,
+        *,
+        row_level: bool = False,
+        id: str | None = None,  # noqa: A002
+        on_conflict: OnConflict = "Fail",
+    ) -> Done:
+        """Take away the rows for which ``where`` is TRUE, in one commit; one that changes nothing if there are none.
+
+        ``row_level``  rewrite the files that hold other rows as well; without it only whole files go, and a filter
+                       that selects rows inside of files is refused with RowLevelNeeded
+        ``id``         as for :meth:`append`; what matches later is not deleted by running it again
+
+        Raises FilterInvalid, RowLevelNeeded, FilterMatchesAll (``"TRUE"`` is all), Conflict, OwnedByAnother.
+        """
+        bound = as_predicate(where)
+        rewriter = operations.rewrite_here(self._store) if row_level else None
+
+        def start(_: Transaction) -> Maker:
+            return lambda snapshot: operations.delete(self._store, snapshot, bound, rewriter=rewriter, by=_BY)
+
+        return self._commit("delete", id, (bound, row_level), start, on_conflict)
+
+    def update(
+        self,
+        values: Mapping[str, Any],
+        *,
+        where: Where,
+        row_level: bool = False,
+        id: str | None = None,  # noqa: A002
+        on_conflict: OnConflict = "Fail",
+    ) -> Done:
+        """Give the rows for which ``where`` is TRUE other values, in one commit: ``{"carrier": "AA", "delay": None}``.
+
+        ``row_level``  must say that files are rewritten: those that hold such rows
+
+        Rows whose partition columns change move. Raises what :meth:`delete` raises; InputError, FilterInvalid or
+        PartitionInvalid for values that do not fit.
+        """
+        bound = as_predicate(where)
+        rewriter = operations.rewrite_here(self._store) if row_level else None
+
+        def start(_: Transaction) -> Maker:
+            return lambda snapshot: operations.update(self._store, snapshot, bound, values, rewriter=rewriter, by=_BY)
+
+        return self._commit("update", id, (bound, sorted(values.items()), row_level), start, on_conflict)
+
+    def rollback(
+        self,
+        to: Version,
+        *,
+        allow_schema_change: bool = False,
+        id: str | None = None,  # noqa: A002
+        on_conflict: OnConflict = "Fail",
+    ) -> Done:
+        """Bring back the files of a version, or of a time, as a new version.
+
+        ``allow_schema_change``  also where that version's columns do not go with those of the table
+
+        Raises VersionNotFound, VersionIncomplete, SchemaMismatch, and Conflict if there was any other commit meanwhile.
+        """
+        log = self._log(writing=True)
+
+        def start(_: Transaction) -> Maker:
+            return lambda snapshot: operations.rollback(
+                self._store, log, snapshot, to, allow_schema_change=allow_schema_change, by=_BY
+            )
+
+        return self._commit("rollback", id, (to, allow_schema_change), start, on_conflict)
+
+    def set_layout(self, layout: Layout, *, id: str | None = None) -> Done:  # noqa: A002
+        """Lay out files in another way from the next write on: ``replace(dataset.layout, sort_by=("carrier",))``.
+
+        Files that are there stay as they are. Raises LayoutInvalid, and PartitionInvalid for other partition columns.
+        """
+
+        def start(_: Transaction) -> Maker:
+            def make(snapshot: Snapshot) -> Change:
+                wanted = Layout.of(snapshot.head, layout)
+                if snapshot.schema is not None:
+                    wanted.check(snapshot.schema)
+                return Change(operation=Operation.LAYOUT, layout=wanted.to_json(), by=_BY)
+
+            return make
+
+        return self._commit("layout", id, (layout,), start)
+
+    def _commit(
+        self,
+        verb: str,
+        commit_id: str | None,
+        says: Sequence[object],
+        start: Callable[[Transaction], Maker],
+        on_conflict: OnConflict = "Fail",
+    ) -> Done:
+        """Make one change, once; ``says`` is what tells it from another one under the same id."""
+        if on_conflict not in get_args(OnConflict):
+            raise InputError(f"on_conflict is {on_conflict!r}; use one of {', '.join(get_args(OnConflict))}")
+        digest = sha256("\0".join([f"kubothek python {verb}", *map(str, says)]).encode()).hexdigest()
+        started = self._log(writing=True).begin(commit_id or f"python:{verb}:{uuid4()}", digest)
         if isinstance(started, AlreadyApplied):
             return started
-        snapshot = started.snapshot
-        if not snapshot.exists:
+        if not started.snapshot.exists:
             raise DatasetNotFound(f"there is no dataset {self.name!r} in {self._store.url}; create it first")
-        partition_keys = snapshot.head.partition_keys
-        given, pieces = _pieces(data)
-        schema = _appended(given, snapshot)
-        with PartitionedWriter(
-            self._store,
-            self.name,
-            schema,
-            partition_keys,
-            table=snapshot.head.table,
-            target_file_bytes=_target_file_size(snapshot),
-        ) as writer:
-            for piece in pieces:
-                _require_same(piece.schema, given)
-                writer.write(piece)
-            files = writer.finish()
-        if not files:
-            raise SourceEmpty(f"no rows to append to {self.name!r}; nothing was committed")
-        started.note_written(files[0].key)
-        return started.commit(
-            Change(
-                operation=Operation.APPEND,
-                added=tuple(files),
-                schema=schema,
-                partition_keys=partition_keys,
-                by=_BY,
-            )
-        )
+        make = start(started)
+        return started.commit(make(started.snapshot), on_conflict=make if on_conflict == "Retry" else None)
+
+    def _written(
+        self,
+        now: Transaction,
+        data: Rows,
+        table: pa.Schema | None,
+        check: operations.Check = lambda schema: None,
+        *,
+        evolve: bool = False,
+    ) -> operations.Written:
+        written = operations.write_rows(self._store, now.snapshot, data, table=table, evolve=evolve, check=check)
+        now.note_written(written.files[0].key)
+        return written
 
     def _log(self, *, writing: bool = False) -> DatasetLog:
         if not writing:
-            return DatasetLog(self._store, self.name)
+            return self._kept_log
         if (owner := owner_of(self._store, self.name)) is not None:
             raise OwnedByAnother(
                 f"dataset {self.name!r} in {self._store.url} belongs to {owner} and is written through that resource "
                 "only: apply a Commit manifest, or use another name"
             )
-        return DatasetLog(self._store, self.name, conditional_writes=self._lake._conditional_writes)
+        if self._lake._conditional_writes:
+            return self._kept_log
+        return DatasetLog(self._store, self.name, conditional_writes=False)
+
+    @cached_property
+    def _kept_log(self) -> DatasetLog:
+        """One for all calls: it remembers the head, and asks the store only whether it is still there."""
+        return DatasetLog(self._store, self.name)
 
 
 def _schema_of(snapshot: Snapshot) -> pa.Schema:
     return pa.schema([]) if snapshot.schema is None else snapshot.schema
 
 
-def _target_file_size(snapshot: Snapshot) -> int:
-    """What :meth:`Lake.create_dataset` noted, as far as nobody else uses the key for something else."""
-    noted = snapshot.head.metadata.get(_TARGET_FILE_SIZE)
-    return noted if isinstance(noted, int) and noted > 0 else TARGET_FILE_BYTES
+def _index_kinds(indices: Sequence[str] | Mapping[str, IndexKind | str]) -> dict[str, IndexKind]:
+    if isinstance(indices, Mapping):
+        return {column: _one_of(IndexKind, f"index on {column!r}", kind) for column, kind in indices.items()}
+    require_distinct(indices)
+    return dict.fromkeys(indices, IndexKind.NATIVE)
+
+
+def _one_of(choices: type[_Choice], what: str, value: str) -> _Choice:
+    try:
+        return choices(value)
+    except ValueError:
+        raise InputError(f"{what}: {value!r} is none of {', '.join(choices)}") from None
 
 
 def _arrow_schema(schema: pa.Schema | Mapping[str, str]) -> pa.Schema:
     if isinstance(schema, pa.Schema):
         return schema
     return pa.schema([pa.field(name, parse_type(type_name)) for name, type_name in schema.items()])
-
-
-def _appended(given: pa.Schema, snapshot: Snapshot) -> pa.Schema:
-    """The stored schema of the table after rows of this schema; raises what forbids them."""
-    partition_keys = snapshot.head.partition_keys
-    new = normalise(without_time_zones(given), partition_keys)
-    if snapshot.schema is None:
-        check_new_table(new, partition_keys)
-        return new
-    return merge(snapshot.schema, new)
-
-
-def _require_same(schema: pa.Schema, first: pa.Schema) -> None:
-    if schema is not first and not schema.equals(first):
-        raise SchemaMismatch(
-            f"the pieces of one append must have one schema; the first has\n{first}\na later one\n{schema}"
-        )
-
-
-def _pieces(data: Rows) -> tuple[pa.Schema, Iterable[pa.Table | pa.RecordBatch]]:
-    """The schema of what somebody hands in, and the rows piece by piece."""
-    if isinstance(data, pa.Table | pa.RecordBatch):
-        return data.schema, [data]
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(data, pandas.DataFrame):
-        try:
-            table = pa.Table.from_pandas(data, preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise DataTypeMismatch(f"a column of the DataFrame has values of different types: {error}") from error
-        return table.schema, [table]
-    if hasattr(data, "__arrow_c_stream__"):
-        reader = pa.RecordBatchReader.from_stream(cast("Any", data))
-        return reader.schema, reader
-    pieces = iter(data)
-    first = next(pieces, None)
-    if first is None:
-        raise SourceEmpty("nothing to append: the iterable gave no batch")
-    if not isinstance(first, pa.Table | pa.RecordBatch):
-        raise InputError(f"cannot append {type(first).__name__}; use pyarrow tables or batches, or a pandas DataFrame")
-    return first.schema, chain([first], pieces)

@@ -1,0 +1,14 @@
+"""SQL over datasets: one SELECT, answered by an embedded DuckDB that can reach nothing else.
+
+The statement is hostile until proven otherwise. It must parse as exactly one SELECT of allowed parts
+(:mod:`~kubothek.lake.sql.statement`), and it runs in a database of its own, in memory, without access to files,
+network, extensions, the caller's variables or its own settings (:mod:`~kubothek.lake.sql.query`); it sees only the
+datasets it names, and of those the files that its WHERE clauses leave (:mod:`~kubothek.lake.sql.filters`).
+"""
+
+from __future__ import annotations
+
+from kubothek.lake.sql.query import Limits, Look, Query, TableScan, prepare
+from kubothek.lake.sql.statement import Version
+
+__all__ = ["Limits", "Look", "Query", "TableScan", "Version", "prepare"]

@@ -1,0 +1,205 @@
+"""Running a statement that was found to be harmless, in a database that could do no harm if it were not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from threading import Timer
+from typing import Final, TypeAlias
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from kubothek.lake.commits import Snapshot
+from kubothek.lake.errors import DatasetNotFound, InputError, LakeError, QueryInvalid
+from kubothek.lake.predicates import Predicate
+from kubothek.lake.schema import require_distinct
+from kubothek.lake.sql.filters import needed_rows
+from kubothek.lake.sql.statement import Reference, Statement, Version, parse
+from kubothek.lake.store.base import Store
+from kubothek.lake.table.plan import Step, plan
+from kubothek.lake.table.scan import arrow_dataset, read_failure
+
+Look: TypeAlias = Callable[[str, Version | None], Snapshot]
+"""One version of a dataset, None = the present one; raises DatasetNotFound, VersionNotFound."""
+
+_CONFIG: Final[dict[str, str | bool]] = {
+    "enable_external_access": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "python_enable_replacements": False,
+    "temp_directory": "",
+    "lock_configuration": True,
+}
+_BATCH_ROWS: Final = 65_536
+_MOST_NAMES: Final = 10
+_READ_FAILED: Final = "reading the stream registered as"
+_INTERRUPTED: Final = "INTERRUPT Error"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a query may use: ``memory`` as DuckDB writes it, ``seconds`` until its last row (None = as long as it
+    takes). Nothing is spilled to disk.
+    """
+
+    memory: str = "2GB"
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableScan:
+    """What a query reads of one dataset.
+
+    ``version``  the one that is read
+    ``where``    the rows of it that can matter: what decides which files are opened
+    ``steps``    what each step of planning left; the first is the whole table
+    """
+
+    name: str
+    version: int
+    where: Predicate
+    steps: tuple[Step, ...]
+
+    @property
+    def files(self) -> int:
+        """How many files are opened."""
+        return self.steps[-1].files_left
+
+
+class Query:
+    """A statement that may run, over datasets that are there. Nothing of them has been read yet."""
+
+    def __init__(self, store: Store, database: duckdb.DuckDBPyConnection, statement: Statement, limits: Limits) -> None:
+        self._store = store
+        self._database = database
+        self._statement = statement
+        self._limits = limits
+        self._datasets: dict[str, ds.FileSystemDataset] = {}
+        self.scans: tuple[TableScan, ...] = ()
+
+    def plan(self, look: Look, names: Callable[[], Iterable[str]]) -> None:
+        """Find the datasets and the files of them that can matter."""
+        snapshots: dict[str, Snapshot] = {}
+        for table, reference in sorted(self._statement.tables.items()):
+            # Inside "WITH flights AS (SELECT … FROM flights)" the name is still the dataset's.
+            optional = reference.as_of is None and table.casefold() in self._statement.local
+            if (found := _snapshot(reference, look, names, optional=optional)) is not None:
+                snapshots[table] = found
+        needed = needed_rows(self._statement, {table: _schema(found) for table, found in snapshots.items()})
+        self.scans = tuple(self._open(table, found, needed[table]) for table, found in snapshots.items())
+
+    def _open(self, table: str, snapshot: Snapshot, where: Predicate) -> TableScan:
+        if not len(_schema(snapshot)):
+            name = self._statement.tables[table].name
+            raise QueryInvalid(f"version {snapshot.version} of dataset {name!r} has no columns yet")
+        planned, head = plan(self._store, snapshot, where), snapshot.head
+        wanted = {file.label: head.partitions[file.label] for file in planned.files}
+        dataset = arrow_dataset(self._store, replace(head, partitions=wanted), _schema(snapshot))
+        self._datasets[table] = dataset
+        self._database.register(table, dataset)
+        return TableScan(self._statement.tables[table].name, snapshot.version, where, planned.steps)
+
+    def rows(self) -> pa.RecordBatchReader:
+        """Run it, once; the rows as a stream. Raises QueryInvalid, also from the stream."""
+        return self._run(lambda relation: relation)
+
+    def lines(self) -> pa.RecordBatchReader:
+        """Run it, once; each row as one JSON object in the one column of the stream. What JSON has no number for (NaN,
+        infinities) is null. Raises SchemaMismatch if two columns have one name.
+        """
+        return self._run(_as_json)
+
+    def _run(self, shaped: Callable[[duckdb.DuckDBPyRelation], duckdb.DuckDBPyRelation]) -> pa.RecordBatchReader:
+        timer = None
+        if self._limits.seconds is not None:
+            timer = Timer(self._limits.seconds, self._database.interrupt)
+            timer.daemon = True
+            timer.start()
+        try:
+            relation = self._database.sql(self._statement.text)
+            reader = shaped(relation).to_arrow_reader(_BATCH_ROWS)
+        except duckdb.Error as error:
+            self._close(timer)
+            raise self._failure(error) from error
+        except LakeError:
+            self._close(timer)
+            raise
+        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader, timer))
+
+    def _batches(self, reader: pa.RecordBatchReader, timer: Timer | None) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from reader
+        except (duckdb.Error, OSError, pa.ArrowException) as error:
+            raise self._failure(error) from error
+        finally:
+            self._close(timer)
+
+    def _close(self, timer: Timer | None) -> None:
+        if timer is not None:
+            timer.cancel()
+        self._database.close()
+
+    def _failure(self, error: Exception) -> LakeError:
+        text = str(error).partition("\n\nLINE ")[0]
+        if _READ_FAILED in text and (not_empty := [dataset for dataset in self._datasets.values() if dataset.files]):
+            return read_failure(self._store, not_empty[0], error)
+        if isinstance(error, duckdb.OutOfMemoryException):
+            return QueryInvalid(f"the query needs more than {self._limits.memory} of memory; select less")
+        if _INTERRUPTED in text:
+            return QueryInvalid(f"the query took longer than {self._limits.seconds:g} s and was stopped")
+        return QueryInvalid(text)
+
+
+def prepare(
+    store: Store, statement: str, look: Look, names: Callable[[], Iterable[str]], limits: Limits = Limits()
+) -> Query:
+    """Parse, check and plan a SELECT.
+
+    ``look``   finds the datasets that it names
+    ``names``  all there are, for the message if one is not
+
+    Raises QueryInvalid for anything but one SELECT over these datasets that DuckDB can answer within the limits.
+    """
+    database = duckdb.connect(":memory:", config={**_CONFIG, "memory_limit": limits.memory})
+    try:
+        query = Query(store, database, parse(database, statement), limits)
+        query.plan(look, names)
+    except duckdb.Error as error:
+        database.close()
+        raise QueryInvalid(str(error).partition("\n\nLINE ")[0]) from error
+    except LakeError:
+        database.close()
+        raise
+    return query
+
+
+def _as_json(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    require_distinct(relation.columns)
+    fields = []
+    for field in relation.limit(0).to_arrow_table().schema:
+        column = '"' + field.name.replace('"', '""') + '"'
+        value = f"CASE WHEN isfinite({column}) THEN {column} END" if pa.types.is_floating(field.type) else column
+        fields.append(f"{column} := {value}")
+    return relation.project(f"to_json(struct_pack({', '.join(fields)}))::VARCHAR AS line")
+
+
+def _snapshot(
+    reference: Reference, look: Look, names: Callable[[], Iterable[str]], *, optional: bool
+) -> Snapshot | None:
+    try:
+        return look(reference.name, reference.as_of)
+    except (DatasetNotFound, InputError) as error:
+        if optional:
+            return None
+        known = list(names())
+        near = get_close_matches(reference.name, known, n=_MOST_NAMES) or known[:_MOST_NAMES]
+        hint = f"there is {', '.join(map(repr, near))}" if near else "the store has none yet"
+        raise QueryInvalid(f"no dataset {reference.name!r}; {hint}") from error
+
+
+def _schema(snapshot: Snapshot) -> pa.Schema:
+    return pa.schema([]) if snapshot.schema is None else snapshot.schema
