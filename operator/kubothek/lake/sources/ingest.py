@@ -11,13 +11,17 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from kubothek.lake.commits import PartitionFile
-from kubothek.lake.errors import PartitionInvalid, RowsLost, SourceEmpty
-from kubothek.lake.schema import merge, normalise, without_time_zones
+from kubothek.lake.errors import PartitionInvalid, RowsLost, SchemaMismatch, SourceEmpty
+from kubothek.lake.indices import IndexCollector
+from kubothek.lake.operations import require_met
+from kubothek.lake.predicates import Predicate
+from kubothek.lake.schema import merge, normalise, widened, with_nulls, without_time_zones
 from kubothek.lake.sources.model import Source, SourcePlan, Split
 from kubothek.lake.sources.reader import SourceReader
 from kubothek.lake.store import Store, StoreConfig
-from kubothek.lake.table.files import PartitionedWriter
-from kubothek.lake.table.partitioning import check_new_table
+from kubothek.lake.table.files import Observer, PartitionedWriter
+from kubothek.lake.table.layout import Layout
+from kubothek.lake.table.partitioning import check_new_columns, check_new_table, check_without_time_zones
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,8 @@ class Ingest:
     """Which rows go into which table; travels to executors.
 
     ``reading`` is the schema in which rows are read: types as declared, not nullable where values are required.
-    ``stored`` is the stored schema in which they are written.
+    ``stored`` is the stored schema in which they are written; columns that are not read are null. ``where``, bound to
+    it, is what each row must satisfy. ``indexed`` are the columns whose index entries are gathered on the way.
     """
 
     source: Source
@@ -35,29 +40,34 @@ class Ingest:
     uuid: str
     table: str
     stored: pa.Schema
-    partition_on: tuple[str, ...]
-    target_file_bytes: int
-    compression: str
+    layout: Layout
+    where: Predicate | None = None
+    indexed: tuple[str, ...] = ()
 
     def with_plan(self, plan: SourcePlan) -> Ingest:
         """The same, cut up in another way."""
         return replace(self, plan=plan)
 
     def read(self, reader: SourceReader, split: Split) -> Iterator[pa.RecordBatch]:
-        """The validated rows of a split, in the columns and order of ``stored``."""
-        return reader.read(split, self.reading, self.partition_on)
+        """The validated rows of a split, with the columns of ``stored``.
 
-    def writer(self, store: Store) -> PartitionedWriter:
+        Raises what :meth:`SourceReader.read` raises, and FilterNotMet, naming the row as far as the split knows it.
+        """
+        row = 1 if split.start is None and split.row_groups is None else None
+        for read in reader.read(split, self.reading, self.layout.partition_on):
+            batch = with_nulls(read, self.stored)
+            if self.where is not None:
+                require_met(self.where, batch, repr(split.file.name), row)
+            yield batch
+            row = None if row is None else row + batch.num_rows
+
+    def collector(self, store: Store) -> IndexCollector:
+        """What gathers the index entries of the rows that are written."""
+        return IndexCollector(store, self.uuid, {name: self.stored.field(name).type for name in self.indexed})
+
+    def writer(self, store: Store, observer: Observer | None = None) -> PartitionedWriter:
         """A writer of the table's files."""
-        return PartitionedWriter(
-            store,
-            self.uuid,
-            self.stored,
-            self.partition_on,
-            table=self.table,
-            target_file_bytes=self.target_file_bytes,
-            compression=self.compression,
-        )
+        return PartitionedWriter(store, self.uuid, self.stored, self.layout, table=self.table, observer=observer)
 
 
 def decide_schemas(
@@ -67,16 +77,21 @@ def decide_schemas(
     contract: pa.Schema | None,
     partition_on: Sequence[str],
     infer: Callable[[], pa.Schema],
+    evolve: bool = False,
 ) -> tuple[pa.Schema, pa.Schema]:
     """The schema to read a source in, and the stored one to write.
 
     A column's type is that of ``declared`` (the source's own), else of ``table`` (what is stored), else of
-    ``contract`` (what the dataset promises); where none has one, or it is null, ``infer`` is asked. Raises
+    ``contract`` (what the dataset promises); where none has one, or it is null, ``infer`` is asked. To ``evolve`` the
+    table, ``infer`` is asked which columns the source has at all; those that it lacks are written as null. Raises
     SchemaMismatch if they contradict each other, and PartitionInvalid for columns that cannot partition a new table.
     """
-    known = declared or _known(table, contract, partition_on)
+    promised = None if contract is None else normalise(contract, partition_on)
+    known = declared or _known(table, promised, evolve=evolve)
     if known is None:
         found = infer()
+    elif declared is None and evolve:
+        found = _as_known(infer(), known)
     elif declared is None and any(pa.types.is_null(field.type) for field in known):
         found = _filled(known, infer())
     else:
@@ -86,25 +101,39 @@ def decide_schemas(
             f"no column {', '.join(map(repr, missing))} to partition on; the source has "
             f"{', '.join(map(repr, found.names))}; correct the file, or table.partitionOn"
         )
-    stored = normalise(without_time_zones(found), partition_on)
-    for other in (table, None if contract is None else normalise(contract, partition_on)):
+    check_without_time_zones(found, partition_on)
+    source = normalise(without_time_zones(found), partition_on)
+    stored = source
+    for other in (table, promised):
         if other is not None:
-            merge(other, stored)
+            merged = merge(other, stored, evolve=evolve)
+            stored = merged if evolve else stored
+    if evolve and promised is not None:
+        merge(promised, stored)
     if table is None:
         check_new_table(stored, partition_on)
+    else:
+        check_new_columns(table, stored)
     required = {f.name for s in (declared, contract) if s is not None for f in s if not f.nullable}
-    reading = [
-        pa.field(name, without_time_zones(found).field(name).type, nullable=name not in required)
-        for name in stored.names
-    ]
+    if absent := sorted(required - set(source.names)):
+        raise SchemaMismatch(
+            f"column {', '.join(map(repr, absent))} must not be null, and the source does not have it; correct the file"
+        )
+    types = without_time_zones(found)
+    reading = [pa.field(name, types.field(name).type, nullable=name not in required) for name in source.names]
     return pa.schema(reading), stored
 
 
-def _known(table: pa.Schema | None, contract: pa.Schema | None, partition_on: Sequence[str]) -> pa.Schema | None:
-    promised = None if contract is None else normalise(contract, partition_on)
+def _known(table: pa.Schema | None, promised: pa.Schema | None, *, evolve: bool) -> pa.Schema | None:
     if table is None:
         return promised
-    return table if promised is None else merge(table, promised)
+    return table if promised is None else merge(table, promised, evolve=evolve)
+
+
+def _as_known(inferred: pa.Schema, known: pa.Schema) -> pa.Schema:
+    """The columns that the source has, in the types that they are known by, or wider ones."""
+    types = dict(zip(known.names, known.types, strict=True))
+    return pa.schema([f.with_type(widened(t, f.type) or t) if (t := types.get(f.name)) else f for f in inferred])
 
 
 def _filled(known: pa.Schema, inferred: pa.Schema) -> pa.Schema:
@@ -114,16 +143,22 @@ def _filled(known: pa.Schema, inferred: pa.Schema) -> pa.Schema:
 
 
 def ingest_here(
-    ingest: Ingest, reader: SourceReader, store: Store, told: Callable[[int, int], None]
+    ingest: Ingest,
+    reader: SourceReader,
+    store: Store,
+    told: Callable[[int, int], None],
+    observer: Observer | None = None,
 ) -> list[PartitionFile]:
     """Read, validate and write in this process; ``told`` hears how many files and rows have been read.
+
+    ``observer`` sees the rows as they are written.
 
     Raises what :meth:`SourceReader.read` and :class:`PartitionedWriter` raise. Files that were written before an error
     are referenced by nothing.
     """
     rows = 0
     whole = ingest.plan.with_whole_files([file.name for file in ingest.plan.files])
-    with ingest.writer(store) as writer:
+    with ingest.writer(store, observer) as writer:
         for done, split in enumerate(whole.splits):
             for batch in ingest.read(reader, split):
                 writer.write(batch)

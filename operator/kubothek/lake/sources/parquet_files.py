@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, Final, cast
 
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from kubothek.lake.errors import SchemaMismatch, SourceCorrupt
 from kubothek.lake.schema import type_name
 from kubothek.lake.sources.values import check_names, convert_column
+from kubothek.lake.table.partitioning import check_without_time_zones
 
 _BATCH_ROWS: Final = 1 << 16
 
@@ -37,17 +38,22 @@ def row_group_bytes(file: pq.ParquetFile) -> list[int]:
 
 
 def read_parquet(
-    name: str, raw: io.BufferedIOBase, schema: pa.Schema, row_groups: tuple[int, ...] | None
+    name: str,
+    raw: io.BufferedIOBase,
+    schema: pa.Schema,
+    row_groups: tuple[int, ...] | None,
+    partition_on: Sequence[str] = (),
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of these row groups (None: all), each batch with the number of its first row, from 1, in the
     file.
 
-    Raises SchemaMismatch (columns), DataTypeMismatch (a value that its column cannot hold exactly),
-    SourceCorrupt.
+    Raises SchemaMismatch (columns), PartitionInvalid (a partition column with time zone), DataTypeMismatch (a
+    value that its column cannot hold exactly), SourceCorrupt.
     """
     with open_parquet(name, raw) as file:
         check_names(name, file.schema_arrow.names, schema.names)
         _check_types(name, file.schema_arrow, schema)
+        check_without_time_zones(file.schema_arrow, partition_on, of=f"{name!r}, ")
         counts = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
         for group in range(len(counts)) if row_groups is None else row_groups:
             first_row = sum(counts[:group]) + 1

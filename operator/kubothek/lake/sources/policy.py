@@ -8,6 +8,7 @@ target of each redirect (design, "Rules that keep data safe").
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
@@ -15,15 +16,16 @@ from urllib.parse import SplitResult, urlsplit
 from kubothek.lake.errors import SourceRefused, SourceUnavailable
 
 _PORTS = {"http": 80, "https": 443}
+_NAME = re.compile(r"[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*\.?")
 
 
 @dataclass(frozen=True, slots=True)
 class UrlPolicy:
     """What ``urls`` may name.
 
-    ``allowed_hosts`` are exact names, ``*.suffix``, or ``*`` for any; ``allow_local`` permits ``file:`` URLs
-    and addresses that are not of the public internet: true on one's own machine, never in a cluster.
-    ``max_bytes`` limits one download.
+    ``allowed_hosts`` are exact names, ``*.suffix``, or ``*`` for any, each with ``:port`` for one that is not the
+    scheme's own; ``allow_local`` permits ``file:`` URLs, any port, and addresses that are not of the public internet:
+    true on one's own machine, never in a cluster. ``max_bytes`` limits one download.
     """
 
     allowed_hosts: tuple[str, ...] = ()
@@ -32,9 +34,11 @@ class UrlPolicy:
 
     def check(self, url: str) -> SplitResult:
         """The parts of a URL that may be asked for, before its name is resolved. Raises SourceRefused."""
+        if any(character <= " " or character == "\x7f" for character in url):
+            raise SourceRefused(f"{url!r} has white space or control characters: write them as %20 and the like")
         try:
             parts = urlsplit(url)
-            host, _port = parts.hostname or "", parts.port
+            host, port = parts.hostname or "", parts.port
         except ValueError as error:
             raise SourceRefused(f"{url!r} is no URL: {error}") from None
         if parts.scheme == "file":
@@ -49,19 +53,30 @@ class UrlPolicy:
             raise SourceRefused(f"{url!r}: sources are http:// or https:// URLs")
         if parts.username is not None or parts.password is not None:
             raise SourceRefused(f"the URL of host {host!r} carries a user or password, which a manifest must not")
+        if not _is_host(host):
+            raise SourceRefused(f"{url!r}: {host!r} is no host name; write an international one in its xn-- form")
+        if not url.isascii():
+            raise SourceRefused(f"{url!r} has letters that no URL has: write them percent-encoded")
         if not self.allows_host(host):
             listed = ", ".join(self.allowed_hosts) or "none"
             raise SourceRefused(
                 f"{url!r}: host {host!r} is not on the operator's list of source hosts (allowed: {listed})"
             )
+        if port not in (None, _PORTS[parts.scheme]) and not self.allow_local and not self.allows_host(host, port):
+            raise SourceRefused(
+                f"{url!r}: port {port} is not on the operator's list of source hosts; it would stand there as "
+                f"'{host}:{port}'"
+            )
         return parts
 
-    def allows_host(self, host: str) -> bool:
-        """Whether the allow-list has this name."""
+    def allows_host(self, host: str, port: int | None = None) -> bool:
+        """Whether the allow-list has this name: in any rule, or in one for this very port."""
         name = host.lower().rstrip(".")
+        rules = (rule.lower().partition(":") for rule in self.allowed_hosts)
         return any(
-            rule == "*" or name == rule.lower() or (rule.startswith("*.") and name.endswith(rule[1:].lower()))
-            for rule in self.allowed_hosts
+            (pattern == "*" or name == pattern or (pattern.startswith("*.") and name.endswith(pattern[1:])))
+            and (port is None or number == str(port))
+            for pattern, _, number in rules
         )
 
     def resolve(self, parts: SplitResult) -> list[tuple[str, int]]:
@@ -83,6 +98,15 @@ class UrlPolicy:
                     "sources in a cluster must be on the public internet, or in an ObjectStore"
                 )
         return [(address, port) for address in addresses]
+
+
+def _is_host(host: str) -> bool:
+    """Whether this is a name of DNS or an address, and nothing that a resolver or another parser takes for one."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return _NAME.fullmatch(host) is not None
+    return "%" not in host  # a zone of IPv6 names an interface of this machine
 
 
 def is_public(address: str) -> bool:

@@ -193,7 +193,7 @@ class SourceReader:
         an InputError that names file, column and row (counted from 1). A byte range cannot know its rows'
         numbers, nor whether it was cut inside of quotes: :meth:`diagnose` tells what its error means.
         """
-        for first_row, batch in self._batches(split, schema):
+        for first_row, batch in self._batches(split, schema, partition_on):
             check_required(batch, tuple(partition_on), split.file.name, first_row)
             yield batch
 
@@ -206,10 +206,12 @@ class SourceReader:
             return error
         return None
 
-    def _batches(self, split: Split, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _batches(
+        self, split: Split, schema: pa.Schema, partition_on: Sequence[str]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         name = split.file.name
         if self.source.format is Format.PARQUET:
-            yield from read_parquet(name, self._open(split.file), schema, split.row_groups)
+            yield from read_parquet(name, self._open(split.file), schema, split.row_groups, partition_on)
         elif self.source.format is Format.JSON_LINES:
             yield from _numbered(read_json_lines(name, partial(self._open_text, split), schema))
         else:
