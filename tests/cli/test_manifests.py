@@ -61,6 +61,36 @@ def test_plan_tells_the_size_of_a_source_and_whether_spark_carries_it(kubothek: 
     ]
 
 
+def test_plan_tells_what_a_change_without_a_source_does(kubothek: Kubothek, project: Path) -> None:
+    changes = {
+        "a": "operation: Delete, where: month = 3",
+        "b": "operation: Update, where: 'TRUE', set: {a: '1'}, rowLevel: true",
+        "c": "operation: Rollback, toVersion: 3",
+        "d": "operation: Rollback, toTime: '2026-11-21T12:00:00Z'",
+    }
+    head = "apiVersion: kubothek.io/v1alpha1\nkind: Commit\n"
+    manifests = (
+        f"---\n{head}metadata: {{name: {name}}}\nspec: {{datasetRef: {{name: flights}}, {spec}}}\n"
+        for name, spec in changes.items()
+    )
+    write(project, STORE, dataset("flights"), *manifests)
+    (project / "store").mkdir(exist_ok=True)
+    assert lines(kubothek("plan", "-f", "manifests").out)[-4:] == [
+        "> commit    commit/a          delete dataset/flights where month = 3",
+        "> commit    commit/b          update dataset/flights where TRUE",
+        "> commit    commit/c          roll dataset/flights back to version 3",
+        "> commit    commit/d          roll dataset/flights back to 2026-11-21T12:00:00Z",
+    ]
+
+
+def test_the_sample_of_changes_is_valid_together_with_what_it_changes(kubothek: Kubothek) -> None:
+    examples = Path(__file__).resolve().parents[2] / "examples"
+    paths = [argument for name in ("stores/local.yaml", "flights", "changes") for argument in ("-f", examples / name)]
+    answer = kubothek("lint", *paths)
+    assert answer.code == 0
+    assert "8 Commits" in answer.out
+
+
 def test_plan_names_what_no_manifest_has(kubothek: Kubothek, project: Path) -> None:
     write(project, dataset("flights"), commit("a", "flights"), commit("b", "planes"))
     assert lines(kubothek("plan", "-f", "manifests").out) == [

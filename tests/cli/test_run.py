@@ -204,3 +204,19 @@ def test_ctrl_c_ends_the_jobs_and_a_re_run_goes_on(kubothek: Kubothek, project: 
     answer = kubothek("run", "-f", "manifests")
     assert (answer.code, rows(project, "letters")) == (0, 3)
     assert [path.name for path in (project / "store/.kubothek-state/jobs/default/first").iterdir()] == ["1"]
+
+
+@pytest.mark.slow
+def test_an_edit_of_the_indices_is_carried_out_before_the_run_ends(kubothek: Kubothek, project: Path) -> None:
+    source(project)
+    write(project, STORE, dataset("letters", "table: {partitionOn: [b]}"), commit("first", "letters"))
+    assert kubothek("run", "-f", "manifests").code == 0
+    indices = "table: {partitionOn: [b], indices: [{column: a}]}"
+    write(project, STORE, dataset("letters", indices), commit("first", "letters"))
+    edited = kubothek("run", "-f", "manifests")
+    assert (edited.code, edited.err) == (0, "")
+    letters = lake_door.open((project / "store").as_uri()).dataset("letters")
+    assert letters.snapshot().head.index_state.kinds() == {"a": "Native"}
+    assert [record.operation for record in letters.history()] == ["Index", "Append"]
+    assert kubothek("run", "-f", "manifests").out.splitlines()[-1].startswith("all is as it should be")
+    assert len(list(letters.history())) == 2

@@ -102,7 +102,7 @@ class Here:
 
     @property
     def log(self) -> DatasetLog:
-        return DatasetLog(self.store, UUID, claim=Claim(**CLAIM))
+        return DatasetLog(self.store, UUID, claim=Claim(CLAIM["owner"], CLAIM["incarnation"]))
 
     def head(self) -> bytes | None:
         try:

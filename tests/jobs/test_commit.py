@@ -202,7 +202,7 @@ BAD: dict[str, tuple[dict[str, bytes | str | pa.Table], dict[str, Any], str, str
         {"bad.csv": "month,v\n1,1\n"},
         {"columns": [{"name": "month", "type": "int64"}, {"name": "v", "type": "string"}]},
         "SchemaMismatch",
-        "'v' is string, the table has int64",
+        "v       int64      string    another type",
     ),
     "URL outside of the list": (
         {},

@@ -122,3 +122,55 @@ def test_the_end_of_one_of_a_thousand_commits_wakes_few() -> None:
     keys = list(dependants(state, "Commit", None, ended))
     assert Key("Dataset", "ns", "d") in keys
     assert len(keys) <= 8
+
+
+# --- queries --------------------------------------------------------------------------------------------------------
+
+
+def query(name: str, result: dict[str, Any], version: int = 1, **conditions: Any) -> Any:
+    spec = {"storeRef": {"name": "s"}, "result": result, "dependsOn": [{"name": "a-next"}]}
+    return obj("Query", name, spec, version=version, **conditions)
+
+
+@pytest.fixture
+def queries(state: ClusterState) -> ClusterState:
+    """One into a file in store t, one into dataset b, one that has ended."""
+    for one in (
+        query("file", {"location": {"path": "x", "storeRef": {"name": "t"}}}),
+        query("table", {"datasetRef": {"name": "b"}}),
+        query("ended", {"datasetRef": {"name": "b"}}, Complete="True"),
+    ):
+        state.resources["Query"].put(one)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("kind", "after", "expected"),
+    [
+        ("ObjectStore", obj("ObjectStore", "s", {}), {"Query/file", "Query/table"}),
+        ("ObjectStore", obj("ObjectStore", "t", {}), {"Query/file"}),
+        ("Dataset", dataset("b", "s"), {"Query/table"}),
+        ("Commit", commit("a-next", "a", 7, Complete="True"), {"Query/file", "Query/table"}),
+        ("Engine", obj("Engine", "default", {}), {"Query/file", "Query/table"}),
+    ],
+)
+def test_what_a_query_names_wakes_it_until_it_has_ended(
+    queries: ClusterState, kind: str, after: Any, expected: set[str]
+) -> None:
+    assert {key for key in woken(queries, kind, None, after) if key.startswith("Query/")} == expected
+
+
+def test_a_query_that_ends_wakes_the_dataset_that_it_made(queries: ClusterState) -> None:
+    ended = query("table", {"datasetRef": {"name": "b"}}, 7, Complete="True")
+    assert woken(queries, "Query", query("table", {"datasetRef": {"name": "b"}}), ended) == {"Dataset/b"}
+    assert woken(queries, "Query", None, query("file", {"location": {"path": "x"}}, 7, Complete="True")) == set()
+
+
+def test_a_store_wakes_the_datasets_whose_files_land_there() -> None:
+    known = ClusterState()
+    taking = dataset("a", "s")
+    taking["spec"]["sources"] = [{"name": "landing"}, {"name": "other", "storeRef": {"name": "inbox"}}]
+    for one in (taking, dataset("b", "s")):
+        known.resources["Dataset"].put(one)
+    inbox = obj("ObjectStore", "inbox", {"url": "s3://inbox"})
+    assert woken(known, "ObjectStore", inbox, inbox) == {"Dataset/a"}

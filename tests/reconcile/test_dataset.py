@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from kubothek.reconcile.world import FailureClass, JobPhase
-from kubothek.resources.jobs import DeleteJob, RestoreJob, StoreState
+from kubothek.resources.jobs import DeleteJob, InspectJob, RestoreJob, StoreState
 from kubothek.resources.meta import FINALIZER
 from tests.reconcile.fake import (
     COMMIT_SPEC,
@@ -95,6 +95,17 @@ def test_a_dataset_that_another_owns_is_stalled_until_it_is_not(world: Fake) -> 
     assert world.kstatus(*KEY) == "Failed"
     inspect_again(world, 2, seen(7))
     assert world.condition(*KEY) == ("True", "Succeeded")
+
+
+def test_a_dataset_of_another_library_is_adopted_soon_after_the_edit_that_says_so(world: Fake) -> None:
+    with_dataset(world, seen(0, problem="NotAdopted: plateau made it; set spec.adopt to true"))
+    assert world.condition(*KEY) == ("False", "NotAdopted")
+    world.edit(*KEY, adopt=True)
+    world.pass_time(timedelta(seconds=5))
+    world.settle(*STORE)
+    job = world.launches[-1].job
+    assert isinstance(job, InspectJob)
+    assert [dataset.adopt for dataset in job.datasets] == [True]
 
 
 def test_a_store_that_is_away_for_a_while_changes_nothing(world: Fake) -> None:
@@ -297,12 +308,13 @@ def test_what_is_not_there_is_deleted(doomed: Fake, reason: str) -> None:
     assert doomed.events[-1].type == "Normal"
 
 
-def test_the_data_of_another_is_not_deleted(doomed: Fake) -> None:
+@pytest.mark.parametrize("reason", ["OwnedByAnother", "NotAdopted"])
+def test_the_data_of_another_is_not_deleted(doomed: Fake, reason: str) -> None:
     doomed.reconcile(*KEY)
     doomed.events.clear()
-    doomed.job_fails("flights-delete-1", FailureClass.REPORT, "OwnedByAnother")
+    doomed.job_fails("flights-delete-1", FailureClass.REPORT, reason)
     doomed.reconcile(*KEY)
-    assert kept(doomed) == "OwnedByAnother"
+    assert kept(doomed) == reason
 
 
 def test_a_refused_deletion_is_tried_until_it_works(doomed: Fake) -> None:

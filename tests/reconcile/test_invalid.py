@@ -19,7 +19,7 @@ def reconcile(**metadata: Any) -> Outcome:
         "apiVersion": "kubothek.io/v1alpha1",
         "kind": "Dataset",
         "metadata": {"name": "flights", "generation": 2} | metadata,
-        "spec": {"storeRef": {"name": "lake"}, "table": {"sortBy": ["x"]}},
+        "spec": {"storeRef": {"name": "lake"}, "table": {"sortedBy": ["x"]}},
         "status": {"version": 3, "observedGeneration": 1, "conditions": []},
     }
     with pytest.raises(InvalidResource) as error:
@@ -34,7 +34,7 @@ def test_what_is_wrong_is_said_and_what_is_known_is_kept() -> None:
     assert outcome.status["version"] == 3
     (event,) = outcome.events
     assert (event.type, event.reason) == ("Warning", "InvalidSpec")
-    assert "spec.table.sortBy: is not a known field" in event.message
+    assert "spec.table.sortedBy: is not a known field" in event.message
 
 
 def test_deletion_is_not_held_and_says_that_data_is_kept() -> None:

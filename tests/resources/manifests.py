@@ -55,8 +55,24 @@ def table(**spec: Any) -> Json:
     return dataset(table=spec)
 
 
+def sources(**source: Any) -> Json:
+    """A Dataset with one standing source, but for the fields that are None."""
+    given = {"name": "landing", "prefix": "landing/", "format": "CSV"} | source
+    return dataset(sources=[{name: value for name, value in given.items() if value is not None}])
+
+
+def query(location: Json | None = None, **spec: Any) -> Json:
+    result = {"location": {"path": "reports"} | (location or {})}
+    return {"sql": "SELECT 1", "storeRef": {"name": "lake"}, "result": result} | spec
+
+
 def commit(source: Json | None = None, **spec: Any) -> Json:
     return {"datasetRef": {"name": "flights"}, "operation": "Append", "source": source or files()} | spec
+
+
+def change(operation: str, **spec: Any) -> Json:
+    """A Commit without a source."""
+    return {"datasetRef": {"name": "flights"}, "operation": operation} | spec
 
 
 def files(**source: Any) -> Json:
@@ -67,6 +83,8 @@ def column(name: str, type_: str = "int64") -> Json:
     return {"name": name, "type": type_}
 
 
+DELETION = change("Delete", where="month = 3")
+UPDATE = change("Update", where="month = 3", set={"a": "1", "b": "NULL"}, rowLevel=True)
 FILE_STORE = {"url": "file:///data", "volume": {"claimName": "data"}}
 
 CASES = [
@@ -257,12 +275,139 @@ CASES = [
             partitionOn=[f"column-{n}" for n in range(984, 1000)], schema=[column(f"column-{n}") for n in range(1000)]
         ),
     ),
+    Case(
+        "every field of the layout",
+        "Dataset",
+        table(
+            partitionOn=["a"],
+            sortBy=["b", "c"],
+            bucketBy=["c"],
+            numBuckets=16,
+            rowGroupRows=100_000,
+            dictionaryColumns=["b"],
+            schemaEvolution="Compatible",
+            schema=[column("a"), column("b"), column("c")],
+        ),
+    ),
+    Case("no dictionaries at all", "Dataset", table(dictionaryColumns=[])),
+    Case(
+        "indices of both kinds",
+        "Dataset",
+        table(
+            partitionOn=["a"],
+            indices=[{"column": "b"}, {"column": "c", "kind": "Kartothek"}],
+            dialect="Plateau",
+            schema=[column("a"), column("b"), column("c", "string")],
+        ),
+    ),
+    Case("no indices", "Dataset", table(indices=[])),
+    Case("two indices on a column", "Dataset", table(indices=[{"column": "b"}] * 2), "spec.table.indices[1]"),
+    Case("an index of no kind", "Dataset", table(indices=[{"column": "b", "kind": "B"}]), "spec.table.indices[0].kind"),
+    Case("an unknown dialect", "Dataset", table(dialect="Hive"), "spec.table.dialect"),
+    Case(
+        "too many indices",
+        "Dataset",
+        table(indices=[{"column": f"c{n}"} for n in range(17)]),
+        "spec.table.indices",
+    ),
+    Case(
+        "an index on a partition column",
+        "Dataset",
+        table(partitionOn=["a"], indices=[{"column": "a"}]),
+        "table.indices names a column of table.partitionOn",
+    ),
+    Case(
+        "an index on a column that the schema lacks",
+        "Dataset",
+        table(indices=[{"column": "a"}], schema=[column("b")]),
+        "table.indices names a column that table.schema does not have",
+    ),
+    Case(
+        "a bucket column that the schema lacks",
+        "Dataset",
+        table(bucketBy=["a"], numBuckets=2, schema=[column("b")]),
+        "table.bucketBy names a column that table.schema does not have",
+    ),
+    *(
+        case
+        for field, more in (("sortBy", {}), ("bucketBy", {"numBuckets": 2}), ("dictionaryColumns", {}))
+        for case in (
+            Case(
+                f"{field} twice", "Dataset", table(**{field: ["a", "a"]}, **more), f"table.{field} names a column twice"
+            ),
+            Case(
+                f"{field} of a partition column",
+                "Dataset",
+                table(**{field: ["a"]}, **more, partitionOn=["a"]),
+                f"table.{field} names a column of table.partitionOn",
+            ),
+        )
+    ),
+    Case(
+        "a sort column that the schema lacks",
+        "Dataset",
+        table(sortBy=["a"], schema=[column("b")]),
+        "table.sortBy names a column that table.schema does not have",
+    ),
+    Case("buckets of nothing", "Dataset", table(numBuckets=2), "table.bucketBy and table.numBuckets go together"),
+    Case("buckets without a number", "Dataset", table(bucketBy=["a"]), "table.bucketBy and table.numBuckets"),
+    Case("an empty list of bucket columns", "Dataset", table(bucketBy=[])),
+    Case("no buckets", "Dataset", table(bucketBy=["a"], numBuckets=0), "spec.table.numBuckets"),
+    Case("row groups of no rows", "Dataset", table(rowGroupRows=0), "spec.table.rowGroupRows"),
+    Case("an unknown evolution", "Dataset", table(schemaEvolution="Any"), "spec.table.schemaEvolution"),
     Case("a type that is none", "Dataset", table(schema=[column("a", "integer")]), "spec.table.schema[0].type"),
     Case("an empty schema", "Dataset", table(schema=[]), "spec.table.schema"),
     Case("tiny files", "Dataset", table(targetFileSize="1Ki"), "table.targetFileSize must be between"),
     Case("huge files", "Dataset", table(targetFileSize="5Gi"), "table.targetFileSize must be between"),
     Case("a compression that is none", "Dataset", table(compression="LZMA"), "spec.table.compression"),
     Case("a policy that is none", "Dataset", dataset(deletionPolicy="Orphan"), "spec.deletionPolicy"),
+    Case("a standing source", "Dataset", sources()),
+    Case(
+        "a standing source with everything",
+        "Dataset",
+        sources(
+            storeRef={"name": "inbox"},
+            prefix=None,
+            glob="landing/**/*.csv.gz",
+            compression="Gzip",
+            csv={"delimiter": ";"},
+            schema=[column("a")],
+            operation="Replace",
+            interval="10s",
+            batch={"maxFiles": 10000, "maxBytes": "1Mi"},
+            quarantine=True,
+            suspend=True,
+        ),
+    ),
+    Case("two sources of one name", "Dataset", dataset(sources=[*sources()["sources"]] * 2), "spec.sources[1]"),
+    Case("a source without a name", "Dataset", sources(name=None), "spec.sources[0].name"),
+    Case("a source whose name is no name", "Dataset", sources(name="a/b"), "spec.sources[0].name"),
+    Case("a source without a format", "Dataset", sources(format=None), "spec.sources[0].format"),
+    Case("a source without a place", "Dataset", sources(prefix=None), "either a prefix or a glob"),
+    Case("a source with two places", "Dataset", sources(glob="in/*"), "either a prefix or a glob"),
+    Case("a source above its store", "Dataset", sources(prefix="in/../../"), "prefix or glob has a '..'"),
+    Case("a glob above its store", "Dataset", sources(prefix=None, glob="../*"), "prefix or glob has a '..'"),
+    Case("a source at an absolute path", "Dataset", sources(prefix="/in"), "spec.sources[0].prefix"),
+    Case("a source in Kubothek's own files", "Dataset", sources(prefix=".kubothek/x"), ".kubothek/ is Kubothek's own"),
+    Case("a glob over Kubothek's own files", "Dataset", sources(prefix=None, glob=".kubothek*"), ".kubothek/ is Kubo"),
+    Case(
+        "a source with CSV options for something else",
+        "Dataset",
+        sources(format="Parquet", csv={"delimiter": ";"}),
+        "csv goes with format: CSV",
+    ),
+    Case(
+        "a source of zipped Parquet",
+        "Dataset",
+        sources(format="Parquet", compression="Zip"),
+        "a Parquet file is compressed inside: remove compression",
+    ),
+    Case("a source that is looked at all the time", "Dataset", sources(interval="1s"), "interval is shorter than 10s"),
+    Case("a source with tiny batches", "Dataset", sources(batch={"maxBytes": "1Ki"}), "batch.maxBytes must be at"),
+    Case("a source with empty batches", "Dataset", sources(batch={"maxFiles": 0}), "spec.sources[0].batch.maxFiles"),
+    Case("a source that deletes", "Dataset", sources(operation="Delete"), "spec.sources[0].operation"),
+    Case("a dataset to adopt", "Dataset", dataset(adopt=True)),
+    Case("an adoption that is no truth value", "Dataset", dataset(adopt="Convert"), "spec.adopt"),
     # Commit
     Case("a commit", "Commit", commit()),
     Case(
@@ -293,6 +438,66 @@ CASES = [
     ),
     Case("a commit without an operation", "Commit", {"datasetRef": {"name": "d"}, "source": files()}, "spec.operation"),
     Case("an operation that is none yet", "Commit", commit(operation="Upsert"), "spec.operation"),
+    Case("a replace", "Commit", commit(operation="Replace")),
+    Case("a replace of what a filter names", "Commit", commit(operation="Replace", where="month = 3")),
+    Case("an overwrite", "Commit", commit(operation="Overwrite", allowSchemaChange=True)),
+    Case("a deletion", "Commit", change("Delete", where="month = 3")),
+    Case("a deletion of rows", "Commit", change("Delete", where="carrier = 'AA'", rowLevel=True)),
+    Case("an update", "Commit", change("Update", where="TRUE", set={"carrier": "'AA'"}, rowLevel=True)),
+    Case("a rollback to a version", "Commit", change("Rollback", toVersion=3)),
+    Case(
+        "a rollback to a time",
+        "Commit",
+        change("Rollback", toTime="2026-11-21T14:00:00Z", allowSchemaChange=True),
+    ),
+    Case("an append without a source", "Commit", change("Append"), "source goes with the operations Append"),
+    Case("a replace without a source", "Commit", change("Replace"), "source goes with the operations Append"),
+    Case("a deletion with a source", "Commit", commit(operation="Delete", where="a = 1"), "source goes with the"),
+    Case("a deletion of nobody knows what", "Commit", change("Delete"), "Delete and Update need where"),
+    Case(
+        "an update of nobody knows what",
+        "Commit",
+        change("Update", set={"a": "1"}, rowLevel=True),
+        "Delete and Update need where",
+    ),
+    Case("an append with a filter", "Commit", commit(where="a = 1"), "where goes with the operations Replace"),
+    Case(
+        "an update to nothing",
+        "Commit",
+        change("Update", where="a = 1", rowLevel=True),
+        "set goes with the operation Update",
+    ),
+    Case(
+        "an update to an empty list",
+        "Commit",
+        change("Update", where="a = 1", set={}, rowLevel=True),
+        "spec.set",
+    ),
+    Case("a deletion with values", "Commit", change("Delete", where="a = 1", set={"a": "1"}), "set goes with the"),
+    Case(
+        "a value that is no text",
+        "Commit",
+        change("Update", where="a = 1", set={"a": 1}, rowLevel=True),
+        "spec.set",
+    ),
+    Case(
+        "an update that does not say what it costs",
+        "Commit",
+        change("Update", where="a = 1", set={"a": "1"}),
+        "an Update changes rows inside of files",
+    ),
+    Case("an append of rows inside of files", "Commit", commit(rowLevel=True), "rowLevel goes with the operations"),
+    Case("a rollback to nowhere", "Commit", change("Rollback"), "Rollback needs toVersion or toTime"),
+    Case(
+        "a rollback to two places",
+        "Commit",
+        change("Rollback", toVersion=1, toTime="2026-11-21T14:00:00Z"),
+        "Rollback needs toVersion or toTime",
+    ),
+    Case("a rollback to before the beginning", "Commit", change("Rollback", toVersion=0), "spec.toVersion"),
+    Case("a rollback to no time", "Commit", change("Rollback", toTime="yesterday"), "spec.toTime"),
+    Case("an append to a version", "Commit", commit(toVersion=1), "toVersion and toTime go with"),
+    Case("an append that changes columns", "Commit", commit(allowSchemaChange=True), "allowSchemaChange goes with the"),
     Case("no files at all", "Commit", commit({"format": "CSV"}), "set exactly one of them"),
     Case("paths and urls", "Commit", commit(files(urls=["http://x/a"])), "set exactly one of them"),
     Case("an empty list of paths", "Commit", commit(files(paths=[])), "spec.source.paths"),
@@ -334,14 +539,41 @@ CASES = [
     ),
     Case("a dependency twice", "Commit", commit(dependsOn=[{"name": "b"}, {"name": "b"}]), "spec.dependsOn[1]"),
     Case("a negative limit", "Commit", commit(retryLimit=-1), "spec.retryLimit"),
+    Case("a query into a file", "Query", query({"format": "JSONLines", "storeRef": {"name": "out"}}, timeLimit="90s")),
+    Case("a query into a dataset", "Query", query(result={"datasetRef": {"name": "top"}})),
+    Case("a query of a version", "Query", query(asOf={"version": 3}, dependsOn=[{"name": "january"}])),
+    Case("a query of a time", "Query", query(asOf={"time": "2026-11-21T14:00:00.5+02:00"})),
+    Case("an empty statement", "Query", query(sql=""), "spec.sql"),
+    Case("a result nowhere", "Query", query(result={}), "a result has either a location or a datasetRef"),
+    Case(
+        "a result in two places",
+        "Query",
+        query(result={"location": {"path": "a"}, "datasetRef": {"name": "b"}}),
+        "a result has either a location or a datasetRef",
+    ),
+    Case("a version and a time", "Query", query(asOf={}), "asOf has either a version or a time"),
+    Case("version zero", "Query", query(asOf={"version": 0}), "spec.asOf.version"),
+    Case("a time without a zone", "Query", query(asOf={"time": "2026-11-21T14:00:00"}), "spec.asOf.time"),
+    Case("a directory of one character", "Query", query({"path": "a"})),
+    Case("a directory deep down", "Query", query({"path": "a/b c/d..e"})),
+    Case("an absolute directory", "Query", query({"path": "/etc"}), "spec.result.location.path"),
+    Case("a directory of ours", "Query", query({"path": ".kubothek/flights"}), "spec.result.location.path"),
+    Case("a directory that ends in a slash", "Query", query({"path": "a/"}), "spec.result.location.path"),
+    Case("a directory above", "Query", query({"path": "a/../../b"}), "location.path has an empty part"),
+    Case("a directory without a name", "Query", query({"path": "a//b"}), "location.path has an empty part"),
+    Case("a format that is none", "Query", query({"format": "xlsx"}), "spec.result.location.format"),
+    Case("a limit that is no time", "Query", query(timeLimit="soon"), "spec.timeLimit"),
+    Case("a commit twice", "Query", query(dependsOn=[{"name": "b"}, {"name": "b"}]), "spec.dependsOn[1]"),
 ]
 
 FIXED = "a Commit is one change and cannot be edited"
+FIXED_QUERY = "a Query is one run and cannot be edited"
 
 EDITS = [
     Edit("another url", "ObjectStore", store(), store(url="s3://other"), "spec.url cannot change"),
     Edit("another endpoint", "ObjectStore", store(), store(endpoint="https://new.example")),
     Edit("a larger engine", "Engine", {}, {"executor": {"instances": 9}}),
+    Edit("another index", "Dataset", table(), table(indices=[{"column": "a"}])),
     Edit("a uuid that says what was", "Dataset", dataset(), dataset(uuid="a-name")),
     Edit("another uuid", "Dataset", dataset(uuid="a"), dataset(uuid="b"), "spec.uuid cannot change"),
     Edit("a uuid where there was none", "Dataset", dataset(), dataset(uuid="b"), "spec.uuid cannot change"),
@@ -368,11 +600,26 @@ EDITS = [
         dataset(),
         "table.partitionOn cannot change",
     ),
+    Edit("adopted after all", "Dataset", dataset(), dataset(adopt=True)),
     Edit("no partitions, said twice", "Dataset", dataset(), table(partitionOn=[])),
+    Edit("another order", "Dataset", table(sortBy=["a"]), table(sortBy=["b"], bucketBy=["a"], numBuckets=4)),
     Edit("other file sizes", "Dataset", table(partitionOn=["a"]), table(partitionOn=["a"], targetFileSize="1Gi")),
     Edit("a longer schema", "Dataset", table(schema=[column("a")]), table(schema=[column("a"), column("b")])),
     Edit("a suspended commit", "Commit", commit(), commit(suspend=True)),
     Edit("more retries", "Commit", commit(), commit(retryLimit=9)),
+    Edit("the defaults of a deletion, spelled out", "Commit", DELETION, DELETION | {"rowLevel": False}),
+    Edit("another filter", "Commit", DELETION, DELETION | {"where": "month = 4"}, FIXED),
+    Edit("row-level after all", "Commit", DELETION, DELETION | {"rowLevel": True}, FIXED),
+    Edit("another version", "Commit", change("Rollback", toVersion=1), change("Rollback", toVersion=2), FIXED),
+    Edit(
+        "another time",
+        "Commit",
+        change("Rollback", toTime="2026-11-21T14:00:00Z"),
+        change("Rollback", toTime="2026-11-21T15:00:00Z"),
+        FIXED,
+    ),
+    Edit("another value", "Commit", UPDATE, UPDATE | {"set": {"a": "2"}}, FIXED),
+    Edit("the same values", "Commit", UPDATE, UPDATE | {"suspend": True}),
     Edit("another dataset", "Commit", commit(), commit(datasetRef={"name": "other"}), FIXED),
     Edit("another file", "Commit", commit(), commit(files(paths=["b"])), FIXED),
     Edit("a store for the source", "Commit", commit(), commit(files(storeRef={"name": "b"})), FIXED),
@@ -380,6 +627,10 @@ EDITS = [
     Edit("no id where there was one", "Commit", commit(id="a"), commit(), FIXED),
     Edit("a dependency where there was none", "Commit", commit(), commit(dependsOn=[{"name": "b"}]), FIXED),
     Edit("no dependency where there was one", "Commit", commit(dependsOn=[{"name": "b"}]), commit(), FIXED),
+    Edit("a suspended query", "Query", query(), query(suspend=True, retryLimit=3)),
+    Edit("another statement", "Query", query(), query(sql="SELECT 2"), FIXED_QUERY),
+    Edit("another version", "Query", query(), query(asOf={"version": 1}), FIXED_QUERY),
+    Edit("another destination", "Query", query(), query({"path": "b"}), FIXED_QUERY),
     Edit("another behaviour on conflict", "Commit", commit(), commit(onConflict="Retry"), FIXED),
     Edit("another engine", "Commit", commit(), commit(engineRef={"name": "b"}), FIXED),
     Edit("the default, spelled out", "Commit", commit(), commit(onConflict="Fail", dependsOn=[])),

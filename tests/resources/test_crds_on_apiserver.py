@@ -14,7 +14,13 @@ from tests import kstatus
 from tests.kubernetes.apiserver import ApiServer
 from tests.resources.manifests import CASES, EDITS, FILE_STORE, Case, Edit, commit, dataset, store, table
 
-PLURALS = {"ObjectStore": "objectstores", "Engine": "engines", "Dataset": "datasets", "Commit": "commits"}
+PLURALS = {
+    "ObjectStore": "objectstores",
+    "Engine": "engines",
+    "Dataset": "datasets",
+    "Commit": "commits",
+    "Query": "queries",
+}
 _numbers = itertools.count(1)
 
 
@@ -111,8 +117,25 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
         "partitions": 1,
         "lastCommitTime": moment,
         "etag": "e",
+        "indices": [{"column": "x", "kind": "Kartothek", "state": "Partial", "rows": 2**40}],
+        "dialect": "Plateau",
     }
     deed = attempts | {"done": True, "problem": "P: x"}
+    source = {
+        "name": "landing",
+        "lag": {"files": 1, "bytes": 2**40, "oldest": moment},
+        "currentUntil": moment,
+        "files": 3,
+        "lastFile": "landing/a.csv",
+        "lastCommitTime": moment,
+        "quarantined": 1,
+        "problem": "P: x",
+        "transient": True,
+        "stalled": {"key": "landing/b.csv", "etag": "e", "version": 3, "reading": "r"},
+        "failures": 1,
+        "lookTime": moment,
+        "nextLookTime": moment,
+    }
     statuses: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "ObjectStore": (
             store(),
@@ -129,7 +152,8 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
             dataset(),
             numbers
             | {"uuid": "u", "size": "1 B", "deleted": True, "problem": "P: x", "inspectedTime": moment}
-            | {"deletion": deed, "restoration": deed},
+            | {"deletion": deed, "restoration": deed, "indexing": deed | {"digest": "d"}, "sources": [source]}
+            | {"intake": attempts | {"source": "landing", "reading": "r"}},
         ),
         "Commit": (
             commit(),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,20 +13,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.commits import DatasetState, Snapshot
+    from kubothek.lake.commits import DatasetState, Head, Snapshot
+    from kubothek.lake.store import Store
+
+_SHOWN: Final = 5
 
 
 @click.command()
 @store_options
 @click.argument("dataset")
 def describe(choice: StoreChoice, dataset: str) -> None:
-    """Show one dataset: schema, layout, size, owner."""
+    """Show one dataset: schema, layout, size, owner, sources.
+
+    One of several tables that kartothek put into a dataset is called DATASET/TABLE.
+    """
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.store import open_store
 
     with choice.config() as config:
-        log = DatasetLog(open_store(config), dataset)
-        snapshot, state = log.snapshot(), log.inspect()
+        store = open_store(config)
+        uuid, _, table = dataset.partition("/")
+        log = DatasetLog(store, uuid)
+        snapshot, state = log.snapshot(table=table or None), log.inspect()
+        sources = list(_sources(store, snapshot.head))
     for name, value in _facts(snapshot, state):
         click.echo(f"{name + ':':<14}{value}")
     click.echo("Columns:")
@@ -35,6 +45,10 @@ def describe(choice: StoreChoice, dataset: str) -> None:
             note for note, holds in (("partition key", field.name in keys), ("not null", not field.nullable)) if holds
         ]
         click.echo(f"  {field.name:<24}{field.type!s:<20}{', '.join(notes)}".rstrip())
+    if sources:
+        click.echo("Sources:")
+    for line in sources:
+        click.echo(f"  {line}")
 
 
 def _facts(snapshot: Snapshot, state: DatasetState) -> Iterator[tuple[str, str]]:
@@ -47,7 +61,25 @@ def _facts(snapshot: Snapshot, state: DatasetState) -> Iterator[tuple[str, str]]
     if totals is not None:
         yield "Size", f"{totals.rows:,} rows, {totals.files:,} files, {render_bytes(totals.bytes)}"
         yield "Partitions", f"{totals.partitions:,}, by {', '.join(snapshot.head.partition_keys) or 'nothing'}"
-    yield "Indices", ", ".join(snapshot.head.indices) or "none"
+    kinds = snapshot.head.index_state.wanted()
+    yield "Indices", ", ".join(f"{column} ({kind})" for column, kind in kinds.items()) or "none"
     yield "Owner", state.owner or "nobody"
     if state.problem is not None:
         yield "Problem", state.problem
+
+
+def _sources(store: Store, head: Head) -> Iterator[str]:
+    """What each standing source has taken, and the first few files that it put into quarantine."""
+    from kubothek.cli.columns import shown_time
+    from kubothek.lake.intake import Ledger
+
+    for name, key in sorted(head.intakes.items()):
+        ledger = Ledger(store, head.uuid, name)
+        page = ledger.page(key)
+        last = f", the last {page.last_file!r}, {shown_time(page.last_time)}" if page.last_file else ""
+        yield f"{name:<24}{page.files:,} files taken{last}"
+        refused = list(islice(ledger.quarantine(page), _SHOWN + 1))
+        for file, error in refused[:_SHOWN]:
+            yield f"  in quarantine: {file!r}: {error}"
+        if len(refused) > _SHOWN:
+            yield f"  … and more: see the Parquet files {key.rpartition('/')[0]}/*.parquet"

@@ -16,11 +16,16 @@ from kubothek.lake.commits import Claim, DatasetLog
 from kubothek.lake.commits import keys as lake_keys
 from kubothek.lake.commits.markers import Marker, Markers
 from kubothek.lake.errors import BucketNotFound, LakeError, ObjectNotFound
+from kubothek.lake.intake import Backlog, Landing, Ledger, Terms, look, page_key
 from kubothek.lake.store import Store, open_store
+from kubothek.reconcile.sources import reading_of
 from kubothek.resources.commit import Commit
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine, EngineSpec
+from kubothek.resources.meta import render_time
 from kubothek.resources.objectstore import ObjectStore
+from kubothek.resources.query import Query
+from kubothek.resources.sources import StandingSource
 from kubothek.resources.values import parse_quantity, render_bytes
 from kubothek.runtime.local.apply import Applied
 from kubothek.runtime.local.changes import changes
@@ -89,8 +94,11 @@ class Forecaster:
             yield self._store_step(key, resource)
         elif isinstance(resource, Dataset):
             yield self._dataset_step(key, resource)
+            yield from self._source_steps(key, resource)
         elif isinstance(resource, Commit):
             yield self._commit_step(key, resource)
+        elif isinstance(resource, Query):
+            yield self._query_step(key, resource)
         else:
             yield Step(key, Verb.KEEP, "runs jobs on this machine")
 
@@ -119,6 +127,25 @@ class Forecaster:
         rows = f", {count(state.totals.rows, 'row')}" if state.totals is not None else ""
         return Step(key, Verb.KEEP, f"version {state.version}{rows}")
 
+    def _source_steps(self, key: Key, dataset: Dataset) -> Iterator[Step]:
+        """What waits at each source."""
+        store = self._open(self._home(dataset))
+        for source in dataset.spec.sources:
+            reference = source.store_ref or dataset.spec.store_ref
+            home = Key("ObjectStore", key.namespace, reference.name)
+            landed_in = self._open(home)
+            if source.suspend or dataset.spec.suspend:
+                yield Step(key, Verb.SUSPENDED, f"source {source.name!r} is not looked at")
+            elif landed_in is None or isinstance(landed_in, LakeError):
+                yield Step(key, Verb.BLOCKED, f"source {source.name!r} needs {home}, {_wrong(landed_in)}")
+            elif isinstance(store, Store):
+                waiting = _waiting(store, landed_in, dataset, source)
+                if waiting.files:
+                    size = render_bytes(waiting.bytes)
+                    yield Step(key, Verb.COMMIT, f"source {source.name!r}: {count(waiting.files, 'file')} ({size})")
+                else:
+                    yield Step(key, Verb.KEEP, f"source {source.name!r}: nothing new")
+
     def _commit_step(self, key: Key, commit: Commit) -> Step:
         dataset_key = Key("Dataset", key.namespace, commit.spec.dataset_ref.name)
         dataset = self._applied.resources.get(dataset_key)
@@ -141,12 +168,31 @@ class Forecaster:
             return Step(key, Verb.SUSPENDED, "spec.suspend is true")
         return self._new_commit(key, commit, dataset)
 
+    def _query_step(self, key: Key, query: Query) -> Step:
+        result = query.spec.result
+        if query.finished and query.status.holds("Complete"):
+            return Step(key, Verb.KEEP, f"its rows are {result.target}")
+        wanted = [Key("ObjectStore", key.namespace, query.spec.store_ref.name)]
+        wanted += [Key("Commit", key.namespace, reference.name) for reference in query.spec.depends_on]
+        if result.dataset_ref is not None:
+            wanted.append(Key("Dataset", key.namespace, result.dataset_ref.name))
+        absent = [other for other in wanted if other not in self._applied.resources]
+        if absent:
+            return Step(key, Verb.BLOCKED, f"needs {absent[0]}, {_wrong(None)}")
+        if query.spec.suspend:
+            return Step(key, Verb.SUSPENDED, "spec.suspend is true")
+        return Step(key, Verb.CREATE, f"runs, and its rows become {result.target}")
+
     def _new_commit(self, key: Key, commit: Commit, dataset: Dataset) -> Step:
         source = commit.spec.source
-        target = f"{commit.spec.operation.lower()} to dataset/{dataset.name}"
+        target = _deed(commit, dataset)
+        if source is None:
+            return Step(key, Verb.COMMIT, target)
         if source.paths is None:
             return Step(key, Verb.COMMIT, f"{target}: {', '.join(source.urls or ())}")
-        home = self._home(commit) if source.store_ref is not None else self._home(dataset)
+        home = self._home(dataset)
+        if source.store_ref is not None:
+            home = Key("ObjectStore", commit.namespace, source.store_ref.name)
         store = self._open(home)
         if isinstance(store, BucketNotFound):
             return Step(key, Verb.BLOCKED, _no_source(source.paths[0], home))
@@ -163,11 +209,8 @@ class Forecaster:
         names = source.paths[0] if len(source.paths) == 1 else f"{len(source.paths)} files"
         return Step(key, Verb.COMMIT, f"{target}: {names} ({render_bytes(size)}, {how})")
 
-    def _home(self, resource: Dataset | Commit) -> Key:
-        """The ObjectStore of a Dataset, or the one that a Commit's source names."""
-        reference = resource.spec.store_ref if isinstance(resource, Dataset) else resource.spec.source.store_ref
-        assert reference is not None, "asked only of a source that names one"
-        return Key("ObjectStore", resource.namespace, reference.name)
+    def _home(self, dataset: Dataset) -> Key:
+        return Key("ObjectStore", dataset.namespace, dataset.spec.store_ref.name)
 
     def _engine(self, commit: Commit, dataset: Dataset) -> EngineSpec:
         reference = commit.spec.engine_ref or dataset.spec.engine_ref
@@ -189,6 +232,19 @@ class Forecaster:
         return self._stores[key]
 
 
+def _deed(commit: Commit, dataset: Dataset) -> str:
+    """What a Commit is going to do."""
+    spec, name = commit.spec, f"dataset/{dataset.name}"
+    match spec.operation:
+        case "Append":
+            return f"append to {name}"
+        case "Rollback":
+            back_to = f"version {spec.to_version}" if spec.to_time is None else render_time(spec.to_time)
+            return f"roll {name} back to {back_to}"
+        case operation:
+            return f"{operation.lower()} {name}" + (f" where {spec.where}" if spec.where else "")
+
+
 def _shown(value: object) -> str:
     """A value as manifests write it."""
     return value if isinstance(value, str) else json.dumps(value)
@@ -206,6 +262,20 @@ def _no_source(path: str, store: Key) -> str:
 
 def _wrong(store: LakeError | None) -> str:
     return "which no manifest has" if store is None else f"which cannot be read: {store.reason}: {store}"
+
+
+def _waiting(store: Store, landed_in: Store, dataset: Dataset, source: StandingSource) -> Backlog:
+    own = (f"{dataset.uuid}/",) if store.url == landed_in.url else ()
+    terms = Terms(
+        source=source.name,
+        landing=Landing.of(source.prefix or "", source.glob or "", foreign=own),
+        reading=reading_of(dataset, source),
+        max_files=source.batch.max_files,
+        max_bytes=parse_quantity(source.batch.max_bytes),
+    )
+    ledger = Ledger(store, dataset.uuid, source.name)
+    page = ledger.page(page_key(DatasetLog(store, dataset.uuid), source.name))
+    return look(ledger, page, landed_in, terms)[0]
 
 
 def _claim(dataset: Dataset) -> Claim:

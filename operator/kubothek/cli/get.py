@@ -20,6 +20,7 @@ _KINDS = {
     for kind, aliases in {
         "Dataset": ("dataset", "datasets", "kds"),
         "Commit": ("commit", "commits", "kcm"),
+        "Query": ("query", "queries", "kq"),
         "ObjectStore": ("objectstore", "objectstores", "kos"),
     }.items()
     for alias in aliases
@@ -34,8 +35,8 @@ _AT_ONCE = 16
 def get(choice: StoreChoice, what: tuple[str, ...]) -> None:
     """List datasets, or resources of a kind.
 
-    Without KIND, or with `datasets`: the datasets in the store, as their heads say, whoever wrote them. With `commits`
-    or `objectstores`: what `kubothek run` on this machine knows; a cluster's are listed by kubectl.
+    Without KIND, or with `datasets`: the datasets in the store, as their heads say, whoever wrote them. With `commits`,
+    `queries` or `objectstores`: what `kubothek run` on this machine knows; a cluster's are listed by kubectl.
     """
     kind = _KINDS.get(what[0].lower()) if what else None
     names = what[1:] if kind is not None else what

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import TYPE_CHECKING
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kubothek.cli.options import store_options
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kubothek.cli.stores import StoreChoice
     from kubothek.lake.commits import Record
 
@@ -18,38 +20,94 @@ if TYPE_CHECKING:
 @store_options
 @click.argument("dataset")
 @click.option("-n", "--limit", default=50, show_default=True, help="How many commits to show; 0 for all.")
-def log(choice: StoreChoice, dataset: str, limit: int) -> None:
+@click.option("--json", "as_json", is_flag=True, help="One JSON array, an object per commit.")
+def log(choice: StoreChoice, dataset: str, limit: int, as_json: bool) -> None:
     """Show the history of a dataset, newest first.
 
-    ROWS and FILES are what a commit added and removed, TOTAL ROWS what the dataset then held.
+    ROWS and FILES are what a commit added and removed, TOTAL ROWS what the dataset then held. External commits were
+    made by another program and adopted; Recovered ones had been overwritten by one, and were merged again.
     """
+    import orjson
+
     from kubothek.cli.columns import columns
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.store import open_store
 
     with choice.config() as config:
         history = DatasetLog(open_store(config), dataset).history()
-        records = list(islice(history, limit or None))
-        more = next(history, None)
-    headers = ("VERSION", "TIME", "OPERATION", "ID", "ROWS", "FILES", "TOTAL ROWS", "BY")
-    rows = [_row(record) for record in records]
+        # The commit below each one tells what it removed.
+        records = list(islice(history, limit + 1 if limit else None))
+    shown = records[: limit or None]
+    if as_json:
+        told = [_object(record, parent) for record, parent in _with_parents(records)][: len(shown)]
+        click.echo(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+        return
+    headers = ("VERSION", "TIME", "OPERATION", "ID", "ROWS", "FILES", "TOTAL ROWS", "BY", "")
+    rows = [_row(record, parent) for record, parent in _with_parents(records)][: len(shown)]
     for line in columns(headers, rows, right=("VERSION", "ROWS", "FILES", "TOTAL ROWS")):
         click.echo(line)
-    if more is not None:
-        click.echo(f"… and older ones, from version {more.version} down: --limit shows more")
+    if len(records) > len(shown):
+        click.echo(f"… and older ones, from version {records[-1].version} down: --limit shows more")
 
 
-def _row(record: Record) -> tuple[str, ...]:
+def _with_parents(records: list[Record]) -> Iterator[tuple[Record, Record | None]]:
+    """Each commit with the one that it built on, as far as it is known."""
+    for record, older in pairwise([*records, None]):
+        if record is not None:
+            yield record, older if older is not None and older.key == record.content_parent else None
+
+
+def _removed_rows(record: Record, parent: Record | None) -> int | None:
+    """How many rows the commit took away; None if that is not known."""
+    if not record.delta.removed:
+        return 0
+    return None if parent is None else parent.totals.rows + record.added.rows - record.totals.rows
+
+
+def _row(record: Record, parent: Record | None) -> tuple[str, ...]:
     from kubothek.cli.columns import shown_time
 
-    removed = len(record.delta.removed)
+    gone, files_gone = _removed_rows(record, parent), len(record.delta.removed)
     return (
         str(record.version),
         shown_time(record.time),
         record.operation,
         record.id,
-        f"+{record.added.rows:,}",
-        f"+{record.added.files:,}" + (f" −{removed:,}" if removed else ""),
+        f"+{record.added.rows:,}" + ("" if gone == 0 else f" −{'?' if gone is None else f'{gone:,}'}"),
+        f"+{record.added.files:,}" + (f" −{files_gone:,}" if files_gone else ""),
         f"{record.totals.rows:,}",
         record.by or "-",
+        ", ".join(_remarks(record)),
     )
+
+
+def _object(record: Record, parent: Record | None) -> dict[str, Any]:
+    return {
+        "version": record.version,
+        "time": record.time.isoformat(),
+        "operation": str(record.operation),
+        "id": record.id,
+        "by": record.by,
+        "rowsAdded": record.added.rows,
+        "rowsRemoved": _removed_rows(record, parent),
+        "filesAdded": record.added.files,
+        "filesRemoved": len(record.delta.removed),
+        "bytesAdded": record.added.bytes,
+        "rows": record.totals.rows,
+        "files": record.totals.files,
+        "remarks": list(_remarks(record)),
+    }
+
+
+def _remarks(record: Record) -> Iterator[str]:
+    """What else a commit did."""
+    from kubothek.lake.commits import keys
+
+    for what, key in (("restores", record.restores), ("merges again", record.recovers)):
+        if key is not None and (other := keys.parse_record(record.key.split("/")[1], key)) is not None:
+            yield f"{what} version {other.version}"
+    if record.delta.schema is not None and record.parent is not None:
+        yield "changes the schema"
+    for column, file in sorted(record.delta.indices.items()):
+        if file is None:
+            yield f"drops the index of {column}"

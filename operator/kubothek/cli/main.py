@@ -30,7 +30,9 @@ COMMANDS = {
     "get": _Entry("kubothek.cli.get:get", "List datasets, or resources of a kind."),
     "describe": _Entry("kubothek.cli.describe:describe", "Show one dataset: schema, layout, size, owner."),
     "log": _Entry("kubothek.cli.log:log", "Show the history of a dataset, newest first."),
-    "adopt": _Entry("kubothek.cli.adopt:adopt", "Show who owns a dataset, or take it over."),
+    "diff": _Entry("kubothek.cli.diff:diff", "Show what lies between two versions of a dataset."),
+    "adopt": _Entry("kubothek.cli.adopt:adopt", "Show who owns a dataset, take it over, or convert it."),
+    "index": _Entry("kubothek.cli.index:index", "Tidy up the indices of a dataset, or build them anew."),
     "query": _Entry("kubothek.cli.query:query", "Run one SELECT over the datasets of a store."),
 }
 

@@ -4,66 +4,53 @@ from __future__ import annotations
 
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
 from kubothek.cli.options import store_options
+from kubothek.cli.versions import VersionOrTime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
-    import pyarrow.dataset as ds
 
     from kubothek.cli.stores import StoreChoice
+    from kubothek.lake.sql import TableScan
 
 _TABLE_ROWS = 1000
 """How many rows a table for people has at most."""
-
-
-def _version(context: click.Context, parameter: click.Parameter, value: str | None) -> int | datetime | None:
-    """A version number or a time; without a zone, UTC."""
-    if value is None or value.isdigit():
-        return None if value is None else int(value)
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        text = f"{value!r} is neither a version number nor a time like 2026-11-21T14:00"
-        raise click.BadParameter(text, context, parameter) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 @click.command()
 @store_options
 @click.argument("sql", metavar="SQL")
 @click.option("-o", "--output", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
-@click.option("--as-of", callback=_version, metavar="VERSION|TIME", help="Read every dataset as it was then.")
-def query(choice: StoreChoice, sql: str, output: str, as_of: int | datetime | None) -> None:
+@click.option("--as-of", type=VersionOrTime(), help="Read every dataset as it was then.")
+@click.option("--explain", is_flag=True, help="Only say which files it would read, and why so few.")
+def query(choice: StoreChoice, sql: str, output: str, as_of: int | datetime | None, explain: bool) -> None:
     """Run one SELECT over the datasets of a store.
 
-    Datasets are tables of their names. CSV and JSON are streamed and complete; a table has its first rows, for
-    people.
+    Datasets are tables of their names; FROM flights AS OF VERSION 3 (or AS OF TIMESTAMP '2026-11-21') reads one as it
+    was. CSV and JSON are streamed and complete; a table has its first rows, for people.
     """
     import kubothek
-    from kubothek.lake.sql import select
+    from kubothek.lake.sql import prepare
     from kubothek.runtime.local.words import count
 
-    files: dict[str, int] = {}
     started = time.monotonic()
     with choice.config() as config:
         lake = kubothek.open(
             config.url, endpoint=config.endpoint, region=config.region, credentials_dir=config.credentials_dir
         )
-
-        def open_dataset(name: str) -> ds.FileSystemDataset:
-            found = lake.dataset(name).arrow_dataset(as_of)
-            files[name] = len(found.files)
-            return found
-
-        reader = select(lake.store, sql, open_dataset, lake.datasets)
+        prepared = prepare(lake.store, sql, lake.look(as_of), lake.datasets)
+        if explain:
+            _explain(prepared.scans, as_json=output == "json")
+            return
+        reader = prepared.rows()
         if output == "csv":
             _write_csv(reader)
             return
@@ -71,8 +58,35 @@ def query(choice: StoreChoice, sql: str, output: str, as_of: int | datetime | No
             _write_json(reader)
             return
         told = _print_table(reader)
-    read = ", ".join(f"{name} ({count(number, 'file')})" for name, number in files.items())
+    read = ", ".join(f"{scan.name} ({count(scan.files, 'file')})" for scan in prepared.scans)
     click.echo(f"{told} in {time.monotonic() - started:.1f} s" + (f", from {read}" if read else ""))
+
+
+def _explain(scans: Sequence[TableScan], *, as_json: bool) -> None:
+    """Print what is read of each dataset."""
+    import orjson
+
+    from kubothek.cli.columns import columns
+
+    if as_json:
+        told = [
+            {
+                "dataset": scan.name,
+                "version": scan.version,
+                "where": scan.where.to_sql(),
+                "steps": [{"step": step, "files": files} for step, files in scan.steps],
+            }
+            for scan in scans
+        ]
+        click.echo(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+        return
+    if not scans:
+        click.echo("no dataset is read")
+    for scan in scans:
+        click.echo(f"{scan.name}, version {scan.version}, rows where {scan.where.to_sql()}")
+        steps = [(f"  {step}", f"{files:,}") for step, files in scan.steps]
+        for line in columns(("  STEP", "FILES LEFT"), steps, right=("FILES LEFT",)):
+            click.echo(line)
 
 
 def _print_table(reader: pa.RecordBatchReader) -> str:
@@ -122,6 +136,10 @@ def _write_csv(reader: pa.RecordBatchReader) -> None:
 def _write_json(reader: pa.RecordBatchReader) -> None:
     """One array of objects, an object a line."""
     import orjson  # it writes NaN and the infinities as null, as JSON has none of them
+
+    from kubothek.lake.schema import require_distinct
+
+    require_distinct(reader.schema.names)
 
     out = sys.stdout.buffer
     names, lead = reader.schema.names, b"["

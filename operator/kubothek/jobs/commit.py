@@ -1,23 +1,47 @@
-"""Commit a source to a dataset, exactly once."""
+"""Make one change of a dataset, exactly once."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
+import pyarrow as pa
+
 from kubothek.jobs import translate
+from kubothek.jobs.ingest import write_source
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import AlreadyApplied, Change, Committed, Operation, PartitionFile, Snapshot
-from kubothek.lake.errors import PartitionInvalid
-from kubothek.lake.sources import Ingest, SourceReader, decide_schemas, ingest_here
+from kubothek.lake.commits import AlreadyApplied, Change, Committed, DatasetLog, Operation, Snapshot, Totals
+from kubothek.lake.errors import InputError
+from kubothek.lake.operations import (
+    Rewrite,
+    Rewriter,
+    Rewritten,
+    append,
+    check_replace,
+    delete,
+    fitting,
+    overwrite,
+    parse_values,
+    replace,
+    rewrite_here,
+    rollback,
+    update,
+)
+from kubothek.lake.predicates import Predicate, parse
 from kubothek.lake.store import Store
+from kubothek.lake.table.layout import Layout
+from kubothek.lake.table.plan import PlannedFile
 from kubothek.resources.jobs import CommitJob, CommitOutcome, JobResult
+
+Maker = Callable[[Snapshot], Change]
+"""Decides the change for a snapshot; once more for a newer one, if another commit was in its way."""
 
 
 def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
     """Do it, or learn that it was done. Raises LakeError with the head as it was.
 
     The order (commit-protocol): claim and marker, then everything that can be checked without reading all
-    rows, then data files under new names, then the swap. An append reads nothing, so ``on_conflict`` never matters.
+    rows, then data files under new names, then the swap.
     """
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=store.probe().conditional_writes)
@@ -26,70 +50,111 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
         outcome = _outcome(started, already_applied=True)
         message = f"version {started.version} had made this change before"
     else:
-        ingest, files = _ingest(job, store, started.snapshot, reporter)
-        reporter.tell("Committing", rows=sum(file.rows for file in files))
-        change = Change(
-            operation=Operation.APPEND,
-            added=tuple(files),
-            schema=ingest.stored,
-            partition_keys=ingest.partition_on,
-            by=job.dataset.claim.owner,
-        )
-        committed = started.commit(change)
+        decide = _maker(job, store, log, started.snapshot, reporter)
+        made: list[Change] = []
+
+        def make(snapshot: Snapshot) -> Change:
+            made.append(decide(snapshot))
+            return made[-1]
+
+        change = make(started.snapshot)
+        reporter.tell("Committing", rows=sum(file.rows for file in change.added))
+        committed = started.commit(change, on_conflict=make if job.on_conflict == "Retry" else None)
         outcome = _outcome(committed, already_applied=False)
-        message = f"version {committed.version}: {outcome.rows} rows in {outcome.files} files added"
+        message = _message(made[-1], committed)
     state = translate.dataset_state(log.inspect())
     return JobResult(outcome="Succeeded", reason="Succeeded", message=message, commit=outcome, dataset=state)
 
 
-def _ingest(job: CommitJob, store: Store, snapshot: Snapshot, reporter: Reporter) -> tuple[Ingest, list[PartitionFile]]:
-    table = job.dataset.table
-    if snapshot.schema is not None and snapshot.head.partition_keys != table.partition_on:
-        raise PartitionInvalid(
-            f"dataset {job.dataset.uuid!r} is partitioned on {list(snapshot.head.partition_keys)}, not on "
-            f"{list(table.partition_on)}; that cannot be changed, correct table.partitionOn"
-        )
-    source = translate.source(job.source, job.store)
-    with SourceReader(source) as reader:
-        reporter.tell("Reading")
-        plan = reader.plan()
-        reading, stored = decide_schemas(
-            declared=source.columns,
-            table=snapshot.schema,
-            contract=translate.schema(table.columns),
-            partition_on=table.partition_on,
-            infer=partial(reader.infer_schema, plan),
-        )
-        ingest = Ingest(
-            source=source,
-            plan=plan,
-            reading=reading,
-            store=store.config,
-            uuid=job.dataset.uuid,
-            table=snapshot.head.table,
-            stored=stored,
-            partition_on=table.partition_on,
-            target_file_bytes=table.target_file_bytes,
-            compression=table.compression,
-        )
-        if plan.total_bytes < job.spark.from_bytes:
-            total = len(plan.files)
-            told = partial(_tell, reporter, total)
-            return ingest, ingest_here(ingest, reader, store, told)
-        return ingest, _with_spark(job, ingest, reader, reporter)
+def _maker(job: CommitJob, store: Store, log: DatasetLog, snapshot: Snapshot, reporter: Reporter) -> Maker:
+    """Rows of a source are written here, once: a conflict changes what they replace, not what they are."""
+    by = job.dataset.claim.owner
+    match job.operation:
+        case "Append":
+            written = write_source(job, store, snapshot, reporter, table=snapshot.schema)
+            return lambda _: append(written, by=by)
+        case "Replace":
+            where = None if job.where is None else parse(job.where)
+
+            def check(schema: pa.Schema, layout: Layout) -> Predicate | None:
+                return check_replace(store, snapshot, schema, layout.partition_on, where)
+
+            written = write_source(job, store, snapshot, reporter, table=snapshot.schema, check=check)
+            return lambda now: replace(store, now, written, where, by=by)
+        case "Overwrite":
+            return _overwrite(job, store, snapshot, reporter)
+        case "Delete":
+            condemned = _where(job)
+            return lambda now: delete(
+                store,
+                now,
+                condemned,
+                rewriter=_rewriter(job, store, now, reporter) if job.row_level else None,
+                layout=translate.layout(job.dataset, now.head),
+                by=by,
+            )
+        case "Update":
+            concerned, values = _where(job), parse_values(job.new_values)
+            return lambda now: update(
+                store,
+                now,
+                concerned,
+                values,
+                rewriter=_rewriter(job, store, now, reporter) if job.row_level else None,
+                layout=translate.layout(job.dataset, now.head),
+                by=by,
+            )
+        case "Rollback":
+            to = job.to_time if job.to_version is None else job.to_version
+            if to is None:
+                raise InputError("a Rollback needs toVersion or toTime")
+            return lambda now: rollback(store, log, now, to, allow_schema_change=job.allow_schema_change, by=by)
 
 
-def _tell(reporter: Reporter, total: int, done: int, rows: int) -> None:
-    reporter.tell("Writing", done, total, rows)
+def _overwrite(job: CommitJob, store: Store, snapshot: Snapshot, reporter: Reporter) -> Maker:
+    by, allowed = job.dataset.claim.owner, job.allow_schema_change
+    with fitting(snapshot, allow_schema_change=allowed) as table:
+        written = write_source(job, store, snapshot, reporter, table=table)
+    return lambda now: overwrite(now, written, allow_schema_change=allowed, by=by)
 
 
-def _with_spark(job: CommitJob, ingest: Ingest, reader: SourceReader, reporter: Reporter) -> list[PartitionFile]:
-    # PySpark takes half a second to import, and jobs below the limit must not need it at all.
-    from kubothek.spark.session import running
-    from kubothek.spark.write import write_with_spark
+def _where(job: CommitJob) -> Predicate:
+    if job.where is None:
+        raise InputError(f"{job.operation} needs where, which rows it concerns; TRUE is all")
+    return parse(job.where)
 
-    with running(job.spark.conf) as session:
-        return write_with_spark(session, ingest, reader, partial(reporter.tell, "Writing"))
+
+def _rewriter(job: CommitJob, store: Store, snapshot: Snapshot, reporter: Reporter) -> Rewriter:
+    """Here if the files are small, by the average of the table, else with Spark."""
+    told = partial(reporter.tell, "Writing")
+    totals = snapshot.totals or Totals()
+
+    def run(rewrite: Rewrite, files: Sequence[PlannedFile]) -> Rewritten:
+        if len(files) * totals.bytes // max(1, totals.files) < job.spark.from_bytes:
+            return rewrite_here(store, told)(rewrite, files)
+        # PySpark takes half a second to import, and jobs below the limit must not need it at all.
+        from kubothek.spark.rewrite import rewrite_with_spark
+        from kubothek.spark.session import running
+
+        with running(job.spark.conf) as session:
+            return rewrite_with_spark(session, told)(rewrite, files)
+
+    return run
+
+
+def _message(change: Change, committed: Committed) -> str:
+    if change.operation is Operation.ROLLBACK:
+        return f"version {committed.version}: as version {change.restores} was"
+    if not change.added and not change.removed:
+        return f"version {committed.version}: nothing matched, so nothing has changed"
+    added = committed.added
+    done = [f"{_count(added.rows, 'row')} in {_count(added.files, 'file')} added"] if change.added else []
+    done += [f"{_count(len(change.removed), 'file')} removed"] if change.removed else []
+    return f"version {committed.version}: {', '.join(done)}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _outcome(done: AlreadyApplied | Committed, *, already_applied: bool) -> CommitOutcome:

@@ -17,13 +17,24 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from kubothek.jobs import commit, delete, inspect, outcome, restore, translate
+from kubothek.jobs import commit, delete, index, inspect, intake, outcome, query, restore, translate
 from kubothek.jobs.progress import PodAnnotation, Reporter
 from kubothek.lake.errors import InputError, OwnedByAnother
 from kubothek.lake.store import Store, open_store
-from kubothek.resources.jobs import JOB, CommitJob, DeleteJob, ExitCode, InspectJob, JobResult, RestoreJob
+from kubothek.resources.jobs import (
+    JOB,
+    CommitJob,
+    DeleteJob,
+    ExitCode,
+    IndexJob,
+    InspectJob,
+    IntakeJob,
+    JobResult,
+    QueryJob,
+    RestoreJob,
+)
 
-AnyJob = CommitJob | InspectJob | DeleteJob | RestoreJob
+AnyJob = CommitJob | InspectJob | DeleteJob | RestoreJob | IndexJob | IntakeJob | QueryJob
 
 _USAGE: Final = "usage: python -m kubothek.jobs.main job.json"
 
@@ -51,14 +62,17 @@ def perform(arguments: Sequence[str], reporter: Reporter) -> tuple[JobResult, in
         store = open_store(translate.store_config(job.store))
     except InputError as error:
         return outcome.failure(error)
-    retry_conflicts = isinstance(job, CommitJob) and job.on_conflict == "Retry"
+    # A query that lost a race for its target has to read again: what it read may have been the target. An intake that
+    # lost one to another of its source looks again.
+    wanted = isinstance(job, CommitJob) and job.on_conflict == "Retry"
+    retry_conflicts = wanted or isinstance(job, QueryJob | IntakeJob)
     foreign = False
     try:
         result, code = _run(job, store, reporter), ExitCode.DONE
     except Exception as error:  # noqa: BLE001 - every end is a result
         result, code = outcome.failure(error, retry_conflicts=retry_conflicts)
         foreign = isinstance(error, OwnedByAnother)
-    if not isinstance(job, InspectJob) and not foreign:
+    if not isinstance(job, InspectJob | QueryJob) and not foreign:
         outcome.keep(store, job.dataset.uuid, job.uid, result)
     return result, code
 
@@ -85,8 +99,14 @@ def _run(job: AnyJob, store: Store, reporter: Reporter) -> JobResult:
             return inspect.run(job, store, reporter)
         case DeleteJob():
             return delete.run(job, store, reporter)
+        case IndexJob():
+            return index.run(job, store, reporter)
         case RestoreJob():
             return restore.run(job, store, reporter)
+        case IntakeJob():
+            return intake.run(job, store, reporter)
+        case QueryJob():
+            return query.run(job, store, reporter)
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:

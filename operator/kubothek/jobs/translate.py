@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from kubothek.lake import commits
-from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits import DatasetLog, Head
+from kubothek.lake.indices import Dialect, IndexKind
 from kubothek.lake.schema import parse_type
 from kubothek.lake.sources import Compression, CsvOptions, Format, Source, UrlPolicy
 from kubothek.lake.store import Store, StoreConfig
+from kubothek.lake.table.layout import Layout
 from kubothek.resources import jobs
 
 
@@ -24,6 +26,36 @@ def schema(columns: Sequence[jobs.Column]) -> pa.Schema | None:
     if not columns:
         return None
     return pa.schema([pa.field(c.name, parse_type(c.type), nullable=c.nullable) for c in columns])
+
+
+def layout(dataset: jobs.DatasetRef, head: Head) -> Layout:
+    """The layout that the Dataset asks for; one that adopts need not say how the table is partitioned."""
+    table = dataset.table
+    return Layout(
+        partition_on=head.partition_keys if dataset.adopt and not table.partition_on else table.partition_on,
+        sort_by=table.sort_by,
+        bucket_by=table.bucket_by,
+        num_buckets=table.num_buckets,
+        target_file_bytes=table.target_file_bytes,
+        row_group_rows=table.row_group_rows,
+        compression=table.compression,
+        dictionary_columns=table.dictionary_columns,
+    )
+
+
+def dialect(table: jobs.TableSpec) -> Dialect | None:
+    """The dialect that the Dataset asks for; None = as it is."""
+    return Dialect(table.dialect) if table.dialect else None
+
+
+def evolves(table: jobs.TableSpec) -> bool:
+    """Whether rows may bring the table new columns and wider types."""
+    return table.schema_evolution == "Compatible"
+
+
+def indices(table: jobs.TableSpec) -> dict[str, IndexKind] | None:
+    """The indices that the Dataset asks for, by column; None: those that are there."""
+    return None if table.indices is None else {index.column: IndexKind(index.kind) for index in table.indices}
 
 
 def source(spec: jobs.SourceSpec, default: jobs.StoreRef) -> Source:
@@ -43,7 +75,7 @@ def source(spec: jobs.SourceSpec, default: jobs.StoreRef) -> Source:
 
 def dataset_log(store: Store, dataset: jobs.DatasetRef, *, conditional_writes: bool) -> DatasetLog:
     """The dataset's log, for the claim that asks."""
-    claim = commits.Claim(dataset.claim.owner, dataset.claim.incarnation)
+    claim = commits.Claim(dataset.claim.owner, dataset.claim.incarnation, adopts=dataset.adopt)
     return DatasetLog(store, dataset.uuid, claim=claim, conditional_writes=conditional_writes)
 
 
@@ -61,4 +93,9 @@ def dataset_state(state: commits.DatasetState) -> jobs.DatasetState:
         owner=state.owner,
         problem=state.problem,
         deleted=state.deleted,
+        indices=tuple(
+            jobs.IndexState(column=i.column, kind=i.kind.value, state=i.health.value, rows=i.rows)
+            for i in state.indices
+        ),
+        dialect=state.dialect.value,
     )

@@ -120,7 +120,7 @@ def _succeeded(commit: Commit, world: World, status: CommitStatus, result: jobs.
     state = (
         complete("AlreadyApplied", f"a commit with the id {commit.id!r} had made this change before; nothing was added")
         if again
-        else complete("Succeeded", "the change is committed")
+        else complete("Succeeded", result.message or "the change is committed")
     )
     return conclude(commit, world, state, status.model_copy(update=changes))
 
@@ -173,8 +173,9 @@ def _gate(commit: Commit, world: World) -> _Parts | Blocked:
     store = usable_store(dataset.spec.store_ref.name, commit, world)
     if isinstance(store, Blocked):
         return store
-    source = commit.spec.source.store_ref
-    source_store = store if source is None else usable_store(source.name, commit, world)
+    source = commit.spec.source
+    other = None if source is None else source.store_ref
+    source_store = store if other is None else usable_store(other.name, commit, world)
     if isinstance(source_store, Blocked):
         return source_store
     engine = _engine(commit, world)
@@ -209,6 +210,7 @@ def _turn(commit: Commit, world: World) -> Blocked | None:
 
 
 def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> jobs.CommitJob:
+    spec = commit.spec
     return jobs.CommitJob(
         job=job_name(commit.name, attempt),
         uid=commit.metadata.uid,
@@ -217,9 +219,15 @@ def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> job
         dataset=dataset_ref(parts.dataset, settings),
         commit_id=commit.id,
         digest=commit.digest(parts.store.name),
-        operation=commit.spec.operation,
-        source=_source(commit.spec.source, parts.source_store, settings),
-        on_conflict=commit.spec.on_conflict,
+        operation=spec.operation,
+        source=None if spec.source is None else _source(spec.source, parts.source_store, settings),
+        where=spec.where,
+        new_values=spec.new_values or {},
+        row_level=spec.row_level,
+        to_version=spec.to_version,
+        to_time=spec.to_time,
+        allow_schema_change=spec.allow_schema_change,
+        on_conflict=spec.on_conflict,
         spark=spark_settings(parts.engine),
     )
 

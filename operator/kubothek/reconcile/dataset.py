@@ -1,6 +1,7 @@
 """Dataset: what a table is, what it has become, and what happens to its data at the end.
 
-A Dataset starts no job of its own but two: the restoration and the deletion of its data. It is Ready when an inspection
+A Dataset starts no jobs of its own but the restoration and the deletion of its data, and looks at its sources
+(:mod:`kubothek.reconcile.sources`). It is Ready when an inspection
 (or a Commit) has seen its uuid and nothing forbids to write it; after that, a store that is away for a while changes
 nothing here, as Commits look at the store themselves.
 """
@@ -11,6 +12,7 @@ from datetime import timedelta
 
 from kubothek.reconcile.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
 from kubothek.reconcile.budget import Budget
+from kubothek.reconcile.indexing import index_table
 from kubothek.reconcile.launching import start, under_way
 from kubothek.reconcile.projection import absorb, project
 from kubothek.reconcile.references import (
@@ -24,6 +26,7 @@ from kubothek.reconcile.references import (
     usable_store,
     volumes_of,
 )
+from kubothek.reconcile.sources import attend
 from kubothek.reconcile.summary import conclude, unchanged
 from kubothek.reconcile.world import Action, CancelJob, Event, LaunchJob, Outcome, SetFinalizer, World
 from kubothek.resources.conditions import (
@@ -68,7 +71,16 @@ def reconcile(dataset: Dataset, world: World) -> Outcome:
         return _restore(dataset, world, store, engine, status, finalizer)
     if not dataset.spec.restore and status.restoration is not None:
         status = status.model_copy(update={"restoration": _again(status.restoration)})
-    return conclude(dataset, world, _state(dataset, world, status), status, actions=finalizer)
+    state = _state(dataset, world, status)
+    fit = state.ready == "True" and not dataset.spec.suspend
+    indexed = index_table(dataset, world, store, engine, status, start=fit)
+    status = indexed.status
+    sources = attend(dataset, world, store, engine, status, start=fit)
+    trouble = sources.trouble or indexed.trouble
+    state = trouble if fit and trouble is not None else state
+    actions = (*finalizer, *indexed.actions, *sources.actions)
+    again = min((wait for wait in (indexed.again, sources.again) if wait is not None), default=None)
+    return conclude(dataset, world, state, sources.status, actions=actions, events=sources.events, again=again)
 
 
 def _state(dataset: Dataset, world: World, status: DatasetStatus) -> State:
@@ -195,7 +207,7 @@ def _follow_deletion(dataset: Dataset, world: World, store: ObjectStore, deed: D
             return _let_go(dataset, Event("Normal", "Deleted", _DELETED))
         case GivenUp("DatasetNotFound" | "DatasetDeleted"):
             return _let_go(dataset, Event("Normal", "Deleted", "there was no data to delete"))
-        case GivenUp("OwnedByAnother" as reason, message):
+        case GivenUp("OwnedByAnother" | "NotAdopted" as reason, message):
             return _kept(dataset, reason, message)
         case GivenUp(reason, message):
             # Perhaps somebody mends it before the deadline: go on trying, visibly.

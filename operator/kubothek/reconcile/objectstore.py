@@ -123,7 +123,7 @@ class _Case:
     @property
     def contents(self) -> str:
         """A digest of which Datasets there are, and as what they are claimed."""
-        return digest(*(f"{dataset.uuid} {dataset.name} {dataset.metadata.uid}" for dataset in self.datasets))
+        return digest(*map(_claimed, self.datasets))
 
     def follow(self, knowledge: _Knowledge) -> Outcome:
         """An inspection was announced: see how far it is."""
@@ -285,6 +285,10 @@ class _Case:
             }
         )
         return conclude(self.store, self.world, state, status, actions=self.actions, events=self.events, again=again)
+
+
+def _claimed(dataset: Dataset) -> str:
+    return f"{dataset.uuid} {dataset.name} {dataset.metadata.uid}" + (" adopt" if dataset.spec.adopt else "")
 
 
 def _finished(inspection: Inspection, now: datetime, **changes: object) -> Inspection:

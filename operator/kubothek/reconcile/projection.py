@@ -12,6 +12,7 @@ from kubothek.resources.commit import Commit
 from kubothek.resources.dataset import Dataset, DatasetStatus, TableState
 from kubothek.resources.jobs import DatasetState
 from kubothek.resources.objectstore import ObjectStore
+from kubothek.resources.query import Query
 from kubothek.resources.values import render_bytes
 
 
@@ -26,6 +27,8 @@ def table_state(state: DatasetState) -> TableState:
             "partitions": state.totals.partitions,
             "last_commit_time": state.last_commit_time,
             "etag": state.etag,
+            "indices": [index.model_dump() for index in state.indices],
+            "dialect": state.dialect,
         }
     )
 
@@ -34,18 +37,19 @@ def project(dataset: Dataset, store: ObjectStore, world: World) -> DatasetStatus
     """The status with the newest knowledge in it.
 
     An inspection is the truth of the moment in which it began, even if its version is lower than the one we knew (a
-    bucket may have been replaced); of what Commits left after that moment, the highest version is the newest.
+    bucket may have been replaced); of what Commits and Queries left after that, the highest version is the newest.
     """
     status = dataset.status
     for began, seen in _answers(dataset, store, world):
         if status.inspected_time is None or began > status.inspected_time:
             status = absorb(status, seen, inspected_time=began)
     best: TableState | None = None
-    for commit in world.list(Commit, dataset.namespace):
-        table, ended = commit.status.table, commit.status.completion_time
+    runs: list[Commit | Query] = [*world.list(Commit, dataset.namespace), *world.list(Query, dataset.namespace)]
+    for run in runs:
+        table, ended = run.status.table, run.status.completion_time
         if table is None or ended is None or table.version is None:
             continue
-        if commit.spec.dataset_ref.name != dataset.name or not _later(commit, dataset, status, ended):
+        if _changed(run) != dataset.name or not _later(dataset, status, ended):
             continue
         if table.version > (best.version if best and best.version else status.version or 0):
             best = table
@@ -89,8 +93,14 @@ def _asked_for(dataset: Dataset, began: datetime) -> bool:
     return created is None or created.replace(microsecond=0) <= began
 
 
-def _later(commit: Commit, dataset: Dataset, status: DatasetStatus, ended: datetime) -> bool:
-    """Whether a Commit ended after the last inspection began, on this Dataset and not on an earlier of its name."""
+def _changed(run: Commit | Query) -> str | None:
+    """The name of the Dataset that a run changes, if it changes one."""
+    reference = run.spec.dataset_ref if isinstance(run, Commit) else run.spec.result.dataset_ref
+    return reference.name if reference is not None else None
+
+
+def _later(dataset: Dataset, status: DatasetStatus, ended: datetime) -> bool:
+    """Whether a run ended after the last inspection began, on this Dataset and not on an earlier of its name."""
     created = dataset.metadata.creation_timestamp
     since = max((moment for moment in (status.inspected_time, created) if moment is not None), default=None)
     return since is None or ended >= since.replace(microsecond=0)

@@ -14,6 +14,9 @@ from datetime import UTC, datetime
 from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.world import JobPhase, World
 from kubothek.resources.commit import Commit
+from kubothek.resources.conditions import state_of
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.meta import Resource
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -31,7 +34,10 @@ def siblings(commit: Commit, world: World) -> Iterator[Commit]:
 
 
 def may_go(commit: Commit, world: World) -> bool:
-    """Whether no other Commit of the Dataset runs or comes first."""
+    """Whether no other Commit of the Dataset runs or comes first, and none of its sources is being looked at."""
+    dataset = world.get(Dataset, commit.namespace, commit.spec.dataset_ref.name)
+    if dataset is not None and intake_active(dataset, world):
+        return False
     place = order(commit)
     return not any(
         is_active(other, world) or (order(other) < place and _keeps_place(other, world))
@@ -43,11 +49,42 @@ def is_active(commit: Commit, world: World) -> bool:
     """Whether a job of the Commit exists and has not ended."""
     if not commit.status.attempt:
         return False
-    view = world.job(commit.namespace, job_name(commit.name, commit.status.attempt))
+    return _job_is_there(commit, job_name(commit.name, commit.status.attempt), world)
+
+
+def intake_prefix(dataset: Dataset) -> str:
+    """What the names of the jobs begin with that look at a Dataset's sources."""
+    return f"{dataset.name}-intake"
+
+
+def intake_active(dataset: Dataset, world: World) -> bool:
+    """Whether a job is there that looks at one of the Dataset's sources."""
+    intake = dataset.status.intake
+    if intake is None or intake.source is None:
+        return False
+    return _job_is_there(dataset, job_name(intake_prefix(dataset), intake.attempt), world)
+
+
+def about_to_commit(dataset: Dataset, world: World) -> bool:
+    """Whether a Commit of the Dataset runs, or waits for nothing but its turn."""
+    queue = [
+        commit
+        for commit in world.list(Commit, dataset.namespace)
+        if commit.spec.dataset_ref.name == dataset.name and not commit.finished
+    ]
+    if any(is_active(commit, world) for commit in queue):
+        return True
+    following = min((commit for commit in queue if _keeps_place(commit, world)), key=order, default=None)
+    state = state_of(following.status) if following is not None else None
+    return following is not None and (state is None or state.reason in ("Waiting", "Progressing"))
+
+
+def _job_is_there(owner: Resource, name: str, world: World) -> bool:
+    view = world.job(owner.namespace, name)
     return (
         view is not None
         and view.phase in (JobPhase.PENDING, JobPhase.RUNNING)
-        and view.owner_uid in ("", commit.metadata.uid)
+        and view.owner_uid in ("", owner.metadata.uid)
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -11,7 +11,7 @@ from typing import TypeVar
 from kubothek.reconcile.world import Settings, World
 from kubothek.resources import jobs
 from kubothek.resources.conditions import State, stalled, state_of, waiting
-from kubothek.resources.dataset import Dataset
+from kubothek.resources.dataset import Dataset, Index
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine
 from kubothek.resources.meta import Resource
 from kubothek.resources.objectstore import ObjectStore
@@ -72,7 +72,7 @@ def usable_store(name: str, asker: Resource, world: World) -> ObjectStore | Bloc
     store = find_store(name, asker, world)
     if isinstance(store, Blocked):
         return store
-    return _usable(store, suspended=store.spec.suspend)
+    return _usable(store, suspended=store.spec.suspend, fit=store.ready)
 
 
 def usable_dataset(name: str, asker: Resource, world: World) -> Dataset | Blocked:
@@ -80,17 +80,17 @@ def usable_dataset(name: str, asker: Resource, world: World) -> Dataset | Blocke
     dataset = world.get(Dataset, asker.namespace, name)
     if dataset is None:
         return missing("Dataset", name, asker, world)
-    return _usable(dataset, suspended=dataset.spec.suspend)
+    return _usable(dataset, suspended=dataset.spec.suspend, fit=dataset.writable)
 
 
-def _usable(resource: K, *, suspended: bool) -> K | Blocked:
+def _usable(resource: K, *, suspended: bool, fit: bool) -> K | Blocked:
     if resource.deleting:
         message = f"{resource.kind} {resource.name!r} is being deleted: wait until it is gone and create it again"
         return Blocked(waiting("DependencyNotReady", message))
     if suspended:
         message = f"{resource.kind} {resource.name!r} is suspended: set its spec.suspend to false"
         return Blocked(waiting("DependencyNotReady", message))
-    return resource if resource.ready else not_ready(resource)
+    return resource if fit else not_ready(resource)
 
 
 def find_engine(references: Iterable[Reference | None], asker: Resource, world: World) -> Engine | Blocked | None:
@@ -146,10 +146,26 @@ def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
         table=jobs.TableSpec(
             partition_on=table.partition_on,
             target_file_bytes=parse_quantity(table.target_file_size),
+            sort_by=table.sort_by,
+            bucket_by=table.bucket_by,
+            num_buckets=table.num_buckets or 0,
+            row_group_rows=table.row_group_rows,
             compression=table.compression,
+            dictionary_columns=table.dictionary_columns,
+            schema_evolution=table.schema_evolution,
             columns=columns_of(table.columns),
+            indices=indices_of(table.indices),
+            dialect=table.dialect,
         ),
+        adopt=dataset.spec.adopt,
     )
+
+
+def indices_of(indices: Sequence[Index] | None) -> tuple[jobs.IndexSpec, ...] | None:
+    """The secondary indices as jobs need them; None if the manifest says nothing of them."""
+    if indices is None:
+        return None
+    return tuple(jobs.IndexSpec(column=index.column, kind=index.kind) for index in indices)
 
 
 def columns_of(columns: Columns) -> tuple[jobs.Column, ...]:

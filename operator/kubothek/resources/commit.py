@@ -6,35 +6,34 @@ import hashlib
 import json
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AwareDatetime, Field, PlainSerializer, StringConstraints
 
 from kubothek.resources.dataset import TableState
-from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Strict, Time
+from kubothek.resources.files import Compression, Csv, FileFormat
+from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Strict, Time, render_time
 from kubothek.resources.rules import Immutable, Rule, UniqueBy
 from kubothek.resources.values import Columns, Reference
 
+Operation = Literal["Append", "Replace", "Overwrite", "Delete", "Update", "Rollback"]
+
 _FIXED = Immutable("a Commit is one change and cannot be edited, but for suspend and retryLimit: create another Commit")
-_Character = Annotated[str, StringConstraints(min_length=1, max_length=1)]
 _Path = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[^/\x00-\x1f][^\x00-\x1f]*$")]
+_Moment = Annotated[AwareDatetime, PlainSerializer(render_time, when_used="json")]
+_Filter = Annotated[str, StringConstraints(min_length=1, max_length=16384)]
+_Literal = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+_WITH_SOURCE = ("Append", "Replace", "Overwrite")
+_CONTENT = {
+    "operation",
+    "source",
+    "where",
+    "new_values",
+    "row_level",
+    "to_version",
+    "to_time",
+    "allow_schema_change",
+}
+"""The fields that say what a change does."""
 _Url = Annotated[str, StringConstraints(max_length=2048, pattern=r"^(https?|file):[^\s]+$")]
-
-
-class Csv(Strict):
-    """How to read CSV."""
-
-    delimiter: _Character = ","
-    """What separates values."""
-    quote: _Character = '"'
-    """What encloses values that contain the delimiter or a line break."""
-    header: bool = True
-    """Whether the first line names the columns."""
-    null_values: Annotated[tuple[Annotated[str, StringConstraints(max_length=64)], ...], Field(max_length=32)] = (
-        "",
-        "NA",
-        "NULL",
-        "null",
-    )
-    """What stands for a missing value."""
 
 
 class Source(Strict):
@@ -80,9 +79,9 @@ class Source(Strict):
     """Files, relative to the url of the store."""
     urls: Annotated[tuple[_Url, ...] | None, Field(min_length=1, max_length=100)] = None
     """Files on web servers that the operator allows (http, https)."""
-    format: Literal["CSV", "JSONLines", "Parquet"]
+    format: FileFormat
     """The format of the files."""
-    compression: Literal["Auto", "None", "Gzip", "Zip"] = "Auto"
+    compression: Compression = "Auto"
     """The compression of the files; Auto goes by the ending of the name."""
     csv: Csv | None = None
     """How to read CSV; the defaults read what spreadsheets and R write."""
@@ -93,15 +92,79 @@ class Source(Strict):
 class CommitSpec(Strict):
     """The change. Immutable, but for `suspend` and `retryLimit`."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="(self.operation in ['Append', 'Replace', 'Overwrite']) == has(self.source)",
+            message="source goes with the operations Append, Replace and Overwrite, which need it: add or remove it",
+            holds=lambda self: (self.operation in _WITH_SOURCE) == (self.source is not None),
+        ),
+        Rule(
+            cel="!(self.operation in ['Delete', 'Update']) || has(self.where)",
+            message="Delete and Update need where, which rows they concern: add it, TRUE for all",
+            holds=lambda self: self.operation not in ("Delete", "Update") or self.where is not None,
+        ),
+        Rule(
+            cel="!has(self.where) || self.operation in ['Replace', 'Delete', 'Update']",
+            message="where goes with the operations Replace, Delete and Update: remove it, or correct the operation",
+            holds=lambda self: self.where is None or self.operation in ("Replace", "Delete", "Update"),
+        ),
+        Rule(
+            cel="(self.operation == 'Update') == has(self.set)",
+            message="set goes with the operation Update, which needs it: add or remove it",
+            holds=lambda self: (self.operation == "Update") == (self.new_values is not None),
+        ),
+        Rule(
+            cel="self.operation != 'Update' || self.rowLevel",
+            message="an Update changes rows inside of files: say rowLevel: true to rewrite the files that hold them",
+            holds=lambda self: self.operation != "Update" or self.row_level,
+        ),
+        Rule(
+            cel="!self.rowLevel || self.operation in ['Delete', 'Update']",
+            message="rowLevel goes with the operations Delete and Update: remove it",
+            holds=lambda self: not self.row_level or self.operation in ("Delete", "Update"),
+        ),
+        Rule(
+            cel="self.operation != 'Rollback' || has(self.toVersion) != has(self.toTime)",
+            message="Rollback needs toVersion or toTime: set exactly one of them",
+            holds=lambda self: self.operation != "Rollback" or (self.to_version is None) != (self.to_time is None),
+        ),
+        Rule(
+            cel="self.operation == 'Rollback' || !(has(self.toVersion) || has(self.toTime))",
+            message="toVersion and toTime go with the operation Rollback: remove them",
+            holds=lambda self: self.operation == "Rollback" or (self.to_version is None and self.to_time is None),
+        ),
+        Rule(
+            cel="!self.allowSchemaChange || self.operation in ['Overwrite', 'Rollback']",
+            message="allowSchemaChange goes with the operations Overwrite and Rollback: remove it",
+            holds=lambda self: not self.allow_schema_change or self.operation in ("Overwrite", "Rollback"),
+        ),
+    )
+
     dataset_ref: Annotated[Reference, _FIXED]
     """Immutable. The Dataset to change."""
     id: Annotated[str | None, StringConstraints(min_length=1, max_length=200, pattern=r"^[!-~]+$"), _FIXED] = None
     """Immutable. What makes the change happen once: a second Commit of the same Dataset with the same id, in this
     cluster or another, changes nothing. Default: `<namespace>/<name>` of the Commit."""
-    operation: Annotated[Literal["Append"], _FIXED]
-    """Immutable. What to do with the rows. Append: add them."""
-    source: Annotated[Source, _FIXED]
-    """Immutable. Where the rows come from."""
+    operation: Annotated[Operation, _FIXED]
+    """Immutable. What to do. Append: add rows. Replace: put rows in the place of whole partitions. Overwrite: in the
+    place of all rows. Delete: take rows away. Update: give rows other values. Rollback: bring back a version."""
+    source: Annotated[Source | None, _FIXED] = None
+    """Immutable. Where the rows come from: for Append, Replace and Overwrite."""
+    where: Annotated[_Filter | None, _FIXED] = None
+    """Immutable. Which rows a Delete or Update concerns, or which partitions a Replace; then it may only name partition
+    columns, and default is: those that the new rows touch. SQL-like: `month = 3 AND carrier IN ('AA', 'UA')`, with AND,
+    OR, NOT, BETWEEN, IS NULL. `TRUE` is everything; any other filter that selects everything is refused."""
+    new_values: Annotated[dict[str, _Literal] | None, Field(alias="set", min_length=1, max_length=100), _FIXED] = None
+    """Immutable. For Update: the new value of each column, as a literal: `1.5`, `'x'`, `DATE '2026-01-31'`, `NULL`."""
+    row_level: Annotated[bool, _FIXED] = False
+    """Immutable. For Delete and Update. True: files that hold other rows as well are rewritten. False: only whole files
+    go, and a filter that selects rows inside of files is refused."""
+    to_version: Annotated[int | None, Field(ge=1), _FIXED] = None
+    """Immutable. For Rollback: the version to bring back."""
+    to_time: Annotated[_Moment | None, _FIXED] = None
+    """Immutable. For Rollback: the time at which the version to bring back was current."""
+    allow_schema_change: Annotated[bool, _FIXED] = False
+    """Immutable. For Overwrite and Rollback. True: columns that do not go with those of the table take their place."""
     depends_on: Annotated[tuple[Reference, ...], Field(max_length=32), UniqueBy("name"), _FIXED] = ()
     """Immutable. Commits of this namespace that must be complete before this one starts."""
     on_conflict: Annotated[Literal["Fail", "Retry"], _FIXED] = "Fail"
@@ -187,8 +250,8 @@ class Commit(Resource):
         Defaults are left out, so that fields that a later release adds leave old digests as they are.
         ``dataset_store`` is the store that the source means when it names none.
         """
-        source = self.spec.source.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        content = self.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=_CONTENT)
+        source = content.get("source", {})
         if source.get("storeRef") == {"name": dataset_store}:
             del source["storeRef"]
-        content = {"operation": self.spec.operation, "source": source}
         return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -89,6 +89,19 @@ NAMES = {
         ),
         (".spec.datasetRef.name",),
     ),
+    "Query": Names(
+        "queries",
+        "kq",
+        (
+            Column("ROWS", ".status.rows", "integer"),
+            Column("LOCATION", ".status.location"),
+            Column("VERSION", ".status.version", "integer"),
+            Column("STAGE", ".status.progress.stage"),
+            Column("STORE", ".spec.storeRef.name", priority=1),
+            Column("ATTEMPT", ".status.attempt", "integer", 1),
+        ),
+        (".spec.storeRef.name",),
+    ),
 }
 
 

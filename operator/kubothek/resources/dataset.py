@@ -7,14 +7,63 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Strict, Time
-from kubothek.resources.rules import Immutable, Rule, TransitionRule
+from kubothek.resources.rules import Immutable, Rule, TransitionRule, UniqueBy
+from kubothek.resources.sources import Intake, SourceState, StandingSource
 from kubothek.resources.values import ColumnName, Columns, Quantity, Reference, parse_quantity
+
+SOURCE_TROUBLES = ("SourceStalled", "SourceRetrying", "IndexStalled")
+"""Reasons for which a Dataset is not ready, though its table can be written."""
+
+
+class Index(Strict):
+    """A secondary index: which files hold which values of a column that does not partition the table."""
+
+    column: ColumnName
+    """The column; of type bool, int64, uint64, double, string, binary, date32 or timestamp."""
+    kind: Literal["Kartothek", "Native"] = "Native"
+    """Native: for any number of values, and cheap to update; only Kubothek uses it. Kartothek: kartothek and plateau
+    use and update it as well; every commit writes the whole index anew, so it is for columns with few values."""
+
+
+def _distinct_inner_columns(field: str, attribute: str) -> tuple[Rule, ...]:
+    """What a list of columns must be that says how files are laid out inside."""
+    listed = f"!has(self.{field}) || "
+    return (
+        Rule(
+            cel=f"{listed}self.{field}.all(name, self.{field}.exists_one(other, other == name))",
+            message=f"table.{field} names a column twice: remove one",
+            holds=lambda table: len(set(names := getattr(table, attribute) or ())) == len(names),
+        ),
+        Rule(
+            cel=f"{listed}!has(self.partitionOn) || self.{field}.all(name, !(name in self.partitionOn))",
+            message=f"table.{field} names a column of table.partitionOn, which no file contains: remove it",
+            holds=lambda table: not set(getattr(table, attribute) or ()) & set(table.partition_on),
+        ),
+    )
+
+
+def _known_columns(field: str, attribute: str) -> Rule:
+    return Rule(
+        cel=f"!has(self.{field}) || !has(self.schema) || self.{field}.all(name, self.schema.exists(c, c.name == name))",
+        message=f"table.{field} names a column that table.schema does not have: add it to the schema",
+        holds=lambda table: table.columns is None or set(getattr(table, attribute)) <= {c.name for c in table.columns},
+    )
 
 
 class Table(Strict):
     """The layout of the table."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        *_distinct_inner_columns("sortBy", "sort_by"),
+        *_distinct_inner_columns("bucketBy", "bucket_by"),
+        *_distinct_inner_columns("dictionaryColumns", "dictionary_columns"),
+        _known_columns("sortBy", "sort_by"),
+        _known_columns("bucketBy", "bucket_by"),
+        Rule(
+            cel="(has(self.bucketBy) && self.bucketBy.size() > 0) == has(self.numBuckets)",
+            message="table.bucketBy and table.numBuckets go together: add the one, or remove the other",
+            holds=lambda self: bool(self.bucket_by) == (self.num_buckets is not None),
+        ),
         Rule(
             cel="!has(self.partitionOn) || "
             "self.partitionOn.all(name, self.partitionOn.exists_one(other, other == name))",
@@ -40,6 +89,21 @@ class Table(Strict):
             message="table.targetFileSize must be between 1Mi and 4Gi",
             holds=lambda self: parse_quantity("1Mi") <= parse_quantity(self.target_file_size) <= parse_quantity("4Gi"),
         ),
+        Rule(
+            cel="!has(self.indices) || !has(self.partitionOn) || "
+            "self.indices.all(index, !self.partitionOn.exists(name, name == index.column))",
+            message="table.indices names a column of table.partitionOn, which needs no index: remove it",
+            holds=lambda self: not {index.column for index in self.indices or ()} & set(self.partition_on),
+        ),
+        Rule(
+            cel="!has(self.indices) || !has(self.schema) || "
+            "self.indices.all(index, self.schema.exists(c, c.name == index.column))",
+            message="table.indices names a column that table.schema does not have: add it to the schema",
+            holds=lambda self: (
+                self.columns is None
+                or {index.column for index in self.indices or ()} <= {column.name for column in self.columns}
+            ),
+        ),
     )
 
     partition_on: Annotated[
@@ -49,12 +113,35 @@ class Table(Strict):
     ] = ()
     """Immutable. The columns whose values name the directories, outermost first. A column with few values that most
     queries filter on is a good one."""
+    sort_by: Annotated[tuple[ColumnName, ...], Field(max_length=16)] = ()
+    """Takes effect at the next write. The columns by which the rows of each file ascend, the first one first; nulls
+    come last. Filters on the first one then skip most row groups and, in large partitions, most files."""
+    bucket_by: Annotated[tuple[ColumnName, ...], Field(max_length=16)] = ()
+    """Takes effect at the next write. The columns whose values decide, by a hash, into which of `numBuckets` files of
+    its partition a row goes. A query for one value of all of them reads one bucket; docs/layout.md has the hash."""
+    num_buckets: Annotated[int, Field(ge=1, le=65536)] | None = None
+    """Takes effect at the next write. The number of buckets of a partition; goes with `bucketBy`."""
     target_file_size: Quantity = "128Mi"
     """Takes effect at the next write. How large files should get."""
+    row_group_rows: Annotated[int, Field(ge=1, le=1073741824)] = 1048576
+    """Takes effect at the next write. How many rows a row group, which readers skip or read whole, has at most."""
     compression: Literal["ZSTD", "SNAPPY", "NONE"] = "ZSTD"
     """Takes effect at the next write. The compression inside the Parquet files."""
+    dictionary_columns: Annotated[tuple[ColumnName, ...], Field(max_length=64)] | None = None
+    """Takes effect at the next write. The columns that are dictionary-encoded, which pays for those with few different
+    values. Left out: all, each as long as it pays."""
+    indices: Annotated[tuple[Index, ...] | None, Field(max_length=16), UniqueBy("column")] = None
+    """A job on edit. The secondary indices of the table; an empty list drops those that are there. Left out: whatever
+    indices the table has are kept up to date."""
+    dialect: Literal["Kartothek", "Plateau"] | None = None
+    """A job on edit. Which library besides Kubothek can write to a table with a Kartothek index on strings; both can
+    read it. Left out: as it is, which is Kartothek for a new table."""
     columns: Columns = None
     """A checked contract: a commit whose columns differ is refused. Without it the first commit decides."""
+    schema_evolution: Literal["Strict", "Compatible"] = "Strict"
+    """Takes effect at the next write. Strict: rows have exactly the columns of the table. Compatible: they may bring
+    new columns, which older rows then have as null, lack columns, which are null then, and have decimals with more
+    digits. With `table.schema`, only the columns that it names can come."""
 
 
 class DatasetSpec(Strict):
@@ -72,6 +159,12 @@ class DatasetSpec(Strict):
     operator's own."""
     table: Table = Table()
     """The layout of the table; see each field for when an edit takes effect."""
+    adopt: bool = False
+    """Takes effect at the next inspection. True: if kartothek, plateau or another program made the dataset of this
+    uuid, take it over as it is, with its columns, partitions and indices; table.partitionOn can then be left out. A
+    dataset with several tables, or without a list of its partitions, is converted first: `kubothek adopt --convert`."""
+    sources: Annotated[tuple[StandingSource, ...], Field(max_length=16), UniqueBy("name")] = ()
+    """Takes effect at the next look. Where files land that become commits by themselves."""
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
     """Takes effect at once. Retain: deleting this resource leaves the data as it is. Delete: a job deletes the data
     first; until the grace period of the store has passed, `restore` brings it back."""
@@ -80,6 +173,20 @@ class DatasetSpec(Strict):
     suspend: bool = False
     """Takes effect at once. Start no new jobs for this Dataset, its Commits included. What runs goes on. A suspended
     Dataset that is deleted leaves its data as it is."""
+
+
+class IndexStatus(Lenient):
+    """A secondary index of a table."""
+
+    column: str
+    """The column."""
+    kind: Literal["Kartothek", "Native"] = "Native"
+    """Its kind."""
+    state: Literal["Ready", "Waiting", "Partial", "Stale"] = "Ready"
+    """Waiting: it is made with the first value of the column that is not NULL. Partial: lookups are slow until a job
+    has tidied it up, as after another program added files. Stale: it cannot be read, and a job builds it anew."""
+    rows: int = 0
+    """Values of a Kartothek index, entries of a native one: a value counts for each file that holds it."""
 
 
 class TableState(Lenient):
@@ -99,6 +206,10 @@ class TableState(Lenient):
     """When this version was committed."""
     etag: str | None = None
     """The ETag of the dataset's head at this version."""
+    indices: tuple[IndexStatus, ...] = ()
+    """Its secondary indices."""
+    dialect: Literal["Kartothek", "Plateau"] = "Kartothek"
+    """The dialect of its Kartothek indices on strings."""
 
 
 class Deed(Attempts):
@@ -108,6 +219,13 @@ class Deed(Attempts):
     """Whether it succeeded, or there was nothing to do."""
     problem: str | None = None
     """Why it was given up: `Reason: text`."""
+
+
+class Indexing(Deed):
+    """The job for one state of spec.table.indices and of the table."""
+
+    digest: str = ""
+    """Of what it was to make of which indices; empty when there was nothing left to do."""
 
 
 class DatasetStatus(Status, TableState):
@@ -127,6 +245,12 @@ class DatasetStatus(Status, TableState):
     """How far the deletion of the data is."""
     restoration: Deed | None = None
     """How far the restoration of the data is."""
+    indexing: Indexing | None = None
+    """How far the job is that makes the indices what spec.table says."""
+    intake: Intake | None = None
+    """The last look at one of the sources."""
+    sources: tuple[SourceState, ...] = ()
+    """How far each source is."""
 
 
 class Dataset(Resource):
@@ -157,3 +281,11 @@ class Dataset(Resource):
     def uuid(self) -> str:
         """The name of the dataset in the store."""
         return self.spec.uuid or self.name
+
+    @property
+    def writable(self) -> bool:
+        """Whether jobs can write to the table: trouble with a source is no reason not to."""
+        ready = self.status.condition("Ready")
+        if ready is None or ready.observed_generation != self.metadata.generation:
+            return False
+        return ready.status == "True" or ready.reason in SOURCE_TROUBLES

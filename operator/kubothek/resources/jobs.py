@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -59,14 +60,32 @@ class SourceSpec(_Plain):
     allow_local: bool = False
 
 
+class IndexSpec(_Plain):
+    """A secondary index that a table is to have."""
+
+    column: str
+    kind: Literal["Kartothek", "Native"] = "Native"
+
+
 class TableSpec(_Plain):
     """The layout of a dataset's table."""
 
     partition_on: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
+    bucket_by: tuple[str, ...] = ()
+    num_buckets: int = 0
     target_file_bytes: int = 128 * 1024 * 1024
+    row_group_rows: int = 1024 * 1024
     compression: Literal["ZSTD", "SNAPPY", "NONE"] = "ZSTD"
+    dictionary_columns: tuple[str, ...] | None = None
+    """None: all, as far as it pays."""
     columns: tuple[Column, ...] = ()
     """The contract of spec.table.schema: empty = whatever the first commit brings."""
+    schema_evolution: Literal["Strict", "Compatible"] = "Strict"
+    indices: tuple[IndexSpec, ...] | None = None
+    """None: those that the table has."""
+    dialect: Literal["Kartothek", "Plateau"] | None = None
+    """None: the one that the table has."""
 
 
 class Claim(_Plain):
@@ -82,6 +101,8 @@ class DatasetRef(_Plain):
     uuid: str
     claim: Claim
     table: TableSpec = TableSpec()
+    adopt: bool = False
+    """Whether the claim may take over a dataset that another library made."""
 
 
 class SparkSettings(_Plain):
@@ -108,9 +129,52 @@ class CommitJob(_Job):
     commit_id: str
     digest: str
     """Digest of the part of the Commit's spec that says what it does; tells a reused id from a repeated one."""
-    operation: Literal["Append"] = "Append"
-    source: SourceSpec
+    operation: Literal["Append", "Replace", "Overwrite", "Delete", "Update", "Rollback"] = "Append"
+    source: SourceSpec | None = None
+    """Of Append, Replace and Overwrite."""
+    where: str | None = None
+    """Of Replace, Delete and Update, in the language of :mod:`kubothek.lake.predicates`."""
+    new_values: dict[str, str] = {}
+    """Of Update: literals by column."""
+    row_level: bool = False
+    to_version: int | None = None
+    to_time: datetime | None = None
+    allow_schema_change: bool = False
     on_conflict: Literal["Fail", "Retry"] = "Fail"
+    spark: SparkSettings = SparkSettings()
+
+
+class StalledFile(_Plain):
+    """The version of a file at which a source stopped, and why: ``Reason: text``.
+
+    ``version`` is that of the table for which it was read.
+    """
+
+    key: str
+    etag: str
+    version: int
+    problem: str
+
+
+class IntakeJob(_Job):
+    """Take what landed for one standing source of a dataset."""
+
+    verb: Literal["intake"] = "intake"
+    dataset: DatasetRef
+    name: str
+    """The source."""
+    source: SourceSpec
+    """How its files are read, and the store in which they land; without paths."""
+    prefix: str = ""
+    glob: str = ""
+    operation: Literal["Append", "Replace"] = "Append"
+    max_files: int
+    max_bytes: int
+    quarantine: bool = False
+    reading: str
+    """Digest of everything that decides whether a file can be read."""
+    stalled: StalledFile | None = None
+    """Where the last look stopped, if its files were read in the same way."""
     spark: SparkSettings = SparkSettings()
 
 
@@ -128,6 +192,13 @@ class DeleteJob(_Job):
     dataset: DatasetRef
 
 
+class IndexJob(_Job):
+    """Give a table the indices that its Dataset names, and put right what is wrong with them."""
+
+    verb: Literal["index"] = "index"
+    dataset: DatasetRef
+
+
 class RestoreJob(_Job):
     """Take a dataset's tombstone back, within the grace period."""
 
@@ -135,7 +206,36 @@ class RestoreJob(_Job):
     dataset: DatasetRef
 
 
-Job = Annotated[CommitJob | InspectJob | DeleteJob | RestoreJob, Field(discriminator="verb")]
+class QueryLocation(_Plain):
+    """Where a query's rows go as a file: ``<path>/<uid>-<attempt>.<ending>`` in the store."""
+
+    store: StoreRef
+    path: str
+    format: Literal["Parquet", "CSV", "JSONLines"]
+
+
+class QueryDataset(_Plain):
+    """The dataset that a query's rows become, and the store that it is in."""
+
+    store: StoreRef
+    dataset: DatasetRef
+
+
+class QueryJob(_Job):
+    """Run one SELECT over the datasets of ``store``; exactly one of ``location`` and ``becomes`` takes its rows."""
+
+    verb: Literal["query"] = "query"
+    sql: str
+    as_of_version: int | None = None
+    as_of_time: str | None = None
+    location: QueryLocation | None = None
+    becomes: QueryDataset | None = None
+    memory_bytes: int = 1024 * 1024 * 1024
+    time_limit_seconds: float = 3600.0
+
+
+AnyJob = CommitJob | InspectJob | DeleteJob | RestoreJob | IndexJob | IntakeJob | QueryJob
+Job = Annotated[AnyJob, Field(discriminator="verb")]
 
 
 class Totals(_Plain):
@@ -145,6 +245,15 @@ class Totals(_Plain):
     files: int = 0
     bytes: int = 0
     partitions: int = 0
+
+
+class IndexState(_Plain):
+    """A secondary index that a table has. Partial: it needs the work of an IndexJob; Stale: it has to be rebuilt."""
+
+    column: str
+    kind: Literal["Kartothek", "Native"]
+    state: Literal["Ready", "Waiting", "Partial", "Stale"] = "Ready"
+    rows: int = 0
 
 
 class DatasetState(_Plain):
@@ -159,6 +268,8 @@ class DatasetState(_Plain):
     problem: str | None = None
     """Reason and message ``Reason: text`` if the dataset cannot be written by the asking claim or is not whole."""
     deleted: bool = False
+    indices: tuple[IndexState, ...] = ()
+    dialect: Literal["Kartothek", "Plateau"] = "Kartothek"
 
 
 class StoreState(_Plain):
@@ -178,6 +289,51 @@ class CommitOutcome(_Plain):
     bytes: int = 0
 
 
+class QueryRead(_Plain):
+    """What was read of one dataset."""
+
+    dataset: str
+    version: int
+    files: int = 0
+
+
+class QueryOutcome(_Plain):
+    """What a query's rows became: the key ``location`` in its store, or the ``version`` of a dataset."""
+
+    location: str | None = None
+    version: int | None = None
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    reads: tuple[QueryRead, ...] = ()
+    """The first few."""
+
+
+class IntakeOutcome(_Plain):
+    """What a look at a source found and did; times in ISO 8601.
+
+    ``version`` is that of the last commit, None if there was none; ``commits``, ``files`` and ``rows`` are of this job,
+    ``taken`` is how many files were ever taken.
+    """
+
+    version: int | None = None
+    commits: int = 0
+    files: int = 0
+    rows: int = 0
+    taken: int = 0
+    last_file: str | None = None
+    last_commit_time: str | None = None
+    waiting_files: int = 0
+    waiting_bytes: int = 0
+    oldest_waiting: str | None = None
+    current_until: str
+    quarantined: int = 0
+    refused: int = 0
+    """How many files went into quarantine now, and ``refusal``, why the first of them: ``Reason: text``."""
+    refusal: str | None = None
+    stalled: StalledFile | None = None
+
+
 class JobResult(_Plain):
     """The end of a job: one of success, or a failure with reason, message and whether to try again."""
 
@@ -186,6 +342,8 @@ class JobResult(_Plain):
     message: str = Field(max_length=2048)
     retryable: bool = False
     commit: CommitOutcome | None = None
+    query: QueryOutcome | None = None
+    intake: IntakeOutcome | None = None
     dataset: DatasetState | None = None
     datasets: tuple[DatasetState, ...] = ()
     store: StoreState | None = None
@@ -213,5 +371,5 @@ class ExitCode:
     TRANSIENT = 30
 
 
-JOB = TypeAdapter[CommitJob | InspectJob | DeleteJob | RestoreJob](Job)
+JOB = TypeAdapter[AnyJob](Job)
 """Parses a job spec by its ``verb``."""

@@ -16,6 +16,7 @@ from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine
 from kubothek.resources.meta import API_VERSION, Resource
 from kubothek.resources.objectstore import ObjectStore
+from kubothek.resources.query import Query
 from kubothek.resources.rules import Path, Problem, broken_rules, broken_transitions, render_path
 
 KINDS: dict[str, type[Resource]] = {
@@ -23,6 +24,7 @@ KINDS: dict[str, type[Resource]] = {
     "Engine": Engine,
     "Dataset": Dataset,
     "Commit": Commit,
+    "Query": Query,
 }
 """All kinds by name, in an order in which they can be applied."""
 

@@ -33,6 +33,7 @@ RESOURCES: Mapping[str, tuple[str, str]] = {
     "Engine": (f"/apis/{API_VERSION}", "engines"),
     "Dataset": (f"/apis/{API_VERSION}", "datasets"),
     "Commit": (f"/apis/{API_VERSION}", "commits"),
+    "Query": (f"/apis/{API_VERSION}", "queries"),
     "Pod": ("/api/v1", "pods"),
     "ConfigMap": ("/api/v1", "configmaps"),
     "CoreEvent": ("/api/v1", "events"),

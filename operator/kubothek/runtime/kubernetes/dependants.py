@@ -31,6 +31,7 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
     namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
     if kind == "ObjectStore":
         yield from _users_of_store(state, namespace, name)
+        yield from _queries(state, namespace, "ObjectStore", name)
     elif kind == "Engine" and _respecified(before, after):
         yield from _users_of_engine(state, namespace, name)
     elif kind == "Dataset":
@@ -38,23 +39,49 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
         if appeared:
             yield Key("ObjectStore", namespace, obj["spec"]["storeRef"]["name"])
         yield from _queues(state, namespace, {name}, head_only=not appeared)
+        if appeared:
+            yield from _queries(state, namespace, "Dataset", name)
     elif kind == "Commit" and (_respecified(before, after) or (after is not None and finished(after))):
         dataset = obj["spec"]["datasetRef"]["name"]
         yield Key("Dataset", namespace, dataset)
         yield from _queues(state, namespace, {dataset}, head_only=True)
         yield from _waiting_for(state, namespace, name)
+        yield from _queries(state, namespace, "Commit", name)
+    elif kind == "Query" and after is not None and finished(after):
+        target = obj["spec"]["result"].get("datasetRef")
+        if target is not None:
+            yield Key("Dataset", namespace, target["name"])
 
 
 def finished(commit: Object) -> bool:
-    """Whether the Commit is Complete or Failed."""
+    """Whether the Commit (or Query) is Complete or Failed."""
     return _holds(commit, "Complete") or _holds(commit, "Failed")
+
+
+def _queries(state: ClusterState, namespace: str, kind: str, name: str) -> Iterator[Key]:
+    """The unfinished Queries that name this resource."""
+    for query in state.resources["Query"].objects(namespace):
+        if (kind, name) in _named_by(query["spec"]) and not finished(query):
+            yield Key("Query", namespace, query["metadata"]["name"])
+
+
+def _named_by(spec: Object) -> Iterator[tuple[str, str]]:
+    result = spec["result"]
+    yield "ObjectStore", spec["storeRef"]["name"]
+    for kind, reference in (
+        ("ObjectStore", (result.get("location") or {}).get("storeRef")),
+        ("Dataset", result.get("datasetRef")),
+        *(("Commit", other) for other in spec.get("dependsOn") or ()),
+    ):
+        if reference is not None:
+            yield kind, reference["name"]
 
 
 def _users_of_store(state: ClusterState, namespace: str, name: str) -> Iterator[Key]:
     stored = {
         dataset["metadata"]["name"]
         for dataset in state.resources["Dataset"].objects(namespace)
-        if dataset["spec"]["storeRef"]["name"] == name
+        if any(other["name"] == name for other in _stores_of(dataset["spec"]))
     }
     yield from (Key("Dataset", namespace, dataset) for dataset in stored)
     yield from _queues(state, namespace, stored, head_only=True)
@@ -64,8 +91,16 @@ def _users_of_store(state: ClusterState, namespace: str, name: str) -> Iterator[
             yield Key("Commit", namespace, commit["metadata"]["name"])
 
 
+def _stores_of(dataset: Object) -> Iterator[Object]:
+    """References to where a Dataset is, and to where its sources' files land."""
+    yield dataset["storeRef"]
+    for source in dataset.get("sources") or ():
+        if "storeRef" in source:
+            yield source["storeRef"]
+
+
 def _users_of_engine(state: ClusterState, namespace: str, name: str) -> Iterator[Key]:
-    for kind in ("Dataset", "Commit"):
+    for kind in ("Dataset", "Commit", "Query"):
         for obj in state.resources[kind].objects(namespace):
             engine = (obj["spec"].get("engineRef") or {}).get("name", DEFAULT_ENGINE)
             if engine in (name, DEFAULT_ENGINE) and not _holds(obj, "Complete"):

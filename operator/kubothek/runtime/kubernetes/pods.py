@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from kubothek.reconcile.world import LaunchJob
 from kubothek.resources.engine import Engine, EngineSpec
-from kubothek.resources.jobs import CommitJob, StoreRef
+from kubothek.resources.jobs import CommitJob, IndexJob, IntakeJob, QueryJob, StoreRef
 from kubothek.resources.meta import API_VERSION
 from kubothek.resources.values import parse_duration
 from kubothek.runtime.kubernetes import names, sizes
@@ -25,6 +25,8 @@ Object = dict[str, Any]
 USER = 185
 """The uid of Spark's images, and of ours."""
 
+_HEAVY = CommitJob | IndexJob | IntakeJob | QueryJob
+"""Jobs that read data."""
 _EXECUTOR_TEMPLATE = "executor.json"
 _TMP = "/tmp"  # noqa: S108
 _SCRATCH = "/var/spark"
@@ -64,7 +66,7 @@ def driver_pod(action: LaunchJob, config: OperatorConfig) -> Object:
                         {"name": "driver-rpc", "containerPort": sizes.DRIVER_PORT},
                         {"name": "blockmanager", "containerPort": sizes.BLOCK_MANAGER_PORT},
                     ],
-                    "resources": sizes.driver(engine, spark=isinstance(job, CommitJob)),
+                    "resources": sizes.driver(engine, heavy=isinstance(job, _HEAVY)),
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                     "securityContext": _container_security(),
                     "volumeMounts": [
@@ -115,7 +117,7 @@ def config_map(action: LaunchJob, config: OperatorConfig) -> Object:
     executors' template.
     """
     job = action.job
-    if isinstance(job, CommitJob):
+    if isinstance(job, CommitJob | IntakeJob):
         conf = {**job.spark.conf, **spark_conf(action, engine_spec(action), config)}
         job = job.model_copy(update={"spark": job.spark.model_copy(update={"conf": conf})})
     return {
@@ -242,6 +244,11 @@ def _volumes(action: LaunchJob) -> list[Object]:
 def _stores(action: LaunchJob) -> dict[str, StoreRef]:
     """The stores that the job touches, by name."""
     stores = {action.job.store.name: action.job.store}
-    if isinstance(action.job, CommitJob) and action.job.source.store is not None:
-        stores[action.job.source.store.name] = action.job.source.store
+    source = action.job.source if isinstance(action.job, CommitJob | IntakeJob) else None
+    if source is not None and source.store is not None:
+        stores[source.store.name] = source.store
+    if isinstance(action.job, QueryJob):
+        target = action.job.location or action.job.becomes
+        if target is not None:
+            stores[target.store.name] = target.store
     return stores

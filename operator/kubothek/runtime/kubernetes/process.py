@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Mapping
 
-from kubothek.reconcile import commit, dataset, engine, objectstore
+from kubothek.reconcile import commit, dataset, engine, objectstore, query
 from kubothek.reconcile.world import Settings
 from kubothek.runtime.kubernetes.api import Api
 from kubothek.runtime.kubernetes.config import OperatorConfig
@@ -25,6 +25,7 @@ RECONCILERS: Mapping[str, Reconciler] = {
     "Engine": engine.reconcile,
     "Dataset": dataset.reconcile,
     "Commit": commit.reconcile,
+    "Query": query.reconcile,
 }
 
 

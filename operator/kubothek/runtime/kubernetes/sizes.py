@@ -18,13 +18,13 @@ _JVM_OVERHEAD_LEAST = 384 * MIB
 _JVM_OVERHEAD_FACTOR = 0.1
 
 
-def driver(engine: EngineSpec, *, spark: bool) -> dict[str, Any]:
-    """Requests and limits of the driver's container; ``spark`` if the job may start a JVM.
+def driver(engine: EngineSpec, *, heavy: bool) -> dict[str, Any]:
+    """Requests and limits of the driver's container; ``heavy`` if the job may start a JVM, or DuckDB in its place.
 
     Memory is requested as it is limited, so that a job is not killed for what others use. CPU has no limit, as a
     throttled driver only holds its executors longer, and half of it is requested, as a driver works in bursts.
     """
-    if not spark:
+    if not heavy:
         memory = _mebibytes(PYTHON)
         return {"requests": {"cpu": "100m", "memory": memory}, "limits": {"memory": memory}}
     heap = parse_quantity(engine.driver.memory)

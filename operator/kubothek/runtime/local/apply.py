@@ -8,9 +8,10 @@ from datetime import datetime
 from pathlib import Path
 
 from kubothek.resources.commit import Commit, CommitStatus
-from kubothek.resources.dataset import Dataset
+from kubothek.resources.dataset import Dataset, DatasetStatus
 from kubothek.resources.meta import REQUEST_ANNOTATIONS, Resource
 from kubothek.resources.objectstore import ObjectStore
+from kubothek.resources.query import Query, QueryStatus
 from kubothek.runtime.local.documents import ManifestError, Problem
 from kubothek.runtime.local.manifests import Key, Manifests, key_of
 from kubothek.runtime.local.state import State, admit
@@ -38,7 +39,7 @@ def states_of(manifests: Manifests, base: Path) -> dict[Key, State]:
         if isinstance(resource, ObjectStore)
     }
     for key, resource in manifests.resources.items():  # Datasets come before Commits
-        if isinstance(resource, Dataset):
+        if isinstance(resource, Dataset | Query):
             home = Key("ObjectStore", key.namespace, resource.spec.store_ref.name)
         elif isinstance(resource, Commit):
             home = Key("Dataset", key.namespace, resource.spec.dataset_ref.name)
@@ -69,14 +70,19 @@ def apply(manifests: Manifests, states: Mapping[Key, State], now: datetime) -> A
 def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Resource]:
     """A run is a person's request to try again what an earlier one left undone.
 
-    A failed Commit starts over, as if it had been deleted and created again; its old attempts keep their logs. A
-    store that is not fine, or holds a Dataset that is not, is looked at now and not at the next interval.
+    A failed Commit or Query starts over, as if it had been deleted and created again; its old attempts keep their logs.
+    A store that is not fine, or holds a Dataset that is not, is looked at now and not at the next interval, and so is
+    every source.
     """
     again = dict(resources)
     for key, resource in resources.items():
+        if isinstance(resource, Dataset) and resource.status.sources:
+            again[key] = resource.model_copy(update={"status": _looked_at_now(resource.status)})
         if isinstance(resource, Commit) and resource.status.holds("Failed"):
             fresh = CommitStatus(attempt=resource.status.attempt + 1)
             again[key] = resource.model_copy(update={"status": fresh})
+        elif isinstance(resource, Query) and resource.status.holds("Failed"):
+            again[key] = resource.model_copy(update={"status": QueryStatus(attempt=resource.status.attempt + 1)})
         elif isinstance(resource, ObjectStore | Dataset) and not summarise(resource).phase.fine:
             home = resource.name if isinstance(resource, ObjectStore) else resource.spec.store_ref.name
             store = resources.get(Key("ObjectStore", key.namespace, home))
@@ -85,6 +91,11 @@ def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Re
                 metadata = store.metadata.model_copy(update={"annotations": annotations})
                 again[key_of(store)] = store.model_copy(update={"metadata": metadata})
     return again
+
+
+def _looked_at_now(status: DatasetStatus) -> DatasetStatus:
+    due = {"look_time": None, "next_look_time": None}
+    return status.model_copy(update={"sources": tuple(source.model_copy(update=due) for source in status.sources)})
 
 
 def save(applied: Applied) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kubothek.reconcile.world import LaunchJob
 from kubothek.resources.engine import Engine, EngineSpec
-from kubothek.resources.jobs import CommitJob, StoreRef
+from kubothek.resources.jobs import CommitJob, IntakeJob, QueryJob, StoreRef
 from kubothek.resources.values import parse_quantity
 from kubothek.runtime.local import java
 from kubothek.runtime.local.manifests import Key
@@ -24,8 +24,8 @@ def engine_spec(action: LaunchJob) -> EngineSpec:
 
 
 def cores(action: LaunchJob) -> int:
-    """How many cores the job may use: only a commit may start Spark, which runs inside the driver here."""
-    return engine_spec(action).driver.cores if isinstance(action.job, CommitJob) else 1
+    """How many cores the job may use: what commits may start Spark, inside of the driver here; a query DuckDB."""
+    return engine_spec(action).driver.cores if isinstance(action.job, CommitJob | IntakeJob | QueryJob) else 1
 
 
 def render_job(action: LaunchJob, base: Path, credentials: Mapping[Key, Path]) -> bytes:
@@ -42,11 +42,12 @@ def render_job(action: LaunchJob, base: Path, credentials: Mapping[Key, Path]) -
         return store.model_copy(update={"url": absolute_url(store.url, base), "credentials_dir": found})
 
     changes: dict[str, Any] = {"store": reachable(job.store)}
-    if isinstance(job, CommitJob):
+    if isinstance(job, CommitJob | IntakeJob):
         source = job.source
-        store = reachable(source.store) if source.store is not None else None
-        urls = tuple(absolute_url(url, base) for url in source.urls)
-        changes["source"] = source.model_copy(update={"store": store, "urls": urls})
+        if source is not None:
+            store = reachable(source.store) if source.store is not None else None
+            urls = tuple(absolute_url(url, base) for url in source.urls)
+            changes["source"] = source.model_copy(update={"store": store, "urls": urls})
         engine = engine_spec(action)
         conf = {
             **job.spark.conf,
@@ -57,6 +58,10 @@ def render_job(action: LaunchJob, base: Path, credentials: Mapping[Key, Path]) -
             "spark.driver.memory": f"{parse_quantity(engine.driver.memory) // MIB}m",
         }
         changes["spark"] = job.spark.model_copy(update={"conf": conf})
+    if isinstance(job, QueryJob):
+        for name, target in (("location", job.location), ("becomes", job.becomes)):
+            if target is not None:
+                changes[name] = target.model_copy(update={"store": reachable(target.store)})
     return job.model_copy(update=changes).model_dump_json(indent=2).encode()
 
 

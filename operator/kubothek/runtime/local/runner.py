@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from kubothek.reconcile import commit, dataset, engine, objectstore
+from kubothek.reconcile import commit, dataset, engine, objectstore, query
 from kubothek.reconcile.world import Action, CancelJob, JobView, LaunchJob, Outcome, Settings, World
 from kubothek.resources.meta import FINALIZER, Resource
 from kubothek.resources.objectstore import ObjectStore
@@ -37,6 +37,7 @@ RECONCILERS: Mapping[str, Reconciler] = {
     "Engine": engine.reconcile,
     "Dataset": dataset.reconcile,
     "Commit": commit.reconcile,
+    "Query": query.reconcile,
 }
 
 CLUSTER_ID = "local"

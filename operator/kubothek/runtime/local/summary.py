@@ -10,6 +10,7 @@ from kubothek.resources.commit import Commit
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.jobs import Progress
 from kubothek.resources.meta import Resource
+from kubothek.resources.query import Query
 from kubothek.runtime.local.manifests import Key, key_of
 from kubothek.runtime.local.words import count
 
@@ -62,8 +63,11 @@ def _phase(state: conditions.State) -> Phase:
 
 def _achieved(resource: Resource) -> str | None:
     """What a resource that is fine has come to, in numbers."""
-    if isinstance(resource, Commit) and (rows := resource.status.rows):
+    if isinstance(resource, Commit) and resource.spec.operation == "Append" and (rows := resource.status.rows):
         return f"version {resource.status.version}: {_size(rows, resource.status.files or 0)} added"
+    if isinstance(resource, Query) and (status := resource.status).rows is not None:
+        where = status.location or f"version {status.version} of {resource.spec.result.target}"
+        return f"{count(status.rows, 'row')} in {where}"
     if isinstance(resource, Dataset) and resource.status.version is not None:
         table = resource.status
         return f"version {table.version}: {_size(table.rows, table.files)}, {table.size}"
@@ -75,6 +79,6 @@ def _size(rows: int, files: int) -> str:
 
 
 def _progress(resource: Resource, phase: Phase) -> Progress | None:
-    if phase is not Phase.RUNNING or not isinstance(resource, Commit) or resource.status.progress is None:
+    if phase is not Phase.RUNNING or not isinstance(resource, Commit | Query) or resource.status.progress is None:
         return None
     return Progress.model_validate(resource.status.progress.model_dump())

@@ -15,6 +15,7 @@ from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine
 from kubothek.resources.meta import Resource
 from kubothek.resources.objectstore import ObjectStore
+from kubothek.resources.query import Query
 from kubothek.runtime.local.manifests import Key
 
 R = TypeVar("R", bound=Resource)
@@ -70,6 +71,7 @@ class Objects:
         if isinstance(resource, Dataset):
             yield Key("ObjectStore", key.namespace, resource.spec.store_ref.name)
             yield from self._next_in_queue(key)
+            yield from self._users[key]
         elif isinstance(resource, Commit):
             dataset = Key("Dataset", key.namespace, resource.spec.dataset_ref.name)
             if resource.finished:
@@ -97,14 +99,25 @@ def _references(resource: Resource) -> Iterator[Key]:
     """What the resource names or falls back on."""
     namespace = resource.namespace
     if isinstance(resource, Dataset):
-        yield Key("ObjectStore", namespace, resource.spec.store_ref.name)
+        landings = (source.store_ref for source in resource.spec.sources)
+        for store in dict.fromkeys((resource.spec.store_ref, *filter(None, landings))):
+            yield Key("ObjectStore", namespace, store.name)
     if isinstance(resource, Commit):
         source = resource.spec.source
-        if source.store_ref is not None:
+        if source is not None and source.store_ref is not None:
             yield Key("ObjectStore", namespace, source.store_ref.name)
         for other in resource.spec.depends_on:
             yield Key("Commit", namespace, other.name)
-    if isinstance(resource, Dataset | Commit):
+    if isinstance(resource, Query):
+        location, dataset = resource.spec.result.location, resource.spec.result.dataset_ref
+        yield Key("ObjectStore", namespace, resource.spec.store_ref.name)
+        if location is not None and location.store_ref is not None:
+            yield Key("ObjectStore", namespace, location.store_ref.name)
+        if dataset is not None:
+            yield Key("Dataset", namespace, dataset.name)
+        for other in resource.spec.depends_on:
+            yield Key("Commit", namespace, other.name)
+    if isinstance(resource, Dataset | Commit | Query):
         engine = resource.spec.engine_ref
         yield Key("Engine", namespace, engine.name if engine is not None else DEFAULT_ENGINE)
 

@@ -1,0 +1,115 @@
+"""``kubothek diff``: what lies between two versions of a dataset."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from kubothek.cli.options import store_options
+from kubothek.cli.versions import VersionOrTime
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kubothek.cli.stores import StoreChoice
+    from kubothek.lake.commits.compare import Comparison, Difference, PartitionChange
+
+
+@click.command()
+@store_options
+@click.argument("dataset")
+@click.argument("before", type=VersionOrTime(), metavar="V1")
+@click.argument("after", type=VersionOrTime(), metavar="[V2]", required=False)
+@click.option("-n", "--limit", default=50, show_default=True, help="How many partitions to show; 0 for all.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object; numbers that are not known are null.")
+def diff(
+    choice: StoreChoice,
+    dataset: str,
+    before: int | datetime,
+    after: int | datetime | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Show what lies between version V1 of a dataset and V2, by default the present one.
+
+    Versions are numbers (see `kubothek log`) or times. Rows and files are shown by partition.
+    """
+    import orjson
+
+    from kubothek.lake.door import Lake
+    from kubothek.lake.store import open_store
+
+    with choice.config() as config:
+        found = Lake(open_store(config)).dataset(dataset).diff(before, after)
+    shown = found.partitions[: limit or None]
+    hidden = len(found.partitions) - len(shown)
+    if as_json:
+        click.echo(orjson.dumps(_object(found, shown, hidden), option=orjson.OPT_INDENT_2))
+        return
+    for line in _lines(found, shown):
+        click.echo(line)
+    if hidden:
+        click.echo(f"… and {hidden:,} more partitions: --limit shows more")
+
+
+def _object(found: Comparison, shown: tuple[PartitionChange, ...], hidden: int) -> dict[str, object]:
+    return {
+        "dataset": found.uuid,
+        "before": {"version": found.before, "rows": found.rows[0], "partitionKeys": found.partition_keys[0]},
+        "after": {"version": found.after, "rows": found.rows[1], "partitionKeys": found.partition_keys[1]},
+        "columns": found.columns,
+        "indices": found.indices,
+        "partitions": [
+            {
+                "path": change.path,
+                "rowsAdded": change.rows_added,
+                "rowsRemoved": change.rows_removed,
+                "filesAdded": change.files_added,
+                "filesRemoved": change.files_removed,
+            }
+            for change in shown
+        ],
+        "morePartitions": hidden,
+    }
+
+
+def _lines(found: Comparison, shown: tuple[PartitionChange, ...]) -> Iterator[str]:
+    from kubothek.cli.columns import columns
+
+    rows = " → ".join("?" if number is None else f"{number:,}" for number in found.rows)
+    yield f"{found.uuid}: version {found.before} → {found.after}, rows {rows}"
+    if found.empty:
+        yield "the same files, columns and indices"
+    for change in found.columns:
+        yield f"column {change.name}: {_told(change)}"
+    for change in found.indices:
+        yield f"index {change.name}: {_told(change)}"
+    if shown:
+        lines = [_row(change) for change in shown]
+        yield from columns(("PARTITION", "ROWS", "FILES"), lines, right=("ROWS", "FILES"))
+
+
+def _told(change: Difference) -> str:
+    if change.before is None:
+        return f"added, {change.after}"
+    return "removed" if change.after is None else f"{change.before} → {change.after}"
+
+
+def _row(change: PartitionChange) -> tuple[str, str, str]:
+    return (
+        change.path or "(whole table)",
+        _signed(change.rows_added, change.rows_removed),
+        _signed(change.files_added, change.files_removed),
+    )
+
+
+def _signed(added: int | None, removed: int | None) -> str:
+    """``+3 −2``; a side that is zero is left out, one that is not known is a question mark."""
+    parts = [
+        f"{sign}{'?' if number is None else f'{number:,}'}"
+        for sign, number in (("+", added), ("−", removed))
+        if number != 0
+    ]
+    return " ".join(parts) or "0"

@@ -1,0 +1,40 @@
+"""Give a table the indices that its Dataset names."""
+
+from __future__ import annotations
+
+from kubothek.jobs import translate
+from kubothek.jobs.progress import Reporter
+from kubothek.lake.commits.reindex import Reindexed, reindex
+from kubothek.lake.store import Store
+from kubothek.resources.jobs import IndexJob, JobResult
+
+
+def run(job: IndexJob, store: Store, reporter: Reporter) -> JobResult:
+    """Build, drop and tidy; again, or where nothing is to be done, changes nothing. Raises LakeError.
+
+    Without Spark: only the indexed columns are read, one row group at a time.
+    """
+    reporter.tell("Starting")
+    log = translate.dataset_log(store, job.dataset, conditional_writes=store.probe().conditional_writes)
+    table = job.dataset.table
+    done = reindex(
+        store,
+        log,
+        translate.indices(table),
+        dialect=translate.dialect(table),
+        by=job.dataset.claim.owner,
+        told=lambda files, total: reporter.tell("Reading", files, total),
+    )
+    state = translate.dataset_state(log.inspect())
+    return JobResult(outcome="Succeeded", reason="Succeeded", message=describe(done), dataset=state)
+
+
+def describe(done: Reindexed) -> str:
+    """What was done, for people."""
+    parts = (("built", done.built), ("dropped", done.dropped), ("tidied up", done.tidied))
+    said = [f"{word} {', '.join(columns)}" for word, columns in parts if columns]
+    if done.pending:
+        said.append(f"{', '.join(done.pending)} waits for values: a column of NULLs has no type")
+    if done.version is None:
+        return "; ".join(["the indices are as they should be", *said])
+    return f"version {done.version}: {'; '.join(said or ['another dialect'])}"

@@ -1,0 +1,130 @@
+"""Writing the rows of a commit's source into data files, in this process or with Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from kubothek.jobs import translate
+from kubothek.jobs.progress import Reporter
+from kubothek.lake.commits import PartitionFile, Snapshot
+from kubothek.lake.errors import SourceChanged
+from kubothek.lake.indices import IndexCollector, IndexKind, check_indexable
+from kubothek.lake.operations import Written
+from kubothek.lake.predicates import Predicate
+from kubothek.lake.sources import Ingest, SourcePlan, SourceReader, decide_schemas, ingest_here
+from kubothek.lake.store import Store
+from kubothek.lake.table.layout import Layout
+from kubothek.resources.jobs import CommitJob, IntakeJob
+
+Check = Callable[[pa.Schema, Layout], Predicate | None]
+"""Given the stored schema and the layout of the rows to come: raises what stands against them, and gives the bound
+filter that each of them has to satisfy, if any."""
+
+
+def write_source(
+    job: CommitJob | IntakeJob,
+    store: Store,
+    snapshot: Snapshot,
+    reporter: Reporter,
+    *,
+    table: pa.Schema | None,
+    check: Check = lambda schema, layout: None,
+    versions: Mapping[str, str] | None = None,
+) -> Written:
+    """Read, validate and write; everything that can be checked without reading all rows is checked first.
+
+    ``table`` is the stored schema that the rows have to fit, ``versions`` the ETag of each source file, if only that
+    version will do. Raises LakeError; files that were written by then are referenced by nothing.
+    """
+    assert job.source is not None, "asked only for operations that have one"
+    layout = Layout.of(snapshot.head, translate.layout(job.dataset, snapshot.head))
+    evolves = translate.evolves(job.dataset.table)
+    source = translate.source(job.source, job.store)
+    with SourceReader(source) as reader:
+        reporter.tell("Reading")
+        plan = reader.plan()
+        _require_versions(plan, versions or {})
+        reading, stored = decide_schemas(
+            declared=source.columns,
+            table=table,
+            contract=translate.schema(job.dataset.table.columns),
+            partition_on=layout.partition_on,
+            infer=partial(reader.infer_schema, plan),
+            evolve=evolves,
+        )
+        layout.check(stored)
+        wanted = _wanted(job, snapshot, stored, layout.partition_on)
+        ingest = Ingest(
+            source=source,
+            plan=plan,
+            reading=reading,
+            store=store.config,
+            uuid=job.dataset.uuid,
+            table=snapshot.head.table,
+            stored=stored,
+            layout=layout,
+            where=check(stored, layout),
+            indexed=_indexed(snapshot, stored, wanted),
+        )
+        collector = ingest.collector(store)
+        files = _write(job, store, ingest, reader, reporter, collector)
+    return Written(
+        tuple(files),
+        stored,
+        layout.partition_on,
+        layout.to_json(),
+        evolves,
+        collected=collector.finish(),
+        wanted=wanted,
+        dialect=translate.dialect(job.dataset.table) if snapshot.schema is None else None,
+    )
+
+
+def _wanted(
+    job: CommitJob | IntakeJob, snapshot: Snapshot, stored: pa.Schema, partition_on: Sequence[str]
+) -> dict[str, IndexKind]:
+    """Indices to make with the first rows of a table; later ones are a job's to make.
+
+    Raises IndexInvalid for a column that cannot have one.
+    """
+    asked = (translate.indices(job.dataset.table) or {}) if snapshot.schema is None else {}
+    check_indexable(stored, partition_on, asked.items())
+    return asked
+
+
+def _indexed(snapshot: Snapshot, stored: pa.Schema, wanted: Iterable[str]) -> tuple[str, ...]:
+    """The columns whose values are in an index after the commit."""
+    columns = dict.fromkeys([*snapshot.head.index_state.wanted(), *wanted])
+    return tuple(c for c in columns if c in stored.names and not pa.types.is_null(stored.field(c).type))
+
+
+def _require_versions(plan: SourcePlan, versions: Mapping[str, str]) -> None:
+    if other := [file.name for file in plan.files if versions.get(file.name, file.fingerprint) != file.fingerprint]:
+        raise SourceChanged(f"{other[0]!r} was replaced since it was listed; the next look finds the new one")
+
+
+def _write(
+    job: CommitJob | IntakeJob,
+    store: Store,
+    ingest: Ingest,
+    reader: SourceReader,
+    reporter: Reporter,
+    collector: IndexCollector,
+) -> list[PartitionFile]:
+    if ingest.plan.total_bytes < job.spark.from_bytes:
+        total = len(ingest.plan.files)
+        told = partial(_tell, reporter, total)
+        return ingest_here(ingest, reader, store, told, collector)
+    # PySpark takes half a second to import, and jobs below the limit must not need it at all.
+    from kubothek.spark.session import running
+    from kubothek.spark.write import write_with_spark
+
+    with running(job.spark.conf) as session:
+        return write_with_spark(session, ingest, reader, partial(reporter.tell, "Writing"), collector)
+
+
+def _tell(reporter: Reporter, total: int, done: int, rows: int) -> None:
+    reporter.tell("Writing", done, total, rows)

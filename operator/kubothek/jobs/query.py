@@ -1,0 +1,144 @@
+"""Run one SELECT and keep its rows, exactly once: as a file, or as the content of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+import pyarrow as pa
+
+from kubothek.jobs import translate
+from kubothek.jobs.progress import Reporter
+from kubothek.lake.commits import AlreadyApplied, Committed, Snapshot
+from kubothek.lake.door import Lake
+from kubothek.lake.errors import DataTypeMismatch, InputError
+from kubothek.lake.operations import Written, overwrite
+from kubothek.lake.sources import decide_schemas
+from kubothek.lake.sql import Limits, Query, prepare
+from kubothek.lake.sql.result import Destination, Result, digest, find, publish, tidy
+from kubothek.lake.store import Store, open_store
+from kubothek.lake.table.files import PartitionedWriter
+from kubothek.lake.table.layout import Layout
+from kubothek.resources.jobs import (
+    DatasetRef,
+    JobResult,
+    QueryDataset,
+    QueryJob,
+    QueryLocation,
+    QueryOutcome,
+    QueryRead,
+)
+
+_MOST_READS: Final = 16
+
+
+def run(job: QueryJob, store: Store, reporter: Reporter) -> JobResult:
+    """Do it, or learn that it was done. Raises LakeError with the destination as it was."""
+    reporter.tell("Starting")
+    if job.becomes is not None:
+        return _into_dataset(job, job.becomes, store, reporter)
+    assert job.location is not None, "a rule of the kind"
+    return _into_file(job, job.location, store, reporter)
+
+
+def _prepare(job: QueryJob, store: Store, reporter: Reporter) -> Query:
+    reporter.tell("Planning")
+    lake = Lake(store)
+    as_of = job.as_of_version if job.as_of_time is None else _moment(job.as_of_time)
+    limits = Limits(f"{job.memory_bytes >> 20}MiB", job.time_limit_seconds)
+    query = prepare(store, job.sql, lake.look(as_of), lake.datasets, limits)
+    reporter.tell("Running")
+    return query
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InputError(f"asOf.time {text!r} is no time; write it as 2026-11-21T14:00:00Z") from None
+
+
+def _told(reporter: Reporter) -> Callable[[int], None]:
+    return lambda rows: reporter.tell("Running", rows=rows)
+
+
+# --- a file ---------------------------------------------------------------------------------------------------------
+
+
+def _into_file(job: QueryJob, location: QueryLocation, store: Store, reporter: Reporter) -> JobResult:
+    target = open_store(translate.store_config(location.store))
+    what = digest(job.sql, job.as_of_version, job.as_of_time, location.path, location.format)
+    destination = Destination(job.uid, job.attempt, what, location.path, location.format)
+    result = find(target, destination)
+    if result is None:
+        result = publish(target, destination, _prepare(job, store, reporter), _told(reporter))
+    tidy(target, destination, result)
+    message = f"{result.rows} rows in {result.location}"
+    return JobResult(outcome="Succeeded", reason="Succeeded", message=message, query=_file_outcome(result))
+
+
+def _file_outcome(result: Result) -> QueryOutcome:
+    reads = tuple(QueryRead(dataset=name, version=version, files=files) for name, version, files in result.reads)
+    return QueryOutcome(
+        location=result.location, rows=result.rows, files=1, bytes=result.bytes, reads=reads[:_MOST_READS]
+    )
+
+
+# --- a dataset ------------------------------------------------------------------------------------------------------
+
+
+def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: Reporter) -> JobResult:
+    target = open_store(translate.store_config(becomes.store))
+    conditional_writes = target.probe().conditional_writes
+    log = translate.dataset_log(target, becomes.dataset, conditional_writes=conditional_writes)
+    started = log.begin(f"query:{job.uid}", digest(job.sql, job.as_of_version, job.as_of_time))
+    reads: tuple[QueryRead, ...] = ()
+    if isinstance(started, AlreadyApplied):
+        done: AlreadyApplied | Committed = started
+    else:
+        query = _prepare(job, store, reporter)
+        reads = tuple(QueryRead(dataset=s.name, version=s.version, files=s.files) for s in query.scans[:_MOST_READS])
+        written = _write(query, target, becomes.dataset, started.snapshot, _told(reporter))
+        if written.files:
+            started.note_written(written.files[0].key)
+        reporter.tell("Committing", rows=sum(file.rows for file in written.files))
+        done = started.commit(overwrite(started.snapshot, written, by=becomes.dataset.claim.owner))
+    added = done.added
+    outcome = QueryOutcome(version=done.version, rows=added.rows, files=added.files, bytes=added.bytes, reads=reads)
+    return JobResult(
+        outcome="Succeeded",
+        reason="Succeeded",
+        message=f"{added.rows} rows are version {done.version} of {becomes.dataset.uuid}",
+        query=outcome,
+        dataset=translate.dataset_state(log.inspect()),
+    )
+
+
+def _write(query: Query, store: Store, dataset: DatasetRef, snapshot: Snapshot, told: Callable[[int], None]) -> Written:
+    """The rows as data files. Raises SchemaMismatch, PartitionInvalid before the first is read."""
+    layout = Layout.of(snapshot.head, translate.layout(dataset, snapshot.head))
+    reader = query.rows()
+    reading, stored = decide_schemas(
+        declared=reader.schema,
+        table=snapshot.schema,
+        contract=translate.schema(dataset.table.columns),
+        partition_on=layout.partition_on,
+        infer=lambda: reader.schema,
+    )
+    rows = 0
+    with PartitionedWriter(store, dataset.uuid, stored, layout, table=snapshot.head.table) as writer:
+        for batch in reader:
+            _require_values(batch, reading)
+            writer.write(batch)
+            rows += batch.num_rows
+            told(rows)
+        files = writer.finish()
+    return Written(tuple(files), stored, layout.partition_on, layout.to_json())
+
+
+def _require_values(batch: pa.RecordBatch, reading: pa.Schema) -> None:
+    """Raises DataTypeMismatch for a null in a column that promises values."""
+    for field in reading:
+        if not field.nullable and batch.column(field.name).null_count:
+            raise DataTypeMismatch(f"column {field.name!r} of the result has a null, which table.schema rules out")

@@ -1,0 +1,212 @@
+"""Query: a SELECT whose result is there exactly once.
+
+As for a Commit, the store sees to "once" (``jobs.query``); what is decided here is when to start an attempt, what to
+make of its end, and what to tell people. In order: a Query that has ended stays as it is; a job that is there is
+followed; otherwise the stores (and the Dataset, if the rows become one) must be ready, and the next attempt is
+announced and launched. Queries do not wait for each other, nor for Commits that ``dependsOn`` does not name: each reads
+the versions that it finds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubothek.reconcile.attempts import (
+    ENGINE_FAULTS,
+    Active,
+    GivenUp,
+    Start,
+    Step,
+    Succeeded,
+    first,
+    follow,
+    job_name,
+)
+from kubothek.reconcile.budget import DISRUPTION_LIMIT, Budget, budget_of
+from kubothek.reconcile.launching import start, under_way
+from kubothek.reconcile.projection import table_state
+from kubothek.reconcile.references import (
+    Blocked,
+    dataset_ref,
+    engine_digest,
+    find_engine,
+    missing,
+    secrets_of,
+    store_ref,
+    usable_dataset,
+    usable_store,
+    volumes_of,
+)
+from kubothek.reconcile.summary import conclude, unchanged
+from kubothek.reconcile.world import CancelJob, FailureClass, LaunchJob, Outcome, Settings, World
+from kubothek.resources import jobs
+from kubothek.resources.commit import Commit
+from kubothek.resources.conditions import State, complete, failed, progressing, resting, stalled, state_of, waiting
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.engine import Engine, EngineSpec
+from kubothek.resources.objectstore import ObjectStore
+from kubothek.resources.query import Query, QueryProgress, QueryStatus
+from kubothek.resources.values import parse_duration, parse_quantity
+
+_RUNNING = progressing("Progressing", "a job runs the query")
+
+
+def reconcile(query: Query, world: World) -> Outcome:
+    """What to do about a Query."""
+    if query.deleting or query.frozen:
+        return unchanged(query)
+    engine = find_engine((query.spec.engine_ref,), query, world)
+    known_engine = None if isinstance(engine, Blocked) else engine
+    budget = budget_of(known_engine, query.spec.retry_limit)
+    if query.finished and not _revived(query.status, budget):
+        state = state_of(query.status)
+        assert state is not None, "a run that has ended has conditions"
+        return conclude(query, world, state)
+    digest = engine_digest(known_engine, world.settings)
+    step = follow(first(query.status), job_prefix(query), query, world, budget, digest)
+    status = step.attempts.model_copy(update={"progress": None})
+    match step.stage:
+        case Active() as active:
+            return conclude(query, world, under_way(active, _RUNNING), _with_progress(status, active))
+        case Succeeded(result):
+            return _succeeded(query, world, status, result)
+        case GivenUp() as given_up:
+            cancel = tuple(CancelJob(query.namespace, name) for name in step.cancel)
+            return conclude(query, world, _given_up(given_up, step), status, actions=cancel)
+        case Start() as begin:
+            return _start(query, world, Step(status, begin, step.setback, step.cancel), begin, digest)
+
+
+def job_prefix(query: Query) -> str:
+    """What the names of its jobs begin with; a Commit of the same name has jobs of its own."""
+    return f"{query.name}-query"
+
+
+def _revived(status: QueryStatus, budget: Budget) -> bool:
+    """Whether a Query that was out of attempts has been given more."""
+    state = state_of(status)
+    return (
+        state is not None
+        and state.reason == "RetryLimitReached"
+        and status.disruptions <= DISRUPTION_LIMIT
+        and (budget.limit is None or status.failures <= budget.limit)
+    )
+
+
+def _with_progress(status: QueryStatus, active: Active) -> QueryStatus:
+    progress = active.view.progress
+    if progress is None:
+        return status
+    return status.model_copy(update={"progress": QueryProgress(stage=progress.stage, rows=progress.rows)})
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def _succeeded(query: Query, world: World, status: QueryStatus, result: jobs.JobResult) -> Outcome:
+    fields: dict[str, object] = {"completion_time": world.now.replace(microsecond=0).isoformat()}
+    if result.query is not None:
+        fields |= result.query.model_dump()
+    if result.dataset is not None:
+        fields["table"] = table_state(result.dataset).model_dump()
+    published = QueryStatus.model_validate(status.model_dump() | fields)
+    return conclude(query, world, complete("Succeeded", result.message), published)
+
+
+def _given_up(end: GivenUp, step: Step[QueryStatus]) -> State:
+    if end.reason in ENGINE_FAULTS:
+        return stalled(end.reason, f"{end.message}; when the Engine is mended, the Query goes on by itself")
+    if not end.exhausted:
+        return failed(end.reason, end.message)
+    lost = step.setback is not None and step.setback.failure is FailureClass.INFRASTRUCTURE
+    advice = "mend the cluster and create the Query anew" if lost else "raise spec.retryLimit to try again"
+    return failed("RetryLimitReached", f"the last attempt failed ({end.reason}): {end.message}; {advice}")
+
+
+# --- the start -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """All that a job needs, found and fit for use. ``target`` is the store that the rows go to."""
+
+    store: ObjectStore
+    target: ObjectStore
+    dataset: Dataset | None
+    engine: Engine | None
+
+
+def _start(query: Query, world: World, step: Step[QueryStatus], begin: Start, digest: str) -> Outcome:
+    parts = _gate(query, world)
+    if isinstance(parts, Blocked):
+        cancel = tuple(CancelJob(query.namespace, name) for name in step.cancel)
+        return conclude(query, world, parts.state, step.attempts, actions=cancel, again=parts.again)
+    stores = (parts.store, parts.target)
+    job = _job(query, step.attempts.attempt, parts, world.settings)
+    launch = LaunchJob(job, query, parts.engine, secrets_of(*stores), volumes_of(*stores))
+    move = start(step, begin, launch, _RUNNING, digest, world)
+    status = move.attempts
+    if launch in move.actions and status.start_time is None:
+        status = status.model_copy(update={"start_time": world.now.replace(microsecond=0)})
+    return conclude(query, world, move.state, status, actions=move.actions, again=move.again)
+
+
+def _gate(query: Query, world: World) -> _Parts | Blocked:
+    """Everything that an attempt needs, or what it has to wait for."""
+    if query.spec.suspend:
+        return Blocked(resting("Suspended", "nothing is started while spec.suspend is true"))
+    store = usable_store(query.spec.store_ref.name, query, world)
+    if isinstance(store, Blocked):
+        return store
+    result = query.spec.result
+    dataset, target = None, store
+    if result.dataset_ref is not None:
+        found = usable_dataset(result.dataset_ref.name, query, world)
+        if isinstance(found, Blocked):
+            return found
+        dataset, other = found, found.spec.store_ref
+    else:
+        assert result.location is not None, "a rule of the kind"
+        other = result.location.store_ref or query.spec.store_ref
+    if other != query.spec.store_ref:
+        elsewhere = usable_store(other.name, query, world)
+        if isinstance(elsewhere, Blocked):
+            return elsewhere
+        target = elsewhere
+    engine = find_engine((query.spec.engine_ref,), query, world)
+    if isinstance(engine, Blocked):
+        return engine
+    return _awaited(query, world) or _Parts(store, target, dataset, engine)
+
+
+def _awaited(query: Query, world: World) -> Blocked | None:
+    """The first Commit that must be waited for."""
+    for reference in query.spec.depends_on:
+        commit = world.get(Commit, query.namespace, reference.name)
+        if commit is None:
+            return missing("Commit", reference.name, query, world)
+        if commit.status.holds("Failed"):
+            message = f"Commit {commit.name!r} of spec.dependsOn failed: create it anew under the same name"
+            return Blocked(stalled("DependencyFailed", f"{message}, and this Query goes on"))
+        if not commit.status.holds("Complete"):
+            return Blocked(waiting("DependencyNotReady", f"Commit {commit.name!r} of spec.dependsOn is not complete"))
+    return None
+
+
+def _job(query: Query, attempt: int, parts: _Parts, settings: Settings) -> jobs.QueryJob:
+    spec, target = query.spec, store_ref(parts.target)
+    location = spec.result.location
+    engine = parts.engine.spec if parts.engine is not None else EngineSpec()
+    return jobs.QueryJob(
+        job=job_name(job_prefix(query), attempt),
+        uid=query.metadata.uid,
+        attempt=attempt,
+        store=store_ref(parts.store),
+        sql=spec.sql,
+        as_of_version=spec.as_of.version if spec.as_of else None,
+        as_of_time=spec.as_of.time if spec.as_of else None,
+        location=location and jobs.QueryLocation(store=target, path=location.path, format=location.format),
+        becomes=parts.dataset and jobs.QueryDataset(store=target, dataset=dataset_ref(parts.dataset, settings)),
+        memory_bytes=parse_quantity(engine.driver.memory),
+        time_limit_seconds=parse_duration(spec.time_limit).total_seconds(),
+    )

@@ -1,0 +1,154 @@
+"""log, diff and query --explain, on a store with a history, a foreign writer in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import kubothek as door
+from kubothek.lake.commits import Change, DatasetLog, Operation, Transaction
+from kubothek.lake.commits import keys as lake_keys
+from kubothek.lake.door import Lake
+from tests.cli.conftest import Kubothek
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Versions: created, appended, deleted a partition, External, appended."""
+    root = tmp_path_factory.mktemp("history")
+    lake = door.open(root.as_uri())
+    flights = lake.create_dataset("flights", ["month"], {"month": "int64", "delay": "int64"})
+    flights.append(pa.table({"month": [1, 1, 2], "delay": [1, 2, 3]}), id="first")
+    log = DatasetLog(lake.store, "flights")
+    started = log.begin("cleanup", "digest")
+    assert isinstance(started, Transaction)
+    label = next(label for label, key in started.snapshot.head.files().items() if "month=1" in key)
+    started.commit(Change(operation=Operation.DELETE, removed=(label,), by="ops"))
+    write_blindly(lake, "month=3", 7)
+    flights.append(pa.table({"month": [4], "delay": [5]}), id="last")
+    return root
+
+
+def write_blindly(lake: Lake, directory: str, rows: int) -> None:
+    """What another library does: a file, and a PUT of the head."""
+    key = f"flights/table/{directory}/foreign.parquet"
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"delay": pa.array(range(rows), pa.int64())}), sink)
+    lake.store.put(key, sink.getvalue().to_pybytes())
+    head = json.loads(lake.store.get(lake_keys.head("flights")))
+    head["partitions"]["foreign"] = {"files": {"table": key}}
+    lake.store.put(lake_keys.head("flights"), json.dumps(head).encode())
+
+
+@pytest.fixture
+def store(filled: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KUBOTHEK_STORE", filled.as_uri())
+    return filled
+
+
+def cells(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("   ") if cell.strip()] for line in text.splitlines()]
+
+
+def test_log_tells_what_came_and_went_and_who_it_was(kubothek: Kubothek, store: Path) -> None:
+    _, *commits = cells(kubothek("log", "flights").out)
+    assert [[line[0], line[2], *line[4:7]] for line in commits] == [
+        ["5", "Append", "+1", "+1", "9"],
+        ["4", "External", "+7", "+1", "8"],
+        ["3", "Delete", "+0 −2", "+0 −1", "1"],
+        ["2", "Append", "+3", "+2", "3"],
+        ["1", "Create", "+0", "+0", "0"],
+    ]
+
+
+def test_log_cut_in_the_middle_still_tells_what_went(kubothek: Kubothek, store: Path) -> None:
+    last = cells(kubothek("log", "flights", "--limit", "3").out)[3]
+    assert last[4] == "+0 −2"
+    assert "from version 2 down" in kubothek("log", "flights", "--limit", "3").out
+
+
+def test_log_as_json(kubothek: Kubothek, store: Path) -> None:
+    found = json.loads(kubothek("log", "flights", "--json", "-n", "3").out)
+    assert [(commit["version"], commit["operation"]) for commit in found] == [
+        (5, "Append"),
+        (4, "External"),
+        (3, "Delete"),
+    ]
+    assert (found[2]["rowsAdded"], found[2]["rowsRemoved"], found[2]["filesRemoved"], found[2]["by"]) == (
+        0,
+        2,
+        1,
+        "ops",
+    )
+
+
+def test_diff_shows_partitions(kubothek: Kubothek, store: Path) -> None:
+    assert cells(kubothek("diff", "flights", "2", "5").out) == [
+        ["flights: version 2 → 5, rows 3 → 9"],
+        ["PARTITION", "ROWS", "FILES"],
+        ["month=1", "−2", "−1"],
+        ["month=3", "+7", "+1"],
+        ["month=4", "+1", "+1"],
+    ]
+
+
+def test_diff_is_up_to_the_present_and_says_if_nothing_differs(kubothek: Kubothek, store: Path) -> None:
+    assert "version 4 → 5" in kubothek("diff", "flights", "4").out
+    assert kubothek("diff", "flights", "5").out.splitlines() == [
+        "flights: version 5 → 5, rows 9 → 9",
+        "the same files, columns and indices",
+    ]
+
+
+def test_diff_is_bounded(kubothek: Kubothek, store: Path) -> None:
+    text = kubothek("diff", "flights", "2", "5", "-n", "1").out
+    assert text.splitlines()[-1] == "… and 2 more partitions: --limit shows more"
+    found = json.loads(kubothek("diff", "flights", "2", "5", "-n", "1", "--json").out)
+    assert (len(found["partitions"]), found["morePartitions"]) == (1, 2)
+    assert found["partitions"][0] == {
+        "path": "month=1",
+        "rowsAdded": 0,
+        "rowsRemoved": 2,
+        "filesAdded": 0,
+        "filesRemoved": 1,
+    }
+
+
+def test_diff_by_time(kubothek: Kubothek, store: Path) -> None:
+    assert "version 5 → 5" in kubothek("diff", "flights", "2999-01-01").out
+    answer = kubothek("diff", "flights", "yesterday")
+    assert answer.code == 2
+    assert "neither a version number nor a time" in answer.err
+
+
+def test_diff_of_what_is_not_there(kubothek: Kubothek, store: Path) -> None:
+    assert "VersionNotFound" in kubothek("diff", "flights", "77").err
+    assert "DatasetNotFound" in kubothek("diff", "nope", "1").err
+
+
+def test_a_query_explains_how_many_files_each_step_left(kubothek: Kubothek, store: Path) -> None:
+    sql = "SELECT * FROM flights WHERE month > 1 AND delay > 4"
+    assert cells(kubothek("query", sql, "--explain").out) == [
+        ["flights, version 5, rows where month > 1 AND delay > 4"],
+        ["STEP", "FILES LEFT"],
+        ["table", "3"],
+        ["partition keys", "3"],
+        ["secondary indices", "3"],
+        ["file statistics", "2"],
+    ]
+
+
+def test_an_explanation_as_json(kubothek: Kubothek, store: Path) -> None:
+    sql = "SELECT * FROM flights AS OF VERSION 2 WHERE month = 1"
+    (found,) = json.loads(kubothek("query", sql, "--explain", "-o", "json").out)
+    assert (found["dataset"], found["version"], found["where"]) == ("flights", 2, "month = 1")
+    assert [step["files"] for step in found["steps"]] == [2, 1, 1, 1]
+
+
+def test_an_explanation_without_datasets(kubothek: Kubothek, store: Path) -> None:
+    assert kubothek("query", "SELECT 1", "--explain").out == "no dataset is read\n"
+    assert kubothek("query", "SELECT 1; SELECT 2", "--explain").code == 1

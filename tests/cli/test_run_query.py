@@ -1,0 +1,83 @@
+"""``kubothek run`` with Queries: real jobs, in the order that dependsOn says, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kubothek as door
+from tests.cli.conftest import Kubothek
+from tests.local.manifests import STORE, commit, dataset, write
+
+REPORT = """\
+---
+apiVersion: kubothek.io/v1alpha1
+kind: Query
+metadata: {name: report}
+spec:
+  storeRef: {name: lake}
+  dependsOn: [{name: first}]
+  sql: SELECT b, sum(a)::BIGINT AS a FROM letters GROUP BY b ORDER BY b
+  result: {location: {path: reports, format: CSV}}
+"""
+TOTALS = """\
+---
+apiVersion: kubothek.io/v1alpha1
+kind: Query
+metadata: {name: totals}
+spec:
+  storeRef: {name: lake}
+  dependsOn: [{name: first}]
+  sql: SELECT b, sum(a)::BIGINT AS a FROM letters GROUP BY b
+  result: {datasetRef: {name: totals}}
+"""
+
+
+def project_with_queries(project: Path, *queries: str) -> None:
+    (project / "store" / "sources").mkdir(parents=True)
+    (project / "store" / "sources" / "ok.csv").write_text("a,b\n1,x\n2,y\n3,x\n")
+    write(project, STORE, dataset("letters"), dataset("totals"), commit("first", "letters"), *queries)
+
+
+@pytest.mark.slow
+def test_queries_run_after_the_commits_that_they_name_and_only_once(kubothek: Kubothek, project: Path) -> None:
+    project_with_queries(project, REPORT, TOTALS)
+    planned = kubothek("plan", "-f", "manifests").out
+    assert "runs, and its rows become a file in reports" in planned
+    assert "runs, and its rows become Dataset 'totals'" in planned
+
+    first = kubothek("run", "-f", "manifests")
+    assert (first.code, first.err) == (0, "")
+    (report,) = (project / "store" / "reports").iterdir()
+    assert report.read_text() == '"b","a"\n"x",4\n"y",2\n'
+    assert f"2 rows in reports/{report.name}" in first.out
+    totals = door.open((project / "store").as_uri()).dataset("totals")
+    found = {row["b"]: row["a"] for row in totals.scan().read_all().to_pylist()}
+    assert found == {"x": 4, "y": 2}
+
+    second = kubothek("run", "-f", "manifests")
+    assert "(0 jobs started, " in second.out
+    assert [file.name for file in (project / "store" / "reports").iterdir()] == [report.name]
+    assert "its rows are a file in reports" in kubothek("plan", "-f", "manifests").out
+    listed = kubothek("get", "-f", "manifests", "queries").out
+    assert f"2 rows in reports/{report.name}" in listed
+    assert "2 rows in version 1 of Dataset 'totals'" in listed
+
+
+@pytest.mark.slow
+def test_a_statement_that_is_refused_fails_the_run_and_is_tried_again_by_the_next(
+    kubothek: Kubothek, project: Path
+) -> None:
+    project_with_queries(project, REPORT.replace("FROM letters", "FROM latters"))
+    for _ in range(2):
+        answer = kubothek("run", "-f", "manifests")
+        assert answer.code == 1
+        assert "no dataset 'latters'; there is 'letters'" in answer.out
+    assert not (project / "store" / "reports").exists()
+
+
+def test_the_sample_is_valid_together_with_what_it_names(kubothek: Kubothek) -> None:
+    examples = Path(__file__).resolve().parents[2] / "examples"
+    paths = [argument for name in ("stores/local.yaml", "flights", "queries") for argument in ("-f", examples / name)]
+    assert "2 Queries" in kubothek("lint", *paths).out

@@ -1,0 +1,78 @@
+"""Hostile SQL, given to a Query as its statement and to a Commit as its filter."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from kubothek.resources.kinds import parse
+from tests.hostile.conftest import CORPUS, Site, cases
+
+PARENTHESES = f"SELECT {'(' * 20_000}1{')' * 20_000}"
+
+
+def text(case: dict[str, Any], site: Site) -> str:
+    return str(case["sql"]).replace("{dir}", str(site.outside)).replace("{parentheses}", PARENTHESES)
+
+
+def test_there_are_enough_of_them() -> None:
+    assert sum(map(len, CORPUS.values())) >= 50
+    assert all(len({case["name"] for case in cases}) == len(cases) for cases in CORPUS.values())
+
+
+@cases("statements")
+def test_a_query_refuses_it_by_name(site: Site, case: dict[str, Any]) -> None:
+    result = site.query(text(case, site))
+    assert result.reason == "QueryInvalid", result
+    assert re.search(case["refusal"], result.message), result.message
+
+
+@cases("statements", every=9)
+def test_a_query_into_a_dataset_refuses_it_and_leaves_the_dataset(site: Site, case: dict[str, Any]) -> None:
+    dataset = {"uuid": "flights", "claim": {"owner": "cluster/default/flights", "incarnation": "uid-1"}}
+    becomes = {"store": site.store, "dataset": dataset | {"table": {"partition_on": ["month"]}}}
+    assert site.query(text(case, site), location=None, becomes=becomes).reason == "QueryInvalid"
+
+
+@cases("statements")
+def test_a_commit_takes_it_for_no_filter(site: Site, case: dict[str, Any]) -> None:
+    result = site.commit(operation="Delete", where=text(case, site), row_level=True)
+    assert result.reason == "FilterInvalid", result
+
+
+@cases("statements", every=9)
+def test_a_commit_takes_no_part_of_it_for_a_filter(site: Site, case: dict[str, Any]) -> None:
+    """Behind a condition that is one, as SQL is injected."""
+    where = f"month = 1) OR 1 = 1; {text(case, site)}"
+    assert site.commit(operation="Delete", where=where, row_level=True).reason == "FilterInvalid"
+
+
+@cases("statements", every=9)
+def test_a_commit_takes_it_for_no_value(site: Site, case: dict[str, Any]) -> None:
+    update = {"operation": "Update", "where": "month = 1", "row_level": True}
+    assert site.commit(**update, new_values={"carrier": text(case, site)}).reason == "FilterInvalid"
+
+
+@cases("urls")
+def test_a_query_takes_no_url_for_a_table(site: Site, case: dict[str, Any]) -> None:
+    url = str(case.get("url") or case["redirect"]).replace("'", "''")
+    result = site.query(f"SELECT * FROM '{url}'")
+    assert result.reason == "QueryInvalid"
+    assert "no dataset" in result.message
+
+
+def test_a_statement_that_is_too_long_is_no_query() -> None:
+    manifest = {
+        "apiVersion": "kubothek.io/v1alpha1",
+        "kind": "Query",
+        "metadata": {"name": "q"},
+        "spec": {
+            "sql": PARENTHESES * 2,
+            "storeRef": {"name": "lake"},
+            "result": {"location": {"path": "reports"}},
+        },
+    }
+    with pytest.raises(ValueError, match=r"spec\.sql"):
+        parse(manifest)

@@ -1,0 +1,298 @@
+"""Queries as jobs: the rows as a file or a dataset, exactly once, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import kubothek
+from kubothek.lake.door import Lake
+from kubothek.lake.errors import StoreUnavailable
+from kubothek.resources.jobs import ExitCode, JobResult, QueryOutcome
+from tests.jobs.conftest import CLAIM, UUID, Here
+
+SQL = "SELECT carrier, sum(delay)::BIGINT AS delay FROM flights GROUP BY 1 ORDER BY 1"
+ANSWER = [{"carrier": "AA", "delay": 7}, {"carrier": "UA", "delay": -3}]
+
+
+@pytest.fixture
+def lake(here: Here) -> Lake:
+    lake = kubothek.open(here.root.as_uri())
+    flights = lake.create_dataset("flights", partition_on=["month"])
+    flights.append(pa.table({"month": [1, 1, 2], "carrier": ["AA", "UA", "AA"], "delay": [5, -3, 2]}))
+    return lake
+
+
+def query_job(here: Here, sql: str = SQL, attempt: int = 1, **changes: Any) -> dict[str, Any]:
+    store = {"name": "lake", "url": here.root.as_uri()}
+    job = {
+        "verb": "query",
+        "job": f"top-query-{attempt}",
+        "uid": "uid-q",
+        "attempt": attempt,
+        "store": store,
+        "sql": sql,
+        "location": {"store": store, "path": "reports/top", "format": "Parquet"},
+    }
+    return job | changes
+
+
+def into(here: Here, form: str) -> dict[str, Any]:
+    return {"location": {"store": {"name": "lake", "url": here.root.as_uri()}, "path": "reports/top", "format": form}}
+
+
+def becomes(here: Here, uuid: str = "top", **table: Any) -> dict[str, Any]:
+    dataset = {"uuid": uuid, "claim": CLAIM, "table": table}
+    return {"location": None, "becomes": {"store": {"name": "lake", "url": here.root.as_uri()}, "dataset": dataset}}
+
+
+def done(here: Here, job: dict[str, Any]) -> QueryOutcome:
+    result, code = here.run(job)
+    assert code == ExitCode.DONE, result
+    assert result.query is not None
+    return result.query
+
+
+def refused(here: Here, job: dict[str, Any], reason: str) -> JobResult:
+    before = {info.key: info.etag for info in here.store.list("")}
+    result, code = here.run(job)
+    assert (code, result.reason) == (ExitCode.INVALID, reason), result
+    assert {info.key: info.etag for info in here.store.list("")} == before
+    return result
+
+
+def files(here: Here) -> list[str]:
+    return [info.key for info in here.store.list("reports/")]
+
+
+# --- a file ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_rows_are_one_file_that_the_result_names(here: Here, lake: Lake) -> None:
+    outcome = done(here, query_job(here))
+    assert outcome.location is not None
+    assert files(here) == [outcome.location]
+    data = here.store.get(outcome.location)
+    assert pq.read_table(io.BytesIO(data)).to_pylist() == ANSWER
+    assert (outcome.rows, outcome.files, outcome.bytes) == (2, 1, len(data))
+    assert [(read.dataset, read.version, read.files) for read in outcome.reads] == [("flights", 2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("CSV", b'"carrier","delay"\n"AA",7\n"UA",-3\n'),
+        ("JSONLines", b'{"carrier":"AA","delay":7}\n{"carrier":"UA","delay":-3}\n'),
+    ],
+)
+def test_text_formats(here: Here, lake: Lake, form: str, expected: bytes) -> None:
+    outcome = done(here, query_job(here, **into(here, form)))
+    assert here.store.get(outcome.location or "") == expected
+
+
+def test_json_lines_are_json_whatever_the_values(here: Here, lake: Lake) -> None:
+    sql = """SELECT 'NaN'::DOUBLE AS "a""b", 'x' || chr(10) || '"ü' AS s, NULL AS n, [1, 2] AS l,
+    DATE '2024-02-29' AS d"""
+    outcome = done(here, query_job(here, sql, **into(here, "JSONLines")))
+    (line,) = here.store.get(outcome.location or "").splitlines()
+    assert json.loads(line) == {'a"b': None, "s": 'x\n"ü', "n": None, "l": [1, 2], "d": "2024-02-29"}
+
+
+@pytest.mark.parametrize("form", ["Parquet", "CSV", "JSONLines"])
+def test_no_rows_are_a_file_as_well(here: Here, lake: Lake, form: str) -> None:
+    outcome = done(here, query_job(here, "SELECT * FROM flights WHERE month = 9", **into(here, form)))
+    assert (outcome.rows, outcome.files) == (0, 1)
+    assert files(here) == [outcome.location]
+
+
+def test_many_batches_are_all_there(here: Here, lake: Lake) -> None:
+    outcome = done(here, query_job(here, "SELECT range AS x FROM range(300000)", **into(here, "JSONLines")))
+    lines = here.store.get(outcome.location or "").splitlines()
+    assert [json.loads(line)["x"] for line in lines] == list(range(300_000))
+
+
+@pytest.mark.parametrize(
+    ("as_of", "rows"), [({}, 4), ({"as_of_version": 2}, 3), ({"as_of_time": "2999-01-01T00:00:00Z"}, 4)]
+)
+def test_as_of(here: Here, lake: Lake, as_of: dict[str, Any], rows: int) -> None:
+    lake.dataset("flights").append(pa.table({"month": [3], "carrier": ["DL"], "delay": [1]}))
+    assert done(here, query_job(here, "SELECT * FROM flights", **as_of)).rows == rows
+    assert done(here, query_job(here, "SELECT * FROM flights AS OF VERSION 2", uid="other", **as_of)).rows == 3
+
+
+# --- exactly once ---------------------------------------------------------------------------------------------------
+
+
+def test_another_attempt_finds_the_result_of_the_first(here: Here, lake: Lake) -> None:
+    first = done(here, query_job(here))
+    lake.dataset("flights").append(pa.table({"month": [3], "carrier": ["DL"], "delay": [1]}))
+    assert done(here, query_job(here, attempt=2)) == first
+    assert files(here) == [first.location]
+
+
+def test_an_attempt_that_died_before_the_record_leaves_nothing_behind(
+    here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object) -> str:
+        raise StoreUnavailable("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kubothek.lake.store.file.FileStore.put_if_absent", dies)
+        result, code = here.run(query_job(here))
+    assert (code, result.retryable) == (ExitCode.TRANSIENT, True)
+    assert len(files(here)) == 1
+    outcome = done(here, query_job(here, attempt=2))
+    assert files(here) == [outcome.location]
+    assert outcome.location == "reports/top/uid-q-2.parquet"
+
+
+def test_of_two_attempts_at_once_one_result_stays(here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first looks lost, and comes back when the second has published."""
+    from kubothek.lake.store.file import FileStore
+
+    put = FileStore.put_if_absent
+    second: list[QueryOutcome | None] = []
+
+    def late(store: FileStore, key: str, data: bytes) -> str:
+        if not second and "++queries" in key:
+            second.append(None)
+            second[0] = done(here, query_job(here, attempt=2))
+        return put(store, key, data)
+
+    monkeypatch.setattr(FileStore, "put_if_absent", late)
+    assert done(here, query_job(here)) == second[0]
+    assert files(here) == ["reports/top/uid-q-2.parquet"]
+
+
+def test_a_run_is_one_statement(here: Here, lake: Lake) -> None:
+    done(here, query_job(here))
+    refused(here, query_job(here, "SELECT 1 AS x"), "IdReused")
+
+
+# --- a dataset ------------------------------------------------------------------------------------------------------
+
+
+def test_the_rows_become_a_dataset(here: Here, lake: Lake) -> None:
+    outcome = done(here, query_job(here, **becomes(here, partition_on=("carrier",))))
+    top = lake.dataset("top")
+    assert top.scan().read_all().sort_by("carrier").select(["carrier", "delay"]).to_pylist() == ANSWER
+    assert (outcome.version, outcome.rows, outcome.files) == (top.version, 2, 2)
+    assert top.snapshot().head.partition_keys == ("carrier",)
+
+
+def test_a_later_query_takes_the_place_of_all_rows(here: Here, lake: Lake) -> None:
+    done(here, query_job(here, **becomes(here)))
+    again = query_job(here, "SELECT 'ZZ' AS carrier, 1::BIGINT AS delay", uid="uid-r", **becomes(here))
+    assert done(here, again).version == 2
+    assert lake.dataset("top").scan().read_all().to_pylist() == [{"carrier": "ZZ", "delay": 1}]
+
+
+def test_a_dataset_is_written_once(here: Here, lake: Lake) -> None:
+    first = done(here, query_job(here, **becomes(here)))
+    again = done(here, query_job(here, attempt=2, **becomes(here)))
+    assert (again.version, again.rows) == (first.version, first.rows)
+    assert lake.dataset("top").version == 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "table", "reason"),
+    [
+        (SQL, {"partition_on": ("month",)}, "PartitionInvalid"),
+        (SQL, {"columns": ({"name": "carrier", "type": "int64"},)}, "SchemaMismatch"),
+        ("SELECT 1 AS a, 2 AS a", {}, "SchemaMismatch"),
+        (
+            "SELECT 1::BIGINT AS a, NULL::BIGINT AS b",
+            {"columns": ({"name": "a", "type": "int64"}, {"name": "b", "type": "int64", "nullable": False})},
+            "DataTypeMismatch",
+        ),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(here: Here, lake: Lake, sql: str, table: dict[str, Any], reason: str) -> None:
+    result, code = here.run(query_job(here, sql, **becomes(here, **table)))
+    assert (code, result.reason) == (ExitCode.INVALID, reason), result
+    assert "top" not in lake.datasets()
+
+
+def test_a_query_that_lost_a_race_for_its_target_reads_again(
+    here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kubothek.jobs import query
+
+    sql = "SELECT max(x) + 1 AS x FROM counter"
+    lake.create_dataset("counter").append(pa.table({"x": [1]}))
+    write = query._write
+
+    def beaten(*given: Any) -> Any:
+        written = write(*given)
+        monkeypatch.setattr(query, "_write", write)
+        done(here, query_job(here, sql, uid="faster", **becomes(here, "counter")))
+        return written
+
+    monkeypatch.setattr(query, "_write", beaten)
+    result, code = here.run(query_job(here, sql, **becomes(here, "counter")))
+    assert (code, result.reason, result.retryable) == (ExitCode.CONFLICT, "Conflict", True)
+    done(here, query_job(here, sql, attempt=2, **becomes(here, "counter")))
+    assert lake.dataset("counter").scan().read_all().to_pylist() == [{"x": 3}]
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("SELECT * FROM nowhere", "QueryInvalid"),
+        ("DROP TABLE flights", "QueryInvalid"),
+        ("SELECT * FROM flights AS OF VERSION 99", "VersionNotFound"),
+        ("SELECT error('boom') FROM flights", "QueryInvalid"),
+    ],
+)
+def test_bad_statements_end_the_run_and_write_nothing(here: Here, lake: Lake, sql: str, reason: str) -> None:
+    refused(here, query_job(here, sql), reason)
+
+
+@pytest.mark.parametrize("form", ["Parquet", "CSV", "JSONLines"])
+def test_two_columns_of_one_name_are_no_file(here: Here, lake: Lake, form: str) -> None:
+    assert (
+        "'a' occurs more than once"
+        in refused(here, query_job(here, "SELECT 1 AS a, 2 AS a", **into(here, form)), "SchemaMismatch").message
+    )
+
+
+@pytest.mark.parametrize("time", ["2026-02-30T00:00:00Z", "0001-01-01T00:00:00+14:00"])
+def test_a_time_that_never_was_is_told(here: Here, lake: Lake, time: str) -> None:
+    assert "is no time" in refused(here, query_job(here, as_of_time=time), "InvalidInput").message
+
+
+def test_a_list_is_no_csv(here: Here, lake: Lake) -> None:
+    assert "JSONLines" in refused(here, query_job(here, "SELECT [1] AS l", **into(here, "CSV")), "QueryInvalid").message
+
+
+def test_a_directory_of_a_dataset_is_refused(here: Here, lake: Lake) -> None:
+    store = {"name": "lake", "url": here.root.as_uri()}
+    job = query_job(here, location={"store": store, "path": f"{UUID}/table", "format": "CSV"})
+    assert "directory of dataset 'flights'" in refused(here, job, "InvalidInput").message
+
+
+def test_time_and_memory_are_limited(here: Here, lake: Lake) -> None:
+    endless = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT max(n) AS n FROM t"
+    assert (
+        "took longer than 0.2 s"
+        in refused(here, query_job(here, endless, time_limit_seconds=0.2), "QueryInvalid").message
+    )
+    greedy = "SELECT list(a.range + b.range) AS l FROM range(50000) a, range(50000) b"
+    assert "20MiB of memory" in refused(here, query_job(here, greedy, memory_bytes=20 << 20), "QueryInvalid").message
+
+
+def test_another_store_can_take_the_result(here: Here, lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    store = {"name": "elsewhere", "url": (tmp_path / "elsewhere").as_uri()}
+    outcome = done(here, query_job(here, location={"store": store, "path": "out", "format": "CSV"}))
+    assert (tmp_path / "elsewhere" / (outcome.location or "")).exists()
+    assert files(here) == []

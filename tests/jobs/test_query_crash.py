@@ -1,0 +1,88 @@
+"""A query's job dies before or after any single call that changes the store; then the next attempt runs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kubothek
+from kubothek.jobs import query
+from kubothek.jobs.progress import Reporter
+from kubothek.lake.errors import StoreUnavailable
+from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.resources.jobs import QueryJob, QueryOutcome
+from tests.faultstore import Crash, Fault, FaultStore, every_crash
+
+SQL = "SELECT carrier, count(*) AS n FROM flights GROUP BY 1"
+
+
+def job(root: Path, attempt: int, **result: Any) -> QueryJob:
+    store = {"name": "lake", "url": root.as_uri()}
+    where = {"location": {"store": store, "path": "out", "format": "CSV"}}
+    if result:
+        dataset = {"uuid": "top", "claim": {"owner": "c/ns/top", "incarnation": "i"}}
+        where = {"becomes": {"store": store, "dataset": dataset}}
+    given = {"job": f"q-query-{attempt}", "uid": "uid-q", "attempt": attempt, "store": store, "sql": SQL}
+    return QueryJob.model_validate(given | where)
+
+
+def lake_in(root: Path) -> Path:
+    root.mkdir()
+    lake = kubothek.open(root.as_uri())
+    lake.create_dataset("flights").append(pa.table({"carrier": ["AA", "UA", "AA"]}))
+    return root
+
+
+def attempt(monkeypatch: pytest.MonkeyPatch, target: Store, number: int, **result: Any) -> QueryOutcome:
+    """One attempt whose results go to this very store object."""
+    root = Path(target.config.url.removeprefix("file://"))
+    monkeypatch.setattr(query, "open_store", lambda _config: target)
+    found = query.run(job(root, number, **result), open_store(StoreConfig(root.as_uri())), Reporter())
+    assert found.query is not None
+    return found.query
+
+
+def crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **result: Any) -> list[Fault]:
+    counting = FaultStore(open_store(StoreConfig(lake_in(tmp_path / "count").as_uri())))
+    attempt(monkeypatch, counting, 1, **result)
+    return list(every_crash(counting.calls))
+
+
+def test_a_file_is_there_once_whenever_an_attempt_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = crashes(tmp_path, monkeypatch)
+    assert len(faults) >= 4
+    for number, fault in enumerate(faults):
+        store = open_store(StoreConfig(lake_in(tmp_path / str(number)).as_uri()))
+        with suppress(Crash):
+            attempt(monkeypatch, FaultStore(store, fault), 1)
+        outcome = attempt(monkeypatch, store, 2)
+        assert [info.key for info in store.list("out/")] == [outcome.location], fault
+        assert sorted(store.get(outcome.location or "").split()) == [b'"AA",2', b'"UA",1', b'"carrier","n"'], fault
+        assert attempt(monkeypatch, store, 3) == outcome
+
+
+def test_a_dataset_is_written_once_whenever_an_attempt_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = crashes(tmp_path, monkeypatch, becomes=True)
+    assert len(faults) >= 10
+    for number, fault in enumerate(faults):
+        store = open_store(StoreConfig(lake_in(tmp_path / str(number)).as_uri()))
+        with suppress(Crash):
+            attempt(monkeypatch, FaultStore(store, fault), 1, becomes=True)
+        outcome = attempt(monkeypatch, store, 2, becomes=True)
+        top = kubothek.open(store.url).dataset("top")
+        assert (outcome.version, outcome.rows, top.version, top.rows) == (1, 2, 1, 2), fault
+        assert [record.version for record in top.history()] == [1], fault
+
+
+@pytest.mark.parametrize("call", ["upload", "put_if_absent"])
+def test_a_lost_response_makes_no_second_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    store = open_store(StoreConfig(lake_in(tmp_path / "lake").as_uri()))
+    fault = Fault((call,), key="uid-q", after=True, error=StoreUnavailable("lost"))
+    with pytest.raises(StoreUnavailable):
+        attempt(monkeypatch, FaultStore(store, fault), 1)
+    outcome = attempt(monkeypatch, store, 2)
+    assert [info.key for info in store.list("out/")] == [outcome.location]
