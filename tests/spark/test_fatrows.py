@@ -3,8 +3,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from kubothek.lake.table.partitioning import Group
 from kubothek.spark import fatrows
 from kubothek.spark.fatrows import Packer, Unpacker, fat_rows
+
+P1, P2 = Group("p=1"), Group("p=2")
 
 
 def batch(values: list[int]) -> pa.RecordBatch:
@@ -13,45 +16,47 @@ def batch(values: list[int]) -> pa.RecordBatch:
     )
 
 
-def unpacked(rows: list[pa.RecordBatch], schema: pa.Schema) -> dict[str | None, list[int | None]]:
-    found: dict[str | None, list[int | None]] = {}
+def unpacked(rows: list[pa.RecordBatch], schema: pa.Schema) -> dict[Group | None, list[int | None]]:
+    found: dict[Group | None, list[int | None]] = {}
     for fat in rows:
-        for path, count, content in Unpacker(schema).unpack(fat):
+        for group, count, content in Unpacker(schema).unpack(fat):
             assert content is not None
             assert content.num_rows == count
-            found.setdefault(path, []).extend(content.column("a").to_pylist())
+            found.setdefault(group, []).extend(content.column("a").to_pylist())
     return found
 
 
-def test_what_is_packed_comes_back_by_partition() -> None:
+def test_what_is_packed_comes_back_by_partition_and_bucket() -> None:
     packer = Packer()
     rows = [
-        r for path, values in [("p=1", [1, 2]), ("p=2", [3]), ("p=1", [4])] for r in packer.add(path, batch(values))
+        r
+        for group, values in [(P1, [1, 2]), (P2, [3]), (Group("p=1", 0), [5]), (P1, [4])]
+        for r in packer.add(group, batch(values))
     ]
     assert rows == [], "small partitions wait for more rows"
     rows += packer.finish()
-    assert unpacked(rows, batch([]).schema) == {"p=1": [1, 2, 4], "p=2": [3]}
+    assert unpacked(rows, batch([]).schema) == {P1: [1, 2, 4], P2: [3], Group("p=1", 0): [5]}
 
 
 def test_large_partitions_are_sent_off_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fatrows, "FAT_ROW_BYTES", 1000)
     packer = Packer()
-    rows = [*packer.add("p=1", batch(list(range(1000))))]
+    rows = [*packer.add(P1, batch(list(range(1000))))]
     assert len(rows) > 10
     rows += packer.finish()
     assert all(
         content.nbytes < 3000 for fat in rows for _, _, content in Unpacker(batch([]).schema).unpack(fat) if content
     )
-    assert unpacked(rows, batch([]).schema) == {"p=1": list(range(1000))}
+    assert unpacked(rows, batch([]).schema) == {P1: list(range(1000))}
 
 
 def test_many_small_partitions_are_held_only_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fatrows, "HELD_BYTES", 5000)
     packer = Packer()
-    sent = [r for number in range(1000) for r in packer.add(f"p={number}", batch([number]))]
+    sent = [r for number in range(1000) for r in packer.add(Group(f"p={number}", number % 3), batch([number]))]
     assert sent
     found = unpacked([*sent, *packer.finish()], batch([]).schema)
-    assert found == {f"p={number}": [number] for number in range(1000)}
+    assert found == {Group(f"p={number}", number % 3): [number] for number in range(1000)}
 
 
 def test_a_row_that_only_counts_has_no_rows() -> None:
@@ -60,5 +65,5 @@ def test_a_row_that_only_counts_has_no_rows() -> None:
 
 def test_an_empty_partition_path_is_a_partition() -> None:
     packer = Packer()
-    assert [*packer.add("", batch([1]))] == []
-    assert unpacked([*packer.finish()], batch([]).schema) == {"": [1]}
+    assert [*packer.add(Group(""), batch([1]))] == []
+    assert unpacked([*packer.finish()], batch([]).schema) == {Group(""): [1]}

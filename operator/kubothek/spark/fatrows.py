@@ -1,7 +1,8 @@
-"""Fat rows: many rows of one partition as one row of Spark, which moves them without looking into them.
+"""Fat rows: many rows of one partition and bucket as one row of Spark, which moves them without looking into them.
 
-A fat row is a partition path, the number of rows, and the rows without partition columns as one Arrow record batch (IPC
-without its schema, which both sides know), compressed with zstd. A row without path and payload only counts.
+A fat row is a partition path, a bucket if the table has any, the number of rows, and the rows without partition columns
+as one Arrow record batch (IPC without its schema, which both sides know), compressed with zstd. A row without path and
+payload only counts.
 """
 
 from __future__ import annotations
@@ -12,33 +13,37 @@ from typing import Any, Final
 import pyarrow as pa
 import zstandard
 
-FatRow = tuple[str | None, int, bytes | None]
-"""Partition path, number of rows, rows."""
+from kubothek.lake.table.partitioning import Group
 
-SPARK_SCHEMA: Final = "path string, rows bigint, payload binary"
+FatRow = tuple[Group | None, int, bytes | None]
+"""Partition path and bucket, number of rows, rows."""
+
+SPARK_SCHEMA: Final = "path string, bucket int, rows bigint, payload binary"
+GROUP: Final = ("path", "bucket")
+"""The columns by which fat rows belong together."""
 FAT_ROW_BYTES: Final = 8 << 20
-"""Uncompressed size at which the rows of a partition are sent off."""
+"""Uncompressed size at which the rows of a group are sent off."""
 HELD_BYTES: Final = 96 << 20
-"""What a packer holds of partitions that are smaller, before it sends them all off."""
+"""What a packer holds of groups that are smaller, before it sends them all off."""
 
 
 class Packer:
-    """Collects the rows of partitions into fat rows."""
+    """Collects the rows of groups into fat rows."""
 
     def __init__(self) -> None:
-        self._pieces: dict[str, list[pa.RecordBatch]] = {}
-        self._sizes: dict[str, int] = {}
+        self._pieces: dict[Group, list[pa.RecordBatch]] = {}
+        self._sizes: dict[Group, int] = {}
         self._compressor = zstandard.ZstdCompressor(level=1)
 
-    def add(self, path: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take rows of a partition; gives what became large enough to be sent off."""
+    def add(self, group: Group, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take rows of a group; gives what became large enough to be sent off."""
         step = max(1, rows.num_rows * FAT_ROW_BYTES // max(1, rows.nbytes))
         for start in range(0, rows.num_rows, step):
             piece = rows.slice(start, step)
-            self._pieces.setdefault(path, []).append(piece)
-            self._sizes[path] = self._sizes.get(path, 0) + piece.nbytes
-            if self._sizes[path] >= FAT_ROW_BYTES:
-                yield fat_rows([self._pack(path)])
+            self._pieces.setdefault(group, []).append(piece)
+            self._sizes[group] = self._sizes.get(group, 0) + piece.nbytes
+            if self._sizes[group] >= FAT_ROW_BYTES:
+                yield fat_rows([self._pack(group)])
         if sum(self._sizes.values()) > HELD_BYTES:
             yield from self.finish()
 
@@ -46,8 +51,8 @@ class Packer:
         """Everything that is held."""
         packed: list[FatRow] = []
         size = 0
-        for path in list(self._pieces):
-            packed.append(self._pack(path))
+        for group in list(self._pieces):
+            packed.append(self._pack(group))
             size += len(packed[-1][2] or b"")
             if size > FAT_ROW_BYTES:
                 yield fat_rows(packed)
@@ -55,22 +60,23 @@ class Packer:
         if packed:
             yield fat_rows(packed)
 
-    def _pack(self, path: str) -> FatRow:
-        del self._sizes[path]
-        table = pa.Table.from_batches(self._pieces.pop(path))
+    def _pack(self, group: Group) -> FatRow:
+        del self._sizes[group]
+        table = pa.Table.from_batches(self._pieces.pop(group))
         rows = table.combine_chunks().to_batches()[0]
-        return path, rows.num_rows, self._compressor.compress(memoryview(rows.serialize()))
+        return group, rows.num_rows, self._compressor.compress(memoryview(rows.serialize()))
 
 
 def fat_rows(rows: Sequence[FatRow]) -> pa.RecordBatch:
     """Fat rows as Spark takes them."""
-    paths, counts, payloads = zip(*rows, strict=True)
+    groups, counts, payloads = zip(*rows, strict=True)
     columns: list[pa.Array[Any]] = [
-        pa.array(paths, pa.string()),
+        pa.array([group and group.path for group in groups], pa.string()),
+        pa.array([group and group.bucket for group in groups], pa.int32()),
         pa.array(counts, pa.int64()),
         pa.array(payloads, pa.binary()),
     ]
-    return pa.RecordBatch.from_arrays(columns, names=["path", "rows", "payload"])
+    return pa.RecordBatch.from_arrays(columns, names=[*GROUP, "rows", "payload"])
 
 
 class Unpacker:
@@ -80,12 +86,13 @@ class Unpacker:
         self._schema = schema
         self._decompressor = zstandard.ZstdDecompressor()
 
-    def unpack(self, batch: pa.RecordBatch) -> Iterator[tuple[str | None, int, pa.RecordBatch | None]]:
-        """Path, number of rows and rows of each; the rows of one at a time are in memory."""
-        for path, rows, payload in zip(*batch.columns, strict=True):
+    def unpack(self, batch: pa.RecordBatch) -> Iterator[tuple[Group | None, int, pa.RecordBatch | None]]:
+        """Group, number of rows and rows of each; the rows of one at a time are in memory."""
+        for path, bucket, rows, payload in zip(*batch.columns, strict=True):
             content = payload.as_buffer()
             unpacked = None
             if content is not None:
                 data = pa.py_buffer(self._decompressor.decompress(memoryview(content)))
                 unpacked = pa.ipc.read_record_batch(data, self._schema)
-            yield path.as_py(), rows.as_py(), unpacked
+            group = Group(path.as_py(), bucket.as_py()) if path.is_valid else None
+            yield group, rows.as_py(), unpacked

@@ -6,9 +6,10 @@ tried again, and end in a Java stack trace. Only what may pass with time is rais
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -17,16 +18,19 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 from kubothek.lake import errors
 from kubothek.lake.commits import PartitionFile
 from kubothek.lake.errors import LakeError
+from kubothek.lake.indices import Collected
 from kubothek.lake.schema import conform
 from kubothek.lake.sources import Ingest, SourceReader, Split
 from kubothek.lake.store import open_store
-from kubothek.lake.table.partitioning import split as split_by_partition
+from kubothek.lake.table.bucketing import Bucketing
+from kubothek.lake.table.partitioning import split as split_rows
 from kubothek.spark.fatrows import Packer, Unpacker, fat_rows
 
 RETRIES: Final = 2
 """How often Spark may try a task again for an error that may pass, before it counts."""
 
-MANIFEST_SCHEMA: Final = "label string, key string, rows bigint, bytes bigint"
+MANIFEST_SCHEMA: Final = "label string, key string, rows bigint, bytes bigint, indexed string"
+"""``indexed``: on the line without label, the index files that the task stored, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,8 @@ class Reads:
 
     def _bundle(self, reader: SourceReader, number: int) -> Iterator[pa.RecordBatch]:
         packer = Packer()
+        layout = self._ingest.layout
+        bucketing = Bucketing.of(layout, self._ingest.stored)
         rows = 0
         split = None
         try:
@@ -93,8 +99,8 @@ class Reads:
                 for batch in self._ingest.read(reader, split):
                     table = conform(pa.Table.from_batches([batch]), self._ingest.stored)
                     for part in table.to_batches():
-                        for path, piece in split_by_partition(part, self._ingest.partition_on):
-                            yield from packer.add(path, piece)
+                        for group, piece in split_rows(part, layout.partition_on, bucketing):
+                            yield from packer.add(group, piece)
                     rows += batch.num_rows
         except LakeError as error:
             report(error, self._failures, number, split)
@@ -113,26 +119,30 @@ class Writes:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            files, rows, bundles = self._write(batches)
+            files, collected, rows, bundles = self._write(batches)
         except LakeError as error:
             report(error, self._failures, len(self._ingest.plan.splits), None)
             return
-        lines = [(file.label, file.key, file.rows, file.bytes) for file in files]
-        labels, keys, counts, sizes = zip(*lines, (None, None, rows, bundles), strict=True)
+        lines = [(file.label, file.key, file.rows, file.bytes, None) for file in files]
+        entries = json.dumps(collected.to_json())
+        labels, keys, counts, sizes, indexed = zip(*lines, (None, None, rows, bundles, entries), strict=True)
         texts = [pa.array(labels, pa.string()), pa.array(keys, pa.string())]
         numbers = [pa.array(counts, pa.int64()), pa.array(sizes, pa.int64())]
-        yield pa.RecordBatch.from_arrays([*texts, *numbers], names=["label", "key", "rows", "bytes"])
+        columns: list[Any] = [*texts, *numbers, pa.array(indexed, pa.string())]
+        yield pa.RecordBatch.from_arrays(columns, names=["label", "key", "rows", "bytes", "indexed"])
 
-    def _write(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[PartitionFile], int, int]:
-        """The files, and the rows and bundles that the readers counted."""
+    def _write(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[PartitionFile], Collected, int, int]:
+        """The files, their index entries, and the rows and bundles that the readers counted."""
         ingest = self._ingest
-        unpacker = Unpacker(pa.schema([f for f in ingest.stored if f.name not in ingest.partition_on]))
+        unpacker = Unpacker(pa.schema([f for f in ingest.stored if f.name not in ingest.layout.partition_on]))
         read = bundles = 0
-        with ingest.writer(open_store(ingest.store)) as writer:
+        store = open_store(ingest.store)
+        collector = ingest.collector(store)
+        with ingest.writer(store, collector) as writer:
             for batch in batches:
-                for path, rows, content in unpacker.unpack(batch):
-                    if path is None or content is None:
+                for group, rows, content in unpacker.unpack(batch):
+                    if group is None or content is None:
                         read, bundles = read + rows, bundles + 1
                     else:
-                        writer.write_partition(path, content)
-            return writer.finish(), read, bundles
+                        writer.write_group(group, content)
+            return writer.finish(), collector.finish(), read, bundles

@@ -3,15 +3,16 @@
 Spark moves bytes and never looks into them (performance-facts W8). Two stages of Python tasks, which read and write
 with the functions of :mod:`kubothek.lake`:
 
-1. *Read.* A task reads splits, validates and splits the rows by partition, and emits *fat rows*: a partition
-   path, the number of rows and the rows themselves as one compressed Arrow batch of at most some MiB.
-2. Spark brings fat rows of a partition together; adaptive execution cuts partitions that are larger than a target
-   file and packs small ones into a task (``REBALANCE``).
-3. *Write.* A task feeds its fat rows to a :class:`PartitionedWriter` and returns only what it wrote.
+1. *Read.* A task reads splits, validates and splits the rows by partition and bucket, and emits *fat rows*: a
+   partition path, a bucket, the number of rows and the rows themselves as one compressed Arrow batch of some MiB.
+2. Spark brings fat rows of a partition and bucket together; adaptive execution cuts those that are larger than a
+   target file and packs small ones into a task (``REBALANCE``).
+3. *Write.* A task feeds its fat rows to a :class:`PartitionedWriter`, which sorts them, and returns only what it wrote.
 """
 
 from __future__ import annotations
 
+import json
 import uuid as uuids
 from collections.abc import Callable
 from typing import Final
@@ -24,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from kubothek.lake.commits import PartitionFile
 from kubothek.lake.errors import InputError, RowsLost
+from kubothek.lake.indices import Collected, IndexCollector
 from kubothek.lake.sources import Ingest, SourceReader
 from kubothek.lake.sources.ingest import require_all_rows
 from kubothek.spark import fatrows
@@ -43,38 +45,41 @@ Told = Callable[[int, int, int], None]
 """Hears of tasks done, tasks in all, and rows read so far."""
 
 
-def write_with_spark(session: SparkSession, ingest: Ingest, reader: SourceReader, told: Told) -> list[PartitionFile]:
+def write_with_spark(
+    session: SparkSession, ingest: Ingest, reader: SourceReader, told: Told, collector: IndexCollector
+) -> list[PartitionFile]:
     """Read, validate and write with Spark; the files that were written, none of them visible yet.
 
+    ``collector`` is told which index files the tasks stored for ``ingest.indexed``; no entry passes the driver.
     Raises what :func:`~kubothek.lake.sources.ingest_here` raises, for the same sources, and SparkFailed.
     """
     while True:
-        result = _run(session, ingest, told)
+        result = _run(session, ingest, told, collector)
         if not isinstance(result, Failure):
             return result
         error, split = result.error(), result.split
         if split is None or not split.is_range or not isinstance(error, InputError) or error.transient:
             raise error
         # A range does not know its rows' numbers, nor whether it was cut inside of a quoted value.
-        found = reader.diagnose(split.file, ingest.reading, ingest.partition_on)
+        found = reader.diagnose(split.file, ingest.reading, ingest.layout.partition_on)
         if found is not None:
             raise found
         ingest = ingest.with_plan(ingest.plan.with_whole_files([split.file.name]))
 
 
-def _run(session: SparkSession, ingest: Ingest, told: Told) -> list[PartitionFile] | Failure:
+def _run(session: SparkSession, ingest: Ingest, told: Told, collector: IndexCollector) -> list[PartitionFile] | Failure:
     context = session.sparkContext
     bundles = ingest.plan.bundles(READ_TASK_BYTES)
     failures: Accumulator[list[Failure]] = context.accumulator([], Joined())
     rows_read: Accumulator[int] = context.accumulator(0)
     least, most = _SHUFFLE_PARTITIONS
     parts = min(most, max(least, ingest.plan.total_bytes // _SHUFFLE_BYTES))
-    advisory = int(ingest.target_file_bytes * _PAYLOAD_PER_FILE_BYTE)
+    advisory = int(ingest.layout.target_file_bytes * _PAYLOAD_PER_FILE_BYTE)
     session.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", str(advisory))
     frame = (
         session.range(0, len(bundles), 1, len(bundles))
         .mapInArrow(Reads(ingest, bundles, failures, rows_read), fatrows.SPARK_SCHEMA)
-        .hint("rebalance", parts, "path")
+        .hint("rebalance", parts, *fatrows.GROUP)
         .mapInArrow(Writes(ingest, failures), MANIFEST_SCHEMA)
     )
     group = f"kubothek-{uuids.uuid4().hex}"
@@ -87,17 +92,18 @@ def _run(session: SparkSession, ingest: Ingest, told: Told) -> list[PartitionFil
                 raise SparkFailed(last_words(error)) from error
     if failures.value:
         return min(failures.value, key=lambda failure: failure.bundle)
-    return _files(ingest, manifest, len(bundles))
+    return _files(ingest, manifest, len(bundles), collector)
 
 
-def _files(ingest: Ingest, manifest: pa.Table, bundles: int) -> list[PartitionFile]:
+def _files(ingest: Ingest, manifest: pa.Table, bundles: int, collector: IndexCollector) -> list[PartitionFile]:
     """The files in the manifest, after its counts proved that nothing is missing."""
     files, rows, reported = [], 0, 0
     for row in manifest.to_pylist():
         if row["label"] is None:
             rows, reported = rows + row["rows"], reported + row["bytes"]
+            collector.add(Collected.from_json(json.loads(row["indexed"])))
         else:
-            files.append(PartitionFile(**row))
+            files.append(PartitionFile(row["label"], row["key"], row["rows"], row["bytes"]))
     if reported != bundles:
         raise RowsLost(f"{reported} of {bundles} tasks reported what they read; try again")
     require_all_rows(ingest, rows, files)

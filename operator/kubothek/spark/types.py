@@ -1,0 +1,97 @@
+"""Stored types as Spark has them, and predicates as Spark's conditions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from functools import reduce
+from operator import and_, or_
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import DataType, DecimalType, NullType, StructField, StructType, TimestampNTZType
+
+from kubothek.lake.errors import InputError
+from kubothek.lake.predicates import Op, Predicate, Term
+from kubothek.lake.schema import type_name
+
+_UINT64_DIGITS = 20
+_DECIMAL = pa.decimal128(_UINT64_DIGITS, 0)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The columns as Spark has them: times without zone are TIMESTAMP_NTZ, uint64 is DECIMAL(20, 0).
+
+    Raises InputError for a type that Spark has no equal of.
+    """
+    return StructType([StructField(field.name, _spark_type(field)) for field in schema])
+
+
+def storable(table: pa.Table) -> pa.Table:
+    """The rows in Arrow types that Spark takes."""
+    fields = [f.with_type(_DECIMAL) if pa.types.is_uint64(f.type) else f for f in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+def _spark_type(field: pa.Field[Any]) -> DataType:
+    if pa.types.is_uint64(field.type):
+        return DecimalType(_UINT64_DIGITS, 0)
+    if pa.types.is_null(field.type):
+        return NullType()
+    try:
+        return from_arrow_type(field.type)
+    except PySparkException as error:
+        raise InputError(
+            f"column {field.name!r} is {type_name(field.type)}, which Spark does not have; leave it out (columns=...)"
+        ) from error
+
+
+def column(name: str) -> Column:
+    """The column of exactly this name, whatever characters it has."""
+    return sf.col("`" + name.replace("`", "``") + "`")
+
+
+def condition(predicate: Predicate) -> Column:
+    """A bound predicate as Spark's condition: TRUE for the same rows, as both compare as SQL does."""
+    conjunctions = [reduce(and_, map(_condition, terms), sf.lit(True)) for terms in predicate.conjunctions]
+    return reduce(or_, conjunctions) if conjunctions else sf.lit(False)
+
+
+def _condition(term: Term) -> Column:
+    left = column(term.column)
+    if term.never:
+        return sf.lit(False)
+    match term.op:
+        case Op.IS_NULL:
+            return left.isNull()
+        case Op.IS_NOT_NULL:
+            return left.isNotNull()
+        case Op.IN:
+            return left.isin([_literal(value) for value in term.value])
+        case Op.NOT_IN:
+            return ~left.isin([_literal(value) for value in term.value])
+        case Op.EQ:
+            return left == _literal(term.value)
+        case Op.NE:
+            return left != _literal(term.value)
+        case Op.LT:
+            return left < _literal(term.value)
+        case Op.LE:
+            return left <= _literal(term.value)
+        case Op.GT:
+            return left > _literal(term.value)
+        case Op.GE:
+            return left >= _literal(term.value)
+
+
+def _literal(value: Any) -> Column:
+    if isinstance(value, datetime) and value.tzinfo is None:
+        # A naive datetime would become a TIMESTAMP in the session's time zone.
+        return sf.lit(value.isoformat(" ")).cast(TimestampNTZType())
+    if isinstance(value, int) and not isinstance(value, bool):
+        return sf.lit(Decimal(value))  # an unsigned one may be too large for Spark's integers
+    return sf.lit(value)
