@@ -42,6 +42,11 @@ def dataset(name: str, partition_on: list[str] | None = None, **spec: Any) -> Ma
     return _resource("Dataset", name, {"storeRef": {"name": "lake"}, "table": table, **spec})
 
 
+def query(name: str, sql: str, **result: Any) -> Manifest:
+    """A SELECT over the datasets in the store ``lake``."""
+    return _resource("Query", name, {"storeRef": {"name": "lake"}, "sql": sql, "result": result})
+
+
 def commit(name: str, dataset: str, *paths: str, **spec: Any) -> Manifest:
     """An append of CSV files that lie in the dataset's store."""
     source = {"paths": list(paths), "format": "CSV", **spec.pop("source", {})}

@@ -1,0 +1,69 @@
+"""A table's life on the cluster: every operation, files that land, a query that keeps its result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.e2e import manifests
+from tests.e2e.kubectl import Manifest, eventually
+from tests.e2e.workspace import Workspace
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+
+def test_every_operation_is_one_commit_and_a_rollback_brings_the_rows_back(tables: Workspace) -> None:
+    tables.prepare()
+    tables.put_rows("sources/first.csv", first=0)
+    tables.put_rows("sources/even.csv", first=100, count=1)
+    kubectl = tables.kubectl
+    kubectl.apply(
+        manifests.dataset("life", table={"partitionOn": ["p"], "sortBy": ["x"], "indices": [{"column": "text"}]}),
+        manifests.commit("add", "life", "sources/first.csv"),
+        _change("replace", "Replace", "add", source={"paths": ["sources/even.csv"], "format": "CSV"}),
+        _change("delete", "Delete", "replace", where="text = 'row 3'", rowLevel=True),
+        _change("update", "Update", "delete", where="x = 5", set={"x": "55"}, rowLevel=True),
+    )
+    kubectl.wait_for("Ready", *(f"kcm/{name}" for name in ("add", "replace", "delete", "update")))
+    assert tables.column("life") == [1, 7, 9, 55, 100]
+    found = tables.lake.dataset("life").scan(columns=["x"], where="text = 'row 5'").read_all()
+    assert found.column("x").to_pylist() == [55]
+
+    first = kubectl.get("kcm", "add")["status"]["version"]
+    kubectl.apply(_change("undo", "Rollback", "update", toVersion=first))
+    kubectl.wait_for("Ready", "kcm/undo")
+    assert tables.column("life") == list(range(10))
+
+
+def test_files_that_land_become_commits_once_and_a_query_keeps_what_it_found(tables: Workspace) -> None:
+    tables.prepare()
+    tables.put_rows("landing/a.csv", first=0)
+    kubectl = tables.kubectl
+    source = {"name": "landing", "prefix": "landing/", "format": "CSV", "interval": "10s"}
+    kubectl.apply(manifests.dataset("landed", sources=[source]))
+    _wait_for_rows(tables, 10)
+    tables.put_rows("landing/b.csv", first=10)
+    _wait_for_rows(tables, 20)
+    assert tables.column("landed") == list(range(20))
+
+    kubectl.apply(
+        manifests.query("large", "SELECT x FROM landed WHERE x >= 15", location={"path": "results/large"}),
+    )
+    kubectl.wait_for("Ready", "queries.kubothek.io/large")
+    (key,) = tables.keys("results/large/")
+    result = pq.read_table(pa.BufferReader(tables.read(key)))
+    assert result.sort_by("x").to_pydict() == {"x": list(range(15, 20))}
+
+
+def _change(name: str, operation: str, after: str, **spec: Any) -> Manifest:
+    change = manifests.commit(name, "life", operation=operation, dependsOn=[{"name": after}])
+    del change["spec"]["source"]
+    change["spec"] |= spec
+    return change
+
+
+def _wait_for_rows(tables: Workspace, rows: int) -> None:
+    eventually(lambda: tables.kubectl.get("kds", "landed")["status"].get("rows") == rows, f"{rows} rows to be taken")
