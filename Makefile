@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export KUBOTHEK_CACHE ?= $(HOME)/.cache/kubothek
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-cluster test check lint unit cluster-up cluster-down images crds lock clean
+.PHONY: help install demo demo-cluster test check lint unit soak bench cluster-up cluster-down images crds lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -23,7 +23,7 @@ $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kubothek needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	@echo "installing into $(VENV) (1-3 minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --constraint operator/constraints.txt --editable 'operator[operator,spark,demo,test]'
+	@$(BIN)/pip install --quiet --constraint operator/constraints.txt --editable 'operator[operator,spark,demo,test,bench]'
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
@@ -47,6 +47,12 @@ lint: install
 unit: install
 	@$(BIN)/python -m pytest -q --numprocesses auto -m 'not cluster and not spark and not s3 and not slow'
 
+soak: install ## 100,000 landed files with kills and re-uploads, random changes of random tables: half an hour
+	@KUBOTHEK_SOAK=1 $(BIN)/python -m pytest -q tests/intake/test_exactly_once.py tests/properties
+
+bench: install ## Kubothek beside its peers, ratios in Markdown: half an hour (benchmarks/README.md)
+	@$(BIN)/python -m benchmarks
+
 cluster-up: install ## a real single-node Kubernetes with an S3 server (kind if Docker answers, else native, as root)
 	@$(BIN)/python -m tests.cluster up
 
@@ -61,7 +67,7 @@ crds: install ## write crds/ (and the chart's copy) from the models
 
 lock: ## renew operator/constraints.txt from a fresh environment
 	@rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock
-	@$(VENV)-lock/bin/pip install --quiet --editable 'operator[operator,spark,demo,test]'
+	@$(VENV)-lock/bin/pip install --quiet --editable 'operator[operator,spark,demo,test,bench]'
 	@{ head -n 1 operator/constraints.txt; $(VENV)-lock/bin/pip freeze --exclude-editable; } > $(VENV)-lock/constraints.txt
 	@mv $(VENV)-lock/constraints.txt operator/constraints.txt && rm -rf $(VENV)-lock
 

@@ -1,0 +1,61 @@
+"""``python -m benchmarks``: all comparisons, or some; tables in Markdown on standard output. See README.md."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+
+from benchmarks import bulk, indexed, memory, tables
+from benchmarks.harness import Table
+from benchmarks.memory import Memory
+from benchmarks.places import Place, place
+
+PLACES = ("fs", "s3")
+WORK = ("tables", "indexed", "memory", "bulk")
+
+
+def main() -> None:
+    """Run what the arguments name."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("work", nargs="*", default=WORK, help=f"of {', '.join(WORK)}; all if none is named")
+    parser.add_argument("--partitions", type=int, nargs="+", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--places", nargs="+", choices=PLACES, default=PLACES)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=20, help="a system sits out once it took this long in a table")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="of the bulk commit")
+    given = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    print(f"{os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}\n", flush=True)
+    for name in given.places:
+        for work in given.work:
+            for table in _tables(work, name, given):
+                print(table.render(), flush=True)
+
+
+def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table | Memory]:
+    if work == "bulk":
+        with place(name) as where:
+            yield from bulk.run(where, given.rows)
+        return
+    for partitions in given.partitions:
+        with place(name) as where:
+            yield from _at(work, where, partitions, given)
+
+
+def _at(work: str, where: Place, partitions: int, given: argparse.Namespace) -> Iterator[Table | Memory]:
+    if work == "tables":
+        yield from tables.run(where, partitions, rounds=given.rounds, seconds=given.seconds)
+    elif work == "indexed":
+        yield from indexed.run(where, partitions, rounds=given.rounds, seconds=given.seconds)
+    elif work == "memory":
+        yield memory.run(where, partitions)
+    else:
+        raise SystemExit(f"no work {work!r}; there is {', '.join(WORK)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Peak memory of a process that plans and commits, beyond what it takes to start it. On Linux only."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from benchmarks.places import Place, Root
+from benchmarks.systems.table import System
+from benchmarks.tables import READ_PART, SYSTEMS
+
+_TIMES = 3
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Peak resident memory in MiB by system: at the start with everything imported, after planning, after commits."""
+
+    title: str
+    peaks: dict[str, tuple[float, float, float]]
+
+    def render(self) -> str:
+        """As Markdown."""
+        lines = [f"### {self.title}", "", "| system | start | + planning | + commits |", "|---|---|---|---|"]
+        for name, (start, planned, committed) in self.peaks.items():
+            lines.append(f"| {name} | {start:.0f} MiB | {planned - start:.0f} MiB | {committed - start:.0f} MiB |")
+        return "\n".join(lines) + "\n"
+
+
+def run(place: Place, partitions: int) -> Memory:
+    """Each system in a fresh process."""
+    peaks = {}
+    for number, (name, make) in enumerate(SYSTEMS.items()):
+        root = place.root(f"{number}")
+        make(root).build(partitions)
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+            peaks[name] = process.submit(_peaks, make, root, dict(os.environ)).result()
+    return Memory(f"peak memory at {partitions:,} partitions, {place.name}", peaks)
+
+
+def _peaks(make: Callable[[Root], System], root: Root, environment: dict[str, str]) -> tuple[float, float, float]:
+    os.environ.update(environment)
+    system = make(root)
+    start = _peak()
+    for _ in range(_TIMES):
+        system.plan(READ_PART)
+    planned = _peak()
+    for _ in range(_TIMES):
+        system.append()
+    return start, planned, _peak()
+
+
+def _peak() -> float:
+    """Of this program: what ``getrusage`` tells is the parent's, if that was larger."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024  # type: ignore[index]

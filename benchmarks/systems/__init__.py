@@ -1,0 +1,1 @@
+"""The systems that are compared, behind one small interface."""

@@ -1,0 +1,87 @@
+"""The benchmarks run, every system finds what it wrote, and the tables say so. Figures are not judged here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import bulk, indexed, memory, tables
+from benchmarks.harness import Case, Series, Table, compare
+from benchmarks.places import place
+
+PARTITIONS = 100
+
+
+def rows(table: Table | memory.Memory) -> list[str]:
+    """The first cells of a rendered table."""
+    lines = [line for line in table.render().splitlines() if line.startswith("| ")]
+    return [line.split(" | ")[0].removeprefix("| ") for line in lines[1:]]
+
+
+def test_rounds_are_interleaved_after_one_that_does_not_count() -> None:
+    ran: list[str] = []
+    compare("", [Case("a", lambda: ran.append("a")), Case("b", lambda: ran.append("b"))], rounds=2, seconds=1)
+    assert ran == ["a", "b"] * 3
+
+
+def test_a_slow_case_sits_out_the_rounds_that_are_left() -> None:
+    table = compare("", [Case("a", lambda: None)], rounds=5, seconds=0)
+    assert [len(series.wall) for series in table.series] == [0]
+
+
+def test_a_table_shows_least_and_median_times_and_their_ratios_to_the_first_system() -> None:
+    ours, theirs = Series("ours", [0.002, 0.001], [0.001, 0.001]), Series("theirs", [0.004, 1.0, 0.006], [0.5] * 3)
+    lines = Table("work", [ours, theirs], 0.5).render().splitlines()
+    assert lines[0] == "### work"
+    assert lines[6:] == [
+        "| ours | 1.0 ms | 1.5 ms | 1.0 ms | 1.0 | 1.0 | 2 |",
+        "| theirs | 4.0 ms | 6.0 ms | 500.0 ms | 4.0 | 4.0 | 3 |",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fs", pytest.param("s3", marks=pytest.mark.s3)])
+def test_all_systems_plan_read_and_commit(name: str) -> None:
+    with place(name) as where:
+        found = list(tables.run(where, PARTITIONS, rounds=2, seconds=5))
+    assert [table.title.split(" at ")[0] for table in found] == [
+        "plan one partition",
+        "read one partition",
+        "commit 1,000 rows to one partition",
+    ]
+    assert all(rows(table) == list(tables.SYSTEMS) for table in found)
+
+
+@pytest.mark.slow
+def test_all_lookups_find_the_row_and_all_indices_are_kept() -> None:
+    with place("fs") as where:
+        lookups, commits = indexed.run(where, PARTITIONS, rounds=2, seconds=5)
+    assert (len(rows(lookups)), len(rows(commits))) == (6, 3)
+
+
+@pytest.mark.slow
+def test_memory_is_measured_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "SYSTEMS", {"kubothek, warm": tables.SYSTEMS["kubothek, warm"]})
+    with place("fs") as where:
+        found = memory.run(where, PARTITIONS)
+    (start, planned, committed) = found.peaks["kubothek, warm"]
+    assert 10 < start < committed
+    assert start <= planned <= committed < 2000
+    assert rows(found) == ["kubothek, warm"]
+
+
+@pytest.mark.spark
+def test_all_bulk_writes_write_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    with place("fs") as where:
+        (found,) = bulk.run(where, 10_000, rounds=1, seconds=30)
+        tables_written = sorted(where.scratch.glob("*/table/year=*"))
+    assert len(rows(found)) == 5
+    assert len(tables_written) == 2 * 10
+
+
+def test_a_place_is_gone_afterwards() -> None:
+    with place("fs") as where:
+        scratch: Path = where.root("x").scratch
+        assert scratch.is_dir()
+    assert not scratch.exists()
