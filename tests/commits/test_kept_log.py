@@ -29,6 +29,19 @@ def test_the_head_is_not_read_again_while_it_is_the_same(store: Store) -> None:
     assert values_of(store, log.snapshot()) == [1, 1]
 
 
+def test_a_commit_that_nobody_can_repeat_looks_for_no_marker_and_lands_like_any_other(store: Store) -> None:
+    watched = FaultStore(store)
+    log = DatasetLog(watched, UUID)
+    append(log, watched, "1", [1])
+    watched.calls.clear()
+    one, other = log.begin_new("batch"), log.begin_new("batch")
+    one.commit(appending(write(store, "one", [2])))
+    assert [call.name for call in watched.calls if "/applied/" in call.key] == ["put_if_absent"]
+    assert other.commit(appending(write(store, "other", [3]))).rebased == 1
+    assert values_of(store, log.snapshot()) == [1, 2, 3]
+    assert [record.id.partition(":")[0] for record in log.history()] == ["batch", "batch", "1"]
+
+
 @pytest.mark.parametrize("look", [lambda log: log.snapshot().version, lambda log: log.inspect().version])
 def test_commits_of_others_are_seen(store: Store, look: Callable[[DatasetLog], int]) -> None:
     kept, other = DatasetLog(store, UUID), DatasetLog(store, UUID)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -185,6 +185,20 @@ def test_restore_after_the_grace_is_refused() -> None:
     write_settings(store, StoreSettings(grace=timedelta(hours=26)))
     log.restore()
     assert present(store) == [1]
+
+
+@pytest.mark.parametrize("days", [-400, 400])
+def test_the_grace_is_by_the_stores_clock_also_for_the_process_that_deleted(days: int) -> None:
+    store = LaterStore()
+    log = DatasetLog(store, UUID, claim=CLAIM, clock=lambda: datetime.now(UTC) + timedelta(days=days))
+    append(log, store, "1")
+    log.delete()
+    log.restore()
+    assert present(store) == [1]
+    log.delete()
+    store.later = timedelta(hours=25)
+    with pytest.raises(RestoreExpired):
+        log.restore()
 
 
 def test_restore_of_swept_files_is_refused(log: DatasetLog, store: Store) -> None:

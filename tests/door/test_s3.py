@@ -63,6 +63,19 @@ def test_credentials_from_the_environment(server: S3Server, lake: Lake, monkeypa
     assert dataset.scan().read_all().to_pylist() == [{"x": 1}]
 
 
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def test_the_endpoint_of_the_environment_is_that_of_writes_and_of_scans(
+    server: S3Server, secret: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv(name, server.endpoint)
+    lake = kubothek.open(f"s3://lake/environment/{name}", credentials_dir=str(secret))
+    assert lake.store.config.endpoint == server.endpoint
+    dataset = lake.create_dataset("a")
+    dataset.append(pa.table({"x": [1]}))
+    assert dataset.scan().read_all().to_pylist() == [{"x": 1}]
+
+
 def test_a_file_that_is_gone(lake: Lake, flights: Dataset) -> None:
     key = next(info.key for info in lake.store.list("flights/table/carrier=../"))
     lake.store.delete([key])

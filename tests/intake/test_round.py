@@ -414,6 +414,23 @@ def test_a_foreign_writer_that_overwrites_a_commit_of_the_source_loses_nothing_a
     assert lake.take().commits == 0
 
 
+def test_files_of_an_overwritten_commit_that_cannot_be_merged_again_are_taken_again(lake: Lake) -> None:
+    """The later commit could be merged, but counts the files of the earlier one as taken."""
+    lake.land("a", "1")
+    lake.take()
+    document = lake.store.get(keys.head(UUID))
+    for name, line in (("b", "2"), ("c", "3")):
+        lake.land(name, line)
+        lake.take()
+    _, lost, _ = DatasetLog(lake.store, UUID).snapshot().head.files().values()
+    lake.store.put(keys.head(UUID), json.dumps({**json.loads(document), "theirs": True}).encode())
+    lake.store.delete([lost])  # plateau's garbage collection
+    lake.take()
+    assert lake.lines() == {"1": 1, "2": 1, "3": 1}
+    assert len(DatasetLog(lake.store, UUID).snapshot().head.overwritten) == 2
+    assert lake.take().commits == 0
+
+
 def test_a_source_whose_ledger_is_gone_stops_and_takes_nothing_again(lake: Lake) -> None:
     lake.land("a", "1")
     page = lake.take().page

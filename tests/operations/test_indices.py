@@ -13,7 +13,7 @@ import pytest
 from plateau.io.eager import read_table
 
 from kubothek.lake.door import Dataset, Lake
-from kubothek.lake.errors import RowLevelNeeded
+from kubothek.lake.errors import IndexInvalid, RowLevelNeeded
 from kubothek.lake.operations import rewrite
 from kubothek.lake.predicates import parse
 from kubothek.lake.store import Store, StoreConfig, open_store
@@ -114,6 +114,16 @@ def test_an_index_on_a_column_that_goes_with_the_schema_goes_too(indexed: Datase
     indexed.rollback(3, allow_schema_change=True)
     assert len(rows(indexed)) == 6
     assert found_rows(indexed, "carrier = 'AA'") == [(1, "AA", 10), (3, "AA", 30)]
+
+
+def test_an_index_that_waits_for_a_type_goes_with_its_column_and_one_on_no_column_is_refused(store: Store) -> None:
+    dataset = Lake(store).create_dataset("flights", ["month"], indices=["gate"])
+    with pytest.raises(IndexInvalid, match="'gate'"):
+        dataset.append(flights((1, "AA", 10)))
+    dataset.append(pa.table({"month": [1], "gate": pa.nulls(1)}))
+    assert dataset.snapshot().head.index_state.pending
+    dataset.overwrite(flights((1, "AA", 10)), allow_schema_change=True)
+    assert not dataset.snapshot().head.index_state.wanted()
 
 
 def found_rows(dataset: Dataset, where: str) -> list[Any]:

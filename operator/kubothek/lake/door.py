@@ -82,6 +82,9 @@ class Lake:
     def __init__(self, store: Store) -> None:
         self.store = store
 
+    def __repr__(self) -> str:
+        return f"Lake({self.store.url!r})"
+
     @cached_property
     def _conditional_writes(self) -> bool:
         return self.store.probe().conditional_writes
@@ -215,6 +218,10 @@ class Dataset:
         self._table = table
         self._lake = lake
         self._store = lake.store
+
+    def __repr__(self) -> str:
+        name = self.name if self._table is None else f"{self.name}/{self._table}"
+        return f"Dataset({name!r} in {self._store.url!r})"
 
     # --- reading ---
 
@@ -458,7 +465,8 @@ class Dataset:
         if on_conflict not in get_args(OnConflict):
             raise InputError(f"on_conflict is {on_conflict!r}; use one of {', '.join(get_args(OnConflict))}")
         digest = sha256("\0".join([f"kubothek python {verb}", *map(str, says)]).encode()).hexdigest()
-        started = self._log(writing=True).begin(commit_id or f"python:{verb}:{uuid4()}", digest)
+        log = self._log(writing=True)
+        started = log.begin_new(f"python:{verb}", digest) if commit_id is None else log.begin(commit_id, digest)
         if isinstance(started, AlreadyApplied):
             return started
         if not started.snapshot.exists:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -30,10 +30,10 @@ def indices_after(
 
     ``lenient``: an index that cannot be kept exact is dropped. Else it raises IndexStale; also IndexInvalid.
     """
-    before = head.index_state
+    before = _without_lost_columns(head.index_state, journal.schemas.get(head.schema_hash), schema)
     if not before.wanted() and not change.wanted:
         return before if change.dialect is None else replace(before, dialect=change.dialect)
-    files = _files(head.files(), added, removed, schema, partition_keys)
+    files = _files(head, added, removed, schema, partition_keys)
     return maintain(journal.store, before, files, journal.clock(), change, lenient=lenient)
 
 
@@ -55,7 +55,7 @@ def indices_of_foreign(
         return state
     if not before.version:
         state = replace(state, dialect=dialect_of(journal.store, foreign.indices, schema))
-    files = _files(before.files(), added, removed, schema, foreign.partition_keys)
+    files = _files(before, added, removed, schema, foreign.partition_keys)
     return adopt(journal.store, state, foreign.indices, files, journal.clock())
 
 
@@ -74,8 +74,46 @@ def index_delta(before: Head, state: IndexState) -> dict[str, Any]:
     return {column: new.get(column) for column in {**old, **new} if old.get(column) != new.get(column)}
 
 
+def _without_lost_columns(state: IndexState, before: pa.Schema | None, after: pa.Schema | None) -> IndexState:
+    """The state without those that wait for the type of a column which the change takes away: it takes them along.
+
+    One on a column that never was stays, to be refused: that is a mistake somebody made.
+    """
+    lost = set() if before is None or after is None else set(before.names) - set(after.names)
+    pending = {column: kind for column, kind in state.pending.items() if column not in lost}
+    return replace(state, pending=pending) if len(pending) < len(state.pending) else state
+
+
+class _FilesAfter(Mapping[str, str]):
+    """Key by label once files came and went: a view, as a commit that adds a few files looks up just those."""
+
+    def __init__(self, before: Head, added: Mapping[str, str], gone: Set[str]) -> None:
+        self._before = before
+        self._added = added
+        self._gone = gone
+
+    def __getitem__(self, label: str) -> str:
+        if label in self._added:
+            return self._added[label]
+        if label in self._gone:
+            raise KeyError(label)
+        return self._before.file(label)
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._added or (label in self._before.partitions and label not in self._gone)
+
+    def __iter__(self) -> Iterator[str]:
+        for label in self._before.partitions:
+            if label not in self._gone and label not in self._added:
+                yield label
+        yield from self._added
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 def _files(
-    before: Mapping[str, str],
+    before: Head,
     added: Mapping[str, str],
     removed: Mapping[str, str],
     schema: pa.Schema | None,
@@ -84,9 +122,8 @@ def _files(
     """A file that only changes its place is in both, and no change for an index."""
     moved = {label for label, key in added.items() if removed.get(label) == key}
     gone = removed.keys() - moved
-    files = {label: key for label, key in before.items() if label not in gone} | dict(added)
     return Files(
-        files=files,
+        files=_FilesAfter(before, added, gone),
         added=added.keys() - moved,
         removed=gone,
         schema=schema,

@@ -53,8 +53,8 @@ def one_table(head: Head, table: str | None) -> Head:
     if table is None:
         names = ", ".join(map(repr, head.tables))
         raise InputError(
-            f"dataset {head.uuid!r} has the tables {names}; name one, as {head.uuid}/{head.tables[0]}, or in Python "
-            f'with table="{head.tables[0]}"'
+            f"dataset {head.uuid!r} has the tables {names}; name one, as {head.uuid}/{head.tables[0]}, in Python with "
+            f'table="{head.tables[0]}", in kubothek adopt --convert with --table {head.tables[0]}'
         )
     if table not in head.tables:
         raise InputError(f"dataset {head.uuid!r} has no table {table!r}; it has {', '.join(map(repr, head.tables))}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
+from uuid import uuid4
 
 from kubothek.lake.commits import convert, keys, tombstone
 from kubothek.lake.commits.claims import Claim, ensure_claim, owner_of
@@ -96,23 +97,34 @@ class DatasetLog:
 
     # --- writing ---
 
-    def begin(self, commit_id: str, digest: str, *, own: bool = False) -> Transaction | AlreadyApplied:
+    def begin(self, commit_id: str, digest: str) -> Transaction | AlreadyApplied:
         """Start a commit, or learn that it has happened.
 
         ``commit_id`` names the commit within the dataset for ever; ``digest`` is of everything that says what
-        it does. ``own``: the id is one of those that Kubothek keeps for itself. Settles what foreign writers and
-        crashes left. Raises OwnedByAnother, DatasetDeleted, IdReused, ForeignOverwrite, HeadMissing,
-        HeadUnreadable, NotAdopted, NeedsConversion.
+        it does. Settles what foreign writers and crashes left. Raises OwnedByAnother, DatasetDeleted, IdReused,
+        ForeignOverwrite, HeadMissing, HeadUnreadable, NotAdopted, NeedsConversion.
         """
-        request = Request(commit_id if own else keys.check_id(commit_id), digest, self._claim)
-        self._require_claim()
+        request = Request(keys.check_id(commit_id), digest, self._claim)
         # The head first, the marker second: the other way round, a commit in between would be missed.
-        seen = settled(self._journal, self._new_patience())
-        require_alive(seen, self._claim)
+        seen = self._settled()
         marker = applied(self._journal, request, seen)
         if marker is not None:
             return AlreadyApplied(marker.version, marker.record, marker.time, marker.totals, marker.added)
         return Transaction(self._journal, request, seen, self._patience)
+
+    def begin_new(self, what: str, digest: str = "") -> Transaction:
+        """Start a commit under an id that is drawn here, behind ``what``, and so was never used: nobody can repeat it.
+
+        A request less than :meth:`begin`, whose errors it raises but for those about the id.
+        """
+        request = Request(f"{what}:{uuid4()}", digest, self._claim)
+        return Transaction(self._journal, request, self._settled(), self._patience)
+
+    def _settled(self) -> Observed | None:
+        self._require_claim()
+        seen = settled(self._journal, self._new_patience())
+        require_alive(seen, self._claim)
+        return seen
 
     def settle(self) -> DatasetState:
         """Put right what foreign writers and crashes left, and say how the dataset is then."""

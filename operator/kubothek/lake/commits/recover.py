@@ -16,7 +16,7 @@ from kubothek.lake.commits.changes import Operation, PartitionFile
 from kubothek.lake.commits.conflict import conflicts, summary
 from kubothek.lake.commits.directories import recount
 from kubothek.lake.commits.foreign import FOREIGN, is_marked, without_noise
-from kubothek.lake.commits.head import DIALECT, INDEX, LOST, OVERWRITTEN, PENDING, Head
+from kubothek.lake.commits.head import DIALECT, INDEX, INTAKE, LOST, OVERWRITTEN, PENDING, Head
 from kubothek.lake.commits.history import missing_files
 from kubothek.lake.commits.indexing import index_delta, index_metadata, indices_after
 from kubothek.lake.commits.journal import Draft, Journal, Observed
@@ -144,6 +144,20 @@ def _require_mergeable(
         raise _NotMergeableError("the table is partitioned in another way")
     if missing := missing_files(journal, head, [file.key for file in added]):
         raise _NotMergeableError(f"{missing[0]} is gone")
+    if behind := [source for source in _turned(lost.delta) if not _goes_on(source, before, head, lost.delta)]:
+        raise _NotMergeableError(f"the source {behind[0]!r} had taken files that are not in the table now")
+
+
+def _turned(delta: Delta) -> list[str]:
+    """The standing sources of which it says what they have taken."""
+    return [key.removeprefix(INTAKE) for key in delta.metadata if key.startswith(INTAKE)]
+
+
+def _goes_on(source: str, before: Head, head: Head, delta: Delta) -> bool:
+    """Whether the page of what the source has taken follows on the head's. A page counts the files of all before it:
+    put on top of another one, it would keep those of a commit that was lost from ever being taken again.
+    """
+    return head.intake(source) in (before.intake(source), delta.metadata[INTAKE + source])
 
 
 def _merged_schema(journal: Journal, head: Head, schema: str | None) -> str | None:

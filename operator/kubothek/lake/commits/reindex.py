@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from uuid import uuid4
 
 import pyarrow as pa
 
@@ -63,8 +62,7 @@ def reindex(
     that cannot be indexed, DatasetNotFound, and what :meth:`DatasetLog.begin` and commits raise. Running it again is
     harmless.
     """
-    started = log.begin(f"index:{uuid4()}", "")
-    assert isinstance(started, Transaction), "the id is new"
+    started = log.begin_new("index")
     snapshot = started.snapshot
     if not snapshot.exists:
         raise DatasetNotFound(f"there is no dataset {log.uuid!r} in {store.url}: nothing to index")

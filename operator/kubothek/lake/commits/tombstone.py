@@ -63,9 +63,13 @@ def restore(journal: Journal, seen: Observed, *, by: str) -> Draft:
 
 
 def require_within_grace(journal: Journal, seen: Observed, record: Record) -> None:
-    """Raises RestoreExpired if the deletion is older than the grace period, by the store's clock."""
+    """Raises RestoreExpired if the deletion is older than the grace period, by the store's clock.
+
+    The tombstone's own record tells: what is known of a head that this process wrote is by its own clock.
+    """
+    assert seen.marker is not None, "a tombstone is ours"
     grace = read_settings(journal.store).grace
-    age = journal.store.stat(record.key).modified - seen.modified
+    age = journal.store.stat(record.key).modified - journal.store.stat(seen.marker.record).modified
     if age > grace:
         raise RestoreExpired(
             f"dataset {journal.uuid!r} was deleted {age} ago, longer than the grace period of {grace}; "

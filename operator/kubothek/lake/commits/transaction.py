@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -41,8 +41,8 @@ class Committed:
     """
 
     version: int
-    record_key: str
-    head_etag: str | None
+    record_key: str = field(repr=False)
+    head_etag: str | None = field(repr=False)
     totals: Totals
     added: Totals
     rebased: int = 0

@@ -152,7 +152,7 @@ class _Maintenance:
         if len(missing) <= _READ_FILES:
             read = collect_from_files(self._store, self._before.uuid, {column: stored}, missing)
             files, missing = files + read.files[column], {}
-        uncovered = old.uncovered.intersection(self._files.files).union(missing)
+        uncovered = frozenset(label for label in old.uncovered if label in self._files.files).union(missing)
         new = replace(old, type=stored, files=files, uncovered=uncovered)
         return native.write_manifest(self._store, self._before.uuid, tidied(self._store, self._before.uuid, new))
 
@@ -176,7 +176,7 @@ def adopt(store: Store, before: IndexState, foreign: Mapping[str, Any], files: F
     """The indices of a head that another program put over one with ``before``; ``foreign`` are its ``indices``.
 
     What the other library keeps is looked at, and made exact where it is not: an index that it dropped, that it
-    left behind, or wrote in the other dialect. New files are not read for native indices, which it does not know.
+    left behind, or wrote in the other dialect. Native ones, which it does not know, are kept as in any other commit.
     An index that cannot be mended is left out, as a foreign head must always be adopted.
     """
     schema = pa.schema([]) if files.schema is None else files.schema

@@ -103,7 +103,6 @@ class Round:
         self._terms = terms
         self._loader = loader
         self._clock = clock
-        self._rng = rng or random.SystemRandom()
         self._ledger = Ledger(store, log.uuid, terms.source, rng)
 
     def run(self) -> Report:
@@ -141,11 +140,8 @@ class Round:
         return report
 
     def _begin(self, page: Page, batch: Sequence[Landed]) -> Transaction:
-        number = f"{page.batch + 1}-{self._rng.getrandbits(48):012x}"
         digest = hashlib.sha256(orjson.dumps([[file.key, file.etag] for file in batch])).hexdigest()
-        began = self._log.begin(f"{keys.OWN_ID_PREFIX}intake:{self._terms.source}:{number}", digest, own=True)
-        assert isinstance(began, Transaction), "the id is new"
-        return began
+        return self._log.begin_new(f"{keys.OWN_ID_PREFIX}intake:{self._terms.source}:{page.batch + 1}", digest)
 
     def _sort(self, began: Transaction, batch: Sequence[Landed]) -> Sorted:
         """Load the batch. A file that is known to be bad is not tried again."""

@@ -74,12 +74,13 @@ def _parse(column: str, text: str) -> Any:
         conjunctions = parse(f'"{name}" = {text}').conjunctions
     except FilterInvalid as error:
         raise FilterInvalid(
-            f"set {column!r}: {text!r} is no literal such as 1, 'text', DATE '2026-01-31': {error}"
+            f"set {column}: {text} is no literal such as 1, 'text', DATE '2026-01-31', NULL"
+            + (f"; text has quotes of its own: {column}: \"'{text}'\"" if text.replace(" ", "").isalpha() else "")
         ) from error
     match conjunctions:
         case ((Term(column=found, op=Op.EQ, value=value),),) if found == column:
             return value
-    raise FilterInvalid(f"set {column!r}: {text!r} is no literal; only constants can be set")
+    raise FilterInvalid(f"set {column}: {text} is no literal; only constants can be set")
 
 
 def _typed(values: Values, snapshot: Snapshot) -> tuple[tuple[str, Any], ...]:

@@ -115,11 +115,11 @@ def check_names(file: str, found: list[str], wanted: list[str]) -> None:
     if "" in found:
         problems.append(f"its column {found.index('') + 1} has no name")
     if repeated := sorted({name for name in found if found.count(name) > 1}):
-        problems.append(f"{_names(repeated)} occurs more than once")
+        problems.append(f"more than once: {_names(repeated)}")
     if missing := [name for name in wanted if name not in found]:
-        problems.append(f"{_names(missing)} is missing")
+        problems.append(f"missing: {_names(missing)}")
     if unknown := [name for name in found if name and name not in wanted]:
-        problems.append(f"{_names(unknown)} is not a column of the table")
+        problems.append(f"not in the table: {_names(unknown)}")
     if problems:
         raise SchemaMismatch(
             f"the columns of {file!r} do not match: {'; '.join(problems)}. The table has {_names(wanted)}; "

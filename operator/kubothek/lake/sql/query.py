@@ -196,6 +196,8 @@ def _snapshot(
         if optional:
             return None
         known = list(names())
+        if reference.name in known:  # it is there, and cannot be read as one table
+            raise QueryInvalid(str(error)) from error
         near = get_close_matches(reference.name, known, n=_MOST_NAMES) or known[:_MOST_NAMES]
         hint = f"there is {', '.join(map(repr, near))}" if near else "the store has none yet"
         raise QueryInvalid(f"no dataset {reference.name!r}; {hint}") from error

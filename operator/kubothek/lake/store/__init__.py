@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+
 from kubothek.lake.errors import InputError
 from kubothek.lake.store.base import Capabilities, ObjectInfo, Store, StoreConfig
 from kubothek.lake.store.file import FileStore
@@ -11,12 +14,19 @@ __all__ = ["Capabilities", "ObjectInfo", "Store", "StoreConfig", "open_store"]
 
 
 def open_store(config: StoreConfig) -> Store:
-    """The store at ``config.url``; contacts nothing yet. Raises InputError if that cannot be right."""
+    """The store at ``config.url``; contacts nothing yet. Raises InputError if that cannot be right.
+
+    Its ``config`` names the endpoint also where the environment does, as not every client of S3 looks there: Arrow's
+    and Spark's do not.
+    """
     location = parse_url(config.url)
     if isinstance(location, FileLocation):
         if config.endpoint or config.region or config.credentials_dir:
             raise InputError(f"{config.url!r} is a directory: endpoint, region and credentials belong to s3:// stores")
         return FileStore(config, location)
+    if config.endpoint is None:
+        environment = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        config = replace(config, endpoint=environment or None)
     if config.endpoint is not None:
         check_endpoint(config.endpoint)
     from kubothek.lake.store.s3 import S3Store  # boto3 takes 0.3 s to import

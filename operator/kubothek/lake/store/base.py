@@ -18,11 +18,12 @@ from datetime import datetime
 class StoreConfig:
     """How to reach a store; plain data that travels to executors (pickle, JSON). It holds no secret.
 
-    ``url``               ``s3://bucket[/prefix]`` or ``file:///absolute/path`` ``endpoint``          S3
-    endpoint other than AWS, e.g. ``http://10.96.0.70:7070`` ``credentials_dir``   directory with the files
-    ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and optionally
-                          ``AWS_SESSION_TOKEN`` (a mounted Secret); None = boto3's own chain (environment, web
-                          identity …)
+    ``url``              ``s3://bucket[/prefix]`` or ``file:///absolute/path``
+    ``endpoint``         S3 endpoint other than AWS, e.g. ``http://10.96.0.70:7070``; None = that of the environment
+                         (``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL``), else AWS
+    ``credentials_dir``  directory with the files ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and optionally
+                         ``AWS_SESSION_TOKEN`` (a mounted Secret); None = boto3's own chain (environment, web
+                         identity …)
     """
 
     url: str

@@ -298,7 +298,7 @@ def _client(process: int, access: StoreConfig, patience: Patience) -> S3Client:
     if access.credentials_dir:
         provider = MountedProvider(Path(access.credentials_dir))
         session.get_component("credential_provider").providers.insert(0, provider)
-    config = Config(
+    config = Config(  # type: ignore[call-arg]  # the stubs do not know the last one
         user_agent_extra="kubothek",
         connect_timeout=patience.connect,
         read_timeout=patience.silence,
@@ -308,6 +308,8 @@ def _client(process: int, access: StoreConfig, patience: Patience) -> S3Client:
         # Checksum trailers that are not required break many servers that speak S3.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
+        # An endpoint in AWS's configuration files is one that Arrow and Spark would not use (``open_store``).
+        ignore_configured_endpoint_urls=True,
     )
     return boto3.Session(botocore_session=session).client(
         "s3",

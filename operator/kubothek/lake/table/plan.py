@@ -156,6 +156,9 @@ class _Files(Sequence[PlannedFile]):
         self._labels = list(compress(head.partitions, may.tobytes()))
         self._all_rows = candidates.all_rows[may]
 
+    def __repr__(self) -> str:
+        return f"<{len(self):,} files>"
+
     def __len__(self) -> int:
         return len(self._labels)
 
