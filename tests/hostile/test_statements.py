@@ -32,7 +32,8 @@ def test_a_query_refuses_it_by_name(site: Site, case: dict[str, Any]) -> None:
 @cases("statements", every=9)
 def test_a_query_into_a_dataset_refuses_it_and_leaves_the_dataset(site: Site, case: dict[str, Any]) -> None:
     dataset = {"uuid": "flights", "claim": {"owner": "cluster/default/flights", "incarnation": "uid-1"}}
-    becomes = {"store": site.store, "dataset": dataset | {"table": {"partition_on": ["month"]}}}
+    dataset |= {"table": {"partition_on": ["month"]}}
+    becomes = {"store": site.store, "dataset": dataset, "commit_id": "query:ns/q"}
     assert site.query(text(case, site), location=None, becomes=becomes).reason == "QueryInvalid"
 
 

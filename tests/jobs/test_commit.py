@@ -7,6 +7,7 @@ import json
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import minimalkv
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 from plateau.io.eager import read_table
 
 from kubothek.lake.sources import reader
+from kubothek.lake.store.file import FileStore
 from kubothek.resources.jobs import ExitCode, JobResult
 from tests.jobs.conftest import Here, with_spark
 
@@ -44,6 +46,19 @@ def flight_rows(rows: list[str] = FLIGHTS) -> list[dict[str, Any]]:
             }
         )
     return sorted(found, key=lambda row: tuple(repr(row[name]) for name in sorted(row)))
+
+
+@pytest.mark.parametrize("known", [True, False, None])
+def test_a_store_is_probed_only_if_no_inspection_told(
+    here: Here, monkeypatch: pytest.MonkeyPatch, known: bool | None
+) -> None:
+    probe = Mock(wraps=here.store.probe)
+    monkeypatch.setattr(FileStore, "probe", probe)
+    here.put("in/a.csv", "x\n1\n")
+    job = here.commit_job("in/a.csv")
+    result, code = here.run({**job, "store": {**job["store"], "conditional_writes": known}})
+    assert code == ExitCode.DONE, result
+    assert probe.call_count == (known is None)
 
 
 def test_a_csv_file_becomes_partitions(either: Here) -> None:
@@ -190,8 +205,8 @@ BAD: dict[str, tuple[dict[str, bytes | str | pa.Table], dict[str, Any], str, str
         "PartitionInvalid",
         "'bad.csv', column 'month', row 2: no value in a partition column",
     ),
-    "missing column": ({"bad.csv": "v\n1\n"}, {}, "SchemaMismatch", "'month' is missing"),
-    "unknown column": ({"bad.csv": "month,v,w\n1,1,1\n"}, {}, "SchemaMismatch", "'w' is not a column of the table"),
+    "missing column": ({"bad.csv": "v\n1\n"}, {}, "SchemaMismatch", "missing: 'month'"),
+    "unknown column": ({"bad.csv": "month,v,w\n1,1,1\n"}, {}, "SchemaMismatch", "not in the table: 'w'"),
     "damaged gzip": (
         {"bad.csv.gz": gzip.compress(b"month,v\n" + b"1,1\n" * 9)[:-9]},
         {"paths": ["bad.csv.gz"]},

@@ -169,7 +169,7 @@ def test_what_matches_nothing_says_so_and_will_not_happen_later(here: Here) -> N
         ("Update", {"where": "p = 1", "new_values": {"v": "1"}}, "RowLevelNeeded", "rowLevel: true"),
         ("Update", {"where": "p = 1", "new_values": {"v": "'a'"}, "row_level": True}, "FilterInvalid", "'v'"),
         ("Update", {"where": "p = 1", "new_values": {"v": "1 OR TRUE"}, "row_level": True}, "FilterInvalid", "literal"),
-        ("Update", {"where": "p = 1", "new_values": {"v": "w"}, "row_level": True}, "FilterInvalid", "no literal"),
+        ("Update", {"where": "p = 1", "new_values": {"v": "w"}, "row_level": True}, "FilterInvalid", "own: v: \"'w'\""),
         ("Rollback", {}, "InvalidInput", "toVersion or toTime"),
         ("Rollback", {"to_version": 77}, "VersionNotFound", "77"),
     ],

@@ -47,9 +47,10 @@ def into(here: Here, form: str) -> dict[str, Any]:
     return {"location": {"store": {"name": "lake", "url": here.root.as_uri()}, "path": "reports/top", "format": form}}
 
 
-def becomes(here: Here, uuid: str = "top", **table: Any) -> dict[str, Any]:
+def becomes(here: Here, uuid: str = "top", commit_id: str = "query:ns/q", **table: Any) -> dict[str, Any]:
     dataset = {"uuid": uuid, "claim": CLAIM, "table": table}
-    return {"location": None, "becomes": {"store": {"name": "lake", "url": here.root.as_uri()}, "dataset": dataset}}
+    store = {"name": "lake", "url": here.root.as_uri()}
+    return {"location": None, "becomes": {"store": store, "dataset": dataset, "commit_id": commit_id}}
 
 
 def done(here: Here, job: dict[str, Any]) -> QueryOutcome:
@@ -188,14 +189,15 @@ def test_the_rows_become_a_dataset(here: Here, lake: Lake) -> None:
 
 def test_a_later_query_takes_the_place_of_all_rows(here: Here, lake: Lake) -> None:
     done(here, query_job(here, **becomes(here)))
-    again = query_job(here, "SELECT 'ZZ' AS carrier, 1::BIGINT AS delay", uid="uid-r", **becomes(here))
+    sql = "SELECT 'ZZ' AS carrier, 1::BIGINT AS delay"
+    again = query_job(here, sql, uid="uid-r", **becomes(here, commit_id="query:ns/r"))
     assert done(here, again).version == 2
     assert lake.dataset("top").scan().read_all().to_pylist() == [{"carrier": "ZZ", "delay": 1}]
 
 
 def test_a_dataset_is_written_once(here: Here, lake: Lake) -> None:
     first = done(here, query_job(here, **becomes(here)))
-    again = done(here, query_job(here, attempt=2, **becomes(here)))
+    again = done(here, query_job(here, uid="of-a-rebuilt-cluster", attempt=2, **becomes(here)))
     assert (again.version, again.rows) == (first.version, first.rows)
     assert lake.dataset("top").version == 1
 
@@ -231,7 +233,7 @@ def test_a_query_that_lost_a_race_for_its_target_reads_again(
     def beaten(*given: Any) -> Any:
         written = write(*given)
         monkeypatch.setattr(query, "_write", write)
-        done(here, query_job(here, sql, uid="faster", **becomes(here, "counter")))
+        done(here, query_job(here, sql, **becomes(here, "counter", commit_id="query:ns/faster")))
         return written
 
     monkeypatch.setattr(query, "_write", beaten)

@@ -25,7 +25,7 @@ def job(root: Path, attempt: int, **result: Any) -> QueryJob:
     where = {"location": {"store": store, "path": "out", "format": "CSV"}}
     if result:
         dataset = {"uuid": "top", "claim": {"owner": "c/ns/top", "incarnation": "i"}}
-        where = {"becomes": {"store": store, "dataset": dataset}}
+        where = {"becomes": {"store": store, "dataset": dataset, "commit_id": "query:ns/q"}}
     given = {"job": f"q-query-{attempt}", "uid": "uid-q", "attempt": attempt, "store": store, "sql": SQL}
     return QueryJob.model_validate(given | where)
 

@@ -24,7 +24,7 @@ COMMIT = {
     "source": {"paths": ["a.csv"], "format": "CSV"},
 }
 
-LISTS = {"objectstores", "engines", "datasets", "commits", "pods", "events"}
+LISTS = {"objectstores", "engines", "datasets", "commits", "queries", "pods", "events"}
 
 
 def result_of(job: dict[str, Any]) -> JobResult:

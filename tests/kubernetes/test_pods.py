@@ -286,7 +286,7 @@ OUT = StoreRef(name="out", url="s3://out", credentials_dir="/var/run/kubothek/cr
     "result",
     [
         {"location": QueryLocation(store=OUT, path="reports", format="CSV")},
-        {"becomes": QueryDataset(store=OUT, dataset=DATASET)},
+        {"becomes": QueryDataset(store=OUT, dataset=DATASET, commit_id="query:team/top")},
     ],
 )
 def test_a_query_reaches_the_store_of_its_result_and_has_the_drivers_memory(result: dict[str, Any]) -> None:

@@ -79,7 +79,7 @@ def test_an_attempt_carries_all_that_its_job_needs(world: Fake) -> None:
     assert isinstance(job, CommitJob)
     assert (job.job, job.uid, job.attempt) == ("january-1", world.commit().metadata.uid, 1)
     assert (job.commit_id, job.operation, job.on_conflict) == ("2013-01", "Append", "Retry")
-    assert job.store.url == "s3://bucket/lake"
+    assert (job.store.url, job.store.conditional_writes) == ("s3://bucket/lake", True)
     assert (job.dataset.uuid, job.dataset.claim.owner) == ("flights", "cluster/team/flights")
     assert job.dataset.table.partition_on == ("month",)
     assert (job.dataset.table.target_file_bytes, job.dataset.table.compression) == (2**30, "NONE")

@@ -276,6 +276,7 @@ def test_another_endpoint_makes_what_was_known_void(world: Fake) -> None:
     assert world.condition(*KEY) == ("Unknown", "Progressing")
     assert world.store.status.capabilities is None
     assert inspections(world)[-1].store.endpoint == "http://elsewhere:9000"
+    assert inspections(world)[-1].store.conditional_writes is None
 
 
 def test_a_longer_interval_is_no_reason_to_look(world: Fake) -> None:

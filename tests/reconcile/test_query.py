@@ -77,6 +77,7 @@ def test_a_query_into_a_dataset_makes_its_claim(world: Fake) -> None:
     world.reconcile(*KEY)
     (job,) = query_jobs(world)
     assert job.becomes is not None
+    assert job.becomes.commit_id.startswith("query:team/")
     assert job.becomes.dataset.claim.owner == "cluster/team/flights"
     assert job.becomes.dataset.table.partition_on == ("month",)
     assert (job.as_of_version, job.location) == (3, None)

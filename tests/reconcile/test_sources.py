@@ -93,6 +93,13 @@ def test_a_look_that_left_something_it_could_have_taken_is_followed_by_another_a
     assert launched(world) == [FIRST, SECOND]
 
 
+def test_what_a_look_took_is_in_the_numbers_at_once(world: Fake) -> None:
+    with_source(world)
+    ends(world, version=9, commits=1, files=1)
+    status = world.dataset.status
+    assert (status.version, status.bytes, status.size) == (9, 9000, "8.79 KiB")
+
+
 def test_what_waits_without_progress_waits_for_the_interval(world: Fake) -> None:
     with_source(world)
     ends(world, commits=0, waiting_files=5)

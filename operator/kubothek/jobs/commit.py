@@ -44,7 +44,7 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
     rows, then data files under new names, then the swap.
     """
     reporter.tell("Starting")
-    log = translate.dataset_log(store, job.dataset, conditional_writes=store.probe().conditional_writes)
+    log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     started = log.begin(job.commit_id, job.digest)
     if isinstance(started, AlreadyApplied):
         outcome = _outcome(started, already_applied=True)
@@ -154,7 +154,7 @@ def _message(change: Change, committed: Committed) -> str:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _outcome(done: AlreadyApplied | Committed, *, already_applied: bool) -> CommitOutcome:

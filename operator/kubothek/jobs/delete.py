@@ -11,7 +11,7 @@ from kubothek.resources.jobs import DeleteJob, JobResult
 def run(job: DeleteJob, store: Store, reporter: Reporter) -> JobResult:
     """Replace the head by a tombstone; again, or where nothing is, changes nothing. Raises LakeError."""
     reporter.tell("Starting")
-    log = translate.dataset_log(store, job.dataset, conditional_writes=store.probe().conditional_writes)
+    log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     version = log.delete()
     state = translate.dataset_state(log.inspect())
     message = "there was nothing to delete" if version is None else f"deleted at version {version}"

@@ -15,7 +15,7 @@ def run(job: IndexJob, store: Store, reporter: Reporter) -> JobResult:
     Without Spark: only the indexed columns are read, one row group at a time.
     """
     reporter.tell("Starting")
-    log = translate.dataset_log(store, job.dataset, conditional_writes=store.probe().conditional_writes)
+    log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     table = job.dataset.table
     done = reindex(
         store,

@@ -29,7 +29,7 @@ def run(job: IntakeJob, store: Store, reporter: Reporter) -> JobResult:
     Raises LakeError for everything else; what was committed before stays, and the next round goes on from there.
     """
     reporter.tell("Starting")
-    log = translate.dataset_log(store, job.dataset, conditional_writes=store.probe().conditional_writes)
+    log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     landed_in = open_store(translate.store_config(job.source.store or job.store))
     round_ = Round(log, store, landed_in, _terms(job), _Loader(job, store, reporter), clock=system_clock)
     report = round_.run()

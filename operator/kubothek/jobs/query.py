@@ -90,9 +90,8 @@ def _file_outcome(result: Result) -> QueryOutcome:
 
 def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: Reporter) -> JobResult:
     target = open_store(translate.store_config(becomes.store))
-    conditional_writes = target.probe().conditional_writes
-    log = translate.dataset_log(target, becomes.dataset, conditional_writes=conditional_writes)
-    started = log.begin(f"query:{job.uid}", digest(job.sql, job.as_of_version, job.as_of_time))
+    log = translate.dataset_log(target, becomes.dataset, conditional_writes=becomes.store.conditional_writes)
+    started = log.begin(becomes.commit_id, digest(job.sql, job.as_of_version, job.as_of_time))
     reads: tuple[QueryRead, ...] = ()
     if isinstance(started, AlreadyApplied):
         done: AlreadyApplied | Committed = started

@@ -11,7 +11,7 @@ from kubothek.resources.jobs import JobResult, RestoreJob
 def run(job: RestoreJob, store: Store, reporter: Reporter) -> JobResult:
     """Make the version before the tombstone current again. Raises LakeError, RestoreExpired above all."""
     reporter.tell("Starting")
-    log = translate.dataset_log(store, job.dataset, conditional_writes=store.probe().conditional_writes)
+    log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     version = log.restore()
     state = translate.dataset_state(log.inspect())
     return JobResult(outcome="Succeeded", reason="Succeeded", message=f"restored at version {version}", dataset=state)

@@ -73,8 +73,10 @@ def source(spec: jobs.SourceSpec, default: jobs.StoreRef) -> Source:
     )
 
 
-def dataset_log(store: Store, dataset: jobs.DatasetRef, *, conditional_writes: bool) -> DatasetLog:
-    """The dataset's log, for the claim that asks."""
+def dataset_log(store: Store, dataset: jobs.DatasetRef, *, conditional_writes: bool | None) -> DatasetLog:
+    """The dataset's log, for the claim that asks. A store of which nobody knows if it can do so is probed."""
+    if conditional_writes is None:
+        conditional_writes = store.probe().conditional_writes
     claim = commits.Claim(dataset.claim.owner, dataset.claim.incarnation, adopts=dataset.adopt)
     return DatasetLog(store, dataset.uuid, claim=claim, conditional_writes=conditional_writes)
 

@@ -66,7 +66,7 @@ def absorb(status: DatasetStatus, seen: DatasetState, **changes: Any) -> Dataset
 def with_table(status: DatasetStatus, table: TableState, **changes: Any) -> DatasetStatus:
     """The status with another table."""
     fields = {name: getattr(table, name) for name in TableState.model_fields}
-    return status.model_copy(update=fields | changes)
+    return status.model_copy(update=fields | {"size": render_bytes(table.bytes)} | changes)
 
 
 def _answers(dataset: Dataset, store: ObjectStore, world: World) -> Iterator[tuple[datetime, DatasetState]]:

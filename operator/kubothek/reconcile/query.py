@@ -206,7 +206,12 @@ def _job(query: Query, attempt: int, parts: _Parts, settings: Settings) -> jobs.
         as_of_version=spec.as_of.version if spec.as_of else None,
         as_of_time=spec.as_of.time if spec.as_of else None,
         location=location and jobs.QueryLocation(store=target, path=location.path, format=location.format),
-        becomes=parts.dataset and jobs.QueryDataset(store=target, dataset=dataset_ref(parts.dataset, settings)),
+        becomes=parts.dataset
+        and jobs.QueryDataset(
+            store=target,
+            dataset=dataset_ref(parts.dataset, settings),
+            commit_id=f"query:{query.namespace}/{query.name}",
+        ),
         memory_bytes=parse_quantity(engine.driver.memory),
         time_limit_seconds=parse_duration(spec.time_limit).total_seconds(),
     )

@@ -114,14 +114,18 @@ def digest(*parts: str) -> str:
 
 
 def store_ref(store: ObjectStore) -> jobs.StoreRef:
-    """An ObjectStore as jobs need it."""
-    spec = store.spec
+    """An ObjectStore as jobs need it.
+
+    What an inspection found holds for the connection that it tried: while the store is not ready, jobs probe it.
+    """
+    spec, found = store.spec, store.status.capabilities
     return jobs.StoreRef(
         name=store.name,
         url=spec.url,
         endpoint=spec.endpoint,
         region=spec.region,
         credentials_dir=f"{CREDENTIALS_ROOT}/{store.name}" if spec.credentials_secret_ref else None,
+        conditional_writes=found.conditional_writes if found is not None and store.ready else None,
     )
 
 

@@ -26,6 +26,8 @@ class StoreRef(_Plain):
     endpoint: str | None = None
     region: str | None = None
     credentials_dir: str | None = None
+    conditional_writes: bool | None = None
+    """What the last inspection found; None: the job has to probe the store itself."""
 
 
 class Column(_Plain):
@@ -219,6 +221,7 @@ class QueryDataset(_Plain):
 
     store: StoreRef
     dataset: DatasetRef
+    commit_id: str
 
 
 class QueryJob(_Job):

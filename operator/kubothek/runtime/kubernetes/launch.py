@@ -79,7 +79,10 @@ class Launcher:
 
     async def _put_config(self, namespace: str, owner_uid: str, wanted: Object) -> None:
         """The attempt's ConfigMap. One left by a refused launch may be outdated: it is made anew."""
-        found = await self._create_or_get("ConfigMap", namespace, wanted)
+        # Looked for first, so that an operator that dies after each of its writes still gets on to the pod.
+        found = await self._api.get("ConfigMap", namespace, wanted["metadata"]["name"])
+        if found is None:
+            found = await self._create_or_get("ConfigMap", namespace, wanted)
         if _owner_uid(found) != owner_uid:
             raise _Collision(wanted["metadata"]["name"])
         if found["data"] != wanted["data"]:

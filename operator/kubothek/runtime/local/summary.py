@@ -70,7 +70,9 @@ def _achieved(resource: Resource) -> str | None:
         return f"{count(status.rows, 'row')} in {where}"
     if isinstance(resource, Dataset) and resource.status.version is not None:
         table = resource.status
-        return f"version {table.version}: {_size(table.rows, table.files)}, {table.size}"
+        bad = sum(source.quarantined for source in table.sources)
+        quarantine = f"; {count(bad, 'file')} in quarantine" if bad else ""
+        return f"version {table.version}: {_size(table.rows, table.files)}, {table.size}{quarantine}"
     return None
 
 
