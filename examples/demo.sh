@@ -27,6 +27,7 @@ What to try next:
   kubothek get                                  # the datasets
   kubothek log flights                          # every commit of one
   kubothek query "SELECT month, count(*) FROM flights GROUP BY 1 ORDER BY 1"
+  kubothek run -f examples/stores/local.yaml -f examples/flights -f examples/changes   # changes, and all of it back
   make demo                                     # again: adds no row
   make demo-cluster                             # the same manifests on a real cluster
 EOT

@@ -22,9 +22,10 @@ def open(  # noqa: A001 - the natural name of the front door
 ) -> Lake:
     """The lake at ``s3://bucket[/prefix]`` or ``file:///absolute/path``. Contacts nothing yet.
 
-    ``endpoint``         of an S3 server other than AWS: ``http://host:port`` ``credentials_dir``  directory
-    with the files AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and perhaps AWS_SESSION_TOKEN;
-                         None = what the AWS SDK finds (environment, profile, web identity)
+    ``endpoint``         of an S3 server other than AWS: ``http://host:port``
+    ``region``           of the bucket; None = what the AWS SDK finds
+    ``credentials_dir``  directory with the files AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and perhaps
+                         AWS_SESSION_TOKEN; None = what the AWS SDK finds (environment, profile, web identity)
 
     Raises InputError if this cannot be a store.
     """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,6 +71,24 @@ def test_log_cut_in_the_middle_still_tells_what_went(kubothek: Kubothek, store: 
     last = cells(kubothek("log", "flights", "--limit", "3").out)[3]
     assert last[4] == "+0 −2"
     assert "from version 2 down" in kubothek("log", "flights", "--limit", "3").out
+
+
+def test_log_tells_times_as_as_of_reads_them_wherever_one_is(
+    kubothek: Kubothek, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        told = datetime.fromisoformat(cells(kubothek("log", "flights", "-n", "1").out)[1][1])
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert abs(told - datetime.now(UTC)) < timedelta(minutes=10)
+
+
+@pytest.mark.parametrize("command", [("log", "flights"), ("diff", "flights", "1")])
+def test_a_limit_is_not_negative(kubothek: Kubothek, store: Path, command: tuple[str, ...]) -> None:
+    assert kubothek(*command, "--limit", "-1").code == 2
 
 
 def test_log_as_json(kubothek: Kubothek, store: Path) -> None:

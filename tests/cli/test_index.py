@@ -28,7 +28,7 @@ def test_there_may_be_nothing_to_do(kubothek: Kubothek, store: Path) -> None:
     lines = kubothek("index", "letters").out.splitlines()
     assert lines[0] == "letters: the indices are as they should be"
     assert [line.split() for line in lines[1:]] == [
-        ["column", "kind", "state", "rows"],
+        ["COLUMN", "KIND", "STATE", "ROWS"],
         ["n", "Native", "Ready", "3"],
         ["s", "Kartothek", "Ready", "2"],
     ]

@@ -83,6 +83,34 @@ def test_plan_tells_what_a_change_without_a_source_does(kubothek: Kubothek, proj
     ]
 
 
+def test_plan_checks_filters_before_anything_runs(kubothek: Kubothek, project: Path) -> None:
+    (project / "store" / "sources").mkdir(parents=True)
+    (project / "store" / "sources" / "ok.csv").write_text("a\n1\n")
+    write(project, STORE, dataset("flights"), commit("first", "flights"))
+    assert kubothek("run", "-f", "manifests").code == 0
+    changes = {
+        "one": "where: b = 3",
+        "two": "where: a =",
+        "three": "where: b = 3, dependsOn: [{name: first}]",
+        "four": "where: b = 3, dependsOn: [{name: one}]",
+    }
+    manifests = (
+        f"---\napiVersion: kubothek.io/v1alpha1\nkind: Commit\nmetadata: {{name: {name}}}\n"
+        f"spec: {{datasetRef: {{name: flights}}, operation: Delete, {spec}}}\n"
+        for name, spec in changes.items()
+    )
+    write(project, STORE, dataset("flights"), commit("first", "flights"), *manifests)
+    answer = kubothek("plan", "-f", "manifests")
+    assert answer.code == 1
+    assert lines(answer.out)[-5:] == [
+        "= as it is  commit/first      is version 1 of dataset/flights",
+        "! blocked   commit/one        FilterInvalid: no column 'b'; there are a",
+        "! blocked   commit/two        FilterInvalid: filter, character 4: expected a literal, found the end",
+        "> commit    commit/four       delete dataset/flights where b = 3",  # by then there may be such a column
+        "! blocked   commit/three      FilterInvalid: no column 'b'; there are a",
+    ]
+
+
 def test_the_sample_of_changes_is_valid_together_with_what_it_changes(kubothek: Kubothek) -> None:
     examples = Path(__file__).resolve().parents[2] / "examples"
     paths = [argument for name in ("stores/local.yaml", "flights", "changes") for argument in ("-f", examples / name)]

@@ -44,7 +44,7 @@ def test_runs_take_what_landed_beside_commits_and_describe_tells_of_it(kubothek:
     told = kubothek("describe", "letters", "--store", "file:store").out
     lines = told[told.index("Sources:") :].splitlines()
     assert lines[1].startswith("  inbox                   19 files taken, the last 'landing/18.csv', ")
-    assert lines[2].startswith("    in quarantine: 'landing/bad.csv': SchemaMismatch: ")
+    assert lines[2].startswith("    put into quarantine: 'landing/bad.csv': SchemaMismatch: ")
 
 
 @pytest.mark.slow

@@ -83,6 +83,7 @@ def test_describe_shows_schema_layout_and_size(kubothek: Kubothek, store: Path) 
     assert lines[2].startswith("Size:         4 rows, 3 files, ")
     assert lines[3:] == [
         "Partitions:   3, by b",
+        "Layout:       the default",
         "Indices:      none",
         "Owner:        nobody",
         "Columns:",
@@ -195,7 +196,7 @@ def test_adopt_shows_the_owner_and_takes_over_only_when_told(kubothek: Kubothek,
     write(project, STORE)
     (project / "store").mkdir()
     adopt = ("adopt", "-f", "manifests", "letters")
-    assert kubothek(*adopt).out == "letters belongs to nobody\n"
+    assert "DatasetNotFound: there is no dataset 'letters'" in kubothek(*adopt).err
     assert kubothek(*adopt, "--take", "--owner", "prod/analytics/letters").code == 0
     assert kubothek(*adopt).out == "letters belongs to prod/analytics/letters\n"
     assert kubothek(*adopt, "--take").out == (
@@ -212,7 +213,7 @@ def test_query_prints_a_table_with_numbers_to_the_right(kubothek: Kubothek, stor
     *rows, told = lines.splitlines()
     assert rows == ["b   n   total", "x   2       1", "y   1       2", "z   1       4"]
     assert told.startswith("3 rows in ")
-    assert told.endswith(", from letters (3 files)")
+    assert told.endswith(", from letters version 3 (3 files)")
 
 
 def test_query_as_csv_and_as_json_is_complete_and_typed(kubothek: Kubothek, store: Path) -> None:

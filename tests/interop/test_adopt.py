@@ -22,7 +22,7 @@ from kubothek.jobs.progress import Reporter
 from kubothek.lake.commits import Claim, DatasetLog, Operation, owner_of
 from kubothek.lake.commits import keys as key_of
 from kubothek.lake.door import Dataset, Lake
-from kubothek.lake.errors import DatasetExists, InputError, NeedsConversion, NotAdopted
+from kubothek.lake.errors import DatasetExists, InputError, NeedsConversion, NotAdopted, QueryInvalid
 from kubothek.lake.store import Store
 from tests.faultstore import Crash, FaultStore, every_crash
 from tests.table import golden
@@ -197,6 +197,8 @@ def test_conversion_asks_which_of_several_tables_stays(golden_copy: Copy) -> Non
     before = keys(lake.store)
     with pytest.raises(InputError, match="has the tables 'core', 'helper'; name one"):
         DatasetLog(lake.store, "multi").convert()
+    with pytest.raises(QueryInvalid, match="has the tables 'core', 'helper'; name one, as multi/core"):
+        lake.sql("SELECT * FROM multi")
     assert keys(lake.store) == before
 
 

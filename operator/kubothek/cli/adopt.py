@@ -38,6 +38,7 @@ def adopt(choice: StoreChoice, dataset: str, take: bool, owner: str | None, conv
     others become datasets called DATASET-TABLE. No data file is moved or deleted.
     """
     from kubothek.lake.commits import Claim, DatasetLog, owner_of, take_claim
+    from kubothek.lake.errors import DatasetNotFound
     from kubothek.lake.store import open_store
     from kubothek.runtime.local.runner import CLUSTER_ID
 
@@ -58,4 +59,6 @@ def adopt(choice: StoreChoice, dataset: str, take: bool, owner: str | None, conv
             take_claim(store, dataset, Claim(claimed, ""))
             click.echo(f"{dataset} belongs to {claimed} now; before: {present or 'nobody'}")
             return
+        if present is None and DatasetLog(store, dataset).inspect().version is None:
+            raise DatasetNotFound(f"there is no dataset {dataset!r} in {config.url}")
     click.echo(f"{dataset} belongs to {present or 'nobody'}")

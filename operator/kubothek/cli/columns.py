@@ -18,11 +18,11 @@ def columns(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequen
 
 
 def shown_time(moment: datetime | None) -> str:
-    """A time in the user's zone, to the second; a dash for none."""
+    """A time in UTC, to the second, as AS OF and ``--as-of`` read it; a dash for none."""
     if moment is None:
         return "-"
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return aware.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return aware.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:

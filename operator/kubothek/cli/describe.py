@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
     from kubothek.lake.commits import DatasetState, Head, Snapshot
     from kubothek.lake.store import Store
+    from kubothek.lake.table.layout import Layout
 
 _SHOWN: Final = 5
 
@@ -28,6 +29,7 @@ def describe(choice: StoreChoice, dataset: str) -> None:
     One of several tables that kartothek put into a dataset is called DATASET/TABLE.
     """
     from kubothek.lake.commits import DatasetLog
+    from kubothek.lake.schema import type_name
     from kubothek.lake.store import open_store
 
     with choice.config() as config:
@@ -44,7 +46,7 @@ def describe(choice: StoreChoice, dataset: str) -> None:
         notes = [
             note for note, holds in (("partition key", field.name in keys), ("not null", not field.nullable)) if holds
         ]
-        click.echo(f"  {field.name:<24}{field.type!s:<20}{', '.join(notes)}".rstrip())
+        click.echo(f"  {field.name:<24}{type_name(field.type):<20}{', '.join(notes)}".rstrip())
     if sources:
         click.echo("Sources:")
     for line in sources:
@@ -53,19 +55,45 @@ def describe(choice: StoreChoice, dataset: str) -> None:
 
 def _facts(snapshot: Snapshot, state: DatasetState) -> Iterator[tuple[str, str]]:
     from kubothek.cli.columns import shown_time
+    from kubothek.lake.table.layout import Layout
     from kubothek.resources.values import render_bytes
 
     yield "Dataset", state.uuid
-    yield "Version", f"{snapshot.version}, committed {shown_time(snapshot.time)}"
+    done = "committed" if snapshot.version else "made by another program"
+    yield "Version", f"{snapshot.version}, {done} {shown_time(snapshot.time)}"
     totals = snapshot.totals
     if totals is not None:
         yield "Size", f"{totals.rows:,} rows, {totals.files:,} files, {render_bytes(totals.bytes)}"
         yield "Partitions", f"{totals.partitions:,}, by {', '.join(snapshot.head.partition_keys) or 'nothing'}"
+    else:
+        yield "Size", f"{len(snapshot.head.partitions):,} files; nobody has counted the rows"
+    layout = Layout.of(snapshot.head)
+    yield "Layout", ", ".join(_laid_out(layout)) or "the default"
     kinds = snapshot.head.index_state.wanted()
     yield "Indices", ", ".join(f"{column} ({kind})" for column, kind in kinds.items()) or "none"
     yield "Owner", state.owner or "nobody"
     if state.problem is not None:
         yield "Problem", state.problem
+
+
+def _laid_out(layout: Layout) -> Iterator[str]:
+    """How files are made, where that is not the default."""
+    from kubothek.lake.table.layout import Layout
+    from kubothek.resources.values import render_bytes
+
+    usual = Layout()
+    if layout.sort_by:
+        yield f"sorted by {', '.join(layout.sort_by)}"
+    if layout.bucket_by:
+        yield f"{layout.num_buckets:,} buckets by {', '.join(layout.bucket_by)}"
+    if layout.target_file_bytes != usual.target_file_bytes:
+        yield f"files of {render_bytes(layout.target_file_bytes)}"
+    if layout.row_group_rows != usual.row_group_rows:
+        yield f"row groups of {layout.row_group_rows:,} rows"
+    if layout.compression != usual.compression:
+        yield layout.compression
+    if layout.dictionary_columns is not None:
+        yield f"dictionaries for {', '.join(layout.dictionary_columns) or 'no column'}"
 
 
 def _sources(store: Store, head: Head) -> Iterator[str]:
@@ -80,6 +108,6 @@ def _sources(store: Store, head: Head) -> Iterator[str]:
         yield f"{name:<24}{page.files:,} files taken{last}"
         refused = list(islice(ledger.quarantine(page), _SHOWN + 1))
         for file, error in refused[:_SHOWN]:
-            yield f"  in quarantine: {file!r}: {error}"
+            yield f"  put into quarantine: {file!r}: {error}"
         if len(refused) > _SHOWN:
             yield f"  … and more: see the Parquet files {key.rpartition('/')[0]}/*.parquet"

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 @click.argument("dataset")
 @click.argument("before", type=VersionOrTime(), metavar="V1")
 @click.argument("after", type=VersionOrTime(), metavar="[V2]", required=False)
-@click.option("-n", "--limit", default=50, show_default=True, help="How many partitions to show; 0 for all.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=0),
+    default=50,
+    show_default=True,
+    help="How many partitions to show; 0 for all.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; numbers that are not known are null.")
 def diff(
     choice: StoreChoice,

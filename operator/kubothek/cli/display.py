@@ -21,6 +21,7 @@ from kubothek.resources.jobs import Progress
 from kubothek.resources.meta import Resource
 from kubothek.runtime.local.manifests import Key
 from kubothek.runtime.local.summary import Phase, Summary, summarise
+from kubothek.runtime.local.words import count
 
 _STYLES = {
     Phase.READY: "green",
@@ -61,11 +62,16 @@ _ROUTINE = ("", "DependencyNotReady", "Waiting", "Queued")
 """Reasons for waiting that say nothing but "not yet"."""
 
 
+_NAME_WIDTH = 28
+"""What names are padded to at least."""
+
+
 class PlainScreen:
     """One line per change that is news, for logs; progress only as stages."""
 
     def __init__(self, summaries: Sequence[Summary]) -> None:
         self._last = {summary.key: _news(summary) for summary in summaries}
+        self._width = max((_NAME_WIDTH, *(len(str(summary.key)) for summary in summaries)))
 
     def update(self, resource: Resource) -> None:
         summary = summarise(resource)
@@ -74,7 +80,7 @@ class PlainScreen:
             return
         self._last[summary.key] = news
         time = datetime.now().astimezone().strftime("%H:%M:%S")
-        click.echo(f"{time} {summary.key!s:<28} {summary.phase}: {_told(summary)}")
+        click.echo(f"{time} {summary.key!s:<{self._width}} {summary.phase}: {_told(summary)}")
         sys.stdout.flush()
 
 
@@ -144,5 +150,5 @@ def _told(summary: Summary) -> str:
     progress = summary.progress
     if progress is None:
         return summary.message
-    rows = f", {progress.rows:,} rows" if progress.rows else ""
+    rows = f", {count(progress.rows, 'row')}" if progress.rows else ""
     return f"{progress.stage}{rows}"

@@ -15,8 +15,9 @@ from kubothek.cli.stores import reachable
 from kubothek.lake.commits import Claim, DatasetLog
 from kubothek.lake.commits import keys as lake_keys
 from kubothek.lake.commits.markers import Marker, Markers
-from kubothek.lake.errors import BucketNotFound, LakeError, ObjectNotFound
+from kubothek.lake.errors import BucketNotFound, FilterInvalid, LakeError, ObjectNotFound
 from kubothek.lake.intake import Backlog, Landing, Ledger, Terms, look, page_key
+from kubothek.lake.predicates import parse
 from kubothek.lake.store import Store, open_store
 from kubothek.reconcile.sources import reading_of
 from kubothek.resources.commit import Commit
@@ -166,7 +167,33 @@ class Forecaster:
                 return Step(key, Verb.BLOCKED, told)
         if commit.spec.suspend:
             return Step(key, Verb.SUSPENDED, "spec.suspend is true")
+        wrong = self._wrong_filter(commit, dataset, store)
+        if wrong is not None:
+            return Step(key, Verb.BLOCKED, f"{wrong.reason}: {str(wrong).partition(chr(10))[0]}")
         return self._new_commit(key, commit, dataset)
+
+    def _wrong_filter(self, commit: Commit, dataset: Dataset, store: Store | LakeError | None) -> FilterInvalid | None:
+        """What is wrong with ``where``: its columns can be checked once the Commits are done that may bring them."""
+        if commit.spec.where is None:
+            return None
+        try:
+            where = parse(commit.spec.where)
+            if isinstance(store, Store) and all(_applied(store, dataset, other) for other in self._before(commit)):
+                schema = DatasetLog(store, dataset.uuid).snapshot().schema
+                if schema is not None:
+                    where.bind(schema)
+        except FilterInvalid as error:
+            return error
+        except LakeError:  # no table yet, or none that can be read: the dataset's own line says so
+            return None
+        return None
+
+    def _before(self, commit: Commit) -> Iterator[Commit]:
+        """The Commits of the same Dataset that this one depends on."""
+        for reference in commit.spec.depends_on:
+            other = self._applied.resources.get(Key("Commit", commit.namespace, reference.name))
+            if isinstance(other, Commit) and other.spec.dataset_ref == commit.spec.dataset_ref:
+                yield other
 
     def _query_step(self, key: Key, query: Query) -> Step:
         result = query.spec.result
@@ -279,7 +306,7 @@ def _waiting(store: Store, landed_in: Store, dataset: Dataset, source: StandingS
 
 
 def _claim(dataset: Dataset) -> Claim:
-    return Claim(f"{CLUSTER_ID}/{dataset.namespace}/{dataset.name}", dataset.metadata.uid)
+    return Claim(f"{CLUSTER_ID}/{dataset.namespace}/{dataset.name}", dataset.metadata.uid, dataset.spec.adopt)
 
 
 def _applied(store: Store, dataset: Dataset, commit: Commit) -> Marker | None:

@@ -94,6 +94,6 @@ def _get_resources(config: StoreConfig, kind: str, names: tuple[str, ...]) -> No
         click.echo(f"`kubothek run` knows no such {kind} on this machine for {config.url}")
         return
     summaries = [summarise(resource) for resource in found]
-    rows = [(s.key.namespace, s.key.name, str(s.phase), s.reason, s.message) for s in summaries]
+    rows = [(s.key.namespace, s.key.name, str(s.phase), s.reason, s.message.partition("\n")[0]) for s in summaries]
     for text in columns(("NAMESPACE", "NAME", "STATE", "REASON", "MESSAGE"), rows):
         click.echo(text)

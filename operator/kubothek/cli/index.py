@@ -34,6 +34,6 @@ def index(choice: StoreChoice, dataset: str, rebuild: bool) -> None:
         log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
         done = reindex(store, log, rebuild=rebuild, by="cli")
         click.echo(f"{dataset}: {describe(done)}")
-        rows = [(i.column, str(i.kind), str(i.health), str(i.rows)) for i in log.inspect().indices]
-    for line in columns(("column", "kind", "state", "rows"), rows, right=("rows",)) if rows else ():
+        rows = [(i.column, str(i.kind), str(i.health), f"{i.rows:,}") for i in log.inspect().indices]
+    for line in columns(("COLUMN", "KIND", "STATE", "ROWS"), rows, right=("ROWS",)) if rows else ():
         click.echo(line)

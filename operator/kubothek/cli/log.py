@@ -19,13 +19,20 @@ if TYPE_CHECKING:
 @click.command()
 @store_options
 @click.argument("dataset")
-@click.option("-n", "--limit", default=50, show_default=True, help="How many commits to show; 0 for all.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=0),
+    default=50,
+    show_default=True,
+    help="How many commits to show; 0 for all.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array, an object per commit.")
 def log(choice: StoreChoice, dataset: str, limit: int, as_json: bool) -> None:
     """Show the history of a dataset, newest first.
 
-    ROWS and FILES are what a commit added and removed, TOTAL ROWS what the dataset then held. External commits were
-    made by another program and adopted; Recovered ones had been overwritten by one, and were merged again.
+    TIME is UTC. ROWS and FILES are what a commit added and removed, TOTAL ROWS what the dataset then held. External
+    commits were made by another program and adopted; Recovered ones had been overwritten by one, and were merged again.
     """
     import orjson
 
@@ -41,6 +48,9 @@ def log(choice: StoreChoice, dataset: str, limit: int, as_json: bool) -> None:
     if as_json:
         told = [_object(record, parent) for record, parent in _with_parents(records)][: len(shown)]
         click.echo(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+        return
+    if not records:
+        click.echo(f"no commits: {dataset} is as another program made it")
         return
     headers = ("VERSION", "TIME", "OPERATION", "ID", "ROWS", "FILES", "TOTAL ROWS", "BY", "")
     rows = [_row(record, parent) for record, parent in _with_parents(records)][: len(shown)]

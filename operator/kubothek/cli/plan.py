@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kubothek.cli.options import manifests_option
+
+if TYPE_CHECKING:
+    from kubothek.resources.meta import Resource
+    from kubothek.runtime.local.manifests import Key
 
 
 @click.command()
@@ -26,7 +33,7 @@ def plan(manifests: tuple[Path, ...]) -> int:
     states = states_of(loaded, Path.cwd())
     applied = apply(loaded, states, datetime.now(UTC))
     with Forecaster(applied, Path.cwd()) as forecaster:
-        steps = [step for key in applied.resources for step in forecaster.steps(key)]
+        steps = [step for key in _in_order(applied.resources) for step in forecaster.steps(key)]
     width = max((len(str(step.key)) for step in steps), default=0)
     for step in steps:
         click.secho(f"{step.verb.mark} {step.verb:<10}", fg=step.verb.color, nl=False)
@@ -35,3 +42,24 @@ def plan(manifests: tuple[Path, ...]) -> int:
         click.echo(f"  left as it is: {key}, which is in no manifest any more")
     blocked = any(step.verb is Verb.BLOCKED for step in steps)
     return 1 if blocked else 0
+
+
+def _in_order(resources: Mapping[Key, Resource]) -> list[Key]:
+    """By kind, as they come; Commits and Queries after the Commits that they depend on."""
+    from kubothek.resources.commit import Commit
+    from kubothek.resources.query import Query
+    from kubothek.runtime.local.manifests import Key
+
+    needs = {
+        key: [Key("Commit", key.namespace, reference.name) for reference in resource.spec.depends_on]
+        for key, resource in resources.items()
+        if isinstance(resource, Commit | Query)
+    }
+    depth: dict[Key, int] = {}
+    try:
+        for key in TopologicalSorter(needs).static_order():
+            depth[key] = 1 + max((depth[other] for other in needs.get(key, ())), default=0)
+    except CycleError:  # the run says so, of the Commits that it concerns
+        return list(resources)
+    kinds = {kind: number for number, kind in enumerate(dict.fromkeys(key.kind for key in resources))}
+    return sorted(resources, key=lambda key: (kinds[key.kind], depth.get(key, 0)))

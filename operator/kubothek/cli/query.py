@@ -58,7 +58,10 @@ def query(choice: StoreChoice, sql: str, output: str, as_of: int | datetime | No
             _write_json(reader)
             return
         told = _print_table(reader)
-    read = ", ".join(f"{scan.name} ({count(scan.files, 'file')})" for scan in prepared.scans)
+    read = ", ".join(
+        f"{scan.name}{f' version {scan.version}' if scan.version else ''} ({count(scan.files, 'file')})"
+        for scan in prepared.scans
+    )
     click.echo(f"{told} in {time.monotonic() - started:.1f} s" + (f", from {read}" if read else ""))
 
 

@@ -1,0 +1,47 @@
+"""The samples do what their comments say."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Kubothek
+
+ROOT = Path(__file__).resolve().parents[2]
+STORE = ("-f", "examples/stores/local.yaml")
+
+
+@pytest.fixture
+def checkout(project: Path) -> Path:
+    """A directory with the examples, as in a clone; the current one."""
+    shutil.copytree(ROOT / "examples", project / "examples")
+    return project
+
+
+@pytest.mark.slow
+def test_the_readings_are_taken_from_where_they_land_and_found_by_index(kubothek: Kubothek, checkout: Path) -> None:
+    landing = sorted((checkout / "examples" / "readings" / "landing").iterdir())
+    assert kubothek("put", *STORE, *landing, "--to", "landing/readings/").code == 0
+    ran = kubothek("run", *STORE, "-f", "examples/readings")
+    assert ran.code == 0
+    assert "version 1: 5 rows in 2 files, " in ran.out
+    assert "; 1 file in quarantine" in ran.out
+    described = kubothek("describe", *STORE, "readings").out
+    assert "sensor (Native), kind (Kartothek)" in described
+    assert "Layout:       sorted by sensor" in described
+    assert "put into quarantine: 'landing/readings/bad.csv': DataTypeMismatch" in described
+    explained = kubothek("query", *STORE, "--explain", "SELECT * FROM readings WHERE sensor = 'a-18'").out
+    assert [line.split()[-1] for line in explained.splitlines()[2:]] == ["2", "2", "1", "1"]
+
+
+@pytest.mark.slow
+def test_the_sales_of_plateau_are_adopted(kubothek: Kubothek, checkout: Path) -> None:
+    shutil.copytree(ROOT / "tests" / "golden" / "kartothek" / "p46-table" / "store", checkout / ".demo" / "store")
+    assert kubothek("log", *STORE, "sales").out == "no commits: sales is as another program made it\n"
+    manifests = (*STORE, "-f", "examples/adopt")
+    assert "= as it is  dataset/sales " in kubothek("plan", *manifests).out
+    assert kubothek("run", *manifests).code == 0
+    assert "sales belongs to local/default/sales" in kubothek("adopt", *STORE, "sales").out
+    assert " External " in kubothek("log", *STORE, "sales").out
