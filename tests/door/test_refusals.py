@@ -22,6 +22,7 @@ REFUSED: dict[str, tuple[pa.Table, list[str], type[InputError], str]] = {
         r"partition column 'k' is timestamp\[us, tz=Asia/Tokyo\]: a partition has no time zone",
     ),
     "a list": (pa.table({"k": [[1]], "x": [1]}), ["k"], PartitionInvalid, "'k' is list<int64>"),
+    "a slash in a column's name": (pa.table({"km/h": [1], "x": [1]}), [], SchemaMismatch, "must not contain '/'"),
     "a slash in its name": (pa.table({"a/b": [1], "x": [1]}), ["a/b"], PartitionInvalid, "contain '/'"),
     "the name partition": (pa.table({"partition": [1]}), [], SchemaMismatch, "reserves this name"),
     "a name of cubes": (pa.table({"__a": [1]}), [], SchemaMismatch, "reserves this name"),

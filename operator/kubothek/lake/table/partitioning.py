@@ -41,17 +41,24 @@ def check_new_table(schema: pa.Schema, partition_keys: Sequence[str]) -> None:
     to.
     """
     require_distinct(partition_keys)
-    check_new_columns(pa.schema([]), schema)
     for key in partition_keys:
         if not key or "/" in key:
             raise PartitionInvalid(f"partition column {key!r}: the name must not be empty or contain '/'; rename it")
+    check_new_columns(pa.schema([]), schema)
     check_partition_keys(schema, partition_keys)
 
 
 def check_new_columns(before: pa.Schema, schema: pa.Schema) -> None:
     """Raises SchemaMismatch if a column that was not there before has a name that no table can have."""
     for name in schema.names:
-        if (name == "partition" or name.startswith("__")) and name not in before.names:
+        if name in before.names:
+            continue
+        if "/" in name:
+            raise SchemaMismatch(
+                f"column {name!r}: a secondary index lies under its column's name, which therefore must not contain "
+                "'/'; rename the column"
+            )
+        if name == "partition" or name.startswith("__"):
             raise SchemaMismatch(
                 f"column {name!r}: Kartothek reserves this name "
                 "(its indices use 'partition', its cubes '__…'); rename the column"
