@@ -61,6 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Budget(config.getoption("numprocesses") or 1), "kubothek-budget")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """There is one cluster, so its tests go to one process."""
     for item in items:

@@ -6,14 +6,15 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from kubothek.resources.meta import FINALIZER
 from tests.chart.conftest import CHART, Objects, Render
 from tests.cluster.steps import CommandError, run
 from tests.kubernetes.apiserver import OPERATOR, ApiServer
@@ -204,6 +205,24 @@ def operator_process(server: ApiServer, objects: Objects) -> Iterator[subprocess
         process.wait(20)
 
 
+def restarting(
+    stack: ExitStack, server: ApiServer, objects: Objects
+) -> Callable[[Callable[[], object]], Awaitable[None]]:
+    """An operator that is started again when it ends, as the kubelet does: kopf gives up when it may no longer list
+    what it listed before. Returns what waits until a condition holds.
+    """
+    process = stack.enter_context(operator_process(server, objects))
+
+    async def until(condition: Callable[[], object]) -> None:
+        nonlocal process
+        while not condition():
+            if process.poll() is not None:
+                process = stack.enter_context(operator_process(server, objects))
+            await asyncio.sleep(0.1)
+
+    return until
+
+
 async def test_the_operator_runs_with_the_rights_that_the_chart_gives_it(
     server: ApiServer, namespace: str, render: Render
 ) -> None:
@@ -267,20 +286,39 @@ async def test_a_namespace_that_takes_the_operators_rights_along_loses_its_datas
     def datasets() -> list[Any]:
         return list(server.request("GET", resource_path("Dataset", doomed))["items"])
 
-    with operator_process(server, objects) as process:
-        async with asyncio.timeout(60):
+    with ExitStack() as stack:
+        until = restarting(stack, server, objects)
+        async with asyncio.timeout(90):
             create("Engine", doomed, "default", {})
             create("ObjectStore", doomed, "lake", {"url": "s3://lake"})
             create("Dataset", doomed, "d", {"storeRef": {"name": "lake"}, "deletionPolicy": "Delete"})
-            while not datasets()[0]["metadata"].get("finalizers"):
-                await asyncio.sleep(0.1)
+            await until(lambda: datasets()[0]["metadata"].get("finalizers"))
             server.request("DELETE", f"/api/v1/namespaces/{doomed}")
             server.request("DELETE", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{doomed}/rolebindings/kubothek")
             server.request("DELETE", resource_path("Dataset", doomed, "d"))
-            while datasets():
-                assert process.poll() is None
-                await asyncio.sleep(0.1)
+            await until(lambda: not datasets())
             create("Engine", other, "default", {})
-            while not server.request("GET", resource_path("Engine", other, "default"))["status"].get("conditions"):
-                assert process.poll() is None
-                await asyncio.sleep(0.1)
+            await until(
+                lambda: server.request("GET", resource_path("Engine", other, "default"))["status"].get("conditions")
+            )
+
+
+async def test_an_operator_that_starts_in_a_namespace_without_its_rights_lets_the_datasets_go(
+    server: ApiServer, make_namespace: Callable[[], str], render: Render
+) -> None:
+    """It was away when the namespace was deleted, and may list nothing there but Datasets any more."""
+    doomed, other = make_namespace(), make_namespace()
+    objects = render("kubothek", namespaces=[doomed, other])
+    server.kubectl(
+        "apply", "-f", "-", stdin=yaml.safe_dump_all(o for o in objects if o["apiVersion"].startswith("rbac."))
+    )
+    held = manifest("Dataset", doomed, "d", {"storeRef": {"name": "lake"}, "deletionPolicy": "Delete"})
+    held["metadata"]["finalizers"] = [FINALIZER]
+    server.request("POST", resource_path("Dataset", doomed), held)
+    server.request("DELETE", f"/api/v1/namespaces/{doomed}")
+    server.request("DELETE", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{doomed}/rolebindings/kubothek")
+    server.request("DELETE", resource_path("Dataset", doomed, "d"))
+    with ExitStack() as stack:
+        until = restarting(stack, server, objects)
+        async with asyncio.timeout(60):
+            await until(lambda: not server.request("GET", resource_path("Dataset", doomed))["items"])

@@ -42,7 +42,12 @@ class Resync:
         """Compare every kind in every scope; raises if the API server does not answer."""
         for kind in WATCHED:
             for scope in self._scopes:
-                await self._compare(kind, scope)
+                try:
+                    await self._compare(kind, scope)
+                except ApiError as error:
+                    # A namespace that goes away takes our rights along first; what is left of it must still be let go.
+                    if error.status != 403 or scope is None or not await self._api.namespace_terminating(scope):
+                        raise
 
     async def until_done(self) -> None:
         """Compare, and try again until it worked."""
