@@ -14,23 +14,16 @@ BUDGET_SECONDS = {"cluster": 18 * 60, "everything else": 17 * 60, "tools and ima
 
 
 class Budget:
-    """Adds up the time that tests take, by where they run, and fails the session that exceeds its share.
+    """Adds up the time that tests take, by where they run, and fails the session that exceeds its share."""
 
-    Tests that run side by side share the time; those of the cluster run one after another.
-    """
-
-    def __init__(self, processes: int) -> None:
-        self.processes = processes
+    def __init__(self) -> None:
         self.spent: dict[str, float] = defaultdict(float)
         # .ci/test measures what runs before pytest.
         self.spent["tools and images"] = float(os.environ.get("KUBOTHEK_PREPARE_SECONDS", "0"))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Counts set-up and tear-down too: a slow fixture is as slow as a slow test."""
-        if "cluster" in report.keywords:
-            self.spent["cluster"] += report.duration
-        else:
-            self.spent["everything else"] += report.duration / self.processes
+        self.spent["cluster" if "cluster" in report.keywords else "everything else"] += report.duration
 
     def exceeded(self) -> list[str]:
         """The groups over budget, each with its figures."""
@@ -56,17 +49,8 @@ class Budget:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the budget for every run, in the process that sees all reports."""
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Budget(config.getoption("numprocesses") or 1), "kubothek-budget")
-
-
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """There is one cluster, so its tests go to one process."""
-    for item in items:
-        if item.get_closest_marker("cluster"):
-            item.add_marker(pytest.mark.xdist_group("cluster"))
+    """Register the budget for every run."""
+    config.pluginmanager.register(Budget(), "kubothek-budget")
 
 
 @pytest.fixture(scope="session")
