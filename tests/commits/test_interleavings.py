@@ -9,16 +9,18 @@ rows are in the table exactly once.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
+from types import SimpleNamespace
 from typing import TypeVar
 
 import orjson
 import pytest
 
-from kubothek.lake.commits import AlreadyApplied, Committed, DatasetLog, Transaction, records
+from kubothek.lake.commits import AlreadyApplied, Committed, DatasetLog, Transaction, records, settle
 from kubothek.lake.commits.journal import Journal, system_clock
 from kubothek.lake.errors import VersionNotFound
 from kubothek.lake.store import Store
@@ -98,8 +100,11 @@ class InTurn:
 
 @pytest.fixture(autouse=True)
 def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits, as there is nobody to wait for."""
-    monkeypatch.setattr("kubothek.lake.commits.settle.time.sleep", lambda seconds: None)
+    """Nobody waits, as there is nobody to wait for.
+
+    Only the settler's clock is replaced: the process's other threads (py4j's, of an earlier test) go on sleeping.
+    """
+    monkeypatch.setattr(settle, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: None))
     monkeypatch.setattr(records, "ThreadPoolExecutor", InTurn)
 
 

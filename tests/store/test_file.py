@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from minimalkv.fs import FilesystemStore
@@ -114,7 +116,8 @@ def test_bytes_and_etag_are_of_one_moment_while_a_foreign_writer_writes(store: S
 def test_a_file_that_is_overwritten_without_a_pause_is_given_up(
     store: Store, foreign: FilesystemStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda _seconds: foreign.put("k", b"again"))
+    clock = SimpleNamespace(sleep=lambda _seconds: foreign.put("k", b"again"), time_ns=time.time_ns)
+    monkeypatch.setattr("kubothek.lake.store.file.time", clock)
     foreign.put("k", b"once")
     with pytest.raises(StoreUnavailable, match=r"'k'.*without a pause"):
         store.get_with_info("k")

@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kubothek.reconcile.attempts import (
-    ENGINE_FAULTS,
     Active,
     GivenUp,
     Start,
@@ -25,8 +24,8 @@ from kubothek.reconcile.attempts import (
     follow,
     job_name,
 )
-from kubothek.reconcile.budget import DISRUPTION_LIMIT, Budget, budget_of
-from kubothek.reconcile.launching import start, under_way
+from kubothek.reconcile.budget import budget_of
+from kubothek.reconcile.launching import under_way
 from kubothek.reconcile.projection import table_state
 from kubothek.reconcile.queue import awaited, depends_on_itself, may_go
 from kubothek.reconcile.references import (
@@ -35,19 +34,19 @@ from kubothek.reconcile.references import (
     dataset_ref,
     engine_digest,
     find_engine,
+    launch_job,
     missing,
-    secrets_of,
     spark_settings,
     store_ref,
     usable_dataset,
     usable_store,
-    volumes_of,
 )
+from kubothek.reconcile.runs import given_up, held_up, launched, revived
 from kubothek.reconcile.summary import conclude, unchanged
-from kubothek.reconcile.world import CancelJob, FailureClass, LaunchJob, Outcome, Settings, World
+from kubothek.reconcile.world import Outcome, Settings, World
 from kubothek.resources import jobs
 from kubothek.resources.commit import Commit, CommitProgress, CommitStatus, Source
-from kubothek.resources.conditions import State, complete, failed, progressing, resting, stalled, state_of, waiting
+from kubothek.resources.conditions import complete, progressing, resting, stalled, state_of, waiting
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine
 from kubothek.resources.objectstore import ObjectStore
@@ -62,7 +61,7 @@ def reconcile(commit: Commit, world: World) -> Outcome:
     engine = _engine(commit, world)
     known_engine = None if isinstance(engine, Blocked) else engine
     budget = budget_of(known_engine, commit.spec.retry_limit)
-    if commit.finished and not _revived(commit.status, budget):
+    if commit.finished and not revived(commit.status, budget):
         state = state_of(commit.status)
         assert state is not None, "a run that has ended has conditions"
         return conclude(commit, world, state)
@@ -74,9 +73,8 @@ def reconcile(commit: Commit, world: World) -> Outcome:
             return conclude(commit, world, under_way(active, _RUNNING), _with_progress(status, active))
         case Succeeded(result):
             return _succeeded(commit, world, status, result)
-        case GivenUp() as given_up:
-            cancel = tuple(CancelJob(commit.namespace, name) for name in step.cancel)
-            return conclude(commit, world, _given_up(given_up, step), status, actions=cancel)
+        case GivenUp() as end:
+            return given_up(commit, world, end, step, status)
         case Start() as begin:
             return _start(commit, world, Step(status, begin, step.setback, step.cancel), begin, digest)
 
@@ -84,17 +82,6 @@ def reconcile(commit: Commit, world: World) -> Outcome:
 def _engine(commit: Commit, world: World) -> Engine | Blocked | None:
     dataset = world.get(Dataset, commit.namespace, commit.spec.dataset_ref.name)
     return find_engine((commit.spec.engine_ref, dataset.spec.engine_ref if dataset else None), commit, world)
-
-
-def _revived(status: CommitStatus, budget: Budget) -> bool:
-    """Whether a Commit that was out of attempts has been given more."""
-    state = state_of(status)
-    return (
-        state is not None
-        and state.reason == "RetryLimitReached"
-        and status.disruptions <= DISRUPTION_LIMIT
-        and (budget.limit is None or status.failures <= budget.limit)
-    )
 
 
 def _with_progress(status: CommitStatus, active: Active) -> CommitStatus:
@@ -125,16 +112,6 @@ def _succeeded(commit: Commit, world: World, status: CommitStatus, result: jobs.
     return conclude(commit, world, state, status.model_copy(update=changes))
 
 
-def _given_up(end: GivenUp, step: Step[CommitStatus]) -> State:
-    if end.reason in ENGINE_FAULTS:
-        return stalled(end.reason, f"{end.message}; when the Engine is mended, the Commit goes on by itself")
-    if not end.exhausted:
-        return failed(end.reason, end.message)
-    lost = step.setback is not None and step.setback.failure is FailureClass.INFRASTRUCTURE
-    advice = "mend the cluster and create the Commit anew" if lost else "raise spec.retryLimit to try again"
-    return failed("RetryLimitReached", f"the last attempt failed ({end.reason}): {end.message}; {advice}")
-
-
 # --- the start -------------------------------------------------------------------------------------------------------
 
 
@@ -151,16 +128,10 @@ class _Parts:
 def _start(commit: Commit, world: World, step: Step[CommitStatus], begin: Start, digest: str) -> Outcome:
     parts = _gate(commit, world)
     if isinstance(parts, Blocked):
-        cancel = tuple(CancelJob(commit.namespace, name) for name in step.cancel)
-        return conclude(commit, world, parts.state, step.attempts, actions=cancel, again=parts.again)
-    stores = (parts.store, parts.source_store)
+        return held_up(commit, world, step, parts)
     job = _job(commit, step.attempts.attempt, parts, world.settings)
-    launch = LaunchJob(job, commit, parts.engine, secrets_of(*stores), volumes_of(*stores))
-    move = start(step, begin, launch, _RUNNING, digest, world)
-    status = move.attempts
-    if launch in move.actions and status.start_time is None:
-        status = status.model_copy(update={"start_time": world.now.replace(microsecond=0)})
-    return conclude(commit, world, move.state, status, actions=move.actions, again=move.again)
+    launch = launch_job(job, commit, parts.engine, parts.store, parts.source_store)
+    return launched(commit, world, step, begin, launch, _RUNNING, digest)
 
 
 def _gate(commit: Commit, world: World) -> _Parts | Blocked:

@@ -21,14 +21,13 @@ from kubothek.reconcile.references import (
     engine_digest,
     find_engine,
     find_store,
-    secrets_of,
+    launch_job,
     store_ref,
     usable_store,
-    volumes_of,
 )
 from kubothek.reconcile.sources import attend
 from kubothek.reconcile.summary import conclude, unchanged
-from kubothek.reconcile.world import Action, CancelJob, Event, LaunchJob, Outcome, SetFinalizer, World
+from kubothek.reconcile.world import Action, CancelJob, Event, Outcome, SetFinalizer, World
 from kubothek.resources.conditions import (
     State,
     problem_state,
@@ -154,7 +153,7 @@ def _restore(
                 store=store_ref(store),
                 dataset=dataset_ref(dataset, world.settings),
             )
-            launch = LaunchJob(job, dataset, engine, secrets_of(store), volumes_of(store))
+            launch = launch_job(job, dataset, engine, store)
             move = start(step, begin, launch, _RESTORING, digest, world)
             status = _restored(status, move.attempts)
             actions = (*finalizer, *move.actions)
@@ -228,7 +227,7 @@ def _follow_deletion(dataset: Dataset, world: World, store: ObjectStore, deed: D
                 store=store_ref(store),
                 dataset=dataset_ref(dataset, world.settings),
             )
-            launch = LaunchJob(job, dataset, engine, secrets_of(store), volumes_of(store))
+            launch = launch_job(job, dataset, engine, store)
             move = start(step, begin, launch, _DELETING, digest, world)
             again = min(move.again or left, left)
             status = _deleted(dataset, move.attempts)

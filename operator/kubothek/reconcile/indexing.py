@@ -13,8 +13,14 @@ from kubothek.reconcile.attempts import Active, GivenUp, Start, Succeeded, first
 from kubothek.reconcile.budget import Budget
 from kubothek.reconcile.launching import start as start_attempt
 from kubothek.reconcile.projection import absorb
-from kubothek.reconcile.references import dataset_ref, digest, engine_digest, secrets_of, store_ref, volumes_of
-from kubothek.reconcile.world import Action, LaunchJob, World
+from kubothek.reconcile.references import (
+    dataset_ref,
+    digest,
+    engine_digest,
+    launch_job,
+    store_ref,
+)
+from kubothek.reconcile.world import Action, World
 from kubothek.resources.conditions import State, progressing, stalled
 from kubothek.resources.dataset import Dataset, DatasetStatus, Indexing
 from kubothek.resources.engine import Engine
@@ -100,7 +106,7 @@ def _follow(
                 store=store_ref(store),
                 dataset=dataset_ref(dataset, world.settings),
             )
-            launch = LaunchJob(job, dataset, engine, secrets_of(store), volumes_of(store))
+            launch = launch_job(job, dataset, engine, store)
             move = start_attempt(step, begin, launch, _INDEXING, on, world)
             trouble = move.state if move.state.worrying else None
             return Indexed(_with(status, move.attempts), trouble, move.actions, move.again)

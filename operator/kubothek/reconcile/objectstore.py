@@ -23,12 +23,11 @@ from kubothek.reconcile.references import (
     digest,
     engine_digest,
     find_engine,
-    secrets_of,
+    launch_job,
     store_ref,
-    volumes_of,
 )
 from kubothek.reconcile.summary import conclude, unchanged
-from kubothek.reconcile.world import Action, CancelJob, Event, FailureClass, LaunchJob, Outcome, World
+from kubothek.reconcile.world import Action, CancelJob, Event, FailureClass, Outcome, World
 from kubothek.resources.conditions import State, problem_state, problem_text, progressing, ready, resting
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine
@@ -262,7 +261,7 @@ class _Case:
             store=store_ref(store),
             datasets=tuple(dataset_ref(dataset, world.settings) for dataset in self._asked(inspection)),
         )
-        launch = LaunchJob(job, store, self.engine, secrets_of(store), volumes_of(store))
+        launch = launch_job(job, store, self.engine, store)
         # The Datasets may still have to read the last result; the one before was read or is out of date.
         case = self._with((job_name(self.prefix, number - 2),) if number > 2 else ())
         blocked = refused(job.job, store, world)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kubothek.reconcile.attempts import (
-    ENGINE_FAULTS,
     Active,
     GivenUp,
     Start,
@@ -22,26 +21,26 @@ from kubothek.reconcile.attempts import (
     follow,
     job_name,
 )
-from kubothek.reconcile.budget import DISRUPTION_LIMIT, Budget, budget_of
-from kubothek.reconcile.launching import start, under_way
+from kubothek.reconcile.budget import budget_of
+from kubothek.reconcile.launching import under_way
 from kubothek.reconcile.projection import table_state
 from kubothek.reconcile.references import (
     Blocked,
     dataset_ref,
     engine_digest,
     find_engine,
+    launch_job,
     missing,
-    secrets_of,
     store_ref,
     usable_dataset,
     usable_store,
-    volumes_of,
 )
+from kubothek.reconcile.runs import given_up, held_up, launched, revived
 from kubothek.reconcile.summary import conclude, unchanged
-from kubothek.reconcile.world import CancelJob, FailureClass, LaunchJob, Outcome, Settings, World
+from kubothek.reconcile.world import Outcome, Settings, World
 from kubothek.resources import jobs
 from kubothek.resources.commit import Commit
-from kubothek.resources.conditions import State, complete, failed, progressing, resting, stalled, state_of, waiting
+from kubothek.resources.conditions import complete, progressing, resting, stalled, state_of, waiting
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine, EngineSpec
 from kubothek.resources.objectstore import ObjectStore
@@ -58,7 +57,7 @@ def reconcile(query: Query, world: World) -> Outcome:
     engine = find_engine((query.spec.engine_ref,), query, world)
     known_engine = None if isinstance(engine, Blocked) else engine
     budget = budget_of(known_engine, query.spec.retry_limit)
-    if query.finished and not _revived(query.status, budget):
+    if query.finished and not revived(query.status, budget):
         state = state_of(query.status)
         assert state is not None, "a run that has ended has conditions"
         return conclude(query, world, state)
@@ -70,9 +69,8 @@ def reconcile(query: Query, world: World) -> Outcome:
             return conclude(query, world, under_way(active, _RUNNING), _with_progress(status, active))
         case Succeeded(result):
             return _succeeded(query, world, status, result)
-        case GivenUp() as given_up:
-            cancel = tuple(CancelJob(query.namespace, name) for name in step.cancel)
-            return conclude(query, world, _given_up(given_up, step), status, actions=cancel)
+        case GivenUp() as end:
+            return given_up(query, world, end, step, status)
         case Start() as begin:
             return _start(query, world, Step(status, begin, step.setback, step.cancel), begin, digest)
 
@@ -80,17 +78,6 @@ def reconcile(query: Query, world: World) -> Outcome:
 def job_prefix(query: Query) -> str:
     """What the names of its jobs begin with; a Commit of the same name has jobs of its own."""
     return f"{query.name}-query"
-
-
-def _revived(status: QueryStatus, budget: Budget) -> bool:
-    """Whether a Query that was out of attempts has been given more."""
-    state = state_of(status)
-    return (
-        state is not None
-        and state.reason == "RetryLimitReached"
-        and status.disruptions <= DISRUPTION_LIMIT
-        and (budget.limit is None or status.failures <= budget.limit)
-    )
 
 
 def _with_progress(status: QueryStatus, active: Active) -> QueryStatus:
@@ -113,16 +100,6 @@ def _succeeded(query: Query, world: World, status: QueryStatus, result: jobs.Job
     return conclude(query, world, complete("Succeeded", result.message), published)
 
 
-def _given_up(end: GivenUp, step: Step[QueryStatus]) -> State:
-    if end.reason in ENGINE_FAULTS:
-        return stalled(end.reason, f"{end.message}; when the Engine is mended, the Query goes on by itself")
-    if not end.exhausted:
-        return failed(end.reason, end.message)
-    lost = step.setback is not None and step.setback.failure is FailureClass.INFRASTRUCTURE
-    advice = "mend the cluster and create the Query anew" if lost else "raise spec.retryLimit to try again"
-    return failed("RetryLimitReached", f"the last attempt failed ({end.reason}): {end.message}; {advice}")
-
-
 # --- the start -------------------------------------------------------------------------------------------------------
 
 
@@ -139,16 +116,10 @@ class _Parts:
 def _start(query: Query, world: World, step: Step[QueryStatus], begin: Start, digest: str) -> Outcome:
     parts = _gate(query, world)
     if isinstance(parts, Blocked):
-        cancel = tuple(CancelJob(query.namespace, name) for name in step.cancel)
-        return conclude(query, world, parts.state, step.attempts, actions=cancel, again=parts.again)
-    stores = (parts.store, parts.target)
+        return held_up(query, world, step, parts)
     job = _job(query, step.attempts.attempt, parts, world.settings)
-    launch = LaunchJob(job, query, parts.engine, secrets_of(*stores), volumes_of(*stores))
-    move = start(step, begin, launch, _RUNNING, digest, world)
-    status = move.attempts
-    if launch in move.actions and status.start_time is None:
-        status = status.model_copy(update={"start_time": world.now.replace(microsecond=0)})
-    return conclude(query, world, move.state, status, actions=move.actions, again=move.again)
+    launch = launch_job(job, query, parts.engine, parts.store, parts.target)
+    return launched(query, world, step, begin, launch, _RUNNING, digest)
 
 
 def _gate(query: Query, world: World) -> _Parts | Blocked:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
-from kubothek.reconcile.world import Settings, World
+from kubothek.reconcile.world import LaunchJob, Settings, World
 from kubothek.resources import jobs
 from kubothek.resources.conditions import State, stalled, state_of, waiting
 from kubothek.resources.dataset import Dataset, Index
@@ -129,14 +129,13 @@ def store_ref(store: ObjectStore) -> jobs.StoreRef:
     )
 
 
-def secrets_of(*stores: ObjectStore) -> dict[str, str]:
-    """The Secret of each store that has one."""
-    return {store.name: store.spec.credentials_secret_ref.name for store in stores if store.spec.credentials_secret_ref}
-
-
-def volumes_of(*stores: ObjectStore) -> dict[str, str]:
-    """The PersistentVolumeClaim of each store that is on one."""
-    return {store.name: store.spec.volume.claim_name for store in stores if store.spec.volume}
+def launch_job(job: jobs.AnyJob, owner: Resource, engine: Engine | None, *stores: ObjectStore) -> LaunchJob:
+    """The launch of a job, with the Secret and the PersistentVolumeClaim of each store that has one."""
+    secrets = {
+        store.name: store.spec.credentials_secret_ref.name for store in stores if store.spec.credentials_secret_ref
+    }
+    volumes = {store.name: store.spec.volume.claim_name for store in stores if store.spec.volume}
+    return LaunchJob(job, owner, engine, secrets, volumes)
 
 
 def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:

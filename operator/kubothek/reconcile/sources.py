@@ -28,13 +28,12 @@ from kubothek.reconcile.references import (
     dataset_ref,
     digest,
     engine_digest,
-    secrets_of,
+    launch_job,
     spark_settings,
     store_ref,
     usable_store,
-    volumes_of,
 )
-from kubothek.reconcile.world import Action, CancelJob, Event, FailureClass, LaunchJob, World
+from kubothek.reconcile.world import Action, CancelJob, Event, FailureClass, World
 from kubothek.resources import jobs
 from kubothek.resources.conditions import State, problem_text, stalled, waiting
 from kubothek.resources.dataset import Dataset, DatasetStatus
@@ -257,7 +256,7 @@ class _Case:
         digest = engine_digest(self.engine, self.world.settings)
         attended = attended.with_intake(attended.intake.model_copy(update={"engine_digest": digest}))
         job, stores = self._job(attended, source, landing), (self.store, landing)
-        launch = LaunchJob(job, self.dataset, self.engine, secrets_of(*stores), volumes_of(*stores))
+        launch = launch_job(job, self.dataset, self.engine, *stores)
         blocked = refused(job.job, self.dataset, self.world)
         again = blocked.again if blocked else attended.again
         return replace(attended, actions=(*attended.actions, launch), again=again)
