@@ -6,8 +6,8 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -205,22 +205,11 @@ def operator_process(server: ApiServer, objects: Objects) -> Iterator[subprocess
         process.wait(20)
 
 
-def restarting(
-    stack: ExitStack, server: ApiServer, objects: Objects
-) -> Callable[[Callable[[], object]], Awaitable[None]]:
-    """An operator that is started again when it ends, as the kubelet does: kopf gives up when it may no longer list
-    what it listed before. Returns what waits until a condition holds.
-    """
-    process = stack.enter_context(operator_process(server, objects))
-
-    async def until(condition: Callable[[], object]) -> None:
-        nonlocal process
-        while not condition():
-            if process.poll() is not None:
-                process = stack.enter_context(operator_process(server, objects))
-            await asyncio.sleep(0.1)
-
-    return until
+async def until(process: subprocess.Popen[bytes], condition: Callable[[], object]) -> None:
+    """Wait until it holds, while the operator runs."""
+    while not condition():
+        assert process.poll() is None
+        await asyncio.sleep(0.1)
 
 
 async def test_the_operator_runs_with_the_rights_that_the_chart_gives_it(
@@ -271,54 +260,93 @@ async def test_the_operator_runs_with_the_rights_that_the_chart_gives_it(
     assert process.returncode == 0, log
 
 
+class Tenants:
+    """Two namespaces that one operator serves, one of which will be deleted."""
+
+    def __init__(self, server: ApiServer, make_namespace: Callable[[], str], render: Render) -> None:
+        self._server = server
+        self.doomed, self.other = make_namespace(), make_namespace()
+        self.objects = render("kubothek", namespaces=[self.doomed, self.other])
+        self.grant()
+
+    def grant(self) -> None:
+        rbac = [obj for obj in self.objects if obj["apiVersion"].startswith("rbac.")]
+        self._server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(rbac))
+
+    def create(
+        self, kind: str, namespace: str, name: str, spec: dict[str, Any], finalizers: Sequence[str] = ()
+    ) -> None:
+        resource = manifest(kind, namespace, name, spec)
+        resource["metadata"]["finalizers"] = list(finalizers)
+        self._server.request("POST", resource_path(kind, namespace), resource)
+
+    def take_rights(self) -> None:
+        bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.doomed}/rolebindings"
+        self._server.request("DELETE", f"{bindings}/kubothek")
+
+    def delete(self) -> None:
+        """As the namespace controller happens to do it: the RoleBindings first, then the Datasets."""
+        self._server.request("DELETE", f"/api/v1/namespaces/{self.doomed}")
+        self.take_rights()
+        self._server.request("DELETE", resource_path("Dataset", self.doomed, "d"))
+
+    def datasets(self) -> list[Any]:
+        """Those of the doomed namespace."""
+        return list(self._server.request("GET", resource_path("Dataset", self.doomed))["items"])
+
+    def served(self, namespace: str) -> bool:
+        """Whether the namespace's Engine has been told how it is."""
+        engine = self._server.request("GET", resource_path("Engine", namespace, "default"))
+        return bool(engine["status"].get("conditions"))
+
+
+@pytest.fixture
+def tenants(server: ApiServer, make_namespace: Callable[[], str], render: Render) -> Tenants:
+    return Tenants(server, make_namespace, render)
+
+
+DELETES = {"storeRef": {"name": "lake"}, "deletionPolicy": "Delete"}
+
+
 async def test_a_namespace_that_takes_the_operators_rights_along_loses_its_datasets_all_the_same(
-    server: ApiServer, make_namespace: Callable[[], str], render: Render
+    server: ApiServer, tenants: Tenants
 ) -> None:
-    """As the namespace controller happens to do it: the RoleBindings first, then the Datasets."""
-    doomed, other = make_namespace(), make_namespace()
-    objects = render("kubothek", namespaces=[doomed, other])
-    rbac = [obj for obj in objects if obj["apiVersion"].startswith("rbac.")]
-    server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(rbac))
-
-    def create(kind: str, namespace: str, name: str, spec: dict[str, Any]) -> None:
-        server.request("POST", resource_path(kind, namespace), manifest(kind, namespace, name, spec))
-
-    def datasets() -> list[Any]:
-        return list(server.request("GET", resource_path("Dataset", doomed))["items"])
-
-    with ExitStack() as stack:
-        until = restarting(stack, server, objects)
-        async with asyncio.timeout(90):
-            create("Engine", doomed, "default", {})
-            create("ObjectStore", doomed, "lake", {"url": "s3://lake"})
-            create("Dataset", doomed, "d", {"storeRef": {"name": "lake"}, "deletionPolicy": "Delete"})
-            await until(lambda: datasets()[0]["metadata"].get("finalizers"))
-            server.request("DELETE", f"/api/v1/namespaces/{doomed}")
-            server.request("DELETE", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{doomed}/rolebindings/kubothek")
-            server.request("DELETE", resource_path("Dataset", doomed, "d"))
-            await until(lambda: not datasets())
-            create("Engine", other, "default", {})
-            await until(
-                lambda: server.request("GET", resource_path("Engine", other, "default"))["status"].get("conditions")
-            )
+    tenants.create("Engine", tenants.doomed, "default", {})
+    tenants.create("ObjectStore", tenants.doomed, "lake", {"url": "s3://lake"})
+    tenants.create("Dataset", tenants.doomed, "d", DELETES)
+    with operator_process(server, tenants.objects) as process:
+        async with asyncio.timeout(60):
+            await until(process, lambda: tenants.datasets()[0]["metadata"].get("finalizers"))
+            tenants.delete()
+            await until(process, lambda: not tenants.datasets())
+            tenants.create("Engine", tenants.other, "default", {})
+            await until(process, lambda: tenants.served(tenants.other))
 
 
 async def test_an_operator_that_starts_in_a_namespace_without_its_rights_lets_the_datasets_go(
-    server: ApiServer, make_namespace: Callable[[], str], render: Render
+    server: ApiServer, tenants: Tenants
 ) -> None:
     """It was away when the namespace was deleted, and may list nothing there but Datasets any more."""
-    doomed, other = make_namespace(), make_namespace()
-    objects = render("kubothek", namespaces=[doomed, other])
-    server.kubectl(
-        "apply", "-f", "-", stdin=yaml.safe_dump_all(o for o in objects if o["apiVersion"].startswith("rbac."))
-    )
-    held = manifest("Dataset", doomed, "d", {"storeRef": {"name": "lake"}, "deletionPolicy": "Delete"})
-    held["metadata"]["finalizers"] = [FINALIZER]
-    server.request("POST", resource_path("Dataset", doomed), held)
-    server.request("DELETE", f"/api/v1/namespaces/{doomed}")
-    server.request("DELETE", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{doomed}/rolebindings/kubothek")
-    server.request("DELETE", resource_path("Dataset", doomed, "d"))
-    with ExitStack() as stack:
-        until = restarting(stack, server, objects)
+    tenants.create("Dataset", tenants.doomed, "d", DELETES, finalizers=[FINALIZER])
+    tenants.create("Engine", tenants.other, "default", {})
+    tenants.delete()
+    with operator_process(server, tenants.objects) as process:
         async with asyncio.timeout(60):
-            await until(lambda: not server.request("GET", resource_path("Dataset", doomed))["items"])
+            await until(process, lambda: tenants.served(tenants.other) and not tenants.datasets())
+            # Longer than kopf would have gone on trying to watch there.
+            await asyncio.sleep(10)
+            assert process.poll() is None
+
+
+async def test_a_namespace_is_served_again_when_the_operator_gets_its_rights_back(
+    server: ApiServer, tenants: Tenants
+) -> None:
+    tenants.take_rights()
+    tenants.create("Engine", tenants.doomed, "default", {})
+    tenants.create("Engine", tenants.other, "default", {})
+    with operator_process(server, tenants.objects) as process:
+        async with asyncio.timeout(60):
+            await until(process, lambda: tenants.served(tenants.other))
+            assert not tenants.served(tenants.doomed)
+            tenants.grant()
+            await until(process, lambda: tenants.served(tenants.doomed))

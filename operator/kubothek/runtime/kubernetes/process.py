@@ -16,6 +16,7 @@ from kubothek.runtime.kubernetes.events import EventRecorder
 from kubothek.runtime.kubernetes.launch import Launcher
 from kubothek.runtime.kubernetes.probes import probes
 from kubothek.runtime.kubernetes.resync import Resync
+from kubothek.runtime.kubernetes.scopes import Scopes
 from kubothek.runtime.kubernetes.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,8 @@ async def run(config: OperatorConfig) -> None:
     try:
         controller, recorder = await build(api, config)
         resync = Resync(api, controller, config.scopes)
-        watch = Watch(config, controller, resync)
+        scopes = Scopes(api, config.namespaces, controller, resync) if config.namespaces else None
+        watch = Watch(config, controller, resync, scopes)
         workers: list[asyncio.Task[None]] = []
         async with probes(
             config.probe_port,
@@ -48,6 +50,8 @@ async def run(config: OperatorConfig) -> None:
             # Before kopf: at its end it cancels every task of the loop that was started after it.
             workers += [asyncio.create_task(controller.work()) for _ in range(config.concurrency)]
             helpers = [asyncio.create_task(recorder.run()), asyncio.create_task(resync.run())]
+            if scopes:
+                helpers.append(asyncio.create_task(scopes.run()))
             watching = asyncio.create_task(watch.run())
             await _until_any_ends(watching, *workers, *helpers)
     finally:

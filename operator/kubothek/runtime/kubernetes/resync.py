@@ -43,10 +43,10 @@ class Resync:
         for kind in WATCHED:
             for scope in self._scopes:
                 try:
-                    await self._compare(kind, scope)
+                    await self.compare(kind, scope)
                 except ApiError as error:
-                    # A namespace that goes away takes our rights along first; what is left of it must still be let go.
-                    if error.status != 403 or scope is None or not await self._api.namespace_terminating(scope):
+                    # A namespace without rights must not keep us from the others; Scopes tells of it.
+                    if error.status != 403 or scope is None:
                         raise
 
     async def until_done(self) -> None:
@@ -72,7 +72,8 @@ class Resync:
             self._requested.clear()
             await self.until_done()
 
-    async def _compare(self, kind: str, scope: str | None) -> None:
+    async def compare(self, kind: str, scope: str | None) -> None:
+        """Put right what is known of one kind in one scope; raises ApiError, ApiUnavailable."""
         found: set[str] = set()
         newest = 0
         labels = names.JOB if kind == "Pod" else ""

@@ -19,32 +19,36 @@ from kubothek.runtime.kubernetes.api import RESOURCES
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.controller import Controller
 from kubothek.runtime.kubernetes.resync import WATCHED, Resync
+from kubothek.runtime.kubernetes.scopes import Scopes
 
 
 class Watch:
     """The watches of one operator process."""
 
-    def __init__(self, config: OperatorConfig, controller: Controller, resync: Resync) -> None:
+    def __init__(self, config: OperatorConfig, controller: Controller, resync: Resync, scopes: Scopes | None) -> None:
         self._config = config
+        self._scopes = scopes
         self._controller = controller
         self._resync = resync
         self._listed: set[str] = set()
         self._heard: set[str] = set()
 
     async def run(self) -> None:
-        """Watch until the process is asked to stop (SIGTERM, SIGINT)."""
+        """Watch until the process is asked to stop (SIGTERM, SIGINT): what ``scopes`` says, or everything."""
         await kopf.operator(
             registry=self._registry(),
             settings=kopf_settings(),
             standalone=True,
-            clusterwide=not self._config.namespaces,
-            namespaces=self._config.namespaces,
+            clusterwide=self._scopes is None,
+            namespaces=("*",) if self._scopes else (),  # a pattern, which kopf leaves to the insights to fill
+            insights=self._scopes.insights if self._scopes else None,
         )
 
     @property
     def ready(self) -> bool:
         """Whether the watches deliver: each has told of something, if there is anything to tell of its kind."""
-        return all(kind in self._heard or not self._controller.state.count(kind) for kind in WATCHED)
+        served = self._scopes is None or bool(self._scopes.insights.namespaces)
+        return served and all(kind in self._heard or not self._controller.state.count(kind) for kind in WATCHED)
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
