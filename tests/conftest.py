@@ -1,13 +1,17 @@
-"""What all tests share: the time budget of the suite, and the real cluster for those that ask for it."""
+"""What all tests share: the time budget of the suite, and for those that ask for them an S3 server and the cluster."""
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.cluster import Cluster, ensure_cluster, why_no_cluster
+from tests.s3server import S3Server
 
 BUDGET_SECONDS = {"cluster": 18 * 60, "everything else": 17 * 60, "tools and images": 20 * 60}
 """What a cold run may take on 2 cores; a suite that outgrows it fails, before CI's own limit cuts it off."""
@@ -51,6 +55,28 @@ class Budget:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the budget for every run."""
     config.pluginmanager.register(Budget(), "kubothek-budget")
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """A real S3 server that all tests share. A test that stops it, or counts its requests, starts its own."""
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def secret(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The server's credentials as a mounted Secret, which the test may change."""
+    return s3.write_secret(tmp_path_factory.mktemp("secret"))
+
+
+_buckets = itertools.count()
+
+
+@pytest.fixture
+def bucket(s3: S3Server) -> str:
+    """The name of an empty bucket."""
+    return s3.create_bucket(f"bucket-{next(_buckets)}")
 
 
 @pytest.fixture(scope="session")

@@ -110,6 +110,13 @@ class S3Server:
             config=Config(s3={"addressing_style": "path"}),
         )
 
+    def write_secret(self, directory: Path) -> Path:
+        """Write the credentials there, as a mounted Secret has them; return the directory."""
+        directory.mkdir(exist_ok=True)
+        (directory / "AWS_ACCESS_KEY_ID").write_text(self.access_key)
+        (directory / "AWS_SECRET_ACCESS_KEY").write_text(self.secret_key)
+        return directory
+
     def create_bucket(self, name: str) -> str:
         """Create an empty bucket and return its name."""
         self.client().create_bucket(Bucket=name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,20 +13,13 @@ from tests.s3server import S3Server
 pytestmark = pytest.mark.s3
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with S3Server() as started:
-        started.create_bucket("lake")
-        yield started
-
-
-def manifests(server: S3Server) -> str:
+def manifests(server: S3Server, bucket: str) -> str:
     return f"""\
 apiVersion: kubothek.io/v1alpha1
 kind: ObjectStore
 metadata: {{name: lake}}
 spec:
-  url: s3://lake/warehouse
+  url: s3://{bucket}/warehouse
   endpoint: {server.endpoint}
   credentialsSecretRef: {{name: keys}}
 ---
@@ -41,13 +33,13 @@ stringData:
 
 
 def test_put_run_and_query_on_a_bucket(
-    kubothek: Kubothek, project: Path, server: S3Server, monkeypatch: pytest.MonkeyPatch
+    kubothek: Kubothek, project: Path, s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))
     (project / "a.csv").write_text("a,b\n1,x\n2,y\n")
-    write(project, manifests(server), dataset("letters"), commit("first", "letters", "sources/a.csv"))
+    write(project, manifests(s3, bucket), dataset("letters"), commit("first", "letters", "sources/a.csv"))
 
     assert kubothek("put", "-f", "manifests", "a.csv", "--to", "sources/").out == "uploaded   sources/a.csv  (12 B)\n"
     assert kubothek("put", "-f", "manifests", "a.csv", "--to", "sources/").out == "unchanged  sources/a.csv\n"
@@ -58,18 +50,18 @@ def test_put_run_and_query_on_a_bucket(
     assert again.out.startswith("all is as it should be: 3 resources (0 jobs started, ")
     assert (project / "state" / "kubothek").is_dir()
     on_disk = b"".join(path.read_bytes() for path in (project / "state").rglob("*") if path.is_file())
-    assert server.secret_key.encode() not in on_disk
+    assert s3.secret_key.encode() not in on_disk
 
 
 def test_wrong_credentials_are_told_and_looked_at_again_once_mended(
-    kubothek: Kubothek, project: Path, server: S3Server, monkeypatch: pytest.MonkeyPatch
+    kubothek: Kubothek, project: Path, s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))
-    wrong = manifests(server).replace(server.secret_key, "wrong")
+    wrong = manifests(s3, bucket).replace(s3.secret_key, "wrong")
     write(project, wrong, dataset("others"))
     refused = kubothek("run", "-f", "manifests")
     assert refused.code == 1
     assert "failed: objectstore/lake (manifests/all.yaml:1): InvalidCredentials: " in refused.err
 
-    write(project, manifests(server), dataset("others"))
+    write(project, manifests(s3, bucket), dataset("others"))
     assert kubothek("run", "-f", "manifests").code == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,18 +29,7 @@ def log(store: Store) -> DatasetLog:
     return DatasetLog(store, UUID, claim=CLAIM)
 
 
-@pytest.fixture(scope="session")
-def s3() -> Iterator[S3Server]:
-    with S3Server() as server:
-        yield server
-
-
 @pytest.fixture
-def bucket(s3: S3Server, tmp_path: Path) -> StoreConfig:
+def bucket_config(s3: S3Server, secret: Path, bucket: str) -> StoreConfig:
     """An empty bucket on a real S3 server."""
-    secret = tmp_path / "secret"
-    secret.mkdir()
-    (secret / "AWS_ACCESS_KEY_ID").write_text(s3.access_key)
-    (secret / "AWS_SECRET_ACCESS_KEY").write_text(s3.secret_key)
-    name = s3.create_bucket(f"commits-{abs(hash(str(tmp_path))):x}")
-    return StoreConfig(f"s3://{name}", s3.endpoint, s3.region, str(secret))
+    return StoreConfig(f"s3://{bucket}", s3.endpoint, s3.region, str(secret))

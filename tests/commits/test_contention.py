@@ -41,7 +41,7 @@ def test_sixteen_processes_on_a_directory_lose_nothing(config: StoreConfig) -> N
 
 
 @pytest.mark.s3
-def test_sixteen_writers_on_s3_lose_nothing(bucket: StoreConfig) -> None:
+def test_sixteen_writers_on_s3_lose_nothing(bucket_config: StoreConfig) -> None:
     with ThreadPoolExecutor(WRITERS) as threads:
-        race(bucket, threads, 5)
-    assert_each_landed_once(bucket, 5)
+        race(bucket_config, threads, 5)
+    assert_each_landed_once(bucket_config, 5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,23 +15,9 @@ from tests.s3server import S3Server
 pytestmark = pytest.mark.s3
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with S3Server() as server:
-        server.create_bucket("lake")
-        yield server
-
-
 @pytest.fixture
-def secret(server: S3Server, tmp_path: Path) -> Path:
-    (tmp_path / "AWS_ACCESS_KEY_ID").write_text(server.access_key)
-    (tmp_path / "AWS_SECRET_ACCESS_KEY").write_text(server.secret_key)
-    return tmp_path
-
-
-@pytest.fixture
-def lake(server: S3Server, secret: Path) -> Lake:
-    return kubothek.open(f"s3://lake/ware/{secret.name}", endpoint=server.endpoint, credentials_dir=str(secret))
+def lake(s3: S3Server, secret: Path, bucket: str) -> Lake:
+    return kubothek.open(f"s3://{bucket}/ware/house", endpoint=s3.endpoint, credentials_dir=str(secret))
 
 
 @pytest.fixture
@@ -54,23 +39,23 @@ def test_write_read_and_query(lake: Lake, flights: Dataset) -> None:
     assert flights.scan(["carrier"], "delay IN (-1, 3)").read_all()["carrier"].to_pylist() == ["", "x y"]
 
 
-def test_credentials_from_the_environment(server: S3Server, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in server.environment.items():
+def test_credentials_from_the_environment(s3: S3Server, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_ENDPOINT_URL")
-    dataset = kubothek.open(lake.store.url, endpoint=server.endpoint).create_dataset("a")
+    dataset = kubothek.open(lake.store.url, endpoint=s3.endpoint).create_dataset("a")
     dataset.append(pa.table({"x": [1]}))
     assert dataset.scan().read_all().to_pylist() == [{"x": 1}]
 
 
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
 def test_the_endpoint_of_the_environment_is_that_of_writes_and_of_scans(
-    server: S3Server, secret: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    s3: S3Server, secret: Path, bucket: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv(name, server.endpoint)
-    lake = kubothek.open(f"s3://lake/environment/{name}", credentials_dir=str(secret))
-    assert lake.store.config.endpoint == server.endpoint
+    monkeypatch.setenv(name, s3.endpoint)
+    lake = kubothek.open(f"s3://{bucket}/environment", credentials_dir=str(secret))
+    assert lake.store.config.endpoint == s3.endpoint
     dataset = lake.create_dataset("a")
     dataset.append(pa.table({"x": [1]}))
     assert dataset.scan().read_all().to_pylist() == [{"x": 1}]

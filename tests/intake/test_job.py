@@ -282,30 +282,25 @@ def test_a_job_that_is_killed_for_real_takes_nothing_twice(here: Landing, call: 
 
 @pytest.mark.s3
 def test_on_s3_a_file_that_is_overwritten_while_it_is_read_is_left_for_the_next_look(
-    here: Landing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Landing, s3: S3Server, secret: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secret = tmp_path / "secret"
-    secret.mkdir()
-    with S3Server() as s3:
-        (secret / "AWS_ACCESS_KEY_ID").write_text(s3.access_key)
-        (secret / "AWS_SECRET_ACCESS_KEY").write_text(s3.secret_key)
-        config = StoreConfig(f"s3://{s3.create_bucket('lake')}", s3.endpoint, s3.region, str(secret))
-        here.store = open_store(config)
-        where = {"name": "lake", "url": config.url, "endpoint": s3.endpoint, "region": s3.region}
-        job = here.intake_job() | {"store": where | {"credentials_dir": str(secret)}}
-        here.store.put("landing/a.csv", b"v\n1\n")
-        here.store.put("landing/b.csv", b"v\n2\n")
+    config = StoreConfig(f"s3://{bucket}", s3.endpoint, s3.region, str(secret))
+    here.store = open_store(config)
+    where = {"name": "lake", "url": config.url, "endpoint": s3.endpoint, "region": s3.region}
+    job = here.intake_job() | {"store": where | {"credentials_dir": str(secret)}}
+    here.store.put("landing/a.csv", b"v\n1\n")
+    here.store.put("landing/b.csv", b"v\n2\n")
 
-        def then_overwritten(*args: Any, **options: Any) -> Written:
-            written = write_source(*args, **options)
-            monkeypatch.undo()
-            here.store.put("landing/a.csv", b"v\n3\n")
-            return written
+    def then_overwritten(*args: Any, **options: Any) -> Written:
+        written = write_source(*args, **options)
+        monkeypatch.undo()
+        here.store.put("landing/a.csv", b"v\n3\n")
+        return written
 
-        monkeypatch.setattr(intake, "write_source", then_overwritten)
-        first, second, third = (here.run(job)[0].intake for _ in range(3))
-        assert (first and first.files, second and second.files, third and third.files) == (1, 1, 0)
-        assert [row["v"] for row in here.rows("v")] == [2, 3]
+    monkeypatch.setattr(intake, "write_source", then_overwritten)
+    first, second, third = (here.run(job)[0].intake for _ in range(3))
+    assert (first and first.files, second and second.files, third and third.files) == (1, 1, 0)
+    assert [row["v"] for row in here.rows("v")] == [2, 3]
 
 
 def _told(here: Landing) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -81,19 +80,8 @@ def test_a_failure_that_does_not_pass_ends_in_its_own_words(either: Here) -> Non
     assert either.head() is None
 
 
-@pytest.fixture(scope="session")
-def s3() -> Iterator[S3Server]:
-    with S3Server() as server:
-        yield server
-
-
 @pytest.mark.s3
-def test_a_job_on_s3_does_all_verbs(either: Here, s3: S3Server, tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.mkdir()
-    (secret / "AWS_ACCESS_KEY_ID").write_text(s3.access_key)
-    (secret / "AWS_SECRET_ACCESS_KEY").write_text(s3.secret_key)
-    bucket = s3.create_bucket(f"jobs-{either.from_bytes % 7}")
+def test_a_job_on_s3_does_all_verbs(either: Here, s3: S3Server, secret: Path, bucket: str) -> None:
     config = StoreConfig(f"s3://{bucket}/lake", s3.endpoint, s3.region, str(secret))
     store = open_store(config)
     store.put("in/x.csv", BODY)

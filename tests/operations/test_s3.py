@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,18 +16,9 @@ from tests.s3server import S3Server
 pytestmark = pytest.mark.s3
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    with S3Server() as server:
-        server.create_bucket("lake")
-        yield server
-
-
 @pytest.fixture
-def lake(server: S3Server, tmp_path: Path) -> Lake:
-    (tmp_path / "AWS_ACCESS_KEY_ID").write_text(server.access_key)
-    (tmp_path / "AWS_SECRET_ACCESS_KEY").write_text(server.secret_key)
-    return kubothek.open(f"s3://lake/{tmp_path.name}", endpoint=server.endpoint, credentials_dir=str(tmp_path))
+def lake(s3: S3Server, secret: Path, bucket: str) -> Lake:
+    return kubothek.open(f"s3://{bucket}", endpoint=s3.endpoint, credentials_dir=str(secret))
 
 
 @pytest.fixture

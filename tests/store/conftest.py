@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,29 +10,11 @@ import pytest
 from kubothek.lake.store import Store, StoreConfig, open_store
 from tests.s3server import S3Server
 
-_buckets = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[S3Server]:
-    with S3Server() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def credentials_dir(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The server's credentials as a mounted Secret."""
-    directory = tmp_path_factory.mktemp("secret")
-    (directory / "AWS_ACCESS_KEY_ID").write_text(s3.access_key)
-    (directory / "AWS_SECRET_ACCESS_KEY").write_text(s3.secret_key)
-    return directory
-
 
 @pytest.fixture
-def bucket_config(s3: S3Server, credentials_dir: Path) -> StoreConfig:
+def bucket_config(s3: S3Server, secret: Path, bucket: str) -> StoreConfig:
     """A prefix of an empty bucket."""
-    bucket = s3.create_bucket(f"bucket-{next(_buckets)}")
-    return StoreConfig(f"s3://{bucket}/ware/house", s3.endpoint, s3.region, str(credentials_dir))
+    return StoreConfig(f"s3://{bucket}/ware/house", s3.endpoint, s3.region, str(secret))
 
 
 @pytest.fixture

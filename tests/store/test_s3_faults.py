@@ -279,15 +279,13 @@ def test_a_secret_without_a_key_says_which(config: StoreConfig, tmp_path: Path, 
         patient_store(replace(config, credentials_dir=str(tmp_path)), Hasty()).get("k")
 
 
-def test_a_rotated_secret_takes_effect_without_a_restart(
-    config: StoreConfig, credentials_dir: Path, tmp_path: Path
-) -> None:
+def test_a_rotated_secret_takes_effect_without_a_restart(config: StoreConfig, secret: Path, tmp_path: Path) -> None:
     """As the kubelet does it: files are links into ``..data``, which is a link that it swaps."""
-    versions = {"..1": "expired\n", "..2": (credentials_dir / "AWS_SECRET_ACCESS_KEY").read_text() + "\n"}
-    for version, secret in versions.items():
+    versions = {"..1": "expired\n", "..2": (secret / "AWS_SECRET_ACCESS_KEY").read_text() + "\n"}
+    for version, key in versions.items():
         (tmp_path / version).mkdir()
         (tmp_path / version / "AWS_ACCESS_KEY_ID").write_text("local-access-key\n")
-        (tmp_path / version / "AWS_SECRET_ACCESS_KEY").write_text(secret)
+        (tmp_path / version / "AWS_SECRET_ACCESS_KEY").write_text(key)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         (tmp_path / name).symlink_to(f"..data/{name}")
     (tmp_path / "..data").symlink_to("..1")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubothek.cli.options import store_options
+from kubothek.cli.options import limit_option, store_options
 from kubothek.cli.versions import VersionOrTime
 
 if TYPE_CHECKING:
@@ -22,14 +22,7 @@ if TYPE_CHECKING:
 @click.argument("dataset")
 @click.argument("before", type=VersionOrTime(), metavar="V1")
 @click.argument("after", type=VersionOrTime(), metavar="[V2]", required=False)
-@click.option(
-    "-n",
-    "--limit",
-    type=click.IntRange(min=0),
-    default=50,
-    show_default=True,
-    help="How many partitions to show; 0 for all.",
-)
+@limit_option("partitions")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; numbers that are not known are null.")
 def diff(
     choice: StoreChoice,

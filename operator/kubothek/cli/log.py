@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubothek.cli.options import store_options
+from kubothek.cli.options import limit_option, store_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,14 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @store_options
 @click.argument("dataset")
-@click.option(
-    "-n",
-    "--limit",
-    type=click.IntRange(min=0),
-    default=50,
-    show_default=True,
-    help="How many commits to show; 0 for all.",
-)
+@limit_option("commits")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array, an object per commit.")
 def log(choice: StoreChoice, dataset: str, limit: int, as_json: bool) -> None:
     """Show the history of a dataset, newest first.

@@ -29,6 +29,18 @@ def manifests_option(command: F) -> F:
     return option(command)
 
 
+def limit_option(things: str) -> Callable[[F], F]:
+    """``-n``, how many of ``things`` to show; passed as ``limit: int``, 0 for all."""
+    return click.option(
+        "-n",
+        "--limit",
+        type=click.IntRange(min=0),
+        default=50,
+        show_default=True,
+        help=f"How many {things} to show; 0 for all.",
+    )
+
+
 def store_options(command: F) -> F:
     """The options that name a store; passed together as ``choice: StoreChoice``."""
 

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AwareDatetime, Field, PlainSerializer, StringConstraints
 
 from kubothek.resources.dataset import TableState
-from kubothek.resources.files import Compression, Csv, FileFormat
+from kubothek.resources.files import Compression, Csv, FileFormat, file_rules
 from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Strict, Time, render_time
 from kubothek.resources.rules import Immutable, Rule, UniqueBy
 from kubothek.resources.values import Columns, Reference
@@ -61,16 +61,7 @@ class Source(Strict):
             message="source.paths has a '..': name files below the url of the store",
             holds=lambda self: not any(".." in path.split("/") for path in self.paths or ()),
         ),
-        Rule(
-            cel="!has(self.csv) || self.format == 'CSV'",
-            message="source.csv goes with format: CSV: remove it, or correct the format",
-            holds=lambda self: self.csv is None or self.format == "CSV",
-        ),
-        Rule(
-            cel="self.format != 'Parquet' || !(self.compression in ['Gzip', 'Zip'])",
-            message="a Parquet file is compressed inside: remove source.compression",
-            holds=lambda self: self.format != "Parquet" or self.compression not in ("Gzip", "Zip"),
-        ),
+        *file_rules("source."),
     )
 
     store_ref: Reference | None = None

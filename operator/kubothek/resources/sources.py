@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from kubothek.resources.files import Compression, Csv, FileFormat
+from kubothek.resources.files import Compression, Csv, FileFormat, file_rules
 from kubothek.resources.meta import Attempts, Lenient, Strict, Time
 from kubothek.resources.rules import Rule
 from kubothek.resources.values import (
@@ -68,16 +68,7 @@ class StandingSource(Strict):
             message=".kubothek/ is Kubothek's own: let files land elsewhere",
             holds=lambda self: not (self.prefix or self.glob or "").startswith(".kubothek"),
         ),
-        Rule(
-            cel="!has(self.csv) || self.format == 'CSV'",
-            message="csv goes with format: CSV: remove it, or correct the format",
-            holds=lambda self: self.csv is None or self.format == "CSV",
-        ),
-        Rule(
-            cel="self.format != 'Parquet' || !(self.compression in ['Gzip', 'Zip'])",
-            message="a Parquet file is compressed inside: remove compression",
-            holds=lambda self: self.format != "Parquet" or self.compression not in ("Gzip", "Zip"),
-        ),
+        *file_rules(),
         Rule(
             cel="duration(self.interval) >= duration('10s')",
             message="interval is shorter than 10s: a look at a source starts a pod, so choose a longer one",

@@ -6,15 +6,12 @@ and its other rows copied, in one task, with the functions of :mod:`kubothek.lak
 
 from __future__ import annotations
 
-import uuid as uuids
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import orjson
 import pyarrow as pa
-from py4j.protocol import Py4JError
 from pyspark.accumulators import Accumulator
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kubothek.lake.commits import PartitionFile
@@ -23,9 +20,8 @@ from kubothek.lake.indices import Collected
 from kubothek.lake.operations.rewrite import Rewrite, Rewriter, Rewritten, require_all_rows, rewrite_files
 from kubothek.lake.store import open_store
 from kubothek.lake.table.plan import PlannedFile
-from kubothek.spark.errors import SparkFailed, last_words
+from kubothek.spark.collect import collect
 from kubothek.spark.tasks import MANIFEST_SCHEMA, Failure, Joined, report
-from kubothek.spark.watch import Watch
 
 FILES_A_TASK: Final = 4
 """Enough that the rows of small files come together in larger ones."""
@@ -103,17 +99,10 @@ def _run(session: SparkSession, rewrite: Rewrite, files: Sequence[PlannedFile], 
     frame = session.range(0, len(bundles), 1, len(bundles)).mapInArrow(
         Rewrites(rewrite, bundles, failures, matched), MANIFEST_SCHEMA
     )
-    group = f"kubothek-{uuids.uuid4().hex}"
-    context.setJobGroup(group, f"rewrite {rewrite.table.uuid}", interruptOnCancel=False)
-    with Watch(context, group, lambda d, n: told(d, n, matched.value), stop=lambda: bool(failures.value)):
-        try:
-            manifest = frame.toArrow()
-        except (PySparkException, Py4JError) as error:
-            if not failures.value:
-                raise SparkFailed(last_words(error)) from error
-    if failures.value:
-        raise min(failures.value, key=lambda failure: failure.bundle).error()
-    return _result(rewrite, manifest, len(bundles))
+    found = collect(session, frame, f"rewrite {rewrite.table.uuid}", failures, lambda d, n: told(d, n, matched.value))
+    if isinstance(found, Failure):
+        raise found.error()
+    return _result(rewrite, found, len(bundles))
 
 
 def _result(rewrite: Rewrite, manifest: pa.Table, bundles: int) -> Rewritten:

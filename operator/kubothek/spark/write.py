@@ -13,14 +13,11 @@ with the functions of :mod:`kubothek.lake`:
 from __future__ import annotations
 
 import json
-import uuid as uuids
 from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
 from pyspark.accumulators import Accumulator
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kubothek.lake.commits import PartitionFile
@@ -29,9 +26,8 @@ from kubothek.lake.indices import Collected, IndexCollector
 from kubothek.lake.sources import Ingest, SourceReader
 from kubothek.lake.sources.ingest import require_all_rows
 from kubothek.spark import fatrows
-from kubothek.spark.errors import SparkFailed, last_words
+from kubothek.spark.collect import collect
 from kubothek.spark.tasks import MANIFEST_SCHEMA, Failure, Joined, Reads, Writes
-from kubothek.spark.watch import Watch
 
 READ_TASK_BYTES: Final = 32 << 20
 """Stored source bytes that one task reads, if the source can be cut so."""
@@ -82,17 +78,8 @@ def _run(session: SparkSession, ingest: Ingest, told: Told, collector: IndexColl
         .hint("rebalance", parts, *fatrows.GROUP)
         .mapInArrow(Writes(ingest, failures), MANIFEST_SCHEMA)
     )
-    group = f"kubothek-{uuids.uuid4().hex}"
-    context.setJobGroup(group, f"write {ingest.uuid}", interruptOnCancel=False)
-    with Watch(context, group, lambda d, n: told(d, n, rows_read.value), stop=lambda: bool(failures.value)):
-        try:
-            manifest = frame.toArrow()
-        except (PySparkException, Py4JError) as error:
-            if not failures.value:
-                raise SparkFailed(last_words(error)) from error
-    if failures.value:
-        return min(failures.value, key=lambda failure: failure.bundle)
-    return _files(ingest, manifest, len(bundles), collector)
+    found = collect(session, frame, f"write {ingest.uuid}", failures, lambda d, n: told(d, n, rows_read.value))
+    return found if isinstance(found, Failure) else _files(ingest, found, len(bundles), collector)
 
 
 def _files(ingest: Ingest, manifest: pa.Table, bundles: int, collector: IndexCollector) -> list[PartitionFile]:
