@@ -26,15 +26,19 @@ class Root:
 
     ``endpoint``  of the S3 server; None for a directory
     ``scratch``   a local directory, for catalogs and the like
+    ``secret``    a directory with the server's credentials: Spark's workers may be older than the environment
     """
 
     url: str
     endpoint: str | None
     scratch: Path
+    secret: Path | None
 
     def lake(self) -> Lake:
         """The same as Kubothek's lake, opened anew."""
-        return kubothek.open(self.url, endpoint=self.endpoint)
+        return kubothek.open(
+            self.url, endpoint=self.endpoint, credentials_dir=str(self.secret) if self.secret else None
+        )
 
     def arrow(self) -> fs.FileSystem:
         """Arrow's client of the place; paths are absolute, with the bucket."""
@@ -50,13 +54,14 @@ class Place:
     name: str
     scratch: Path
     endpoint: str | None = None
+    secret: Path | None = None
 
     def root(self, name: str) -> Root:
         """An empty part of it."""
         scratch = self.scratch / name
         scratch.mkdir()
         url = f"s3://{_BUCKET}/{name}" if self.endpoint else scratch.as_uri()
-        return Root(url, self.endpoint, scratch)
+        return Root(url, self.endpoint, scratch, self.secret)
 
 
 @contextmanager
@@ -68,7 +73,7 @@ def place(name: str) -> Iterator[Place]:
             return
         with S3Server() as s3, _environment({**s3.environment, **_ENVIRONMENT}):
             s3.create_bucket(_BUCKET)
-            yield Place(name, Path(directory), s3.endpoint)
+            yield Place(name, Path(directory), s3.endpoint, s3.write_secret(Path(directory) / "secret"))
 
 
 @contextmanager
