@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Kubothek
 from tests.local.manifests import STORE, commit, dataset, write
 
@@ -83,6 +85,7 @@ def test_plan_tells_what_a_change_without_a_source_does(kubothek: Kubothek, proj
     ]
 
 
+@pytest.mark.slow
 def test_plan_checks_filters_before_anything_runs(kubothek: Kubothek, project: Path) -> None:
     (project / "store" / "sources").mkdir(parents=True)
     (project / "store" / "sources" / "ok.csv").write_text("a\n1\n")
@@ -128,6 +131,7 @@ def test_plan_names_what_no_manifest_has(kubothek: Kubothek, project: Path) -> N
     ]
 
 
+@pytest.mark.slow
 def test_plan_after_a_run_says_what_an_edit_changes_and_when_it_takes_effect(kubothek: Kubothek, project: Path) -> None:
     (project / "store" / "sources").mkdir(parents=True)
     (project / "store" / "sources" / "ok.csv").write_text("a\n1\n")

@@ -19,6 +19,8 @@ from kubothek.runtime.local.state import State, locked
 from tests.cli.conftest import Kubothek
 from tests.local.manifests import STORE, commit, dataset, write
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 CUT_GZIP = gzip.compress("\n".join(["a,b", *(f"{n},x" for n in range(9999))]).encode())[:9999]
 ROWS = "a,b\n1,x\n2,y\n3,x\n"
 

@@ -14,6 +14,8 @@ import kubothek as door
 from tests.cli.conftest import Kubothek
 from tests.local.manifests import STORE, commit, dataset, write
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -219,6 +219,7 @@ def test_checkpoint_of_another_attempt_is_not_used(log: DatasetLog, store: Store
     assert len(log.snapshot(CHECKPOINT_COMMITS + 1).head.partitions) == CHECKPOINT_COMMITS + 1
 
 
+@pytest.mark.slow
 def test_records_of_a_hundred_thousand_partitions_are_no_trouble(store: Store) -> None:
     log = DatasetLog(store, UUID)
     began = datetime.now(UTC)

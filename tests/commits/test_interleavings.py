@@ -365,6 +365,7 @@ def assert_readers_see_the_history(store: Store) -> None:
                 log.snapshot(version)
 
 
+@pytest.mark.slow
 def test_exactly_the_versions_that_history_shows_can_be_read_after_any_mishap(prepared: MemoryStore) -> None:
     for seed in range(100):
         fuzz = Fuzz(prepared, seed)

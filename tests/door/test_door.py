@@ -314,6 +314,7 @@ def test_a_target_size_that_is_none_is_refused(lake: Lake, size: int) -> None:
         lake.create_dataset("small", target_file_size=size)
 
 
+@pytest.mark.slow
 def test_a_reader_streams_through_an_append(lake: Lake) -> None:
     """More than the writer's budget passes, and the source is asked for one batch at a time."""
     batch = pa.record_batch({"x": pa.array(range(1 << 16))})

@@ -106,6 +106,7 @@ def test_plateau_filters_as_we_do(lake: Lake, store: str, predicates: Any) -> No
     assert found
 
 
+@pytest.mark.slow
 def test_plateau_appends_to_our_dataset_and_we_go_on(lake: Lake, store: str) -> None:
     dataset = sales(lake)
     version = dataset.version

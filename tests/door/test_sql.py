@@ -84,6 +84,7 @@ def test_filters_reach_the_files(lake: Lake) -> None:
     assert rows(lake, "SELECT count(*) FROM flights WHERE month = 1") == [(2,)]
 
 
+@pytest.mark.slow
 def test_many_small_files_do_not_block_each_other(lake: Lake) -> None:
     """A file system written in Python deadlocks here, see kubothek.lake.table.filesystem."""
     many = lake.create_dataset("many", ["k"])

@@ -105,6 +105,7 @@ def test_versions_of_one_dataset_are_planned_apart(lake: Lake) -> None:
     assert [(scan.name, scan.version, scan.files) for scan in scans] == [("flights", 2, 2), ("flights", 2, 1)]
 
 
+@pytest.mark.slow
 def test_many_values(lake: Lake) -> None:
     values = ", ".join(str(number) for number in range(11, 20_000))
     assert files(lake, f"SELECT * FROM flights WHERE month IN ({values})") == {"flights": 2}

@@ -10,6 +10,8 @@ import pytest
 from kubothek.resources.kinds import parse
 from tests.hostile.conftest import CORPUS, Site, cases
 
+pytestmark = pytest.mark.slow  # hundreds of statements, through every door
+
 PARENTHESES = f"SELECT {'(' * 20_000}1{')' * 20_000}"
 
 

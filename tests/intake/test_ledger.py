@@ -51,6 +51,7 @@ def known(ledger: Ledger, page: Page, pieces: Iterator[pa.Table], reading: str =
 @given(
     st.lists(st.lists(files, min_size=1, max_size=6, unique=True), max_size=8), st.lists(files, max_size=20), st.data()
 )
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 def test_it_knows_exactly_what_was_written(batches: list[list[File]], others: list[File], data: st.DataObject) -> None:
     ledger, page = Ledger(MemoryStore(), "u", "s", random.Random(1)), Page()

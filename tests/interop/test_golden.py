@@ -15,6 +15,8 @@ from kubothek.lake.table.plan import plan
 from tests.interop.golden import CASES, QUERIES, Case, where
 from tests.table import golden
 
+pytestmark = pytest.mark.slow  # hundreds of tables of other libraries
+
 each_table = pytest.mark.parametrize("case", CASES, ids=str)
 each_query = pytest.mark.parametrize(
     ("case", "query"), QUERIES, ids=[f"{case}:{query['name']}" for case, query in QUERIES]

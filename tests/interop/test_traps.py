@@ -24,7 +24,7 @@ from kubothek.lake.errors import PartitionInvalid, SchemaMismatch, VersionIncomp
 from kubothek.lake.indices import Dialect, IndexKind
 from tests.interop.kinds import REGIONS, Kind, model, ours, rows, theirs
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 NUMBERS = {"sku": IndexKind.KARTOTHEK}
 ALL = {"carrier": IndexKind.KARTOTHEK, "sku": IndexKind.KARTOTHEK, "name": IndexKind.NATIVE}

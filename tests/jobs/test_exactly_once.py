@@ -21,6 +21,8 @@ from kubothek.resources.jobs import JOB, CommitJob, ExitCode
 from tests.faultstore import Crash, FaultStore, every_crash
 from tests.jobs.conftest import ALL_IN_PROCESS, Here
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 TABLE = {"partition_on": ["p"]}
 
 

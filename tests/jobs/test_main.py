@@ -20,6 +20,8 @@ from kubothek.lake import errors
 from kubothek.resources.jobs import DatasetState, ExitCode, JobResult
 from tests.jobs.conftest import Here
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 
 def run(arguments: list[str], tmp_path: Path) -> tuple[JobResult, subprocess.CompletedProcess[str]]:
     """The program as its own process, and what it left as termination message."""

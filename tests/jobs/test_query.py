@@ -112,6 +112,7 @@ def test_no_rows_are_a_file_as_well(here: Here, lake: Lake, form: str) -> None:
     assert files(here) == [outcome.location]
 
 
+@pytest.mark.slow
 def test_many_batches_are_all_there(here: Here, lake: Lake) -> None:
     outcome = done(here, query_job(here, "SELECT range AS x FROM range(300000)", **into(here, "JSONLines")))
     lines = here.store.get(outcome.location or "").splitlines()

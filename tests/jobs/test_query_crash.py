@@ -65,6 +65,7 @@ def test_a_file_is_there_once_whenever_an_attempt_died(tmp_path: Path, monkeypat
         assert attempt(monkeypatch, store, 3) == outcome
 
 
+@pytest.mark.slow
 def test_a_dataset_is_written_once_whenever_an_attempt_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = crashes(tmp_path, monkeypatch, becomes=True)
     assert len(faults) >= 10

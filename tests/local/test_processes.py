@@ -20,6 +20,8 @@ from kubothek.runtime.local.attempt import KEPT_ATTEMPTS, Attempt, Launch, judge
 from kubothek.runtime.local.manifests import Key
 from kubothek.runtime.local.processes import Processes
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 OWNER = Key("Commit", "default", "first")
 RESULT = JobResult(outcome="Succeeded", reason="Succeeded", message="done")
 

@@ -20,6 +20,8 @@ from kubothek.runtime.local.state import LockedError
 from kubothek.runtime.local.summary import Phase
 from tests.local.manifests import STORE, commit, dataset, write
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 FAKE_JOB = (sys.executable, str(Path(__file__).with_name("fake_job.py")))
 
 

@@ -22,6 +22,7 @@ from tests.predicates.strategies import QUICK, SCHEMA, predicates, rows
 # --- all say the same --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @QUICK
 @given(predicates(), rows())
 def test_arrow_selects_the_rows_that_sql_would(predicate: Predicate, data: list[dict[str, Any]]) -> None:
@@ -57,6 +58,7 @@ def test_binding_survives_the_text_and_happens_once(predicate: Predicate) -> Non
     assert bound.columns == predicate.columns
 
 
+@pytest.mark.slow
 @QUICK
 @given(predicates(), predicates(), rows())
 def test_predicates_join_with_and_and_or(one: Predicate, other: Predicate, data: list[dict[str, Any]]) -> None:

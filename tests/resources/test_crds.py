@@ -31,6 +31,7 @@ def test_no_file_is_left_of_a_kind_that_is_gone() -> None:
     assert {file.name for file in (ROOT / "crds").iterdir()} == {file_name(kind) for kind in KINDS.values()}
 
 
+@pytest.mark.slow
 def test_generating_again_changes_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "kubothek.resources.crds", "--out", str(tmp_path)]
     subprocess.run(command, check=True, cwd=tmp_path)

@@ -75,6 +75,7 @@ def bucket_of(*values: bytes | None, count: int = COUNT) -> int:
     st.lists(st.tuples(st.one_of(st.none(), st.binary(max_size=70)), st.one_of(st.none(), st.text(max_size=20)))),
     st.integers(1, COUNT),
 )
+@pytest.mark.slow
 def test_text_and_binary_of_any_length_hash_as_specified(
     rows: list[tuple[bytes | None, str | None]], count: int
 ) -> None:

@@ -111,6 +111,7 @@ def test_rows_that_are_grouped_already(store: Store) -> None:
     assert files["k=2"].rows == 1
 
 
+@pytest.mark.slow
 def test_memory_stays_within_the_budget_however_much_is_written(store: Store) -> None:
     """Arrow's own pool holds rows and unfinished files; each round brings 8 MiB, half a budget."""
     budget = 16 << 20
@@ -129,6 +130,7 @@ def test_memory_stays_within_the_budget_however_much_is_written(store: Store) ->
     assert peak < 2 * budget
 
 
+@pytest.mark.slow
 def test_many_partitions_cost_python_little(store: Store) -> None:
     table = pa.table({"k": list(range(2000)) * 2, "x": list(range(4000))})
     with PartitionedWriter(store, "ds", stored(table, "k"), BY_K) as writer:

@@ -478,6 +478,7 @@ def test_what_is_kept_of_a_head_is_small_and_goes_with_it(many: Snapshot) -> Non
     assert len(path_columns._KNOWN) == before
 
 
+@pytest.mark.slow
 def test_a_head_may_be_planned_by_many_at_once(many: Snapshot) -> None:
     """Its partition columns are shared, and forgotten with it, whoever else is reading."""
     part = dict(list(many.head.partitions.items())[:500])

@@ -245,6 +245,7 @@ def test_columns_in_the_order_asked_for(store: Store) -> None:
     assert scan(store, dataset, []).read_all().num_rows == 1
 
 
+@pytest.mark.slow
 def test_a_scan_streams(store: Store) -> None:
     """32 files of 8 MiB pass through much less memory than their sum."""
     table = pa.table({"x": pa.array(range(1 << 20))})
