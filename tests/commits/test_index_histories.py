@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kubothek.lake.commits import Change, Head, Operation
@@ -86,6 +86,7 @@ class History:
 
 
 @given(kind=st.sampled_from(["native", "kartothek"]), steps=STEPS)
+@example(kind="native", steps=[("append", [0], 0), ("kartothek", [0], 0), ("foreign", [0], 3)])
 @settings(max_examples=60, deadline=None)
 @pytest.mark.slow
 def test_indices_are_exact_after_every_step(kind: str, steps: list[tuple[str, list[int], int]]) -> None:

@@ -48,14 +48,16 @@ def indices_of_foreign(
 ) -> IndexState:
     """The indices of a foreign head that changed these files of ``before``, made exact.
 
-    A table that Kubothek meets for the first time keeps its dialect, so that who made it can go on.
+    A table that Kubothek meets for the first time keeps its dialect, so that who made it can go on; its indices are
+    taken to know all of its files, of which no entry tells those that hold nothing but nulls.
     """
     state = before.index_state
     if not state.wanted() and not foreign.indices:
         return state
+    files = _files(before, added, removed, schema, foreign.partition_keys)
     if not before.version:
         state = replace(state, dialect=dialect_of(journal.store, foreign.indices, schema))
-    files = _files(before, added, removed, schema, foreign.partition_keys)
+        files = replace(files, added=frozenset())
     return adopt(journal.store, state, foreign.indices, files, journal.clock())
 
 

@@ -204,9 +204,8 @@ def _mended(
         try:
             entries, found_type = kartothek.read(store, column, listed, stored)
             labels = labels_in(entries)
-            # An index that is new to us was made from all files; one that is not may have been left behind.
-            doubtful = files.added - labels if column in before.kartothek else ()
-            unknown = {label: files.files[label] for label in doubtful}
+            # It may have been left behind, also one that is new to us: by a commit of ours that was overwritten.
+            unknown = {label: files.files[label] for label in files.added - labels}
             read = collect_from_files(store, before.uuid, {column: stored}, unknown)
         except IndexStale:
             continue
