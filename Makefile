@@ -48,7 +48,8 @@ unit: install
 	@$(BIN)/python -m pytest -q --numprocesses auto -m 'not cluster and not spark and not s3 and not slow'
 
 soak: install ## 100,000 landed files with kills and re-uploads, random changes of random tables: half an hour
-	@KUBOTHEK_SOAK=1 $(BIN)/python -m pytest -q tests/intake/test_exactly_once.py tests/properties
+	@KUBOTHEK_SOAK=1 $(BIN)/python -m pytest -q tests/intake/test_exactly_once.py tests/properties tests/commits \
+		tests/kubernetes/test_operator.py
 
 bench: install ## Kubothek beside its peers, ratios in Markdown: half an hour (benchmarks/README.md)
 	@$(BIN)/python -m benchmarks

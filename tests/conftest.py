@@ -9,9 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.cluster import Cluster, ensure_cluster, why_no_cluster
 from tests.s3server import S3Server
+
+settings.register_profile("suite", derandomize=True, deadline=None)
+settings.register_profile("soak", derandomize=False, deadline=None)
+# CI tries the same examples always, `make soak` new ones each time.
+settings.load_profile("soak" if os.environ.get("KUBOTHEK_SOAK") else "suite")
 
 BUDGET_SECONDS = {"cluster": 18 * 60, "everything else": 17 * 60, "tools and images": 20 * 60}
 """What a cold run may take on 2 cores; a suite that outgrows it fails, before CI's own limit cuts it off."""
