@@ -336,7 +336,10 @@ async def test_a_reconciler_that_raises_is_tried_again_and_disturbs_no_other(
 
 
 async def test_a_transition_is_told_as_an_event(api: Api, server: ApiServer, namespace: str) -> None:
+    rounds = []
+
     def reconcile(resource: Resource, world: World) -> Outcome:
+        rounds.append(world.now)
         event = Event("Warning", "Failed", "the reason why")
         return Outcome(ready_status(resource.metadata.generation), events=(event,))
 
@@ -348,7 +351,7 @@ async def test_a_transition_is_told_as_an_event(api: Api, server: ApiServer, nam
     (event,) = server.request("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
     assert (event["type"], event["reason"], event["note"]) == ("Warning", "Failed", "the reason why")
     assert event["regarding"]["name"] == "e"
-    assert event["series"]["count"] == 2
+    assert event["series"]["count"] == len(rounds) >= 2
     assert "the reason why" in server.kubectl("describe", "engine.kubothek.io", "e", "-n", namespace)
 
 
