@@ -240,6 +240,12 @@ class IndexStale(CommitError):
     reason = "IndexStale"
 
 
+class TooManyDeletes(CommitError):
+    """A garbage collection would delete more objects than it was allowed to; it deleted none."""
+
+    reason = "TooManyDeletes"
+
+
 class Contended(CommitError):
     """Other writers won every race for the head for so long that this one gave up; nothing was committed."""
 

@@ -31,6 +31,8 @@ class Operation(StrEnum):
     """The tombstone was taken back."""
     INDEX = "Index"
     """Indices were made, dropped or tidied up; no row changed."""
+    EXPIRE = "Expire"
+    """Versions below a number can no longer be asked for; no row changed."""
     LAYOUT = "Layout"
     """Files are laid out in another way from now on; no row changed."""
     EXTERNAL = "External"
@@ -124,6 +126,7 @@ class Change:
     ``layout``          how later writers lay out files, in the JSON form of ``lake.table.layout``; None = as it is
     ``intake``          by standing source, the new page of what it has taken (``lake.intake.ledger``); in the way of
                         the change is any other commit that turned that page
+    ``horizon``         the oldest version that can be asked for after it; it is only ever raised
     ``by``              who: a resource, a user; for history only
     """
 
@@ -141,6 +144,7 @@ class Change:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     layout: Mapping[str, Any] | None = None
     intake: Mapping[str, str] = field(default_factory=dict)
+    horizon: int = 0
     by: str = ""
 
 

@@ -12,7 +12,7 @@ from kubothek.lake.commits.apply import metadata_delta
 from kubothek.lake.commits.changes import Change
 from kubothek.lake.commits.conflict import conflicts, summary
 from kubothek.lake.commits.directories import recount
-from kubothek.lake.commits.head import INTAKE, LAYOUT, OWN_PREFIX, Head
+from kubothek.lake.commits.head import HORIZON, INTAKE, LAYOUT, OWN_PREFIX, Head
 from kubothek.lake.commits.indexing import index_delta, index_metadata, indices_after
 from kubothek.lake.commits.journal import Draft, Journal, Observed
 from kubothek.lake.commits.measure import size_of_removed
@@ -154,5 +154,6 @@ def _metadata(journal: Journal, change: Change, live: Head, indices: Mapping[str
     created = journal.clock().replace(tzinfo=None).isoformat()
     layout = {} if change.layout is None else {LAYOUT: dict(change.layout)}
     intake = {INTAKE + source: page for source, page in change.intake.items()}
-    merged = {_CREATED: created, **live.metadata, **change.metadata, **layout, **intake, **indices}
+    horizon = {HORIZON: change.horizon} if change.horizon > live.horizon else {}
+    merged = {_CREATED: created, **live.metadata, **change.metadata, **layout, **intake, **horizon, **indices}
     return {key: value for key, value in merged.items() if value is not None}

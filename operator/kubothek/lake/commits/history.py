@@ -12,7 +12,7 @@ from kubothek.lake.commits.head import Head
 from kubothek.lake.commits.journal import Journal, Observed
 from kubothek.lake.commits.markers import Marker
 from kubothek.lake.commits.record import Record, utc
-from kubothek.lake.commits.records import chain, parallel, records_from
+from kubothek.lake.commits.records import chain, down_to, parallel, records_from
 from kubothek.lake.errors import ObjectNotFound, VersionIncomplete, VersionNotFound
 
 _STAT_LIMIT: Final = 200
@@ -39,10 +39,7 @@ class History:
         newest = self._newest()
         if newest is None:
             return
-        for record in chain(self.journal, newest):
-            if record.version < self.seen.head.horizon:
-                return
-            yield record
+        yield from chain(self.journal, newest, down_to(self.journal.uuid, self.seen.head.horizon))
 
     def at(self, version: int) -> Record:
         """The commit that made this version. Raises VersionNotFound."""
@@ -65,9 +62,8 @@ class History:
             return newest
         if newest:
             start = self._first_after(list(records_from(self.journal, self._oldest, newest.version)), moment)
-            for record in chain(self.journal, self.journal.record(start) if start else newest):
-                if record.version < self._oldest:
-                    break
+            above = self.journal.record(start) if start else newest
+            for record in chain(self.journal, above, down_to(self.journal.uuid, self._oldest)):
                 if record.time <= moment:
                     return record
         raise VersionNotFound(

@@ -108,12 +108,32 @@ def marker(uuid: str, commit_id: str) -> str:
 
 def intake(uuid: str, source: str) -> str:
     """The prefix of what a standing source has taken."""
-    return f"{side(uuid)}intake/{quote(source, safe='')}/"
+    return f"{intakes(uuid)}{quote(source, safe='')}/"
+
+
+def jobs(uuid: str) -> str:
+    """The prefix of the results of jobs."""
+    return f"{side(uuid)}jobs/"
+
+
+def collections(uuid: str) -> str:
+    """The prefix of what collectors planned and did."""
+    return f"{side(uuid)}gc/"
+
+
+def native_indices(uuid: str) -> str:
+    """The prefix of native indices: manifests, and the sorted files that they name."""
+    return f"{side(uuid)}index/"
+
+
+def intakes(uuid: str) -> str:
+    """The prefix of what all standing sources have taken: pages, and the sorted runs that they name."""
+    return f"{side(uuid)}intake/"
 
 
 def job(uuid: str, job_uid: str) -> str:
     """The full result of a job."""
-    return f"{side(uuid)}jobs/{quote(job_uid, safe='')}.json"
+    return f"{jobs(uuid)}{quote(job_uid, safe='')}.json"
 
 
 def checkpoints(uuid: str) -> str:

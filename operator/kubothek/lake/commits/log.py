@@ -95,6 +95,11 @@ class DatasetLog:
         self._conditional_writes = conditional_writes
         self._journal = Journal(store, uuid, clock=clock, rng=rng or random.SystemRandom())
 
+    @property
+    def journal(self) -> Journal:
+        """The steps of the protocol itself: for maintenance, which needs more than versions."""
+        return self._journal
+
     # --- writing ---
 
     def begin(self, commit_id: str, digest: str) -> Transaction | AlreadyApplied:
@@ -131,6 +136,11 @@ class DatasetLog:
         self._require_claim()
         settle_thoroughly(self._journal, self._new_patience())
         return self.inspect()
+
+    def settled(self) -> Observed | None:
+        """The head with nothing left to settle; None if there is no dataset. May commit what it settles."""
+        self._require_claim()
+        return settled(self._journal, self._new_patience())
 
     def convert(self, table: str | None = None) -> list[str]:
         """Make another library's dataset one that can be written; see :mod:`kubothek.lake.commits.convert`.

@@ -16,6 +16,11 @@ from kubothek.lake.commits.records import chain
 from kubothek.lake.errors import ObjectNotFound, VersionIncomplete
 
 
+def has_checkpoint(journal: Journal, record: Record) -> bool:
+    """Whether this version can be rebuilt without any record."""
+    return _checkpoint(journal, record) is not None
+
+
 def rebuild(journal: Journal, record: Record) -> Head:
     """The head as this commit made it. Raises VersionIncomplete if its records do not add up to it."""
     checkpoints = _checkpoints(journal)
