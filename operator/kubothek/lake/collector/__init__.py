@@ -1,0 +1,10 @@
+"""Garbage collection: what nothing refers to any more, and how it goes. The rules are in docs/collector.md."""
+
+from __future__ import annotations
+
+from kubothek.lake.collector.areas import Kind
+from kubothek.lake.collector.collect import MAX_DELETES, Collection, Mode, collect
+from kubothek.lake.collector.plan import Count
+from kubothek.lake.collector.retention import Retention
+
+__all__ = ["MAX_DELETES", "Collection", "Count", "Kind", "Mode", "Retention", "collect"]

@@ -1,0 +1,60 @@
+"""Where garbage is looked for, and what there can be attributed to the dataset. Anything else is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kubothek.lake.commits import keys
+
+_INDEX_SUFFIX = ".by-dataset-index.parquet"
+
+
+class Kind(StrEnum):
+    """What an object is, for reports."""
+
+    DATA = "data"
+    INDEX = "index"
+    RECORDS = "records"
+    CHECKPOINTS = "checkpoints"
+    INTAKE = "intake"
+    JOBS = "jobs"
+    PLANS = "plans"
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Objects of one kind below one prefix; ``owns`` tells whether an object's key has the form of this kind's."""
+
+    kind: Kind
+    prefix: str
+    owns: Callable[[str], bool]
+
+
+def areas(uuid: str, table: str) -> tuple[Area, ...]:
+    """All of a dataset but what is never collected: head, ``_common_metadata``, markers, schemas, the claim.
+
+    Schemas are named by their content: a writer that brings an old one back writes the same key again, and nothing
+    could keep a collector from deleting it right after. They are few and small. Of several tables that another
+    library made, only the head's own directory is looked at.
+    """
+    return (
+        Area(Kind.RECORDS, keys.records(uuid), lambda key: keys.parse_record(uuid, key) is not None),
+        Area(Kind.CHECKPOINTS, keys.checkpoints(uuid), lambda key: keys.checkpoint_version(key) is not None),
+        Area(Kind.INDEX, keys.native_indices(uuid), _ends_with(".json", ".parquet")),
+        Area(Kind.INTAKE, keys.intakes(uuid), _ends_with(".json", ".parquet")),
+        Area(Kind.JOBS, keys.jobs(uuid), _ends_with(".json")),
+        Area(Kind.PLANS, keys.collections(uuid), _ends_with(".json", ".parquet")),
+        Area(Kind.INDEX, keys.indices(uuid), _ends_with(_INDEX_SUFFIX)),
+        Area(Kind.DATA, keys.data_prefix(uuid, table), _ends_with(keys.DATA_SUFFIX)),
+    )
+
+
+def names_others(key: str) -> bool:
+    """Whether the object may name others that are collected: it goes before any that something could name."""
+    return key.endswith((".json", ".json.zst"))
+
+
+def _ends_with(*endings: str) -> Callable[[str], bool]:
+    return lambda key: key.endswith(endings)

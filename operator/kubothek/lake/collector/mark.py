@@ -1,0 +1,189 @@
+"""Everything that must stay: which versions are kept, and what they and commits on their way name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Final, TypeVar
+
+from kubothek.lake.collector import references
+from kubothek.lake.collector.areas import Area, Kind
+from kubothek.lake.collector.retention import Retention, is_retained, may_be_read
+from kubothek.lake.collector.sorted_keys import SortedKeys, unreferenced
+from kubothek.lake.commits import Head, Operation, Record, keys
+from kubothek.lake.commits.journal import Journal, Observed
+from kubothek.lake.commits.rebuild import rebuild
+from kubothek.lake.commits.records import Stored, parallel, stored, stored_chain
+from kubothek.lake.errors import IndexStale, ObjectNotFound, VersionIncomplete
+from kubothek.lake.indices.native import read_manifest
+from kubothek.lake.intake.ledger import Page
+from kubothek.lake.store import ObjectInfo, Store
+
+_AT_ONCE: Final = 256
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a collection looked, by the store's clock and before it read the head; ``grace`` is what stays unasked."""
+
+    now: datetime
+    grace: timedelta
+
+    def is_young(self, written: datetime) -> bool:
+        """Whether something written then may belong to a commit that is on its way."""
+        return self.now - written <= self.grace
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The versions that stay: ``oldest`` and all above it on the chain, ``versions`` of them.
+
+    ``anchors``  those whose state the kept records alone do not tell, with that state: each needs a checkpoint
+    """
+
+    oldest: int
+    versions: int
+    anchors: tuple[tuple[Record, Head], ...]
+
+
+class References:
+    """The keys that stay, area by area; the rest of the store is nobody's business here."""
+
+    def __init__(self, store: Store, areas: Sequence[Area], directory: Path) -> None:
+        self._store = store
+        self._by_prefix = {area.prefix: SortedKeys(directory) for area in reversed(areas)}  # data first: most keys
+        self._lists = SortedKeys(directory)
+        self._manifests = next(area.prefix for area in areas if area.kind is Kind.INDEX)
+        self._pages = next(area.prefix for area in areas if area.kind is Kind.INTAKE)
+
+    def add(self, found: Iterable[str]) -> None:
+        """Take these keys in, as far as they lie in an area."""
+        for key in found:
+            for prefix, kept in self._by_prefix.items():
+                if key.startswith(prefix):
+                    kept.update((key,))
+                    break
+            if key.startswith((self._manifests, self._pages)):
+                self._lists.update((key,))
+
+    def resolve(self) -> None:
+        """Read the manifests and pages that were taken in, for the files that they name. One that is gone names none.
+
+        Raises IndexStale or VersionIncomplete for one that cannot be understood: what it names is not known then.
+        """
+        for names in each_of(self._named_in, self._lists):
+            self.add(names)
+
+    def of(self, area: Area) -> SortedKeys:
+        """What stays in an area."""
+        return self._by_prefix[area.prefix]
+
+    def _named_in(self, key: str) -> list[str]:
+        try:
+            if key.startswith(self._manifests):
+                return list(references.of_manifest(read_manifest(self._store, key)))
+            return list(references.of_page(Page.parse(key, self._store.get(key))))
+        except ObjectNotFound:
+            return []
+        except IndexStale as error:
+            if isinstance(error.__cause__, ObjectNotFound):
+                return []
+            raise
+
+
+def kept_versions(journal: Journal, seen: Observed, policies: Sequence[Retention], moment: Moment) -> Iterator[Stored]:
+    """The commits whose versions stay, newest first: what policies retain and what may still be read.
+
+    Commits of collectors make no versions of their own: they are neither counted, nor is anything older by them.
+    """
+    assert seen.marker is not None, "a settled head is ours"
+    accessible = max(seen.head.horizon, seen.head.epoch + 1)
+    newer, stopped = 0, None
+    chain = stored_chain(journal, seen.marker.record)
+    parent: keys.RecordKey | None = None
+    while True:
+        try:
+            found = next(chain)
+        except VersionIncomplete:
+            if parent is not None and parent.version < accessible:
+                return  # a collector that obeyed a shorter grace period took it
+            raise
+        yield found
+        parent = keys.parse_record(journal.uuid, found.record.parent)
+        if parent is None:
+            return
+        if found.record.operation is not Operation.EXPIRE:
+            newer, stopped = newer + 1, found.written
+        retained = parent.version >= accessible and is_retained(policies, newer=newer, stopped=stopped, now=moment.now)
+        if not retained and not may_be_read(replaced=found.written, now=moment.now, grace=moment.grace):
+            return
+
+
+def mark_versions(
+    journal: Journal, seen: Observed, policies: Sequence[Retention], moment: Moment, into: References
+) -> Kept:
+    """Mark what the kept versions name, and what a person still has to decide about. Memory: a head, not a history."""
+    restored: list[Record] = []
+    count, last = 0, None
+    for found in kept_versions(journal, seen, policies, moment):
+        last = found.record
+        into.add((last.key, *references.of_record(last)))
+        if last.restores is not None:
+            restored.append(last)
+        count += 1
+    assert last is not None, "the present version is kept"
+    for key in (*seen.head.lost, *seen.head.overwritten):
+        into.add((key, *_of_record_at(journal, key)))
+    anchors = [last, *(record for record in restored if record is not last and _restores_below(record, last.version))]
+    states = tuple((record, rebuild(journal, record)) for record in anchors)
+    for _, head in states:
+        into.add(references.of_head(head))
+    return Kept(last.version, count, states)
+
+
+def mark_young_records(
+    journal: Journal, listing: Iterable[ObjectInfo], records: Area, moment: Moment, into: References
+) -> Iterator[ObjectInfo]:
+    """Records that no kept version has, of which young ones are marked with all that they name; the others come out."""
+
+    def is_old(info: ObjectInfo) -> bool:
+        return not moment.is_young(info.modified)
+
+    for infos in _batches(unreferenced(listing, into.of(records))):
+        young = [info.key for info in infos if not is_old(info) and records.owns(info.key)]
+        for names in parallel(lambda key: _of_record_at(journal, key), young):
+            into.add(names)
+        yield from filter(is_old, infos)
+
+
+def each_of(act: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """``act`` on each item, many at a time."""
+    for batch in _batches(items):
+        yield from parallel(act, batch)
+
+
+def _batches(items: Iterable[T]) -> Iterator[list[T]]:
+    remaining = iter(items)
+    while batch := list(islice(remaining, _AT_ONCE)):
+        yield batch
+
+
+def _of_record_at(journal: Journal, key: str) -> list[str]:
+    """What a record names that may be gone by now."""
+    try:
+        return list(references.of_record(stored(journal, key).record))
+    except VersionIncomplete as error:
+        if isinstance(error.__cause__, ObjectNotFound):
+            return []
+        raise
+
+
+def _restores_below(record: Record, oldest: int) -> bool:
+    target = keys.parse_record(record.key.split("/")[1], record.restores)
+    return target is None or target.version < oldest

@@ -1,0 +1,43 @@
+"""What heads, records, index manifests and pages of standing sources name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kubothek.lake.commits import Head, Record
+from kubothek.lake.commits.head import INDEX, INTAKE
+from kubothek.lake.indices.native import Manifest
+from kubothek.lake.intake.ledger import Page
+
+
+def of_head(head: Head) -> Iterator[str]:
+    """Data files, index files, manifests and pages of a version."""
+    for partition in head.partitions.values():
+        yield from partition["files"].values()
+    yield from _of(head.indices, head.metadata)
+
+
+def of_record(record: Record) -> Iterator[str]:
+    """What a commit brought into its version, besides what was there before."""
+    yield from (file.key for file in record.delta.added)
+    yield from _of(record.delta.indices, record.delta.metadata)
+
+
+def of_manifest(manifest: Manifest) -> Iterator[str]:
+    """The sorted files of a native index."""
+    return (file.key for file in manifest.files)
+
+
+def of_page(page: Page) -> Iterator[str]:
+    """The sorted runs that tell what a standing source has taken."""
+    return (run.key for run in page.runs)
+
+
+def _of(indices: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[str]:
+    """A legacy index is in the head itself, and names nothing."""
+    yield from (index for index in indices.values() if isinstance(index, str))
+    native = metadata.get(INDEX)
+    if isinstance(native, Mapping):
+        yield from map(str, native.values())
+    yield from (page for name, page in metadata.items() if name.startswith(INTAKE) and isinstance(page, str))

@@ -1,0 +1,211 @@
+"""What a collection takes, and what it leaves."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import orjson
+import pytest
+
+from kubothek.lake.collector import Kind, Mode, Retention, collect
+from kubothek.lake.commits import Change, Everything, Operation, StoreSettings, write_settings
+from kubothek.lake.errors import InputError, TooManyDeletes, VersionIncomplete, VersionNotFound
+from kubothek.lake.store import Store
+from tests.collector.aging import GRACE, AgingStore, contents, log_of
+from tests.commits.table import SCHEMA, UUID, append, keys_below, present, started, write
+
+LATER = timedelta(days=2)
+ONE = [Retention(versions=1)]
+
+
+def overwrite(store: Store, commit_id: str, values: list[int]) -> int:
+    """One file in the place of all."""
+    transaction = started(log_of(store), commit_id)
+    head = transaction.snapshot.head
+    change = Change(
+        operation=Operation.OVERWRITE,
+        added=(write(store, commit_id, values),),
+        removed=tuple(head.partitions),
+        reads=Everything(),
+        schema=SCHEMA,
+    )
+    return transaction.commit(change).version
+
+
+def sweep(store: Store, policies: list[Retention] | None = None) -> dict[Kind, int]:
+    """How many objects of each kind an enforced collection deletes."""
+    done = collect(store, log_of(store), policies or ONE, mode=Mode.ENFORCE)
+    return {kind: count.objects for kind, count in done.deleted.items()}
+
+
+@pytest.fixture
+def store() -> AgingStore:
+    """Four versions, a day apart, each of one file of its own."""
+    made = AgingStore()
+    append(log_of(made), made, "first", [1])
+    for n in (2, 3, 4):
+        made.pass_by(GRACE)
+        overwrite(made, f"v{n}", [n])
+    return made
+
+
+def test_dry_run_says_what_would_go_and_changes_nothing(store: AgingStore) -> None:
+    store.pass_by(LATER)
+    before = dict(store.objects)
+    done = collect(store, log_of(store), ONE)
+    assert done.found[Kind.DATA].objects == 3
+    assert done.found[Kind.RECORDS].objects == 3
+    assert done.deleted == {}
+    assert {key: store.objects[key] for key in before} == before
+    new = store.objects.keys() - before.keys()
+    assert all(key.startswith(f".kubothek/{UUID}/gc/") for key in new)
+    plan = orjson.loads(store.get(done.plan))
+    assert plan["found"]["data"] == {"objects": 3, "bytes": done.found[Kind.DATA].bytes}
+    assert (plan["state"], plan["oldest_version"], plan["deleted"]) == ("Planned", 4, {})
+
+
+def test_versions_that_nobody_retains_go_with_all_that_is_theirs(store: AgingStore) -> None:
+    store.pass_by(LATER)
+    assert sweep(store) == {Kind.DATA: 3, Kind.RECORDS: 3}
+    assert contents(store) == {5: [4], 4: [4]}
+    assert [key for key in keys_below(store, f"{UUID}/table/") if "v4" not in key] == [f"{UUID}/table/_common_metadata"]
+    for version in (1, 2, 3):
+        with pytest.raises(VersionNotFound, match="has expired"):
+            log_of(store).snapshot(version)
+    with pytest.raises(VersionNotFound):
+        log_of(store).snapshot(store.now - timedelta(days=30))
+
+
+def test_newest_versions_are_kept_whole(store: AgingStore) -> None:
+    store.pass_by(LATER)
+    sweep(store, [Retention(versions=2)])
+    assert contents(store) == {5: [4], 4: [4], 3: [3]}
+
+
+def test_commits_of_collectors_are_not_counted(store: AgingStore) -> None:
+    for n in range(5):
+        store.pass_by(LATER)
+        write(store, f"litter-{n}")
+        sweep(store, [Retention(versions=3)])
+    values = contents(store)
+    assert {values[2][0], values[3][0], values[4][0]} == {2, 3, 4}
+
+
+def test_version_stays_for_the_grace_period_after_it_was_replaced(store: AgingStore) -> None:
+    """Its successor's record may be half a grace period older than the swap."""
+    assert sweep(store) == {Kind.DATA: 1, Kind.RECORDS: 1}
+    assert set(contents(store)) == {5, 4, 3, 2}
+
+
+def test_nothing_expires_where_every_version_is_kept(store: AgingStore) -> None:
+    store.pass_by(LATER)
+    write(store, "litter")
+    assert sweep(store, [Retention()]) == {}
+    store.pass_by(LATER)
+    assert sweep(store, [Retention()]) == {Kind.DATA: 1, Kind.PLANS: 3}
+    assert contents(store) == {1: [1], 2: [2], 3: [3], 4: [4], 5: [4]}
+
+
+def test_without_garbage_there_is_no_commit(store: AgingStore) -> None:
+    before = log_of(store).snapshot().version
+    collect(store, log_of(store), [Retention()], mode=Mode.ENFORCE)
+    assert log_of(store).snapshot().version == before
+
+
+def test_without_a_policy_nothing_is_collected(store: AgingStore) -> None:
+    with pytest.raises(InputError, match="no policy"):
+        collect(store, log_of(store), [], mode=Mode.ENFORCE)
+
+
+def test_too_many_deletes_are_none(store: AgingStore) -> None:
+    store.pass_by(LATER)
+    before = dict(store.objects)
+    with pytest.raises(TooManyDeletes, match="6 objects are garbage, more than the 5"):
+        collect(store, log_of(store), ONE, mode=Mode.ENFORCE, max_deletes=5)
+    assert {key: store.objects[key] for key in before} == before
+    collect(store, log_of(store), ONE, mode=Mode.ENFORCE, max_deletes=6)
+    assert present(store) == [4]
+
+
+def test_grace_period_is_at_least_the_stores(store: AgingStore) -> None:
+    with pytest.raises(InputError, match=r"store\.json"):
+        collect(store, log_of(store), ONE, grace=timedelta(hours=1))
+    store.pass_by(LATER)
+    done = collect(store, log_of(store), ONE, grace=timedelta(days=30))
+    assert not done.found
+    write_settings(store, StoreSettings(timedelta(hours=1)))
+    assert collect(store, log_of(store), ONE, grace=timedelta(hours=1)).found[Kind.DATA].objects == 3
+
+
+def test_what_cannot_be_attributed_is_left_alone_and_counted(store: AgingStore) -> None:
+    strange = [
+        f"{UUID}/table/notes.txt",
+        f"{UUID}/other/table/x.parquet",
+        f"{UUID}/indices/readme",
+        f".kubothek/{UUID}/commits/strange.json",
+        f".kubothek/{UUID}/schemas/old",
+        f".kubothek/{UUID}/odf/refs/head",
+        f".kubothek/{UUID}/future/x.json",
+        ".kubothek/++queries/1.json",
+        "elsewhere.parquet",
+        f"{UUID}2/table/x.parquet",
+    ]
+    for key in strange:
+        store.put(key, b"?")
+    markers = keys_below(store, f".kubothek/{UUID}/applied/")
+    store.pass_by(LATER)
+    done = collect(store, log_of(store), ONE, mode=Mode.ENFORCE)
+    assert done.unknown.objects == 3
+    there = set(keys_below(store))
+    assert there.issuperset(strange)
+    assert there.issuperset(markers)
+    assert f".kubothek/{UUID}/owner.json" in there
+
+
+def test_record_that_was_never_committed_goes_when_it_is_old_and_its_files_after_it(store: AgingStore) -> None:
+    litter = write(store, "litter")
+    record = f".kubothek/{UUID}/commits/{9:020d}-lost-aaaaaaaaaaaa.json"
+    found = orjson.loads(store.get(keys_below(store, f".kubothek/{UUID}/commits/")[0]))
+    store.pass_by(LATER)
+    store.put(record, orjson.dumps(found | {"added": [["litter", litter.key, 1, 1]]}))
+    sweep(store)
+    assert {record, litter.key} <= set(keys_below(store))
+    store.pass_by(LATER)
+    sweep(store)
+    assert not {record, litter.key} & set(keys_below(store))
+
+
+def test_deleted_dataset_can_be_restored_within_the_grace_period_and_is_swept_after(store: AgingStore) -> None:
+    store.pass_by(LATER)
+    log_of(store).delete()
+    sweep(store)
+    twin = store.copy()
+    log_of(twin).restore()
+    assert present(twin) == [4]
+    store.pass_by(LATER)
+    assert sweep(store)[Kind.DATA] == 1
+    assert keys_below(store, f"{UUID}/table/") == [f"{UUID}/table/_common_metadata"]
+    assert log_of(store).inspect().deleted
+    with pytest.raises(VersionIncomplete):
+        log_of(store).restore()
+
+
+def test_restored_version_can_be_read_when_what_it_restores_has_expired(store: AgingStore) -> None:
+    store.pass_by(LATER)
+    log_of(store).delete()
+    log_of(store).restore()
+    store.pass_by(LATER)
+    sweep(store)
+    assert contents(store) == {7: [4], 6: [4]}
+
+
+def test_many_versions_expire_across_checkpoints() -> None:
+    store = AgingStore()
+    append(log_of(store), store, "first", [0])
+    for n in range(230):
+        store.pass_by(timedelta(hours=1))
+        overwrite(store, f"o{n}", [n])
+    store.pass_by(LATER)
+    done = sweep(store, [Retention(versions=20)])
+    assert done == {Kind.DATA: 211, Kind.RECORDS: 211, Kind.CHECKPOINTS: 2}
+    assert [values for _, values in sorted(contents(store).items())][:20] == [[n] for n in range(210, 230)]
