@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import zstandard
+
 from kubothek.lake.collector import references
-from kubothek.lake.commits import DatasetLog, Record, Snapshot
-from kubothek.lake.commits.rebuild import rebuild
-from kubothek.lake.store import ObjectInfo, Store
+from kubothek.lake.commits import DatasetLog, Head, Record, keys
+from kubothek.lake.indices.native import read_manifest
+from kubothek.lake.store import Store
 from tests.commits.memory import MemoryStore
 from tests.commits.table import CLAIM, UUID, values_of
 from tests.faultstore import FaultStore
@@ -40,9 +42,6 @@ class AgingStore(MemoryStore):
         twin.objects, twin._writes, twin.now = dict(self.objects), self._writes, self.now
         return twin
 
-    def listed(self, prefix: str = "") -> list[ObjectInfo]:
-        return list(self.list(prefix))
-
 
 def log_of(store: Store) -> DatasetLog:
     """Writers' clocks are the store's."""
@@ -57,18 +56,26 @@ def contents(store: Store) -> dict[int, list[int]]:
     return {record.version: values_of(store, log.snapshot(record.version)) for record in log.history()}
 
 
-def named_by(store: Store, log: DatasetLog) -> Iterator[tuple[str, str]]:
-    """Each object that names others, with each key that it names: records and checkpoints, committed or not."""
-    for info in store.list(f".kubothek/{UUID}/commits/"):
-        record = Record.parse(info.key, store.get(info.key))
-        for key in references.of_record(record):
-            yield info.key, key
+def dangling(store: Store) -> list[tuple[str, str]]:
+    """Each object that names one which is not there: head, records, checkpoints and index manifests.
+
+    Records that never were committed count as long as nobody has just written them, and perhaps given up.
+    """
+    there = {info.key: info.modified for info in store.list("")}
+    committed = {record.key for record in log_of(store).history()}
+    now = max(there.values())
+    lost = {key for key, written in there.items() if keys.parse_record(UUID, key) and written == now} - committed
+    return [(key, name) for key in there.keys() - lost for name in named_by(store, key) if name not in there]
 
 
-def whole(snapshot: Snapshot, store: Store) -> bool:
-    """Whether all that a version names is there."""
-    keys = {info.key for info in store.list("")}
-    return set(references.of_head(snapshot.head)) <= keys
-
-
-__all__ = ["GRACE", "START", "AgingStore", "contents", "log_of", "named_by", "rebuild", "whole"]
+def named_by(store: Store, key: str) -> Iterator[str]:
+    """What an object names."""
+    if keys.parse_record(UUID, key) is not None:
+        record = Record.parse(key, store.get(key))
+        yield from references.of_record(record)
+    elif keys.checkpoint_version(key) is not None:
+        yield from references.of_head(Head.parse(UUID, zstandard.decompress(store.get(key))))
+    elif key.startswith(keys.native_indices(UUID)) and key.endswith(".json"):
+        yield from references.of_manifest(read_manifest(store, key))
+    elif key == keys.head(UUID):
+        yield from references.of_head(Head.parse(UUID, store.get(key)))

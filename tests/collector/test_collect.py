@@ -102,7 +102,7 @@ def test_nothing_expires_where_every_version_is_kept(store: AgingStore) -> None:
     write(store, "litter")
     assert sweep(store, [Retention()]) == {}
     store.pass_by(LATER)
-    assert sweep(store, [Retention()]) == {Kind.DATA: 1, Kind.PLANS: 3}
+    assert sweep(store, [Retention()]) == {Kind.DATA: 1, Kind.PLANS: 4}
     assert contents(store) == {1: [1], 2: [2], 3: [3], 4: [4], 5: [4]}
 
 
@@ -183,7 +183,7 @@ def test_deleted_dataset_can_be_restored_within_the_grace_period_and_is_swept_af
     log_of(twin).restore()
     assert present(twin) == [4]
     store.pass_by(LATER)
-    assert sweep(store)[Kind.DATA] == 1
+    assert sweep(store)[Kind.DATA] == 4
     assert keys_below(store, f"{UUID}/table/") == [f"{UUID}/table/_common_metadata"]
     assert log_of(store).inspect().deleted
     with pytest.raises(VersionIncomplete):

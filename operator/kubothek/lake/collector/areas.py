@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 from kubothek.lake.commits import keys
 
@@ -51,9 +51,21 @@ def areas(uuid: str, table: str) -> tuple[Area, ...]:
     )
 
 
-def names_others(key: str) -> bool:
-    """Whether the object may name others that are collected: it goes before any that something could name."""
-    return key.endswith((".json", ".json.zst"))
+class Turn(IntEnum):
+    """When an object goes: what names others goes before these, so that what a crash leaves names nothing gone."""
+
+    COMMITS = 0
+    """Records and checkpoints."""
+    LISTS = 1
+    """Manifests of native indices, pages of standing sources; results and plans name nothing."""
+    FILES = 2
+
+
+def turn(kind: Kind, key: str) -> Turn:
+    """The turn of an object."""
+    if kind in (Kind.RECORDS, Kind.CHECKPOINTS):
+        return Turn.COMMITS
+    return Turn.LISTS if key.endswith(".json") else Turn.FILES
 
 
 def _ends_with(*endings: str) -> Callable[[str], bool]:

@@ -7,7 +7,7 @@ The order is what makes it safe beside everybody else:
 2. versions that nobody retains expire by a commit, which swaps the head. A swap that was under way fails by that, and
    its writer, trying again, finds its files too old;
 3. what commits that came between 1 and 2 brought in is taken out of the plan; if they did more, 1 starts anew;
-4. only then is anything deleted: what names others first.
+4. only then is anything deleted: what names others goes before these.
 
 A crash at any point leaves garbage, and a run that finds it.
 """
@@ -43,6 +43,7 @@ from kubothek.lake.errors import (
     DatasetNotFound,
     InputError,
     TooManyDeletes,
+    VersionIncomplete,
 )
 from kubothek.lake.store import ObjectInfo, Store
 
@@ -159,7 +160,7 @@ class _Run:
         if self._spool.objects > max_deletes:
             raise TooManyDeletes(
                 f"dataset {self._log.uuid!r}: {self._spool.objects} objects are garbage, more than the {max_deletes} "
-                f"that may be deleted at once; nothing was deleted. See {self._name}-1.parquet and -2.parquet in "
+                f"that may be deleted at once; nothing was deleted. See {self._name}-*.parquet in "
                 f"{self._store.url}, and raise the limit if they are what is meant to go"
             )
         if not self._spool.objects:
@@ -187,7 +188,12 @@ class _Run:
         return seen
 
     def _plan(self) -> Kept:
-        kept = mark_versions(self._log.journal, self._seen, self._policies, self._moment, self._marked)
+        try:
+            kept = mark_versions(self._log.journal, self._seen, self._policies, self._moment, self._marked)
+        except VersionIncomplete as error:
+            if self._settled().etag != self._seen.etag:
+                raise _MovedError from error  # another collector was at work
+            raise
         records, *others = self._areas
         with self._spool:
             listing = self._store.list(records.prefix)
@@ -196,7 +202,7 @@ class _Run:
             self._marked.resolve()
             for area in others:
                 for info in unreferenced(self._store.list(area.prefix), self._marked.of(area)):
-                    if not self._moment.is_young(info.modified) and not self._is_kept_checkpoint(area, info.key, kept):
+                    if self._is_garbage(area, info, kept.oldest):
                         self._add(area, info)
         return kept
 
@@ -206,9 +212,12 @@ class _Run:
         elif info.key != keys.common_metadata(self._log.uuid, self._seen.head.table):
             self._unknown = self._unknown.plus(info.size)
 
-    def _is_kept_checkpoint(self, area: Area, key: str, kept: Kept) -> bool:
-        version = keys.checkpoint_version(key) if area.kind is Kind.CHECKPOINTS else None
-        return version is not None and version >= kept.oldest
+    def _is_garbage(self, area: Area, info: ObjectInfo, oldest: int) -> bool:
+        """Of what is not referenced. A checkpoint is only ever written of a version that was committed: if that has
+        expired, the checkpoint goes with it, however young it is.
+        """
+        version = keys.checkpoint_version(info.key) if area.kind is Kind.CHECKPOINTS else None
+        return not self._moment.is_young(info.modified) if version is None else version < oldest
 
     # --- changing ---
 
@@ -222,10 +231,10 @@ class _Run:
         """The commit after which nobody can ask for what goes; its version, and what became needed before it."""
         try:
             started = self._log.begin(self._log.journal.own_id("expire"), "", own=True)
+            assert isinstance(started, Transaction), "the id is new"
+            committed = started.commit(Change(operation=Operation.EXPIRE, horizon=self._kept.oldest, by=self._by))
         except DatasetDeleted as error:
             raise _MovedError from error
-        assert isinstance(started, Transaction), "the id is new"
-        committed = started.commit(Change(operation=Operation.EXPIRE, horizon=self._kept.oldest, by=self._by))
         return committed.version, self._needed_since(committed.record_key)
 
     def _needed_since(self, expiry: str) -> frozenset[str]:
@@ -238,7 +247,7 @@ class _Run:
                 return frozenset(needed)
             if record.version <= self._seen.version or record.restores is not None:
                 break
-            needed.update(references.of_record(record))
+            needed.update((record.key, *references.of_record(record)))
         raise _MovedError
 
     def _sweep(self, spared: frozenset[str]) -> dict[Kind, Count]:

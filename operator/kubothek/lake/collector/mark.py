@@ -100,10 +100,12 @@ class References:
 def kept_versions(journal: Journal, seen: Observed, policies: Sequence[Retention], moment: Moment) -> Iterator[Stored]:
     """The commits whose versions stay, newest first: what policies retain and what may still be read.
 
-    Commits of collectors make no versions of their own: they are neither counted, nor is anything older by them.
+    Commits of collectors make no versions of their own: they are neither counted, nor is anything older by them. Of a
+    deleted dataset everything stays as long as the deletion can be taken back, and then nothing but the tombstone.
     """
     assert seen.marker is not None, "a settled head is ours"
-    accessible = max(seen.head.horizon, seen.head.epoch + 1)
+    accessible = max(seen.head.horizon, seen.head.since + 1)
+    restorable: bool | None = None
     newer, stopped = 0, None
     chain = stored_chain(journal, seen.marker.record)
     parent: keys.RecordKey | None = None
@@ -120,8 +122,13 @@ def kept_versions(journal: Journal, seen: Observed, policies: Sequence[Retention
             return
         if found.record.operation is not Operation.EXPIRE:
             newer, stopped = newer + 1, found.written
-        retained = parent.version >= accessible and is_retained(policies, newer=newer, stopped=stopped, now=moment.now)
-        if not retained and not may_be_read(replaced=found.written, now=moment.now, grace=moment.grace):
+        recent = may_be_read(replaced=found.written, now=moment.now, grace=moment.grace)
+        if seen.head.tombstone:
+            restorable = recent if restorable is None else restorable
+            retained = restorable
+        else:
+            retained = is_retained(policies, newer=newer, stopped=stopped, now=moment.now)
+        if not recent and not (retained and parent.version >= accessible):
             return
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.collector.areas import Kind, names_others
+from kubothek.lake.collector.areas import Kind, Turn, turn
 from kubothek.lake.store import ObjectInfo, Store
 
 _FIELDS: Final[list[pa.Field[Any]]] = [
@@ -50,18 +50,15 @@ class Doomed:
 
 
 class Spool:
-    """Sorts objects into those that may name others, which go first, and the rest; a context manager.
-
-    So whatever is still there after a crash in the middle names nothing that is gone.
-    """
+    """Holds objects by the turn in which they go; a context manager while it is filled."""
 
     def __init__(self, directory: Path) -> None:
-        self._paths = (directory / "first.parquet", directory / "then.parquet")
-        self._held: tuple[list[tuple[ObjectInfo, Kind]], ...] = ([], [])
+        self._paths = [directory / f"{each}.parquet" for each in Turn]
+        self._held: list[list[tuple[ObjectInfo, Kind]]] = [[] for _ in Turn]
         self.counts: dict[Kind, Count] = defaultdict(Count)
 
     def __enter__(self) -> Self:
-        self._writers = tuple(pq.ParquetWriter(path, OBJECTS, compression="zstd") for path in self._paths)
+        self._writers = [pq.ParquetWriter(path, OBJECTS, compression="zstd") for path in self._paths]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -71,7 +68,7 @@ class Spool:
 
     def add(self, info: ObjectInfo, kind: Kind) -> None:
         """One object that is to go."""
-        part = 0 if names_others(info.key) else 1
+        part = turn(kind, info.key)
         self._held[part].append((info, kind))
         self.counts[kind] = self.counts[kind].plus(info.size)
         if len(self._held[part]) >= _GROUP_ROWS:
@@ -83,7 +80,7 @@ class Spool:
         return sum(count.objects for count in self.counts.values())
 
     def upload(self, store: Store, prefix: str) -> None:
-        """Put the plan into the store: ``<prefix>-1.parquet`` and then ``<prefix>-2.parquet`` are deleted."""
+        """Put the plan into the store: ``<prefix>-1.parquet`` goes first, then ``-2``, then ``-3``."""
         for number, path in enumerate(self._paths, 1):
             with path.open("rb") as file:
                 store.upload(f"{prefix}-{number}.parquet", file)

@@ -5,6 +5,8 @@ The result is compared with the digest in the version's record (commit-protocol,
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import zstandard
 
 from kubothek.lake.commits import keys
@@ -23,7 +25,17 @@ def has_checkpoint(journal: Journal, record: Record) -> bool:
 
 def rebuild(journal: Journal, record: Record) -> Head:
     """The head as this commit made it. Raises VersionIncomplete if its records do not add up to it."""
-    checkpoints = _checkpoints(journal)
+    while True:
+        checkpoints = _checkpoints(journal)
+        try:
+            return _rebuilt(journal, record, checkpoints)
+        except VersionIncomplete:
+            # A collector puts a checkpoint before it takes the records below.
+            if _checkpoints(journal) == checkpoints:
+                raise
+
+
+def _rebuilt(journal: Journal, record: Record, checkpoints: Container[int]) -> Head:
     head = Head(journal.uuid)
     pending: list[Record] = []
     for step in chain(journal, record, lambda step: step.content_parent):
