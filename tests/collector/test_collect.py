@@ -40,7 +40,11 @@ def sweep(store: Store, policies: list[Retention] | None = None) -> dict[Kind, i
 
 @pytest.fixture
 def store() -> AgingStore:
-    """Four versions, a day apart, each of one file of its own."""
+    return four_versions()
+
+
+def four_versions() -> AgingStore:
+    """A day apart, each of one file of its own."""
     made = AgingStore()
     append(log_of(made), made, "first", [1])
     for n in (2, 3, 4):

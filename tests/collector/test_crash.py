@@ -65,6 +65,7 @@ def assert_swept(store: AgingStore) -> None:
     assert all("third" in key or "fourth" in key for key in files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_at_any_call_and_run_again(after: bool) -> None:
     prepared = expired()
@@ -78,6 +79,7 @@ def test_killed_at_any_call_and_run_again(after: bool) -> None:
         assert_swept(store)
 
 
+@pytest.mark.slow
 def test_store_that_fails_at_any_call() -> None:
     """An error is no crash: clean-up code runs, and must not make it worse."""
     prepared = expired()

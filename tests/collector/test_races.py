@@ -85,6 +85,7 @@ def assert_whole(store: AgingStore) -> None:
     assert log_of(store).inspect().problem is None
 
 
+@pytest.mark.slow
 def test_commit() -> None:
     def prepare() -> tuple[AgingStore, Event]:
         store = aged()
@@ -97,6 +98,7 @@ def test_commit() -> None:
         assert_whole(store)
 
 
+@pytest.mark.slow
 def test_writer_whose_files_are_there_and_whose_head_is_not_yet() -> None:
     def prepare() -> tuple[AgingStore, Event]:
         store = aged()
@@ -130,6 +132,7 @@ def test_writer_that_is_far_too_slow_commits_nothing() -> None:
         assert present(store) == [4]
 
 
+@pytest.mark.slow
 def test_swap_that_hangs_for_longer_than_any_grace_period() -> None:
     """Record and files are there and old, the writer passed its last check, and the PUT of the head comes late."""
     outcomes = set()
@@ -150,6 +153,7 @@ def test_swap_that_hangs_for_longer_than_any_grace_period() -> None:
     assert outcomes == {"committed", "TooSlow"}
 
 
+@pytest.mark.slow
 def test_plateau_in_the_middle_of_its_commit() -> None:
     """It read the head before ours moved on; its file is there, its head comes at any call."""
 
@@ -168,6 +172,7 @@ def test_plateau_in_the_middle_of_its_commit() -> None:
         assert_whole(store)
 
 
+@pytest.mark.slow
 def test_plateau_builds_on_a_version_that_nobody_retains() -> None:
     """Three commits later, but within the grace period: it writes what it read."""
 
@@ -188,6 +193,7 @@ def test_plateau_builds_on_a_version_that_nobody_retains() -> None:
         contents(store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", [1, 3])
 def test_rollback(to: int) -> None:
     done = set()
@@ -212,6 +218,7 @@ def test_rollback(to: int) -> None:
     assert done == ({"committed", "expired"} if to == 1 else {"committed"})
 
 
+@pytest.mark.slow
 def test_rollback_that_was_decided_before_the_version_expired() -> None:
     done = set()
 
@@ -235,6 +242,7 @@ def test_rollback_that_was_decided_before_the_version_expired() -> None:
     assert done == {"committed", "refused"}
 
 
+@pytest.mark.slow
 def test_index_build() -> None:
     def prepare() -> tuple[AgingStore, Event]:
         from kubothek.lake.indices import IndexKind
@@ -249,6 +257,7 @@ def test_index_build() -> None:
         assert_whole(store)
 
 
+@pytest.mark.slow
 def test_another_collector() -> None:
     def prepare() -> tuple[AgingStore, Event]:
         store = aged()
@@ -259,6 +268,7 @@ def test_another_collector() -> None:
         assert present(store) == [4]
 
 
+@pytest.mark.slow
 def test_deletion_of_the_dataset_and_its_restore() -> None:
     def prepare() -> tuple[AgingStore, Event]:
         store = aged()
@@ -272,6 +282,7 @@ def test_deletion_of_the_dataset_and_its_restore() -> None:
         assert_whole(store)
 
 
+@pytest.mark.slow
 def test_restore_at_the_last_moment() -> None:
     def prepare() -> tuple[AgingStore, Event]:
         store = aged()

@@ -19,7 +19,7 @@ claims one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from kubothek.lake import operations
+from kubothek.lake.collector import MAX_DELETES, Collection, Mode, Retention, collect
 from kubothek.lake.commits import (
     AlreadyApplied,
     Change,
@@ -452,6 +453,35 @@ class Dataset:
             return make
 
         return self._commit("layout", id, (layout,), start)
+
+    def collect(
+        self,
+        *,
+        keep_versions: int | None = None,
+        keep_for: timedelta | None = None,
+        enforce: bool = False,
+        max_deletes: int = MAX_DELETES,
+        grace: timedelta | None = None,
+    ) -> Collection:
+        """Delete what no version needs any more; without ``enforce``, say what that would be.
+
+        ``keep_versions``  so many of the newest versions stay, and can be read and rolled back to
+        ``keep_for``       versions that were current within this time stay. With both, what either keeps; with neither,
+                           every version: only what crashes left behind goes
+        ``max_deletes``    with more objects than these to delete, none is (TooManyDeletes)
+        ``grace``          how old everything must be that goes, if longer than the store's own period
+
+        Works beside all readers and writers, and may be run again after any failure.
+        """
+        return collect(
+            self._store,
+            self._log(writing=True),
+            [Retention(keep_versions, keep_for)],
+            mode=Mode.ENFORCE if enforce else Mode.DRY_RUN,
+            max_deletes=max_deletes,
+            grace=grace,
+            by=_BY,
+        )
 
     def _commit(
         self,

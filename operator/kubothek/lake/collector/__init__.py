@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubothek.lake.collector.areas import Kind
-from kubothek.lake.collector.collect import MAX_DELETES, Collection, Mode, collect
+from kubothek.lake.collector.collection import MAX_DELETES, Collection, Mode, collect
 from kubothek.lake.collector.plan import Count
 from kubothek.lake.collector.retention import Retention
 

@@ -140,6 +140,7 @@ class _Run:
         self._by = by
         self._name = f"{keys.collections(log.uuid)}{uuid4().hex}"
         self._policies = policies
+        self._settled()  # nothing is written where no dataset is
         self._settings = read_settings(store)
         self._moment = self._take_time(self._settings.grace if grace is None else grace)
         self._seen = self._settled()

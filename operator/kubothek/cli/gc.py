@@ -1,0 +1,71 @@
+"""``kubothek gc``: say which objects no version needs any more, or delete them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from kubothek.cli.durations import Duration
+from kubothek.cli.options import store_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kubothek.cli.stores import StoreChoice
+    from kubothek.lake.collector import Count, Kind
+
+
+@click.command()
+@store_options
+@click.argument("dataset")
+@click.option("--dry-run/--enforce", default=True, show_default=True, help="Say what would go, or delete it.")
+@click.option("--keep-versions", type=click.IntRange(1), metavar="N", help="Keep the N newest versions.")
+@click.option("--keep-for", type=Duration(), help="Keep versions that were current within this time: 7d, 36h.")
+@click.option("--max-deletes", type=click.IntRange(0), metavar="N", help="Delete nothing if it would be more than N.")
+@click.option("--grace", type=Duration(), help="Leave what is younger; at least the store's own grace period.")
+def gc(
+    choice: StoreChoice,
+    dataset: str,
+    dry_run: bool,
+    keep_versions: int | None,
+    keep_for: timedelta | None,
+    max_deletes: int | None,
+    grace: timedelta | None,
+) -> None:
+    """Say which objects of a dataset no version needs any more; with --enforce, delete them.
+
+    With --keep-versions or --keep-for older versions expire: they can no longer be read or rolled back to, and what
+    only they need goes. With both, what either keeps stays. With neither, every version stays. Works beside all
+    readers and writers, and can be run again after any failure.
+    """
+    from kubothek.cli.columns import columns
+    from kubothek.lake.collector import MAX_DELETES, Mode, Retention, collect
+    from kubothek.lake.commits import DatasetLog
+    from kubothek.lake.store import open_store
+
+    with choice.config() as config:
+        store = open_store(config)
+        done = collect(
+            store,
+            DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes),
+            [Retention(keep_versions, keep_for)],
+            mode=Mode.DRY_RUN if dry_run else Mode.ENFORCE,
+            max_deletes=MAX_DELETES if max_deletes is None else max_deletes,
+            grace=grace,
+            by="cli",
+        )
+    counts = done.found if dry_run else done.deleted
+    for line in columns(("KIND", "OBJECTS", "BYTES"), _rows(counts), right=("OBJECTS", "BYTES")) if counts else ():
+        click.echo(line)
+    verb = "would be deleted" if dry_run else "deleted"
+    total = sum(count.objects for count in counts.values())
+    kept = f"{done.versions} version{'' if done.versions == 1 else 's'} kept, from {done.oldest} on"
+    click.echo(f"{dataset}: {total:,} objects {verb}; {kept}; plan: {done.plan}")
+    if done.unknown.objects:
+        click.echo(f"{done.unknown.objects:,} objects that Kubothek does not know were left alone")
+
+
+def _rows(counts: Mapping[Kind, Count]) -> list[tuple[str, str, str]]:
+    return [(str(kind), f"{count.objects:,}", f"{count.bytes:,}") for kind, count in sorted(counts.items())]
