@@ -9,7 +9,10 @@ import pytest
 
 from kubothek.lake.collector import Kind, Mode, Retention, collect
 from kubothek.lake.commits import Change, Everything, Operation, StoreSettings, write_settings
-from kubothek.lake.errors import InputError, TooManyDeletes, VersionIncomplete, VersionNotFound
+from kubothek.lake.commits.reindex import reindex
+from kubothek.lake.errors import IndexStale, InputError, TooManyDeletes, VersionIncomplete, VersionNotFound
+from kubothek.lake.indices import IndexKind
+from kubothek.lake.intake.ledger import Ledger, Page, entries_of
 from kubothek.lake.store import Store
 from tests.collector.aging import GRACE, AgingStore, contents, log_of
 from tests.commits.table import SCHEMA, UUID, append, keys_below, present, started, write
@@ -213,3 +216,45 @@ def test_many_versions_expire_across_checkpoints() -> None:
     done = sweep(store, [Retention(versions=20)])
     assert done == {Kind.DATA: 211, Kind.RECORDS: 211, Kind.CHECKPOINTS: 2}
     assert [values for _, values in sorted(contents(store).items())][:20] == [[n] for n in range(210, 230)]
+
+
+def test_what_a_standing_source_has_taken_stays_known(store: AgingStore) -> None:
+    ledger, page = Ledger(store, UUID, "source"), Page()
+    for n in range(4):
+        store.pass_by(GRACE)
+        page = ledger.write(page, entries_of([(f"k{n}", "e")], [], ""), taken=1, last_file=f"k{n}", now=store.now)
+        started(log_of(store), f"intake-{n}").commit(Change(operation=Operation.APPEND, intake={"source": page.key}))
+    store.pass_by(LATER)
+    before = keys_below(store, f".kubothek/{UUID}/intake/")
+    sweep(store)
+    after = keys_below(store, f".kubothek/{UUID}/intake/")
+    assert set(after) == {page.key, *(run.key for run in page.runs)} < set(before)
+    assert log_of(store).snapshot().head.intake("source") == page.key
+
+
+def test_kartothek_indices_of_kept_versions_stay(store: AgingStore) -> None:
+    reindex(store, log_of(store), {"x": IndexKind.KARTOTHEK})
+    for n in (5, 6):
+        store.pass_by(GRACE)
+        overwrite(store, f"v{n}", [n])
+    store.pass_by(LATER)
+    before = keys_below(store, f"{UUID}/indices/")
+    assert len(before) == 3
+    sweep(store, [Retention(versions=2)])
+    kept = {str(log_of(store).snapshot(version).head.indices["x"]) for version in (6, 7)}
+    assert set(keys_below(store, f"{UUID}/indices/")) == kept
+
+
+def test_manifest_that_cannot_be_understood_stops_the_collection(store: AgingStore) -> None:
+    """A newer Kubothek wrote it: what it names is not known."""
+    reindex(store, log_of(store), {"x": IndexKind.NATIVE})
+    manifest = log_of(store).snapshot().head.index_state.native["x"]
+    store.put(manifest, orjson.dumps({"format": 99}))
+    store.pass_by(LATER)
+    before = set(keys_below(store, f".kubothek/{UUID}/index/"))
+    with pytest.raises(IndexStale, match="needs a newer Kubothek"):
+        sweep(store)
+    assert set(keys_below(store, f".kubothek/{UUID}/index/")) == before
+    store.delete([manifest])
+    sweep(store)
+    assert present(store) == [4]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, groupby, islice
 from pathlib import Path
 from typing import Final, cast
 
@@ -14,42 +14,49 @@ from kubothek.lake.errors import StoreError
 from kubothek.lake.store import ObjectInfo
 
 _IN_MEMORY: Final = 100_000
-_BATCH: Final = 4096
+_BATCH: Final = 1024
+_FAN_IN: Final = 16
+_RUN: Final = pa.schema({"key": pa.string()})
 
 
 class SortedKeys:
     """A set of keys that is filled first and then read, any number of times, in the order of store listings.
 
-    ``directory`` takes the runs; ``in_memory`` keys are held at most, and a small batch of each run.
+    ``directory`` takes the runs; ``in_memory`` keys are held at most, and a small batch of each of a few runs: as soon
+    as there are many of about the same size, they are merged into one.
     """
 
     def __init__(self, directory: Path, in_memory: int = _IN_MEMORY) -> None:
         self._directory = directory
         self._limit = in_memory
         self._held: set[str] = set()
-        self._runs: list[Path] = []
+        self._levels: list[list[Path]] = []
+        self._names = count()
 
     def update(self, keys: Iterable[str]) -> None:
         """Add them."""
         for key in keys:
             self._held.add(key)
             if len(self._held) >= self._limit:
-                self._spill()
+                self._keep(0, sorted(self._held))
+                self._held.clear()
 
     def __iter__(self) -> Iterator[str]:
         """Each key once, ascending: Python orders text by code point, which is the order of its UTF-8 bytes."""
-        streams = [*map(_read, self._runs), iter(sorted(self._held))]
-        return (key for key, _ in groupby(heapq.merge(*streams)))
+        return _merged([*(_read(run) for level in self._levels for run in level), iter(sorted(self._held))])
 
-    def _spill(self) -> None:
-        path = self._directory / f"{id(self):x}-{len(self._runs)}.arrow"
-        ordered = sorted(self._held)
-        schema = pa.schema([("key", pa.string())])
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
-            for start in range(0, len(ordered), _BATCH):
-                writer.write_batch(pa.record_batch([pa.array(ordered[start : start + _BATCH])], schema=schema))
-        self._runs.append(path)
-        self._held.clear()
+    def _keep(self, level: int, ascending: Iterable[str]) -> None:
+        """Write a run of this level; the level's runs make one of the next as soon as they are many."""
+        path = self._directory / f"{id(self):x}-{next(self._names)}.arrow"
+        _write(path, ascending)
+        if level == len(self._levels):
+            self._levels.append([])
+        self._levels[level].append(path)
+        if len(self._levels[level]) >= _FAN_IN:
+            full, self._levels[level] = self._levels[level], []
+            self._keep(level + 1, _merged([_read(run) for run in full]))
+            for run in full:
+                run.unlink()
 
 
 def unreferenced(listing: Iterable[ObjectInfo], references: Iterable[str]) -> Iterator[ObjectInfo]:
@@ -71,6 +78,17 @@ def unreferenced(listing: Iterable[ObjectInfo], references: Iterable[str]) -> It
             reference = next(ascending, None)
         if reference != info.key:
             yield info
+
+
+def _merged(streams: Sequence[Iterator[str]]) -> Iterator[str]:
+    return (key for key, _ in groupby(heapq.merge(*streams)))
+
+
+def _write(path: Path, ascending: Iterable[str]) -> None:
+    remaining = iter(ascending)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, _RUN) as writer:
+        while batch := list(islice(remaining, _BATCH)):
+            writer.write_batch(pa.record_batch([pa.array(batch, pa.string())], schema=_RUN))
 
 
 def _read(path: Path) -> Iterator[str]:
