@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import pytest
@@ -123,8 +123,8 @@ class HalfDeleting(FaultStore):
         super().__init__(inner)
         self._some = some
 
-    def delete(self, keys: object) -> int:
-        all_keys = [*keys]  # type: ignore[call-overload]
+    def delete(self, keys: Iterable[str]) -> int:
+        all_keys = [*keys]
         self.inner.delete(all_keys[self._some])
         self._dead = True
         raise Crash("in the middle of a batch")

@@ -9,6 +9,7 @@ import pytest
 from kubothek.lake.collector import collection, mark, plan
 from kubothek.lake.collector.areas import Area, Turn, turn
 from kubothek.lake.collector.mark import Moment, References
+from kubothek.lake.collector.sorted_keys import unreferenced
 from kubothek.lake.errors import LakeError
 from kubothek.lake.store import ObjectInfo
 from tests.collector import test_collect, test_crash, test_races
@@ -23,7 +24,7 @@ def setting(target: object, name: str, value: object) -> Plant:
 def marks_no_young_records(
     journal: object, listing: Iterator[ObjectInfo], records: Area, moment: Moment, into: References
 ) -> Iterator[ObjectInfo]:
-    return (i for i in mark.unreferenced(listing, into.of(records)) if not moment.is_young(i.modified))
+    return (i for i in unreferenced(listing, into.of(records)) if not moment.is_young(i.modified))
 
 
 def young_record_naming_an_old_file() -> None:

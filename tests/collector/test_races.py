@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from itertools import count
 
 import pytest
@@ -40,6 +40,12 @@ def run(store: Store) -> object:
 
 
 def aged() -> AgingStore:
+    """A store of its own for each run."""
+    return _aged().copy()
+
+
+@cache
+def _aged() -> AgingStore:
     """Versions 1 to 4 of a file each, of which 1 and 2 are due; and litter."""
     store = AgingStore()
     append(log_of(store), store, "first", [1])
@@ -135,21 +141,19 @@ def test_writer_that_is_far_too_slow_commits_nothing() -> None:
 @pytest.mark.slow
 def test_swap_that_hangs_for_longer_than_any_grace_period() -> None:
     """Record and files are there and old, the writer passed its last check, and the PUT of the head comes late."""
-    outcomes = set()
+    outcomes: set[str] = set()
+    hanging: list[Hanging] = []
 
     def prepare() -> tuple[AgingStore, Event]:
         store = aged()
-        hanging = Hanging(store)
+        hanging.append(Hanging(store))
         store.pass_by(2 * GRACE)
-
-        def release() -> None:
-            outcomes.add(hanging.release())
-
-        return store, release
+        return store, lambda: outcomes.add(hanging[-1].release())
 
     for store in at_each_call(prepare):
         assert_whole(store)
         assert present(store) in ([4], [4, 5])
+    hanging[-1].release()  # which the last collection ended without
     assert outcomes == {"committed", "TooSlow"}
 
 
@@ -295,6 +299,7 @@ def test_restore_at_the_last_moment() -> None:
         assert_whole(store)
 
 
+@pytest.mark.slow
 def test_grace_period_that_becomes_longer() -> None:
     """Writers count on the new one at once: nothing is deleted by the old one but the batch that is on its way."""
 
