@@ -36,7 +36,6 @@ from kubothek.lake.collector.sorted_keys import unreferenced
 from kubothek.lake.commits import Change, DatasetLog, Operation, Transaction, keys, read_settings
 from kubothek.lake.commits.journal import Observed
 from kubothek.lake.commits.rebuild import has_checkpoint
-from kubothek.lake.commits.records import stored_chain
 from kubothek.lake.errors import (
     Contended,
     DatasetDeleted,
@@ -242,13 +241,15 @@ class _Run:
         """What commits brought in that came after the plan's head and before the expiry."""
         assert self._seen.marker is not None, "a settled head is ours"
         needed: set[str] = set()
-        for found in stored_chain(self._log.journal, expiry):
-            record = found.record
-            if record.key == self._seen.marker.record:
-                return frozenset(needed)
+        key: str | None = expiry
+        while key is not None:
+            record = self._log.journal.record(key)
             if record.version <= self._seen.version or record.restores is not None:
                 break
-            needed.update((record.key, *references.of_record(record)))
+            needed.update((key, *references.of_record(record)))
+            if record.parent == self._seen.marker.record:
+                return frozenset(needed)
+            key = record.parent
         raise _MovedError
 
     def _sweep(self, spared: frozenset[str]) -> dict[Kind, Count]:
