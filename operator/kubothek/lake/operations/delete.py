@@ -40,7 +40,7 @@ def delete(
     filters.require_not_everything(bound, len(whole), total)
     done = Rewritten()
     if rest:
-        rewrite = Rewrite.of(store, snapshot, bound, None, layout)
+        rewrite = Rewrite.of(store, snapshot, layout, where=bound, values=None)
         done = _whole_only(rewrite, store, rest) if rewriter is None else rewriter(rewrite, rest)
         filters.require_not_everything(bound, len(whole) + (len(done.removed) if done.kept == 0 else 0), total)
     return Change(

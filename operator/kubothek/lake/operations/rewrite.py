@@ -10,76 +10,35 @@ to another partition now goes there. The work of several files shares a writer, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
-from kubothek.lake.commits import Head, PartitionFile, Snapshot
-from kubothek.lake.commits.head import TABLE
+from kubothek.lake.commits import PartitionFile
 from kubothek.lake.errors import RowsLost
-from kubothek.lake.indices import Collected, IndexCollector
+from kubothek.lake.indices import Collected
+from kubothek.lake.operations.copying import Copying
 from kubothek.lake.operations.filters import surely
-from kubothek.lake.operations.written import indexed_columns
 from kubothek.lake.predicates import Predicate
-from kubothek.lake.store import Store, StoreConfig
-from kubothek.lake.table.files import Observer, PartitionedWriter
-from kubothek.lake.table.layout import Layout
+from kubothek.lake.store import Store
 from kubothek.lake.table.plan import PlannedFile
-from kubothek.lake.table.scan import arrow_dataset, read_failure
+from kubothek.lake.table.scan import read_failure
 
 _BATCHES_AHEAD: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(Copying):
     """What becomes of the rows that match; travels to executors.
 
-    ``table``   an empty head of the table: its uuid, name and partition columns
-    ``where``   bound to ``schema``, the stored schema
+    ``where``   bound to ``schema``
     ``values``  what matching rows get, by column; None = matching rows go
-    ``indexed`` columns whose values are gathered for indices
     """
 
-    store: StoreConfig
-    table: Head
-    schema: pa.Schema
-    layout: Layout
     where: Predicate
     values: tuple[tuple[str, Any], ...] | None
-    indexed: tuple[str, ...]
-
-    @classmethod
-    def of(
-        cls,
-        store: Store,
-        snapshot: Snapshot,
-        where: Predicate,
-        values: tuple[tuple[str, Any], ...] | None,
-        layout: Layout | None = None,
-    ) -> Rewrite:
-        """The rewrite of rows of this snapshot, in the layout that is wanted, else that of the table."""
-        head = snapshot.head
-        assert snapshot.schema is not None, "a bound filter is bound to a schema"
-        bare = Head(head.uuid, {}, head.partition_keys, metadata={TABLE: head.table})
-        indexed = indexed_columns(snapshot, snapshot.schema)
-        return cls(store.config, bare, snapshot.schema, Layout.of(head, layout), where, values, indexed)
-
-    def collector(self, store: Store) -> IndexCollector:
-        """What observes the new rows for the table's indices."""
-        return IndexCollector(store, self.table.uuid, {name: self.schema.field(name).type for name in self.indexed})
-
-    def writer(self, store: Store, observer: Observer) -> PartitionedWriter:
-        """A writer of the table's files."""
-        uuid, table = self.table.uuid, self.table.table
-        return PartitionedWriter(store, uuid, self.schema, self.layout, table=table, observer=observer)
-
-    def open(self, store: Store, file: PlannedFile) -> ds.FileSystemDataset:
-        """The rows of one file."""
-        partitions = {file.label: {"files": {self.table.table: file.key}}}
-        return arrow_dataset(store, replace(self.table, partitions=partitions), self.schema)
 
     @property
     def matches(self) -> pc.Expression:
@@ -161,7 +120,7 @@ def count_matches(rewrite: Rewrite, store: Store, file: PlannedFile) -> tuple[in
 
     Raises VersionIncomplete if it is gone.
     """
-    dataset = rewrite.open(store, file)
+    dataset = rewrite.open(store, [file.key])
     try:
         rows = dataset.count_rows()
         return (rows if file.all_rows else dataset.count_rows(filter=rewrite.matches)), rows
@@ -171,7 +130,7 @@ def count_matches(rewrite: Rewrite, store: Store, file: PlannedFile) -> tuple[in
 
 def _stream(rewrite: Rewrite, store: Store, file: PlannedFile) -> Iterator[pa.RecordBatch]:
     """The rows as they are after the change, a few batches in memory at a time."""
-    dataset = rewrite.open(store, file)
+    dataset = rewrite.open(store, [file.key])
     names = rewrite.schema.names
     if rewrite.values is None:
         columns, kept = {name: pc.field(name) for name in names}, ~rewrite.matches

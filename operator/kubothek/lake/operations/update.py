@@ -53,7 +53,7 @@ def update(
     files = plan(store, snapshot, bound).files
     total = len(snapshot.head.partitions)
     filters.require_not_everything(bound, sum(file.all_rows for file in files), total)
-    done = rewriter(Rewrite.of(store, snapshot, bound, typed, layout), files) if files else Rewritten()
+    done = rewriter(Rewrite.of(store, snapshot, layout, where=bound, values=typed), files) if files else Rewritten()
     filters.require_not_everything(bound, len(done.removed) if done.kept == 0 else 0, total)
     return Change(
         operation=Operation.UPDATE,

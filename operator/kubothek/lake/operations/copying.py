@@ -1,0 +1,57 @@
+"""Writing rows of a table once more, into new files of its layout: what row-level changes and compaction share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from kubothek.lake.commits import Head, Snapshot
+from kubothek.lake.commits.head import TABLE
+from kubothek.lake.indices import IndexCollector
+from kubothek.lake.operations.written import indexed_columns
+from kubothek.lake.store import Store, StoreConfig
+from kubothek.lake.table.files import Observer, PartitionedWriter
+from kubothek.lake.table.filesystem import arrow_filesystem
+from kubothek.lake.table.layout import Layout
+from kubothek.lake.table.scan import open_files
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """From which table, and how it is written; travels to executors.
+
+    ``table``   an empty head of the table: its uuid, name and partition columns
+    ``schema``  the stored schema
+    ``indexed`` columns whose values are gathered for indices
+    """
+
+    store: StoreConfig
+    table: Head
+    schema: pa.Schema
+    layout: Layout
+    indexed: tuple[str, ...]
+
+    @classmethod
+    def of(cls, store: Store, snapshot: Snapshot, layout: Layout | None = None, **more: Any) -> Self:
+        """Copying of rows of this snapshot, which has a schema, in the layout that is wanted, else the table's."""
+        head, schema = snapshot.head, snapshot.schema
+        assert schema is not None, "rows have columns"
+        bare = Head(head.uuid, {}, head.partition_keys, metadata={TABLE: head.table})
+        return cls(store.config, bare, schema, Layout.of(head, layout), indexed_columns(snapshot, schema), **more)
+
+    def collector(self, store: Store) -> IndexCollector:
+        """What observes the new rows for the table's indices."""
+        return IndexCollector(store, self.table.uuid, {name: self.schema.field(name).type for name in self.indexed})
+
+    def writer(self, store: Store, observer: Observer) -> PartitionedWriter:
+        """A writer of the table's files."""
+        uuid, table = self.table.uuid, self.table.table
+        return PartitionedWriter(store, uuid, self.schema, self.layout, table=table, observer=observer)
+
+    def open(self, store: Store, keys: Iterable[str]) -> ds.FileSystemDataset:
+        """The rows of these files."""
+        return open_files(arrow_filesystem(store), keys, self.schema)
