@@ -159,6 +159,12 @@ class RowsLost(LakeError):
     transient = True
 
 
+class RowsChanged(LakeError):
+    """Files that were to hold the same rows as others do not. Never expected; nothing was committed."""
+
+    reason = "RowsChanged"
+
+
 class FilterInvalid(InputError):
     """A filter that does not parse, is too large, or names a column or compares with a value that does not fit."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from kubothek.lake.commits.changes import (
     Change,
     Everything,
+    Freed,
     Matching,
     Nothing,
     Operation,
@@ -39,6 +40,7 @@ __all__ = [
     "DatasetState",
     "Delta",
     "Everything",
+    "Freed",
     "Head",
     "Matching",
     "Nothing",

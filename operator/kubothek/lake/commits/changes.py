@@ -35,6 +35,8 @@ class Operation(StrEnum):
     """Versions below a number can no longer be asked for; no row changed."""
     LAYOUT = "Layout"
     """Files are laid out in another way from now on; no row changed."""
+    COMPACT = "Compact"
+    """Rows were written once more, into fewer files; none of them changed."""
     EXTERNAL = "External"
     """A foreign writer's change of the head, adopted."""
     RECOVERED = "Recovered"
@@ -47,6 +49,14 @@ class PartitionFile:
 
     label: str
     key: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """The size of files that a change takes away, where whoever makes it knows it already."""
+
     rows: int
     bytes: int
 
@@ -111,6 +121,7 @@ class Change:
 
     ``added``           new files, in the order in which readers shall meet them; each under a new label
     ``removed``         labels of that snapshot that go
+    ``freed``           rows and bytes of ``removed``; None = their footers are read
     ``reads``           what the change depends on; decides with ``removed`` which concurrent commits conflict
     ``positions``       where each of ``added`` stands in the result (ascending); None = all at the end. Only for a
                         change that reads everything, as others may have added files meanwhile
@@ -133,6 +144,7 @@ class Change:
     operation: Operation
     added: tuple[PartitionFile, ...] = ()
     removed: tuple[str, ...] = ()
+    freed: Freed | None = None
     reads: ReadPredicate = NOTHING
     positions: tuple[int, ...] | None = None
     schema: pa.Schema | None = None

@@ -72,13 +72,21 @@ def draft(
         totals=after(
             totals,
             size_of(change.added),
-            size_of_removed(journal.store, tuple(removed.items()), live, totals),
+            _size_of_removed(journal, change, removed, live, totals),
             partitions=len(
                 recount(live.directories, removed=removed.values(), added=(file.key for file in change.added))
             ),
         ),
         reads=change.reads,
     )
+
+
+def _size_of_removed(
+    journal: Journal, change: Change, removed: Mapping[str, str], live: Head, totals: Totals
+) -> Totals:
+    if change.freed is None:
+        return size_of_removed(journal.store, tuple(removed.items()), live, totals)
+    return Totals(rows=change.freed.rows, files=len(removed), bytes=change.freed.bytes)
 
 
 def _check(change: Change, base: Head) -> None:

@@ -155,6 +155,7 @@ class PartitionedWriter:
         self._open: dict[Group, _Rows] = {}
         self._held = 0
         self._files: list[PartitionFile] = []
+        self._flushed = 0
         self._uploads: deque[tuple[Future[str], int]] = deque()
         self._in_flight = 0
         self._pool = ThreadPoolExecutor(_UPLOADS_AT_ONCE, thread_name_prefix="upload")
@@ -183,10 +184,19 @@ class PartitionedWriter:
         for batch in self._slices(conform(_as_table(data), self._payload)):
             self._add(group, batch)
 
-    def finish(self) -> list[PartitionFile]:
-        """Write what is left and wait until all is stored; the files in the order they were finished in."""
+    def flush(self) -> list[PartitionFile]:
+        """Finish the files of all groups, whatever their size; those that were finished since the last time.
+
+        They are on their way to the store. Rows that come later go into new files.
+        """
         for rows in list(self._open.values()):
             self._publish(rows, wholly=True)
+        done, self._flushed = self._files[self._flushed :], len(self._files)
+        return done
+
+    def finish(self) -> list[PartitionFile]:
+        """Write what is left and wait until all is stored; the files in the order they were finished in."""
+        self.flush()
         self._wait(0)
         self._pool.shutdown()
         return self._files
