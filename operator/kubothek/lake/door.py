@@ -7,6 +7,7 @@
     flights.update({"carrier": "AA"}, where="carrier = 'US'", row_level=True)
     flights.delete("month < 3")
     flights.rollback(3)
+    flights.compact()
     flights.scan(columns=["carrier"], where="month = 1", as_of=3).read_pandas()
     lake.sql("SELECT carrier, count(*) FROM flights GROUP BY 1").read_all()
 
@@ -52,6 +53,7 @@ from kubothek.lake.errors import (
     OwnedByAnother,
 )
 from kubothek.lake.indices import Dialect, IndexChange, IndexKind, check_indexable
+from kubothek.lake.maintenance import Compaction, CompactionPlan, Wish, compact, plan_compaction
 from kubothek.lake.operations import Rows
 from kubothek.lake.predicates import Filter, Predicate, as_predicate
 from kubothek.lake.schema import normalise, parse_type, require_distinct
@@ -454,6 +456,8 @@ class Dataset:
 
         return self._commit("layout", id, (layout,), start)
 
+    # --- maintenance ---
+
     def collect(
         self,
         *,
@@ -480,6 +484,49 @@ class Dataset:
             mode=Mode.ENFORCE if enforce else Mode.DRY_RUN,
             max_deletes=max_deletes,
             grace=grace,
+        )
+
+    def plan_compaction(
+        self,
+        *,
+        where: Where | None = None,
+        target_file_size: int | None = None,
+        min_files: int = 2,
+        min_small_share: float = 0.0,
+    ) -> CompactionPlan:
+        """What :meth:`compact` would rewrite; reads metadata only."""
+        wish = _wish(where, target_file_size, min_files, min_small_share)
+        return plan_compaction(self._store, self._log(), self.snapshot(), wish)
+
+    def compact(
+        self,
+        *,
+        where: Where | None = None,
+        target_file_size: int | None = None,
+        min_files: int = 2,
+        min_small_share: float = 0.0,
+        id: str | None = None,  # noqa: A002
+    ) -> Compaction:
+        """Write small files of each partition once more, as fewer larger ones, in one commit that changes no row.
+
+        ``where``             on partition columns: which partitions; None = all
+        ``target_file_size``  bytes of the new files; None = that of the table's layout. Files below half of it are
+                              small; others are not touched
+        ``min_files``         small files that a partition, or each bucket of it, must have
+        ``min_small_share``   of its files, the share that must be small, 0 to 1
+        ``id``                as for :meth:`append`
+
+        Partitions that other commits change meanwhile are left as they are then. Raises FilterInvalid,
+        VersionIncomplete if a file is gone, RowsChanged if the new files were not the same rows, OwnedByAnother.
+        """
+        wish = _wish(where, target_file_size, min_files, min_small_share)
+        digest = sha256("\0".join(["kubothek python compact", str(wish)]).encode()).hexdigest()
+        return compact(
+            self._store,
+            self._log(writing=True),
+            wish,
+            commit_id=id or f"python:compact:{uuid4()}",
+            digest=digest,
             by=_BY,
         )
 
@@ -533,6 +580,15 @@ class Dataset:
     def _kept_log(self) -> DatasetLog:
         """One for all calls: it remembers the head, and asks the store only whether it is still there."""
         return DatasetLog(self._store, self.name)
+
+
+def _wish(where: Where | None, target: int | None, min_files: int, min_small_share: float) -> Wish:
+    return Wish(
+        where=None if where is None else as_predicate(where),
+        target_bytes=target,
+        min_files=min_files,
+        min_small_share=min_small_share,
+    )
 
 
 def _schema_of(snapshot: Snapshot) -> pa.Schema:

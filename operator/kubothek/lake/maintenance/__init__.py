@@ -1,0 +1,19 @@
+"""Maintenance: what keeps a table healthy and changes no row of it. See docs/maintenance.md."""
+
+from __future__ import annotations
+
+from kubothek.lake.maintenance.compaction import Compaction, CompactionPlan, Wish, compact, plan_compaction
+from kubothek.lake.maintenance.grouping import Bundle, Thresholds
+from kubothek.lake.maintenance.rewriting import Compactor, rewrite_here
+
+__all__ = [
+    "Bundle",
+    "Compaction",
+    "CompactionPlan",
+    "Compactor",
+    "Thresholds",
+    "Wish",
+    "compact",
+    "plan_compaction",
+    "rewrite_here",
+]

@@ -1,0 +1,160 @@
+"""Bundles of small files written once more as larger ones, and the proof that they hold the same rows.
+
+:mod:`kubothek.spark.compact` does the same on many machines, with :func:`rewrite_bundles` in each task.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+import pyarrow as pa
+
+from kubothek.lake.commits import PartitionFile
+from kubothek.lake.errors import RowsChanged
+from kubothek.lake.indices import Collected
+from kubothek.lake.maintenance.content import Content
+from kubothek.lake.maintenance.grouping import Bundle, tasks
+from kubothek.lake.maintenance.reading import read_files
+from kubothek.lake.operations.copying import Copying
+from kubothek.lake.store import Store
+from kubothek.lake.table.bucketing import Bucketing
+from kubothek.lake.table.files import PartitionedWriter
+from kubothek.lake.table.layout import MIB
+from kubothek.lake.table.partitioning import Group, split
+from kubothek.lake.table.scan import read_failure
+
+TASK_BYTES: Final = 256 * MIB
+"""What one task rewrites at most, if it is not a single bundle."""
+_TASKS_A_CORE: Final = 2
+_ROWS_AT_ONCE: Final = 1 << 16
+_BYTES_AT_ONCE: Final = 16 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """One bundle after its rewrite: ``removed`` go when ``added``, which nobody sees yet, come."""
+
+    path: str
+    removed: tuple[PartitionFile, ...]
+    added: tuple[PartitionFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What became of bundles; ``collected`` are the index entries of the new files."""
+
+    replaced: tuple[Replaced, ...] = ()
+    collected: Collected = field(default_factory=Collected)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """What several tasks did."""
+        return cls(
+            tuple(each for part in parts for each in part.replaced),
+            Collected.joined(part.collected for part in parts),
+        )
+
+
+Compactor = Callable[[Copying, Sequence[Bundle]], Rewritten]
+"""Rewrites bundles: here, or with Spark."""
+
+
+def rewrite_here(store: Store, told: Callable[[int, int], None] = lambda done, total: None) -> Compactor:
+    """Rewriting in this process, with a thread for each core; ``told`` hears of files done, and of all files."""
+
+    def run(copying: Copying, bundles: Sequence[Bundle]) -> Rewritten:
+        cores = os.cpu_count() or 1
+        parts = tasks(bundles, most_bytes=TASK_BYTES, at_least=_TASKS_A_CORE * cores)
+        total = sum(len(bundle.files) for bundle in bundles)
+        done: list[Rewritten] = []
+        files = 0
+        with ThreadPoolExecutor(cores, thread_name_prefix="compact") as pool:
+            try:
+                for part, result in zip(
+                    parts, pool.map(lambda task: rewrite_bundles(copying, store, task), parts), strict=True
+                ):
+                    done.append(result)
+                    files += sum(len(bundle.files) for bundle in part)
+                    told(files, total)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        return Rewritten.joined(done)
+
+    return run
+
+
+def rewrite_bundles(copying: Copying, store: Store, bundles: Sequence[Bundle]) -> Rewritten:
+    """Rewrite these bundles, one after the other, in bounded memory; then read back what was stored.
+
+    Raises VersionIncomplete if a file is gone, what :class:`~kubothek.lake.table.files.PartitionedWriter` raises, and
+    RowsChanged unless the new files of each bundle hold exactly the rows of the old ones.
+    """
+    replaced, before = [], []
+    collector = copying.collector(store)
+    with copying.writer(store, collector) as writer:
+        for bundle in bundles:
+            before.append(_copy(copying, store, bundle, writer))
+            replaced.append(Replaced(bundle.group.path, bundle.files, tuple(writer.flush())))
+        writer.finish()
+    for each, content in zip(replaced, before, strict=True):
+        _prove(copying, store, each, content)
+    return Rewritten(tuple(replaced), collector.finish())
+
+
+def _copy(copying: Copying, store: Store, bundle: Bundle, writer: PartitionedWriter) -> Content:
+    """Write the rows of a bundle; what they were."""
+    found = Content()
+    bucketing = Bucketing.of(copying.layout, copying.schema)
+    for batch in _rows(copying, store, bundle.files):
+        found += Content.of([batch])
+        if bucketing is None or bundle.group.bucket is not None:
+            writer.write_group(bundle.group, batch)
+            continue
+        for group, rows in split(batch, (), bucketing):
+            writer.write_group(Group(bundle.group.path, group.bucket), rows)
+    return found
+
+
+def _prove(copying: Copying, store: Store, replaced: Replaced, before: Content) -> None:
+    after = sum(map(_content, _rows(copying, store, replaced.added)), Content())
+    counted = sum(file.rows for file in replaced.added)
+    if before != after or counted != after.rows:
+        raise RowsChanged(
+            f"partition {replaced.path!r} of {copying.table.uuid!r}: {len(replaced.removed)} files hold {before.rows} "
+            f"rows of content {before.total:032x}, but the {len(replaced.added)} that were to take their place hold "
+            f"{after.rows} of {after.total:032x}. Nothing was committed; please report this as a fault of Kubothek"
+        )
+
+
+def _content(batch: pa.RecordBatch) -> Content:
+    return Content.of([batch])
+
+
+def _rows(copying: Copying, store: Store, files: Sequence[PartitionFile]) -> Iterator[pa.RecordBatch]:
+    """All columns but the partition columns, whatever the files are cut into, in pieces that are worth their overhead.
+
+    The partition path of a bundle is kept as it is, however another writer spelled its values.
+    """
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    try:
+        for batch in read_files(copying, store, files):
+            held.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
+                yield _joined(held)
+                held, rows, size = [], 0, 0
+    except (OSError, pa.ArrowException) as error:
+        raise read_failure(store, copying.open(store, [file.key for file in files]), error) from error
+    if rows:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
