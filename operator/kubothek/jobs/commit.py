@@ -59,7 +59,8 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
 
         change = make(started.snapshot)
         reporter.tell("Committing", rows=sum(file.rows for file in change.added))
-        committed = started.commit(change, on_conflict=make if job.on_conflict == "Retry" else None)
+        again = make if job.on_conflict == "Retry" else None
+        committed = started.commit(change, on_conflict=again, on_compaction=make)
         outcome = _outcome(committed, already_applied=False)
         message = _message(made[-1], committed)
     state = translate.dataset_state(log.inspect())

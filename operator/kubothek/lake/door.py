@@ -53,7 +53,7 @@ from kubothek.lake.errors import (
     OwnedByAnother,
 )
 from kubothek.lake.indices import Dialect, IndexChange, IndexKind, check_indexable
-from kubothek.lake.maintenance import Compaction, CompactionPlan, Wish, compact, plan_compaction
+from kubothek.lake.maintenance import Compaction, CompactionPlan, Health, Wish, compact, health, plan_compaction
 from kubothek.lake.operations import Rows
 from kubothek.lake.predicates import Filter, Predicate, as_predicate
 from kubothek.lake.schema import normalise, parse_type, require_distinct
@@ -458,6 +458,10 @@ class Dataset:
 
     # --- maintenance ---
 
+    def health(self) -> Health:
+        """How the files are, and what only history holds; worked out from commit records."""
+        return health(self._store, self._log(), self.snapshot())
+
     def collect(
         self,
         *,
@@ -549,7 +553,8 @@ class Dataset:
         if not started.snapshot.exists:
             raise DatasetNotFound(f"there is no dataset {self.name!r} in {self._store.url}; create it first")
         make = start(started)
-        return started.commit(make(started.snapshot), on_conflict=make if on_conflict == "Retry" else None)
+        again = make if on_conflict == "Retry" else None
+        return started.commit(make(started.snapshot), on_conflict=again, on_compaction=make)
 
     def _written(
         self,

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from kubothek.lake.commits.changes import Nothing, ReadPredicate, depends_on
 from kubothek.lake.commits.head import Head
 from kubothek.lake.commits.paths import partition_path
+from kubothek.lake.commits.record import Delta
 
 _SHOWN = 10
 
@@ -33,6 +34,14 @@ def conflicts(base: Head, now: Head, *, removed: Mapping[str, str], reads: ReadP
         changed = _changed_paths(base, now)
         found += [_describe(path) for path in sorted(changed) if depends_on(reads, path)]
     return tuple(dict.fromkeys(found))
+
+
+def touches(delta: Delta, removed: Mapping[str, str], reads: ReadPredicate) -> bool:
+    """Whether one commit took a file that a change removes, or changed files that match what it reads."""
+    if any(removed.get(label) == key for label, key in delta.removed):
+        return True
+    paths = {partition_path(key) for _, key in delta.files}
+    return any(depends_on(reads, path) for path in paths)
 
 
 def summary(found: Collection[str]) -> str:

@@ -9,12 +9,15 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from kubothek.lake.commits import keys
-from kubothek.lake.commits.changes import Change
+from kubothek.lake.commits.changes import Change, Operation
 from kubothek.lake.commits.claims import Claim
+from kubothek.lake.commits.conflict import touches
 from kubothek.lake.commits.drafting import draft
+from kubothek.lake.commits.head import Head
 from kubothek.lake.commits.journal import Journal, Observed
 from kubothek.lake.commits.markers import Marker
 from kubothek.lake.commits.record import Record, Totals
+from kubothek.lake.commits.records import chain
 from kubothek.lake.commits.settings import read_settings
 from kubothek.lake.commits.settle import Patience, settled
 from kubothek.lake.commits.snapshot import Snapshot, live_head, snapshot_of
@@ -120,10 +123,18 @@ class Transaction:
         """Tell of an object that was written for this commit; the first is the oldest, which TooSlow looks at."""
         self._first_written = self._first_written or key
 
-    def commit(self, change: Change, *, on_conflict: Callable[[Snapshot], Change] | None = None) -> Committed:
+    def commit(
+        self,
+        change: Change,
+        *,
+        on_conflict: Callable[[Snapshot], Change] | None = None,
+        on_compaction: Callable[[Snapshot], Change] | None = None,
+    ) -> Committed:
         """Commit the change on top of whatever the head is by then.
 
-        ``on_conflict`` makes the change anew for a newer snapshot; without it a conflict is an error. Raises
+        ``on_conflict`` makes the change anew for a newer snapshot; without it a conflict is an error.
+        ``on_compaction`` does so where nothing but compactions is in the way: the rows are those that the change was
+        made for, in other files, and maintenance must not make a user's commit fail. Raises
         Conflict, SchemaMismatch, PartitionInvalid, IndexStale, InputError, TooSlow, DatasetDeleted, Contended
         with the head as it was. After StoreUnavailable the commit may have happened: run it again, and
         ``begin`` tells.
@@ -141,10 +152,11 @@ class Transaction:
                     on=seen,
                 )
             except Conflict:
-                if on_conflict is None:
+                again = on_conflict or (on_compaction if self._only_compacted(change, base, seen) else None)
+                if again is None:
                     raise
                 snapshot = snapshot_of(self._journal, seen)
-                change, base = on_conflict(snapshot), snapshot.head
+                change, base = again(snapshot), snapshot.head
                 continue
             published = self._journal.publish(decided, seen, before_swap=self._require_timely)
             if published is not None:
@@ -154,6 +166,18 @@ class Transaction:
             if (marker := applied(self._journal, self._request, seen)) is not None:
                 return _committed(marker, seen, patience.tries)
             self._require_same_epoch(seen)
+
+    def _only_compacted(self, change: Change, base: Head, seen: Observed | None) -> bool:
+        """Whether of all commits since ``base`` only compactions touched what the change depends on."""
+        if seen is None or seen.marker is None:
+            return False
+        removed = {label: base.file(label) for label in change.removed}
+        for record in chain(self._journal, self._journal.record(seen.marker.record)):
+            if record.version <= base.version:
+                return record.key == base.commit
+            if record.operation is not Operation.COMPACT and touches(record.delta, removed, change.reads):
+                return False
+        return False
 
     def _confirmed(self, published: Observed, patience: Patience) -> Committed:
         """A foreign writer may have put a head over ours meanwhile: then see to it that the commit survives."""
