@@ -1,0 +1,121 @@
+"""Compaction with Spark: each task rewrites some bundles of small files.
+
+No rows travel through Spark: numbers of tasks go in, and what was written comes out. pyarrow reads and writes in the
+workers, with the functions of :mod:`kubothek.lake.maintenance.rewriting`.
+"""
+
+from __future__ import annotations
+
+import uuid as uuids
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.accumulators import Accumulator
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from kubothek.lake.commits import PartitionFile
+from kubothek.lake.errors import LakeError, RowsLost
+from kubothek.lake.indices import Collected
+from kubothek.lake.maintenance import Bundle, Compactor
+from kubothek.lake.maintenance.grouping import tasks
+from kubothek.lake.maintenance.rewriting import TASK_BYTES, Replaced, Rewritten, rewrite_bundles
+from kubothek.lake.operations.copying import Copying
+from kubothek.lake.store import open_store
+from kubothek.spark.errors import SparkFailed, last_words
+from kubothek.spark.tasks import Failure, Joined, report
+from kubothek.spark.watch import Watch
+
+RESULT_SCHEMA: Final = "task bigint, added string, collected string"
+"""By the number of the task: a line for each of its bundles, in order, with the new files; one with index entries."""
+
+Told = Callable[[int, int], None]
+"""Hears of tasks done, and of all tasks."""
+
+
+def compact_with_spark(session: SparkSession, told: Told = lambda done, total: None) -> Compactor:
+    """Rewriting with this session. Raises what :func:`~kubothek.lake.maintenance.rewriting.rewrite_bundles` raises, and
+    SparkFailed.
+    """
+
+    def run(copying: Copying, bundles: Sequence[Bundle]) -> Rewritten:
+        cores = session.sparkContext.defaultParallelism
+        return _run(session, copying, tasks(bundles, most_bytes=TASK_BYTES, at_least=cores), told)
+
+    return run
+
+
+class Rewrites:
+    """Numbers of tasks in, :data:`RESULT_SCHEMA` out."""
+
+    def __init__(
+        self, copying: Copying, tasks: Sequence[Sequence[Bundle]], failures: Accumulator[list[Failure]]
+    ) -> None:
+        self._copying = copying
+        self._tasks = tasks
+        self._failures = failures
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = open_store(self._copying.store)
+        for batch in batches:
+            for value in batch.column(0):
+                number = value.as_py()
+                try:
+                    done = rewrite_bundles(self._copying, store, self._tasks[number])
+                except LakeError as error:
+                    report(error, self._failures, number, None)
+                    return
+                yield _result(number, done)
+
+
+def _result(number: int, done: Rewritten) -> pa.RecordBatch:
+    added = [
+        orjson.dumps([[file.label, file.key, file.rows, file.bytes] for file in each.added]).decode()
+        for each in done.replaced
+    ]
+    collected = orjson.dumps(done.collected.to_json()).decode()
+    columns: list[Any] = [
+        pa.array([number] * (len(added) + 1), pa.int64()),
+        pa.array([*added, None], pa.string()),
+        pa.array([*[None] * len(added), collected], pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=["task", "added", "collected"])
+
+
+def _run(session: SparkSession, copying: Copying, parts: Sequence[tuple[Bundle, ...]], told: Told) -> Rewritten:
+    context = session.sparkContext
+    failures: Accumulator[list[Failure]] = context.accumulator([], Joined())
+    frame = session.range(0, len(parts), 1, len(parts)).mapInArrow(Rewrites(copying, parts, failures), RESULT_SCHEMA)
+    group = f"kubothek-{uuids.uuid4().hex}"
+    context.setJobGroup(group, f"compact {copying.table.uuid}", interruptOnCancel=False)
+    with Watch(context, group, told, stop=lambda: bool(failures.value)):
+        try:
+            found = frame.toArrow()
+        except (PySparkException, Py4JError) as error:
+            if not failures.value:
+                raise SparkFailed(last_words(error)) from error
+    if failures.value:
+        raise min(failures.value, key=lambda failure: failure.bundle).error()
+    return _joined(parts, found)
+
+
+def _joined(parts: Sequence[tuple[Bundle, ...]], found: pa.Table) -> Rewritten:
+    """What all tasks did, after the counts proved that nothing is missing."""
+    added: list[list[tuple[PartitionFile, ...]]] = [[] for _ in parts]
+    collected = []
+    for line in found.to_pylist():
+        if line["added"] is None:
+            collected.append(Collected.from_json(orjson.loads(line["collected"])))
+        else:
+            added[line["task"]].append(tuple(PartitionFile(*file) for file in orjson.loads(line["added"])))
+    if [len(each) for each in added] != [len(part) for part in parts] or len(collected) != len(parts):
+        raise RowsLost(f"{len(collected)} of {len(parts)} tasks reported what they rewrote; try again")
+    replaced = tuple(
+        Replaced(bundle.group.path, bundle.files, files)
+        for part, each in zip(parts, added, strict=True)
+        for bundle, files in zip(part, each, strict=True)
+    )
+    return Rewritten(replaced, Collected.joined(collected))

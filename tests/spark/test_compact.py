@@ -1,0 +1,63 @@
+"""Compaction with Spark: the same as in one process; what a task finds wrong arrives as it was raised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.door import Dataset, Lake
+from kubothek.lake.errors import VersionIncomplete
+from kubothek.lake.maintenance import Wish, compact
+from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.spark.compact import compact_with_spark
+from kubothek.spark.session import running
+from tests.maintenance.table import ROWS, files_of, filled
+from tests.operations.table import labels, rows
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    with running({"spark.master": "local[2]"}) as found:
+        yield found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    root = tmp_path / "lake"
+    root.mkdir()
+    return open_store(StoreConfig(root.as_uri()))
+
+
+def test_spark_compacts_as_one_process_does(session: SparkSession, store: Store) -> None:
+    table = filled(Lake(store), indices={"carrier": "Native"})
+    heard: list[tuple[int, int]] = []
+    compactor = compact_with_spark(session, lambda done, total: heard.append((done, total)))
+    log = DatasetLog(store, "flights")
+    done = compact(store, log, Wish(), commit_id="one", digest="", compactor=compactor)
+    assert (done.version, done.removed.files, done.added.files) == (6, 8, 2)
+    assert set(files_of(table).values()) == {1}
+    assert rows(table) == ROWS
+    assert dict(table.plan("carrier = 'A2'").steps)["secondary indices"] == 1
+    assert not log.inspect().problem
+    assert all(total == 2 for _, total in heard)
+
+
+def test_what_a_task_finds_wrong_is_said(session: SparkSession, store: Store) -> None:
+    table = filled(Lake(store))
+    store.delete([next(key for label, key in labels(table).items() if label.startswith("month=2"))])
+    with pytest.raises(VersionIncomplete, match="a file that the version needs is gone"):
+        compact(
+            store,
+            DatasetLog(store, "flights"),
+            Wish(),
+            commit_id="one",
+            digest="",
+            compactor=compact_with_spark(session),
+        )
+    assert Dataset(Lake(store), "flights").version == 5
