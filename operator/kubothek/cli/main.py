@@ -33,6 +33,8 @@ COMMANDS = {
     "diff": _Entry("kubothek.cli.diff:diff", "Show what lies between two versions of a dataset."),
     "adopt": _Entry("kubothek.cli.adopt:adopt", "Show who owns a dataset, take it over, or convert it."),
     "index": _Entry("kubothek.cli.index:index", "Tidy up the indices of a dataset, or build them anew."),
+    "health": _Entry("kubothek.cli.health:health", "Show how a dataset is: its files, and what history holds."),
+    "compact": _Entry("kubothek.cli.compact:compact", "Make fewer, larger files of the small ones of a dataset."),
     "gc": _Entry("kubothek.cli.gc:gc", "Say which objects no version needs any more, or delete them."),
     "query": _Entry("kubothek.cli.query:query", "Run one SELECT over the datasets of a store."),
 }

@@ -1,0 +1,58 @@
+"""``kubothek compact`` and ``kubothek health``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import kubothek as door
+from tests.cli.conftest import Kubothek
+
+
+@pytest.fixture
+def store(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store with a table of many small files."""
+    root = tmp_path / "filled"
+    root.mkdir()
+    letters = door.open(root.as_uri()).create_dataset("letters", ["month"])
+    for n in range(3):
+        letters.append(pa.table({"month": [1, 2], "n": [n, n]}))
+    monkeypatch.setenv("KUBOTHEK_STORE", root.as_uri())
+    return root
+
+
+def test_a_dry_run_says_what_would_be_done(kubothek: Kubothek, store: Path) -> None:
+    lines = kubothek("compact", "letters", "--dry-run", "--where", "month = 2").out.splitlines()
+    assert lines[0] == "letters: 3 of 3 files would be rewritten"
+    assert lines[1].split() == ["PARTITION", "FILES", "SIZE", "ROWS"]
+    assert lines[2].split()[:2] == ["month=2", "3"]
+    assert door.open(store.as_uri()).dataset("letters").version == 4
+
+
+def test_compact_says_what_it_did(kubothek: Kubothek, store: Path) -> None:
+    out = kubothek("compact", "letters", "--target-size", "1Mi").out
+    assert out.startswith("letters: version 5: 6 files (")
+    assert out.rstrip().endswith("with the same 6 rows")
+    assert kubothek("compact", "letters").out == "letters: nothing to do: its files are laid out well\n"
+    assert kubothek("compact", "letters", "--dry-run").out.startswith("letters: nothing to do: the 2 files")
+
+
+@pytest.mark.parametrize("arguments", [("--where", "n = 1"), ("--where", "month ="), ("--target-size", "many")])
+def test_what_makes_no_sense_is_explained(kubothek: Kubothek, store: Path, arguments: tuple[str, ...]) -> None:
+    answer = kubothek("compact", "letters", *arguments)
+    assert answer.code in (1, 2)
+    assert "fault of Kubothek" not in answer.err
+    assert answer.err
+
+
+def test_health_shows_the_files(kubothek: Kubothek, store: Path) -> None:
+    lines = kubothek("health", "letters").out.splitlines()
+    assert lines[0].startswith("letters: version 4 of ")
+    assert lines[1].startswith("6 rows in 6 files (")
+    assert lines[2].startswith("small files, below 64 MiB: 6 (100%") or "6 (100%" in lines[2]
+    kubothek("compact", "letters")
+    found = json.loads(kubothek("health", "letters", "--json").out)
+    assert (found["files"], found["historyFiles"], found["versions"], found["smallFileShare"]) == (2, 6, 5, 1.0)
