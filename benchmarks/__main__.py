@@ -8,13 +8,13 @@ import os
 import warnings
 from collections.abc import Iterator
 
-from benchmarks import bulk, indexed, memory, tables
+from benchmarks import bulk, compaction, indexed, memory, tables
 from benchmarks.harness import Table
 from benchmarks.memory import Memory
 from benchmarks.places import Place, place
 
 PLACES = ("fs", "s3")
-WORK = ("tables", "indexed", "memory", "bulk")
+WORK = ("tables", "indexed", "memory", "bulk", "compaction")
 
 
 def main() -> None:
@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=20, help="a system sits out once it took this long in a table")
     parser.add_argument("--rows", type=int, default=10_000_000, help="of the bulk commit")
+    parser.add_argument("--files", type=int, default=2_000, help="that are compacted into eight")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
@@ -40,6 +41,10 @@ def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table |
     if work == "bulk":
         with place(name) as where:
             yield from bulk.run(where, given.rows)
+        return
+    if work == "compaction":
+        with place(name) as where:
+            yield from compaction.run(where, given.files)
         return
     for partitions in given.partitions:
         with place(name) as where:

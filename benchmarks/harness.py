@@ -16,10 +16,11 @@ from statistics import median
 
 @dataclass(frozen=True)
 class Case:
-    """One system's way to do the work that a table compares; ``run`` is what is timed."""
+    """One system's way to do the work that a table compares; ``run`` is what is timed, ``prepare`` comes before it."""
 
     name: str
     run: Callable[[], object]
+    prepare: Callable[[], object] = lambda: None
 
 
 @dataclass
@@ -81,6 +82,7 @@ def compare(
     """
     series = [Series(case.name) for case in cases]
     for case in cases:
+        case.prepare()
         case.run()
     # Else each system would pay for looking through what all the others keep in memory.
     gc.collect()
@@ -89,6 +91,7 @@ def compare(
     for _ in range(rounds):
         for case, found in zip(cases, series, strict=True):
             if sum(found.wall) < seconds:
+                case.prepare()
                 found.time(case.run, cpu)
     gc.unfreeze()
     loads.append(os.getloadavg()[0])

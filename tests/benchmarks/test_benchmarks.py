@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bulk, indexed, memory, tables
+from benchmarks import bulk, compaction, indexed, memory, tables
 from benchmarks.harness import Case, Series, Table, compare
 from benchmarks.places import place
 
@@ -78,6 +78,18 @@ def test_all_bulk_writes_write_all_rows(monkeypatch: pytest.MonkeyPatch) -> None
         tables_written = sorted(where.scratch.glob("*/table/year=*"))
     assert len(rows(found)) == 5
     assert len(tables_written) == 2 * 10
+
+
+@pytest.mark.slow
+def test_all_compactions_leave_a_file_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    for name in ("ours", "delta", "floor"):
+        inner = getattr(compaction, name)
+        monkeypatch.setattr(compaction, name, lambda root, inner=inner: made.append(inner(root)))
+    with place("fs") as where:
+        (found,) = compaction.run(where, 24, rows=10, rounds=1)
+    assert len(rows(found)) == 3
+    assert made == [8] * 6
 
 
 def test_a_place_is_gone_afterwards() -> None:

@@ -18,7 +18,6 @@ from kubothek.lake.errors import RowsChanged
 from kubothek.lake.indices import Collected
 from kubothek.lake.maintenance.content import Content
 from kubothek.lake.maintenance.grouping import Bundle, tasks
-from kubothek.lake.maintenance.reading import read_files
 from kubothek.lake.operations.copying import Copying
 from kubothek.lake.store import Store
 from kubothek.lake.table.bucketing import Bucketing
@@ -30,6 +29,9 @@ from kubothek.lake.table.scan import read_failure
 TASK_BYTES: Final = 256 * MIB
 """What one task rewrites at most, if it is not a single bundle."""
 _TASKS_A_CORE: Final = 2
+_AHEAD_BYTES: Final = 64 * MIB
+_MOST_AHEAD: Final = 16
+_BATCHES_AHEAD: Final = 8
 _ROWS_AT_ONCE: Final = 1 << 16
 _BYTES_AT_ONCE: Final = 16 * MIB
 
@@ -140,17 +142,24 @@ def _rows(copying: Copying, store: Store, files: Sequence[PartitionFile]) -> Ite
 
     The partition path of a bundle is kept as it is, however another writer spelled its values.
     """
+    dataset = copying.open(store, [file.key for file in files])
+    names = [name for name in copying.schema.names if name not in copying.layout.partition_on]
+    largest = max((file.bytes for file in files), default=0)
     held: list[pa.RecordBatch] = []
     rows = size = 0
     try:
-        for batch in read_files(copying, store, files):
+        for batch in dataset.scanner(
+            columns=names,
+            batch_readahead=_BATCHES_AHEAD,
+            fragment_readahead=max(1, min(_MOST_AHEAD, _AHEAD_BYTES // max(1, largest))),
+        ).to_batches():
             held.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
                 yield _joined(held)
                 held, rows, size = [], 0, 0
     except (OSError, pa.ArrowException) as error:
-        raise read_failure(store, copying.open(store, [file.key for file in files]), error) from error
+        raise read_failure(store, dataset, error) from error
     if rows:
         yield _joined(held)
 
