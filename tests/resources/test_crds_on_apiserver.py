@@ -20,6 +20,8 @@ PLURALS = {
     "Dataset": "datasets",
     "Commit": "commits",
     "Query": "queries",
+    "Compaction": "compactions",
+    "GCPolicy": "gcpolicies",
 }
 _numbers = itertools.count(1)
 

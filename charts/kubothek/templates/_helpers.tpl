@@ -38,10 +38,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* What the operator may do in each namespace that it serves. tests/chart compares it with the calls it makes. */}}
 {{- define "kubothek.operatorRules" -}}
 - apiGroups: [kubothek.io]
-  resources: [objectstores, engines, datasets, commits, queries]
+  resources: [objectstores, engines, datasets, commits, queries, compactions, gcpolicies]
   verbs: [get, list, watch]
 - apiGroups: [kubothek.io]
-  resources: [objectstores/status, engines/status, datasets/status, commits/status, queries/status]
+  resources: [objectstores/status, engines/status, datasets/status, commits/status, queries/status, compactions/status, gcpolicies/status]
   verbs: [patch]
 # The data-protection finalizer of a Dataset with deletionPolicy Delete.
 - apiGroups: [kubothek.io]
@@ -49,7 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [patch]
 # Needed to own pods where OwnerReferencesPermissionEnforcement is on.
 - apiGroups: [kubothek.io]
-  resources: [objectstores/finalizers, datasets/finalizers, commits/finalizers, queries/finalizers]
+  resources: [objectstores/finalizers, datasets/finalizers, commits/finalizers, queries/finalizers, compactions/finalizers, gcpolicies/finalizers]
   verbs: [update]
 - apiGroups: [""]
   resources: [pods]

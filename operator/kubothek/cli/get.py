@@ -21,6 +21,8 @@ _KINDS = {
         "Dataset": ("dataset", "datasets", "kds"),
         "Commit": ("commit", "commits", "kcm"),
         "Query": ("query", "queries", "kq"),
+        "Compaction": ("compaction", "compactions", "kcp"),
+        "GCPolicy": ("gcpolicy", "gcpolicies", "kgc"),
         "ObjectStore": ("objectstore", "objectstores", "kos"),
     }.items()
     for alias in aliases

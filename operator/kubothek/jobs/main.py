@@ -23,18 +23,21 @@ from kubothek.lake.errors import InputError, OwnedByAnother
 from kubothek.lake.store import Store, open_store
 from kubothek.resources.jobs import (
     JOB,
+    AnyJob,
+    CollectJob,
     CommitJob,
+    CompactJob,
     DeleteJob,
     ExitCode,
+    HealJob,
     IndexJob,
     InspectJob,
     IntakeJob,
     JobResult,
     QueryJob,
     RestoreJob,
+    TagJob,
 )
-
-AnyJob = CommitJob | InspectJob | DeleteJob | RestoreJob | IndexJob | IntakeJob | QueryJob
 
 _USAGE: Final = "usage: python -m kubothek.jobs.main job.json"
 
@@ -72,7 +75,7 @@ def perform(arguments: Sequence[str], reporter: Reporter) -> tuple[JobResult, in
     except Exception as error:  # noqa: BLE001 - every end is a result
         result, code = outcome.failure(error, retry_conflicts=retry_conflicts)
         foreign = isinstance(error, OwnedByAnother)
-    if not isinstance(job, InspectJob | QueryJob) and not foreign:
+    if not isinstance(job, InspectJob | QueryJob | CollectJob) and not foreign:
         outcome.keep(store, job.dataset.uuid, job.uid, result)
     return result, code
 
@@ -107,6 +110,8 @@ def _run(job: AnyJob, store: Store, reporter: Reporter) -> JobResult:
             return intake.run(job, store, reporter)
         case QueryJob():
             return query.run(job, store, reporter)
+        case CompactJob() | HealJob() | TagJob() | CollectJob():
+            raise NotImplementedError(job.verb)
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:

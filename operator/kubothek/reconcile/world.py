@@ -15,17 +15,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal, Protocol, TypeVar
 
-from kubothek.resources.jobs import (
-    CommitJob,
-    DeleteJob,
-    IndexJob,
-    InspectJob,
-    IntakeJob,
-    JobResult,
-    Progress,
-    QueryJob,
-    RestoreJob,
-)
+from kubothek.resources.jobs import AnyJob, JobResult, Progress
 from kubothek.resources.meta import Resource
 
 AnyResource = Resource  # any kind
@@ -97,7 +87,7 @@ class LaunchJob:
     The runtime owns the name ``job.job`` in the resource's namespace: present already means launched already.
     """
 
-    job: CommitJob | InspectJob | DeleteJob | RestoreJob | IndexJob | IntakeJob | QueryJob
+    job: AnyJob
     owner: AnyResource
     engine: AnyResource | None
     secrets: dict[str, str] = field(default_factory=dict)

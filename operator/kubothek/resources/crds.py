@@ -102,6 +102,29 @@ NAMES = {
         ),
         (".spec.storeRef.name",),
     ),
+    "Compaction": Names(
+        "compactions",
+        "kcp",
+        (
+            Column("DATASET", ".spec.datasetRef.name"),
+            Column("VERSION", ".status.version", "integer"),
+            Column("BEFORE", ".status.filesBefore", "integer"),
+            Column("AFTER", ".status.filesAfter", "integer"),
+            Column("STAGE", ".status.progress.stage"),
+            Column("ATTEMPT", ".status.attempt", "integer", 1),
+        ),
+        (".spec.datasetRef.name",),
+    ),
+    "GCPolicy": Names(
+        "gcpolicies",
+        "kgc",
+        (
+            Column("MODE", ".spec.mode"),
+            Column("DATASETS", ".status.datasets", "integer"),
+            Column("NEXT", ".status.nextTime", "date", 1),
+            Column("LAST", ".status.lastTime", "date"),
+        ),
+    ),
 }
 
 

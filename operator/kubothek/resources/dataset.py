@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
+from kubothek.resources.maintenance import CompactionState, Health, Maintenance
 from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Strict, Time
 from kubothek.resources.rules import Immutable, Rule, TransitionRule, UniqueBy
 from kubothek.resources.sources import Intake, SourceState, StandingSource
@@ -144,6 +145,17 @@ class Table(Strict):
     digits. With `table.schema`, only the columns that it names can come."""
 
 
+class Tag(Strict):
+    """A name for a version."""
+
+    name: Annotated[
+        str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-zA-Z]([-a-zA-Z0-9_.]*[a-zA-Z0-9])?$")
+    ]
+    """The name."""
+    version: Annotated[int, Field(ge=1)]
+    """The version; one that can still be read."""
+
+
 class DatasetSpec(Strict):
     """What the table is and where it lives."""
 
@@ -165,6 +177,11 @@ class DatasetSpec(Strict):
     dataset with several tables, or without a list of its partitions, is converted first: `kubothek adopt --convert`."""
     sources: Annotated[tuple[StandingSource, ...], Field(max_length=16), UniqueBy("name")] = ()
     """Takes effect at the next look. Where files land that become commits by themselves."""
+    maintenance: Maintenance = Maintenance()
+    """What the operator does for the table by itself; see each field for when an edit takes effect."""
+    tags: Annotated[tuple[Tag, ...] | None, Field(max_length=64), UniqueBy("name")] = None
+    """A job on edit. Versions that are kept whatever a GCPolicy says, readable by these names; an empty list drops
+    those that are there. Left out: whatever `kubothek tag` does."""
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
     """Takes effect at once. Retain: deleting this resource leaves the data as it is. Delete: a job deletes the data
     first; until the grace period of the store has passed, `restore` brings it back."""
@@ -189,6 +206,15 @@ class IndexStatus(Lenient):
     """Values of a Kartothek index, entries of a native one: a value counts for each file that holds it."""
 
 
+class TagStatus(Lenient):
+    """A name for a version."""
+
+    name: str
+    """The name."""
+    version: int
+    """The version."""
+
+
 class TableState(Lenient):
     """The size of a table at one version."""
 
@@ -210,6 +236,10 @@ class TableState(Lenient):
     """Its secondary indices."""
     dialect: Literal["Kartothek", "Plateau"] = "Kartothek"
     """The dialect of its Kartothek indices on strings."""
+    tags: tuple[TagStatus, ...] = ()
+    """Its tags."""
+    health: Health | None = None
+    """How its files are."""
 
 
 class Deed(Attempts):
@@ -247,6 +277,14 @@ class DatasetStatus(Status, TableState):
     """How far the restoration of the data is."""
     indexing: Indexing | None = None
     """How far the job is that makes the indices what spec.table says."""
+    tagging: Indexing | None = None
+    """How far the job is that makes the tags what spec.tags says."""
+    compaction: CompactionState | None = None
+    """The last compaction that spec.maintenance asked for."""
+    healing: Indexing | None = None
+    """How far the job is that makes anew what is derived from the data and is missing or lags."""
+    corrupt: str | None = None
+    """Which data files are lost, of which versions, and which version is whole."""
     intake: Intake | None = None
     """The last look at one of the sources."""
     sources: tuple[SourceState, ...] = ()

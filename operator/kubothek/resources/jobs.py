@@ -237,7 +237,78 @@ class QueryJob(_Job):
     time_limit_seconds: float = 3600.0
 
 
-AnyJob = CommitJob | InspectJob | DeleteJob | RestoreJob | IndexJob | IntakeJob | QueryJob
+class CompactJob(_Job):
+    """Rewrite small files of a table as fewer larger ones, in one commit that changes no row."""
+
+    verb: Literal["compact"] = "compact"
+    dataset: DatasetRef
+    commit_id: str
+    digest: str
+    where: str | None = None
+    target_file_bytes: int | None = None
+    """None: that of the table."""
+    min_files: int = 2
+    min_small_percent: int = 0
+    dry_run: bool = False
+    spark: SparkSettings = SparkSettings()
+
+
+class HealJob(_Job):
+    """Make anew what is derived from a table's data and is missing or lags; find out which data files are lost."""
+
+    verb: Literal["heal"] = "heal"
+    dataset: DatasetRef
+
+
+class TagJob(_Job):
+    """Give a table the tags that its Dataset names: versions by name."""
+
+    verb: Literal["tag"] = "tag"
+    dataset: DatasetRef
+    tags: dict[str, int] = {}
+
+
+class RetentionSpec(_Plain):
+    """Which versions one policy keeps: so many, and those that were current within so many seconds; neither: all."""
+
+    versions: int | None = None
+    seconds: float | None = None
+
+
+class CollectTarget(_Plain):
+    """A dataset to collect. ``policies`` are all that select it: what any keeps is kept."""
+
+    name: str
+    """Of the Dataset."""
+    dataset: DatasetRef
+    policies: tuple[RetentionSpec, ...]
+
+
+class CollectJob(_Job):
+    """Delete, or only count, what no kept version of some datasets of a store needs; one after the other."""
+
+    verb: Literal["collect"] = "collect"
+    targets: tuple[CollectTarget, ...]
+    enforce: bool = False
+    max_deletes: int = 1_000_000
+    grace_seconds: float = 86400.0
+    """The longest grace period of all policies that select Datasets of this store: put into the store, and obeyed."""
+    spark: SparkSettings = SparkSettings()
+
+
+AnyJob = (
+    CommitJob
+    | InspectJob
+    | DeleteJob
+    | RestoreJob
+    | IndexJob
+    | IntakeJob
+    | QueryJob
+    | CompactJob
+    | HealJob
+    | TagJob
+    | CollectJob
+)
 Job = Annotated[AnyJob, Field(discriminator="verb")]
 
 
@@ -259,6 +330,26 @@ class IndexState(_Plain):
     rows: int = 0
 
 
+class Bin(_Plain):
+    """Files of at most ``up_to`` bytes (None: any), and of more than the step before."""
+
+    up_to: int | None = None
+    files: int = 0
+
+
+class HealthState(_Plain):
+    """How a table is at ``version``, worked out from commit records; see ``resources.maintenance.Health``."""
+
+    version: int
+    small_files: int = 0
+    small_percent: int = 0
+    worst_partition_small_files: int = 0
+    sizes: tuple[Bin, ...] = ()
+    versions: int = 0
+    history_files: int = 0
+    history_bytes: int = 0
+
+
 class DatasetState(_Plain):
     """A dataset's head, as a job saw it. ``version`` None = no head yet."""
 
@@ -273,6 +364,12 @@ class DatasetState(_Plain):
     deleted: bool = False
     indices: tuple[IndexState, ...] = ()
     dialect: Literal["Kartothek", "Plateau"] = "Kartothek"
+    tags: dict[str, int] = {}
+    health: HealthState | None = None
+    ailments: tuple[str, ...] = ()
+    """What a HealJob would make anew, each as a few words."""
+    corrupt: str | None = None
+    """Which data files are lost, of which versions, and which version is whole."""
 
 
 class StoreState(_Plain):
@@ -337,6 +434,46 @@ class IntakeOutcome(_Plain):
     stalled: StalledFile | None = None
 
 
+class CompactOutcome(_Plain):
+    """What a compaction did, or would do; ``version`` None if there was nothing to do."""
+
+    version: int | None = None
+    already_applied: bool = False
+    partitions: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    given_way: int = 0
+    """Files that were left out, as another commit took them meanwhile."""
+
+
+class KindCount(_Plain):
+    """Objects of one kind."""
+
+    kind: str
+    objects: int = 0
+    bytes: int = 0
+
+
+class CollectOutcome(_Plain):
+    """What was deleted, or would be, of the targets up to ``after``."""
+
+    after: str
+    """The last target that is through."""
+    datasets: int = 0
+    failed: int = 0
+    problems: tuple[str, ...] = ()
+    """The first few: ``name: Reason: text``."""
+    collected: tuple[KindCount, ...] = ()
+
+
+class HealOutcome(_Plain):
+    """What was made anew, each as a few words."""
+
+    repaired: tuple[str, ...] = ()
+
+
 class JobResult(_Plain):
     """The end of a job: one of success, or a failure with reason, message and whether to try again."""
 
@@ -347,6 +484,9 @@ class JobResult(_Plain):
     commit: CommitOutcome | None = None
     query: QueryOutcome | None = None
     intake: IntakeOutcome | None = None
+    compact: CompactOutcome | None = None
+    collect: CollectOutcome | None = None
+    heal: HealOutcome | None = None
     dataset: DatasetState | None = None
     datasets: tuple[DatasetState, ...] = ()
     store: StoreState | None = None

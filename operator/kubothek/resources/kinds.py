@@ -12,8 +12,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from kubothek.resources.commit import Commit
+from kubothek.resources.compaction import Compaction
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine
+from kubothek.resources.gcpolicy import GCPolicy
 from kubothek.resources.meta import API_VERSION, Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
@@ -25,6 +27,8 @@ KINDS: dict[str, type[Resource]] = {
     "Dataset": Dataset,
     "Commit": Commit,
     "Query": Query,
+    "Compaction": Compaction,
+    "GCPolicy": GCPolicy,
 }
 """All kinds by name, in an order in which they can be applied."""
 

@@ -33,7 +33,7 @@ from kubothek.lake.collector.mark import Kept, Moment, References, mark_versions
 from kubothek.lake.collector.plan import NO_OBJECTS, Count, Spool, to_json
 from kubothek.lake.collector.retention import Retention
 from kubothek.lake.collector.sorted_keys import unreferenced
-from kubothek.lake.commits import Change, DatasetLog, Operation, Transaction, keys, read_settings
+from kubothek.lake.commits import Change, DatasetLog, Operation, keys, read_settings
 from kubothek.lake.commits.journal import Observed
 from kubothek.lake.commits.rebuild import has_checkpoint
 from kubothek.lake.errors import (
@@ -230,9 +230,9 @@ class _Run:
     def _expire(self) -> tuple[int, frozenset[str]]:
         """The commit after which nobody can ask for what goes; its version, and what became needed before it."""
         try:
-            started = self._log.begin(self._log.journal.own_id("expire"), "", own=True)
-            assert isinstance(started, Transaction), "the id is new"
-            committed = started.commit(Change(operation=Operation.EXPIRE, horizon=self._kept.oldest, by=self._by))
+            committed = self._log.begin_new("expire").commit(
+                Change(operation=Operation.EXPIRE, horizon=self._kept.oldest, by=self._by)
+            )
         except DatasetDeleted as error:
             raise _MovedError from error
         return committed.version, self._needed_since(committed.record_key)

@@ -34,6 +34,8 @@ RESOURCES: Mapping[str, tuple[str, str]] = {
     "Dataset": (f"/apis/{API_VERSION}", "datasets"),
     "Commit": (f"/apis/{API_VERSION}", "commits"),
     "Query": (f"/apis/{API_VERSION}", "queries"),
+    "Compaction": (f"/apis/{API_VERSION}", "compactions"),
+    "GCPolicy": (f"/apis/{API_VERSION}", "gcpolicies"),
     "Pod": ("/api/v1", "pods"),
     "ConfigMap": ("/api/v1", "configmaps"),
     "CoreEvent": ("/api/v1", "events"),

@@ -1,0 +1,99 @@
+"""Compaction: one rewrite of small files, now."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from kubothek.resources.dataset import TableState
+from kubothek.resources.maintenance import Thresholds
+from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Time
+from kubothek.resources.rules import Immutable
+from kubothek.resources.values import Quantity, Reference
+
+_FIXED = Immutable(
+    "a Compaction is one run and cannot be edited, but for suspend and retryLimit: create another Compaction"
+)
+
+
+class CompactionSpec(Thresholds):
+    """What to rewrite. Immutable, but for `suspend` and `retryLimit`."""
+
+    dataset_ref: Annotated[Reference, _FIXED]
+    """Immutable. The Dataset whose files are rewritten."""
+    target_file_size: Annotated[Quantity | None, _FIXED] = None
+    """Immutable. How large files should get; default: table.targetFileSize. Files below half of it are small."""
+    min_files: Annotated[int, Field(ge=2, le=100000), _FIXED] = 2
+    """Immutable. How many small files a partition, or each bucket of it, must have to be rewritten."""
+    min_small_percent: Annotated[int, Field(ge=0, le=100), _FIXED] = 0
+    """Immutable. How many percent of the files of a partition, or of a bucket of it, must be small."""
+    where: Annotated[str | None, StringConstraints(min_length=1, max_length=16384), _FIXED] = None
+    """Immutable. Which partitions, as a filter on partition columns: `month >= 3`; default: all."""
+    dry_run: Annotated[bool, _FIXED] = False
+    """Immutable. True: only say what would be rewritten."""
+    engine_ref: Annotated[Reference | None, _FIXED] = None
+    """Immutable. The Engine that does it; default: the one of the Dataset."""
+    suspend: bool = False
+    """May be edited. Start no job. A job that runs goes on."""
+    retry_limit: Annotated[int | None, Field(ge=0, le=20)] = None
+    """May be edited. How many times the job is tried again when it fails in a way that may pass; default: that of the
+    Engine. Raising it revives a Compaction that ended with RetryLimitReached."""
+
+
+class CompactionProgress(Lenient):
+    """How far the job is."""
+
+    stage: str
+    """Starting, Planning, Rewriting or Committing."""
+    tasks_done: int = 0
+    """Number of tasks that are finished."""
+    tasks_total: int = 0
+    """Number of tasks."""
+
+
+class CompactionStatus(Status, Attempts):
+    """How far the compaction is, and what it did, or would do."""
+
+    progress: CompactionProgress | None = None
+    """How far the running job is."""
+    start_time: Time | None = None
+    """When the first attempt was started."""
+    completion_time: Time | None = None
+    """When it was complete."""
+    version: int | None = None
+    """The version that it made; none if there was nothing to do."""
+    partitions: int | None = None
+    """Number of partitions that were rewritten."""
+    files_before: int | None = None
+    """Number of files that were read."""
+    files_after: int | None = None
+    """Number of files that took their place."""
+    bytes_before: int | None = None
+    """Size of the files that were read."""
+    bytes_after: int | None = None
+    """Size of the files that took their place."""
+    given_way: int | None = None
+    """Number of files that were left out, as another commit took them meanwhile."""
+    table: TableState | None = None
+    """The table as the job left it."""
+
+
+class Compaction(Resource):
+    """A Compaction makes fewer, larger files of the small ones of a Dataset, once, and changes no row. A Dataset can do
+    so by itself: spec.maintenance.
+    """
+
+    kind: Literal["Compaction"] = "Compaction"
+    spec: CompactionSpec
+    status: CompactionStatus = CompactionStatus()
+
+    @property
+    def id(self) -> str:
+        """What makes it happen once."""
+        return f"compaction:{self.namespace}/{self.name}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing will start for this Compaction any more."""
+        return self.status.holds("Complete") or self.status.holds("Failed")

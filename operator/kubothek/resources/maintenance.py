@@ -1,0 +1,90 @@
+"""What a Dataset says about its own upkeep, and what is known of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from kubothek.resources.meta import Attempts, Lenient, Strict, Time
+from kubothek.resources.schedules import Schedule
+from kubothek.resources.values import Quantity
+
+
+class Thresholds(Strict):
+    """Which files are worth rewriting."""
+
+    target_file_size: Quantity | None = None
+    """How large files should get; default: table.targetFileSize. Files below half of it are small."""
+    min_files: Annotated[int, Field(ge=2, le=100000)] = 8
+    """How many small files a partition, or each bucket of it, must have to be rewritten."""
+    min_small_percent: Annotated[int, Field(ge=0, le=100)] = 0
+    """How many percent of the files of a partition, or of a bucket of it, must be small."""
+
+
+class CompactionWish(Thresholds):
+    """When small files become large ones."""
+
+    schedule: Schedule | None = None
+    """When to look; default: after each commit that leaves a partition with enough small files."""
+
+
+class Maintenance(Strict):
+    """What the operator does for a table by itself. It gives way to Commits."""
+
+    compaction: CompactionWish | None = None
+    """Takes effect at once. Small files become large ones; left out: they stay."""
+    healing: Literal["Auto", "Off"] = "Auto"
+    """Takes effect at the next inspection. Auto: what can be derived from the data, such as an index file, is made anew
+    when it is missing or lags. Lost data files are reported either way."""
+
+
+class Bin(Lenient):
+    """A step of a histogram of file sizes."""
+
+    up_to: int | None = None
+    """Files of at most so many bytes, and of more than the step before; the last step has no limit."""
+    files: int = 0
+    """How many there are."""
+
+
+class Health(Lenient):
+    """How a table is, worked out from commit records at one version."""
+
+    version: int = 0
+    """The version."""
+    small_files: int = 0
+    """Files of less than half of the size that files should have."""
+    small_percent: int = 0
+    """Their share of all files."""
+    worst_partition_small_files: int = 0
+    """The most small files that one partition, or one bucket of it, has."""
+    sizes: Annotated[tuple[Bin, ...], Field(max_length=8)] = ()
+    """How large files are."""
+    versions: int = 0
+    """Versions that can be read."""
+    history_files: int = 0
+    """Files that only older versions need."""
+    history_bytes: int = 0
+    """Their size: what a GCPolicy could free at most, but for leftovers."""
+
+
+class CompactionState(Attempts):
+    """The last compaction that the Dataset started by itself."""
+
+    slot: str = ""
+    """What it was started for: the time of a slot, or a version."""
+    done: bool = True
+    """Whether it is over."""
+    problem: str | None = None
+    """Why it was given up: `Reason: text`."""
+    time: Time | None = None
+    """When it was over."""
+    version: int | None = None
+    """The version that it made, if it found anything to do."""
+    files_before: int = 0
+    """Files that it read."""
+    files_after: int = 0
+    """Files that it made of them."""
+    bytes_saved: int = 0
+    """By how much those are smaller."""
