@@ -8,13 +8,14 @@ import os
 import warnings
 from collections.abc import Iterator
 
-from benchmarks import bulk, compaction, indexed, memory, tables
+from benchmarks import bulk, collection, compaction, indexed, memory, tables
+from benchmarks.collection import Peaks
 from benchmarks.harness import Table
 from benchmarks.memory import Memory
 from benchmarks.places import Place, place
 
 PLACES = ("fs", "s3")
-WORK = ("tables", "indexed", "memory", "bulk", "compaction")
+WORK = ("tables", "indexed", "memory", "bulk", "compaction", "collection")
 
 
 def main() -> None:
@@ -27,6 +28,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="a system sits out once it took this long in a table")
     parser.add_argument("--rows", type=int, default=10_000_000, help="of the bulk commit")
     parser.add_argument("--files", type=int, default=2_000, help="that are compacted into eight")
+    parser.add_argument("--live", type=int, default=100_000, help="files among which garbage is collected")
+    parser.add_argument("--garbage", type=int, default=10_000, help="objects that are collected")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
@@ -37,7 +40,7 @@ def main() -> None:
                 print(table.render(), flush=True)
 
 
-def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table | Memory]:
+def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table | Memory | Peaks]:
     if work == "bulk":
         with place(name) as where:
             yield from bulk.run(where, given.rows)
@@ -45,6 +48,15 @@ def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table |
     if work == "compaction":
         with place(name) as where:
             yield from compaction.run(where, given.files)
+        return
+    if work == "collection":
+        with place(name) as where:
+            yield from collection.run(where, given.live, given.garbage)
+        with place(name) as where:
+            sizes = [
+                (live, garbage) for live in (given.live // 10, given.live) for garbage in (given.live // 10, given.live)
+            ]
+            yield collection.memory(where, sizes)
         return
     for partitions in given.partitions:
         with place(name) as where:

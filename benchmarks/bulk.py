@@ -12,7 +12,6 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -21,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
+from benchmarks.sparks import cpu_of_all
 from kubothek.lake.commits import DatasetLog, PartitionFile, Transaction
 from kubothek.lake.indices import IndexCollector, IndexKind
 from kubothek.lake.operations import Written, append
@@ -55,7 +55,7 @@ def run(place: Place, rows: int, *, rounds: int = 3, seconds: float = 300) -> It
             cases.append(Case("spark: write.partitionBy.parquet", partial(sparks_own, session, source, place)))
         title = f"bulk commit of {rows:,} rows, 2 indices, {place.name}"
         # The first round warms up Java's compiler, which is Spark's business and ours alike.
-        yield compare(title, cases, rounds=rounds, seconds=seconds, cpu=_cpu_of_all)
+        yield compare(title, cases, rounds=rounds, seconds=seconds, cpu=cpu_of_all)
 
 
 _SPARKS_OWN = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
@@ -174,10 +174,3 @@ def delta(source: Root, place: Place) -> None:
 def _rows(source: Root) -> ds.Dataset:
     root = source.url.removeprefix("file://").removeprefix("s3://")
     return ds.dataset(f"{root}/source", filesystem=source.arrow(), format="parquet")
-
-
-def _cpu_of_all() -> float:
-    """CPU seconds of this process, Java and Python's workers, also those that have ended."""
-    this = psutil.Process()
-    times = [process.cpu_times() for process in (this, *this.children(recursive=True))]
-    return sum(time.user + time.system + time.children_user + time.children_system for time in times)

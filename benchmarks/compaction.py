@@ -16,10 +16,14 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
+from pyspark.sql import SparkSession
 
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
+from benchmarks.sparks import cpu_of_all, started
 from kubothek.lake.commits import Change, DatasetLog, Operation, PartitionFile, Transaction
+from kubothek.lake.maintenance import Wish, compact
+from kubothek.spark.compact import compact_with_spark
 
 NAME: Final = "bench"
 _PARTITIONS: Final = 8
@@ -39,12 +43,24 @@ def run(place: Place, files: int, *, rows: int = 500, rounds: int = 3, seconds: 
         Case("floor: pyarrow read + write", lambda: floor(roots["floor"]), build_floor),
     ]
     title = f"compact {files:,} files of {rows:,} rows, 20 columns, into {_PARTITIONS}, {place.name}"
-    yield compare(title, cases, rounds=rounds, seconds=seconds)
+    with started() as (session, start):
+        cases.insert(1, Case("kubothek, with Spark", lambda: with_spark(roots["ours"], session), build_ours))
+        table = compare(title, cases, rounds=rounds, seconds=seconds, cpu=cpu_of_all)
+        yield Table(table.title, [*table.series, start], table.load)
 
 
 def ours(root: Root) -> int:
     """Plan, rewrite, prove, commit; the number of files that came of it."""
     return root.lake().dataset(NAME).compact().added.files
+
+
+def with_spark(root: Root, session: SparkSession) -> int:
+    """The same in Spark's workers."""
+    store = root.lake().store
+    compactor = compact_with_spark(session)
+    return compact(
+        store, DatasetLog(store, NAME), Wish(), commit_id="compact", digest="", compactor=compactor
+    ).added.files
 
 
 def delta(root: Root) -> int:

@@ -46,16 +46,16 @@ def run(place: Place, partitions: int) -> Memory:
 def _peaks(make: Callable[[Root], System], root: Root, environment: dict[str, str]) -> tuple[float, float, float]:
     os.environ.update(environment)
     system = make(root)
-    start = _peak()
+    start = peak()
     for _ in range(_TIMES):
         system.plan(READ_PART)
-    planned = _peak()
+    planned = peak()
     for _ in range(_TIMES):
         system.append()
-    return start, planned, _peak()
+    return start, planned, peak()
 
 
-def _peak() -> float:
-    """Of this program: what ``getrusage`` tells is the parent's, if that was larger."""
+def peak() -> float:
+    """MiB, of this program: what ``getrusage`` tells is the parent's, if that was larger."""
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024  # type: ignore[index]

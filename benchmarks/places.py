@@ -27,12 +27,14 @@ class Root:
     ``endpoint``  of the S3 server; None for a directory
     ``scratch``   a local directory, for catalogs and the like
     ``secret``    a directory with the server's credentials: Spark's workers may be older than the environment
+    ``disk``      where its objects are files, for work on more of them than there is time to ask the server for
     """
 
     url: str
     endpoint: str | None
     scratch: Path
     secret: Path | None
+    disk: Path
 
     def lake(self) -> Lake:
         """The same as Kubothek's lake, opened anew."""
@@ -55,13 +57,14 @@ class Place:
     scratch: Path
     endpoint: str | None = None
     secret: Path | None = None
+    disk: Path | None = None
 
     def root(self, name: str) -> Root:
         """An empty part of it."""
         scratch = self.scratch / name
         scratch.mkdir()
         url = f"s3://{_BUCKET}/{name}" if self.endpoint else scratch.as_uri()
-        return Root(url, self.endpoint, scratch, self.secret)
+        return Root(url, self.endpoint, scratch, self.secret, self.disk / name if self.disk else scratch)
 
 
 @contextmanager
@@ -73,7 +76,8 @@ def place(name: str) -> Iterator[Place]:
             return
         with S3Server() as s3, _environment({**s3.environment, **_ENVIRONMENT}):
             s3.create_bucket(_BUCKET)
-            yield Place(name, Path(directory), s3.endpoint, s3.write_secret(Path(directory) / "secret"))
+            secret = s3.write_secret(Path(directory) / "secret")
+            yield Place(name, Path(directory), s3.endpoint, secret, s3.data / _BUCKET)
 
 
 @contextmanager

@@ -64,6 +64,11 @@ class S3Server:
         }
 
     @property
+    def data(self) -> Path:
+        """Where the objects of a bucket are files, by key: below the bucket's name."""
+        return self._root / "data"
+
+    @property
     def log(self) -> Path:
         """What the server printed, one line a request."""
         return self._root / "versitygw.log"
@@ -72,14 +77,13 @@ class S3Server:
         """Start the server, or start it again; return when it accepts connections."""
         if self._process is not None:
             raise RuntimeError("the S3 server runs already")
-        data = self._root / "data"
-        data.mkdir(exist_ok=True)
+        self.data.mkdir(exist_ok=True)
         program, address = VERSITYGW.ensure() / "versitygw", f"127.0.0.1:{self.port}"
         credentials = {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 # Without keep-alive each request is a TCP connection of its own, and tests would measure that.
-                [program, "--keep-alive", "--port", address, "posix", data],
+                [program, "--keep-alive", "--port", address, "posix", self.data],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

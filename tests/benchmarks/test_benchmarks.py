@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from benchmarks import bulk, compaction, indexed, memory, tables
+from benchmarks import bulk, collection, compaction, indexed, memory, tables
 from benchmarks.harness import Case, Series, Table, compare
-from benchmarks.places import place
+from benchmarks.places import Place, place
 
 PARTITIONS = 100
 
 
-def rows(table: Table | memory.Memory) -> list[str]:
+def rows(table: Table | memory.Memory | collection.Peaks) -> list[str]:
     """The first cells of a rendered table."""
     lines = [line for line in table.render().splitlines() if line.startswith("| ")]
     return [line.split(" | ")[0].removeprefix("| ") for line in lines[1:]]
@@ -80,16 +82,49 @@ def test_all_bulk_writes_write_all_rows(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(tables_written) == 2 * 10
 
 
+def without_spark(monkeypatch: pytest.MonkeyPatch, work: ModuleType) -> None:
+    """Starting a session takes longer than all else, and tests/spark has it do this work."""
+    monkeypatch.setattr(work, "started", lambda: nullcontext((None, Series("start", [1.0], [1.0]))))
+
+
 @pytest.mark.slow
 def test_all_compactions_leave_a_file_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_spark(monkeypatch, compaction)
+    monkeypatch.setattr(compaction, "with_spark", lambda root, _: compaction.ours(root))
     made: list[int] = []
     for name in ("ours", "delta", "floor"):
         inner = getattr(compaction, name)
-        monkeypatch.setattr(compaction, name, lambda root, inner=inner: made.append(inner(root)))
+        monkeypatch.setattr(compaction, name, lambda *given, inner=inner: made.append(inner(*given)))
     with place("fs") as where:
         (found,) = compaction.run(where, 24, rows=10, rounds=1)
-    assert len(rows(found)) == 3
-    assert made == [8] * 6
+    assert len(rows(found)) == 5
+    assert made == [8] * 8
+
+
+@pytest.mark.slow
+@pytest.mark.s3
+def test_all_collections_delete_all_garbage_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_spark(monkeypatch, collection)
+    with place("s3") as where:
+        (found,) = collection.run(where, 300, 200, rounds=1)
+        left = {root.name: sum("-live.parquet" in path.name for path in root.rglob("*")) for root in _roots(where)}
+        garbage = [path for root in _roots(where) for path in root.rglob("*-garbage-*")]
+    assert len(rows(found)) == 6
+    assert left == {"ours": 300, "delta": 300, "floor": 300}
+    assert garbage == []
+
+
+def _roots(where: Place) -> list[Path]:
+    assert where.disk is not None
+    return [path for path in where.disk.iterdir() if path.name != ".sgwtmp"]
+
+
+@pytest.mark.slow
+def test_memory_of_a_collection_is_measured_in_a_process_of_its_own() -> None:
+    with place("fs") as where:
+        found = collection.memory(where, [(100, 300)])
+    assert rows(found) == ["100, 300"]
+    assert all(10 < start <= after < 2000 for start, after in found.peaks.values())
 
 
 def test_a_place_is_gone_afterwards() -> None:

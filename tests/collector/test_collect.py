@@ -109,7 +109,7 @@ def test_nothing_expires_where_every_version_is_kept(store: AgingStore) -> None:
     write(store, "litter")
     assert sweep(store, [Retention()]) == {}
     store.pass_by(LATER)
-    assert sweep(store, [Retention()]) == {Kind.DATA: 1, Kind.PLANS: 4}
+    assert sweep(store, [Retention()]) == {Kind.DATA: 1, Kind.PLANS: 2}
     assert contents(store) == {1: [1], 2: [2], 3: [3], 4: [4], 5: [4]}
 
 

@@ -10,6 +10,7 @@ from kubothek.lake.collector import collection, mark, plan
 from kubothek.lake.collector.areas import Area, Turn, turn
 from kubothek.lake.collector.mark import Moment, References
 from kubothek.lake.collector.sorted_keys import unreferenced
+from kubothek.lake.collector.sweeping import Sweep
 from kubothek.lake.errors import LakeError
 from kubothek.lake.store import ObjectInfo
 from tests.collector import test_collect, test_crash, test_races
@@ -83,7 +84,7 @@ def young_record_naming_an_old_file() -> None:
             id="what came before the expiry is not looked at",
         ),
         pytest.param(
-            setting(collection._Run, "_require_unmoved", lambda self: None),
+            setting(Sweep, "_look", lambda self, store, etag: etag),
             test_races.test_grace_period_that_becomes_longer,
             id="nothing is looked at again",
         ),

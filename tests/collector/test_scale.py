@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import tracemalloc
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import kubothek
-from kubothek.lake.collector import Kind, collection
+from kubothek.lake.collector import Count, Kind, Mode, Retention, collect, collection
+from kubothek.lake.collector.areas import areas
+from kubothek.lake.collector.looking import Look, write_kept
 from kubothek.lake.collector.mark import Moment
-from kubothek.lake.collector.plan import Spool
+from kubothek.lake.collector.plan import Found, objects_of
 from kubothek.lake.collector.sorted_keys import SortedKeys, unreferenced
-from kubothek.lake.errors import StoreError
-from kubothek.lake.store import ObjectInfo
-from tests.collector.aging import START
+from kubothek.lake.collector.spread import spread_here
+from kubothek.lake.errors import StoreError, StoreUnavailable
+from kubothek.lake.store import ObjectInfo, Store
+from tests.collector.aging import START, AgingStore, log_of
+from tests.collector.test_collect import overwrite
+from tests.commits.memory import MemoryStore
+from tests.commits.table import append, present
+from tests.faultstore import FaultStore
 from tests.s3server import S3Server
 
 
@@ -64,32 +76,134 @@ def test_listing_that_does_not_ascend_is_refused(listed: str) -> None:
         list(unreferenced(listing(listed), ""))
 
 
-def peak(keys: int, directory: Path) -> int:
-    """Bytes that it takes at most to find, among so many keys, the half that is garbage."""
-    directory.mkdir()
+class Endless(MemoryStore):
+    """Lists data files that are not there, as many as a test wants; tells what is put and not kept."""
 
-    def name(number: int) -> str:
+    def __init__(self, files: int) -> None:
+        super().__init__()
+        self.files = files
+
+    def name(self, number: int) -> str:
         return f"dataset/table/partition={number // 1000:08d}/{number:012d}.parquet"
 
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        first = bisect_right(range(self.files), start_after, key=self.name)
+        return listing(self.name(number) for number in range(first, self.files))
+
+
+def peak(keys: int, directory: Path) -> tuple[int, Found]:
+    """Bytes that it takes at most to find, among so many keys, the half that is garbage; and what was found."""
+    directory.mkdir()
+    store = Endless(keys)
+    data = len(areas("dataset", "table")) - 1
     tracemalloc.start()
     kept = SortedKeys(directory, in_memory=1000)
-    kept.update(name(number) for number in range(keys - 2, -1, -2))
-    with Spool(directory) as spool:
-        for info in unreferenced(listing(map(name, range(keys))), kept):
-            spool.add(info, Kind.DATA)
-    assert spool.objects == keys // 2
-    assert sum(len(batch) for batch in spool.batches(1000)) == keys // 2
+    kept.update(store.name(number) for number in range(keys - 2, -1, -2))
+    ranges = [*write_kept(directory / "kept", [kept], data)]
+    store.objects["kept"] = (directory / "kept").read_bytes(), ObjectInfo("kept", 0, "", START)
+    look = Look("dataset", "table", Moment(START + timedelta(days=2), timedelta(days=1)), 1, "kept", "plan")
+    found = []
+    for part in ranges:
+        found.append(look(store, part))
+        for listed in found[-1].parts:
+            assert sum(map(len, objects_of(store, listed, 100))) <= 1000
+            store.delete([listed.key])
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return most
+    return most, Found.joined(found)
 
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubothek.lake.collector.plan._GROUP_ROWS", 1000)
+    monkeypatch.setattr("kubothek.lake.collector.plan.PART_OBJECTS", 1000)
+    monkeypatch.setattr("kubothek.lake.collector.looking.RANGE_KEYS", 1000)
     monkeypatch.setattr("kubothek.lake.collector.sorted_keys._BATCH", 50)
-    few, many = peak(5_000, tmp_path / "few"), peak(40_000, tmp_path / "many")
+    (few, _), (many, found) = peak(5_000, tmp_path / "few"), peak(40_000, tmp_path / "many")
     assert many < 2 * few, f"{few >> 10} KiB for 5,000 keys, {many >> 10} KiB for 40,000"
+    assert found.counts == {Kind.DATA: Count(20_000, 200_000)}
+
+
+def cut(path: Path, *kept: str) -> list[tuple[int, str, str | None, int | None]]:
+    return [(part.area, part.after, part.until, part.group) for part in write_kept(path, kept, 1)]
+
+
+def test_ranges_meet_and_reach_to_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubothek.lake.collector.looking.RANGE_KEYS", 2)
+    assert cut(tmp_path / "a", "abcde", "", "fg") == [
+        (1, "", "b", 0),
+        (1, "b", "d", 1),
+        (1, "d", None, 2),
+        (2, "", None, None),
+        (3, "", None, 3),
+    ]
+    assert pq.read_table(tmp_path / "a")["key"].to_pylist() == list("abcdefg")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    there=st.sets(st.integers(0, 40)),
+    kept=st.sets(st.integers(0, 40)),
+    a_range=st.integers(1, 7),
+)
+def test_ranges_find_all_that_is_not_kept_and_nothing_else(there: set[int], kept: set[int], a_range: int) -> None:
+    store = AgingStore()
+    for number in there:
+        store.put(f"d/table/{number:02d}.parquet", b"x")
+    store.pass_by(timedelta(days=2))
+    with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kubothek.lake.collector.looking.RANGE_KEYS", a_range)
+        path = Path(directory) / "kept"
+        names = sorted(f"d/table/{number:02d}.parquet" for number in kept)
+        ranges = [*write_kept(path, [names], len(areas("d", "table")) - 1)]
+        store.put("kept", path.read_bytes())
+    look = Look("d", "table", Moment(store.now, timedelta(days=1)), 1, "kept", "plan")
+    found = Found.joined(spread_here(store)(look, ranges, "look"))
+    listed = [doomed.key for part in found.parts for batch in objects_of(store, part, 3) for doomed in batch]
+    assert sorted(listed) == sorted(f"d/table/{number:02d}.parquet" for number in there - kept)
+
+
+class Forgetful(AgingStore):
+    """Lists from the beginning, wherever it was told to begin."""
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        return super().list(prefix)
+
+
+def test_store_that_lists_from_the_beginning_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubothek.lake.collector.looking.RANGE_KEYS", 1)
+    store = Forgetful()
+    append(log_of(store), store, "first", [1])
+    append(log_of(store), store, "second", [2])
+    store.pass_by(timedelta(days=3))
+    with pytest.raises(StoreError, match="not the order of keys"):
+        collect(store, log_of(store), [Retention()], mode=Mode.ENFORCE)
+    assert sorted(present(store)) == [1, 2]
+
+
+def test_parts_of_a_turn_go_before_any_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many parts there are, and whoever is slow."""
+    monkeypatch.setattr("kubothek.lake.collector.plan.PART_OBJECTS", 1)
+    store = AgingStore()
+    append(log_of(store), store, "first", [1])
+    for n in range(2, 6):
+        overwrite(store, f"v{n}", [n])
+    store.pass_by(timedelta(days=3))
+    deleting = FaultStore(store)
+    done = collect(deleting, log_of(deleting), [Retention(versions=1)], mode=Mode.ENFORCE)
+    turns = [".kubothek" not in call.key for call in deleting.calls if call.name == "delete"]
+    assert len(turns) == sum(count.objects for count in done.deleted.values()) > 6
+    assert turns == sorted(turns)
+
+
+def test_first_error_of_a_thread_is_raised() -> None:
+    def work(store: Store, item: int) -> int:
+        if item == 2:
+            raise StoreUnavailable("no answer")
+        return item
+
+    assert spread_here(AgingStore())(work, [0, 1], "work") == [0, 1]
+    with pytest.raises(StoreUnavailable):
+        spread_here(AgingStore())(work, [0, 1, 2, 3], "work")
 
 
 @pytest.mark.s3

@@ -96,7 +96,7 @@ def test_settings_have_defaults_and_bounds() -> None:
     store = MemoryStore()
     assert read_settings(store).grace == timedelta(days=1)
     with pytest.raises(InputError, match="at least"):
-        StoreSettings(grace=timedelta(minutes=9))
+        StoreSettings(grace=timedelta(seconds=59))
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", orjson.dumps({"grace_seconds": "long"})])

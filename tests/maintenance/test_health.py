@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
+import pyarrow as pa
+import pytest
+
 from kubothek.lake.commits import PartitionFile
 from kubothek.lake.door import Dataset, Lake
+from kubothek.lake.maintenance.grouping import Thresholds, bundles, most_small
 from kubothek.lake.maintenance.health import _histogram
 from kubothek.lake.store import Store
+from kubothek.lake.table.bucketing import Bucketing
 from tests.faultstore import FaultStore
 from tests.maintenance.table import ROWS
 from tests.operations.table import flights, labels, rows
@@ -53,7 +60,7 @@ def test_files_that_no_record_tells_of_are_measured(table: Dataset, store: Store
 
 def test_every_file_is_in_one_step_of_the_histogram() -> None:
     sizes = [0, (64 << 10) - 1, 64 << 10, 1 << 20, 1 << 40]
-    steps = _histogram(PartitionFile(str(n), str(n), 1, size) for n, size in enumerate(sizes))
+    steps = list(_histogram(pa.array(sizes, pa.int64())))
     assert [step.files for step in steps] == [2, 1, 1, 0, 0, 0, 1]
     assert sum(step.bytes for step in steps) == sum(sizes)
 
@@ -63,3 +70,20 @@ def test_an_empty_table_is_healthy(store: Store) -> None:
     assert dataset.health().small_share == 0.0
     dataset.append(flights((1, "AA", 1)))
     assert dataset.health().small_share == 1.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("count", [None, 1, 3])
+def test_the_most_small_files_of_a_partition_are_those_that_a_compaction_finds(seed: int, count: int | None) -> None:
+    chance = random.Random(seed)
+    bucketing = None if count is None else Bucketing((("x", pa.int64()),), count)
+    files = []
+    for number in range(chance.randrange(30)):
+        mark = bucketing.mark(chance.randrange(bucketing.count)) if bucketing and chance.random() < 0.9 else ""
+        label = f"p={chance.randrange(4)}/{number}{mark}"
+        files.append(PartitionFile(label, f"u/table/{label}.parquet", 1, chance.choice((1, 1, 1000))))
+    labels = pa.array([file.label for file in files], pa.string())
+    places = pa.array([file.key.rpartition("/")[0] for file in files], pa.string())
+    found = most_small(labels, places, pa.array([file.bytes < 50 for file in files], pa.bool_()), bucketing)
+    assert found == 0 or bundles(files, bucketing, Thresholds(target_bytes=100, min_files=found))
+    assert not bundles(files, bucketing, Thresholds(target_bytes=100, min_files=max(2, found + 1)))

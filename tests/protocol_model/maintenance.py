@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tests.protocol_model.engine import Program, Task, Violation
@@ -10,6 +11,7 @@ from tests.protocol_model.world import (
     GRACE,
     HALF_GRACE,
     HEAD,
+    TAGS,
     File,
     Head,
     Record,
@@ -22,6 +24,7 @@ from tests.protocol_model.world import (
     get_head,
     get_now,
     listing,
+    put,
     record_key,
     succeed,
 )
@@ -53,6 +56,54 @@ def reader() -> Program:
         found, _ = yield get_now(file_key(file), now + GRACE)
         if found is None:
             raise Violation(f"a reader of {head} does not find {file.name}")
+    return None
+
+
+def reader_of_a_tag(version: Record) -> Program:
+    """Reads a version that has a tag, within the grace period after it saw that."""
+    head, now = yield get_now(HEAD)
+    if version.name not in head.tags:
+        return None
+    for file in sorted(version.head.files):
+        found, _ = yield get_now(file_key(file), now + GRACE)
+        if found is None:
+            raise Violation(f"a reader by the tag of {version.name} does not find {file.name}")
+    return None
+
+
+# --- tags ---
+
+
+def tagger(me: Me) -> Program:
+    """Gives version 1 a tag."""
+    return settling(me, 0, _tag, ())
+
+
+def _tag(me: Me, k: int, head: Head | None) -> Program:
+    records = dict((yield listing("record")))
+    target = next(name for name in records if name.version == 1)
+    if head is None or (me.rules.tags_heed_the_horizon and target.version < head.horizon and target not in head.tags):
+        return None
+    return (yield from _retag(me, k, head, head.tags | {target}, _tag))
+
+
+def untagger(me: Me) -> Program:
+    """Takes all tags away."""
+    return settling(me, 0, _untag, ())
+
+
+def _untag(me: Me, k: int, head: Head | None) -> Program:
+    return None if head is None else (yield from _retag(me, k, head, frozenset(), _untag))
+
+
+def _retag(me: Me, k: int, head: Head, tags: frozenset[RecordName], again: Callable[..., Program]) -> Program:
+    if head.tags == tags:
+        return None
+    name = new_name(me, k, head, 0, f"tag.{me.name}.{k}")
+    record = Record(name, head.commit, frozenset(), frozenset(), replace(head, commit=name, tags=tags), 0, tags=tags)
+    if (yield from publish(me, head, record)) is False:
+        return Task(settling, (me, k + 1, again, ()))
+    yield put(TAGS, tags)
     return None
 
 
@@ -162,6 +213,8 @@ def _referenced(me: Me, head: Head, records: dict[RecordName, Record], now: int)
     rules = me.rules
     chain = _chain(head, records)
     found = set(head.files)
+    if rules.keeps_tagged_versions:
+        found |= _of_versions(head.tags, records)
     for record in records.values():
         if record.name not in chain:
             if rules.keeps_files_of_young_records and now - record.time <= GRACE:
@@ -174,7 +227,14 @@ def _referenced(me: Me, head: Head, records: dict[RecordName, Record], now: int)
         swapped = record.time + (HALF_GRACE if rules.allows_for_the_time_between_record_and_swap else 0)
         if rules.keeps_files_that_were_current_lately and now - swapped <= GRACE:
             found |= record.removed
+        before = records[record.parent].head.tags if record.tags is not None and record.parent else frozenset()
+        if rules.keeps_versions_that_had_a_tag_lately and now - swapped <= GRACE:
+            found |= _of_versions(before, records)
     return frozenset(found)
+
+
+def _of_versions(names: frozenset[RecordName], records: dict[RecordName, Record]) -> set[File]:
+    return {file for name in names for file in records[name].head.files}
 
 
 def _chain(head: Head, records: dict[RecordName, Record]) -> set[RecordName]:

@@ -69,6 +69,10 @@ class Rules:
     raises_the_horizon_first: bool = True
     rollback_heeds_the_horizon: bool = True
     restore_heeds_the_grace: bool = True
+    tags_heed_the_horizon: bool = True
+    keeps_tagged_versions: bool = True
+    keeps_versions_that_had_a_tag_lately: bool = True
+    merges_tags_again: bool = True
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,7 @@ def _commit(me: Me, k: int, base: Head | None, on: Head | None, own: File, writt
         commit=name,
         files=(present - removed) | added,
         stone="",
+        tags=frozenset() if ground.stone else ground.tags,
         since=ground.epoch,
         fenced=ground.fenced | ({ground.stone} if ground.stone else frozenset()),
     )
@@ -361,7 +366,9 @@ def _recover(me: Me, k: int, head: Head, then: Callable[..., Program], rest: tup
         record = Record(name, head.commit, frozenset(), frozenset(), noted, 0)
     else:
         name = new_name(me, k, head, 0, first.id)
+        tags = lost.tags if me.rules.merges_tags_again else None
         merged = replace(settled, commit=name, files=(head.files - removed) | added)
-        record = Record(name, head.commit, added, removed, merged, 0, recovers=first, deletes=lost.deletes)
+        merged = merged if tags is None else replace(merged, tags=tags)
+        record = Record(name, head.commit, added, removed, merged, 0, recovers=first, deletes=lost.deletes, tags=tags)
     yield from publish(me, head, record)
     return Task(settling, (me, k + 1, then, rest))

@@ -268,6 +268,36 @@ def collector_beside_a_restore(rules: Rules) -> Scenario:
     return Scenario(started(deleted=True), cast, ticks=5)
 
 
+def collector_beside_a_tagger(rules: Rules) -> Scenario:
+    """The version that gets a tag is the one that expires."""
+    cast = {
+        "A": _run(maintenance.tagger, "A", rules, timed=True),
+        "G": _run(maintenance.collector, "G", rules, timed=True),
+    }
+    return Scenario(started(rewritten=LONG_AGO), cast, ticks=1)
+
+
+def collector_beside_an_untagger(rules: Rules) -> Scenario:
+    """A version that has only its tag, which goes while somebody reads by it."""
+    store = started(rewritten=LONG_AGO, tagged=True)
+    cast = {
+        "A": _run(maintenance.untagger, "A", rules, timed=True),
+        "G": _run(maintenance.collector, "G", rules, timed=True),
+        "R": Task(maintenance.reader_of_a_tag, (store[record_key(RecordName(1, "init", "0"))],)),
+    }
+    return Scenario(store, cast, ticks=4)
+
+
+def plateau_beside_a_tagger(rules: Rules) -> Scenario:
+    """It overwrites the head that has the tag."""
+    cast = {
+        "A": _run(maintenance.tagger, "A", rules),
+        "S": _run(programs.settler, "S", rules),
+        "X": _foreign("x", keeps_metadata=True),
+    }
+    return Scenario(started(rewritten=LONG_AGO), cast)
+
+
 ALL: tuple[Callable[[Rules], Scenario], ...] = (
     two_attempts_and_a_writer,
     creation,
@@ -293,4 +323,7 @@ ALL: tuple[Callable[[Rules], Scenario], ...] = (
     collector_beside_a_reader,
     collector_beside_plateau,
     collector_beside_a_restore,
+    collector_beside_a_tagger,
+    collector_beside_an_untagger,
+    plateau_beside_a_tagger,
 )

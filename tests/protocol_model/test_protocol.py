@@ -23,6 +23,7 @@ LARGE = {
     scenarios.kartothek_beside_two_attempts,
     scenarios.collector_beside_a_writer,
     scenarios.collector_beside_a_reader,
+    scenarios.collector_beside_an_untagger,
 }
 """Casts whose exploration takes a second or more."""
 
@@ -75,6 +76,10 @@ FAULTS: list[tuple[set[str], Callable[[Rules], Scenario], str]] = [
     ({"raises_the_horizon_first"}, scenarios.collector_beside_a_rollback, "which does not exist"),
     ({"rollback_heeds_the_horizon"}, scenarios.collector_beside_a_rollback, "which does not exist"),
     ({"restore_heeds_the_grace"}, scenarios.collector_beside_a_restore, "which does not exist"),
+    ({"tags_heed_the_horizon"}, scenarios.collector_beside_a_tagger, "has a tag, and its file o does not exist"),
+    ({"keeps_tagged_versions"}, scenarios.collector_beside_an_untagger, "has a tag, and its file o does not exist"),
+    ({"keeps_versions_that_had_a_tag_lately"}, scenarios.collector_beside_an_untagger, "does not find o"),
+    ({"merges_tags_again"}, scenarios.plateau_beside_a_tagger, "tags were reported, and are lost"),
 ]
 """Rules left out, where that shows, and what then happens."""
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from tests.protocol_model.engine import CLOCK, Op, Outcome, Store, Violation
 
 HEAD = "head"
+TAGS = "tags"
+"""The tags that were reported last."""
 HALF_GRACE = 1
 GRACE = 2
 LONG_AGO = -10
@@ -43,6 +45,7 @@ class Head:
     ``stone``     incarnation that deleted the dataset
     ``since``     version of the last tombstone that was built upon; ``fenced`` are the incarnations below it
     ``horizon``   oldest version that has not expired
+    ``tags``      records of the versions that have tags
     """
 
     commit: RecordName | None
@@ -54,6 +57,7 @@ class Head:
     since: int = 0
     fenced: frozenset[str] = frozenset()
     horizon: int = 0
+    tags: frozenset[RecordName] = frozenset()
 
     # Hashing is what the exploration spends its time on; what differs nearly always is enough.
     def __hash__(self) -> int:
@@ -98,6 +102,8 @@ class Record:
     incarnation: str = ""
     deletes: bool = False
     """Whether rows of the removed files that are not in the added ones shall never come back."""
+    tags: frozenset[RecordName] | None = None
+    """The tags after it, if it changes them."""
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -288,8 +294,17 @@ def check(store: Store) -> None:
     for file in head.files:
         if file_key(file) not in store:
             raise Violation(f"the head references {file.name}, which does not exist")
+    if not head.stone:
+        _check_tags(store, head)
     if _is_settled(store, head):
         _check_settled(store, head)
+
+
+def _check_tags(store: Store, head: Head) -> None:
+    for name in head.tags:
+        for file in store[record_key(name)].head.files:
+            if file_key(file) not in store:
+                raise Violation(f"version {name.version} has a tag, and its file {file.name} does not exist")
 
 
 def _check_rows(store: Store, head: Head) -> None:
@@ -314,6 +329,8 @@ def _check_settled(store: Store, head: Head) -> None:
     chain = _chain(store, head)
     live = {name.id for name in chain if name.version > head.epoch} | {name.id for name in head.overwritten}
     ever = chain | head.overwritten
+    if store.get(TAGS, head.tags) != head.tags:
+        raise Violation(f"tags were reported, and are lost: {head}")
     for key in store:
         if not isinstance(key, tuple):
             continue
@@ -341,6 +358,7 @@ def started(
     overwritten: bool = False,
     merged_again: bool = False,
     covered: bool = False,
+    tagged: bool = False,
 ) -> dict[Hashable, Any]:
     """A dataset with one file from long ago.
 
@@ -350,6 +368,7 @@ def started(
     ``overwritten``   a commit ``a`` was made and reported since, and plateau has just put a head over it
     ``merged_again``  in addition, that was adopted and the commit merged again, but not marked anew
     ``covered``       in addition, there was another commit ``b`` on top of it
+    ``tagged``        after it was rewritten, the first version got a tag, and expired but for that
     """
     current = File("f", frozenset({"r"}))
     commits = [_commit(1, "init", None, current if rewritten is None else File("o", current.rows), replaces=True)]
@@ -366,6 +385,10 @@ def started(
         commits.append(_commit(2, "a", commits[-1], File("a.A", frozenset({"a"})), replaces=False))
     if covered:
         commits.append(_commit(3, "b", commits[-1], File("b.B", frozenset({"b"})), replaces=False))
+    if tagged:
+        tag, tags = _commit(3, "tag.0", commits[-1], current, replaces=True), frozenset({commits[0].name})
+        after = replace(tag.head, tags=tags, horizon=2)
+        commits.append(replace(tag, added=frozenset(), removed=frozenset(), tags=tags, head=after))
     store: dict[Hashable, Any] = {CLOCK: 0}
     for record in commits:
         store |= {record_key(record.name): record, marker_key(record.name.id): Marker(record.name)}

@@ -184,6 +184,7 @@ def test_earlier_versions_are_read_by_number_and_by_time(session: SparkSession, 
     assert by_format(session, lake, versionAsOf=2).count() == 64
     given = {"path": url, "uuid": "t"}
     assert Options.of({**given, "timestampAsOf": second.isoformat()}).as_of == second
+    assert Options.of({**given, "tagAsOf": "audit"}).as_of == "audit"
     assert Options.of(given).as_of is None
 
 
@@ -234,6 +235,7 @@ def test_what_cannot_be_read_is_refused_by_name(session: SparkSession, lake: Lak
     [
         ({"version": "3"}, "unknown option 'version'; there are path, uuid"),
         ({"versionAsOf": "3", "timestampAsOf": "2026-01-01"}, "not both"),
+        ({"tagAsOf": "audit", "timestampAsOf": "2026-01-01"}, "not both"),
         ({"versionAsOf": "three"}, "a version is a number"),
         ({"timestampAsOf": "yesterday"}, "a time is in ISO 8601"),
         ({"uuid": ""}, "'uuid' is missing"),

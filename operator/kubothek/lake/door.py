@@ -20,7 +20,7 @@ claims one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
@@ -41,6 +41,7 @@ from kubothek.lake.commits import (
     Record,
     Snapshot,
     Transaction,
+    Version,
     keys,
     owner_of,
 )
@@ -53,7 +54,17 @@ from kubothek.lake.errors import (
     OwnedByAnother,
 )
 from kubothek.lake.indices import Dialect, IndexChange, IndexKind, check_indexable
-from kubothek.lake.maintenance import Compaction, CompactionPlan, Health, Wish, compact, health, plan_compaction
+from kubothek.lake.maintenance import (
+    Compaction,
+    CompactionPlan,
+    Healed,
+    Health,
+    Wish,
+    compact,
+    heal,
+    health,
+    plan_compaction,
+)
 from kubothek.lake.operations import Rows
 from kubothek.lake.predicates import Filter, Predicate, as_predicate
 from kubothek.lake.schema import normalise, parse_type, require_distinct
@@ -64,7 +75,6 @@ from kubothek.lake.table.partitioning import check_new_table
 from kubothek.lake.table.plan import Plan, plan
 from kubothek.lake.table.scan import arrow_dataset, scan
 
-Version: TypeAlias = int | datetime
 Where: TypeAlias = Filter
 """A filter: SQL text (``month = 3 AND carrier IN ('AA', 'UA')``), kartothek's lists of tuples, or a predicate."""
 Done: TypeAlias = Committed | AlreadyApplied
@@ -184,9 +194,9 @@ class Lake:
     def sql(self, statement: str, as_of: Version | None = None) -> pa.RecordBatchReader:
         """The rows of one SELECT over the store's datasets, as a stream; ``.read_all()`` makes a table of it.
 
-        A name that is no plain word is quoted: ``SELECT * FROM "sales-2"``. ``as_of`` is the version, or the
-        time, at which every dataset is read that does not say so itself: ``FROM flights AS OF VERSION 3``, ``FROM
-        flights AS OF TIMESTAMP '2026-11-21 14:00' f``. Raises QueryInvalid, VersionNotFound.
+        A name that is no plain word is quoted: ``SELECT * FROM "sales-2"``. ``as_of`` is the version, time or tag at
+        which every dataset is read that does not say so itself: ``FROM flights AS OF VERSION 3``, ``FROM flights AS OF
+        TIMESTAMP '2026-11-21 14:00' f``, ``FROM flights AS OF TAG 'audit'``. Raises QueryInvalid, VersionNotFound.
         """
         return self._prepare(statement, as_of).rows()
 
@@ -213,7 +223,7 @@ class Lake:
 class Dataset:
     """One dataset. Every call sees its present version, unless ``as_of`` asks for another.
 
-    ``as_of``  a version number, or the time at which a version was current (without time zone: UTC)
+    ``as_of``  a version number, a time at which it was current (a ``datetime``; without time zone: UTC), or a tag of it
     """
 
     def __init__(self, lake: Lake, name: str, table: str | None = None) -> None:
@@ -373,6 +383,7 @@ class Dataset:
         where: Where,
         *,
         row_level: bool = False,
+        purge: bool = False,
         id: str | None = None,  # noqa: A002
         on_conflict: OnConflict = "Fail",
     ) -> Done:
@@ -380,6 +391,9 @@ class Dataset:
 
         ``row_level``  rewrite the files that hold other rows as well; without it only whole files go, and a filter
                        that selects rows inside of files is refused with RowLevelNeeded
+        ``purge``      all versions before it expire with it: they cannot be read or rolled back to, and the first
+                       :meth:`collect` after the grace period deletes what holds such rows. Refused with VersionTagged
+                       as long as versions have tags
         ``id``         as for :meth:`append`; what matches later is not deleted by running it again
 
         Raises FilterInvalid, RowLevelNeeded, FilterMatchesAll (``"TRUE"`` is all), Conflict, OwnedByAnother.
@@ -388,9 +402,12 @@ class Dataset:
         rewriter = operations.rewrite_here(self._store) if row_level else None
 
         def start(_: Transaction) -> Maker:
-            return lambda snapshot: operations.delete(self._store, snapshot, bound, rewriter=rewriter, by=_BY)
+            return lambda snapshot: operations.delete(
+                self._store, snapshot, bound, rewriter=rewriter, purge=purge, by=_BY
+            )
 
-        return self._commit("delete", id, (bound, row_level), start, on_conflict)
+        says = (bound, row_level, "purge") if purge else (bound, row_level)
+        return self._commit("delete", id, says, start, on_conflict)
 
     def update(
         self,
@@ -424,7 +441,7 @@ class Dataset:
         id: str | None = None,  # noqa: A002
         on_conflict: OnConflict = "Fail",
     ) -> Done:
-        """Bring back the files of a version, or of a time, as a new version.
+        """Bring back the files of a version, a time or a tag, as a new version.
 
         ``allow_schema_change``  also where that version's columns do not go with those of the table
 
@@ -458,9 +475,35 @@ class Dataset:
 
     # --- maintenance ---
 
+    def tags(self) -> dict[str, int]:
+        """The versions that have a name, by name."""
+        return self._log().tags()
+
+    def tag(self, name: str, version: int | None = None) -> int:
+        """Give a version a name, by which it can be read: it stays whole and readable, whatever else expires.
+
+        ``name``     a letter, then letters, digits, ``-``, ``_`` or ``.``; another version that has it loses it
+        ``version``  None = the present one
+
+        Returns the version's number. Raises VersionNotFound, VersionIncomplete, InputError for a name, OwnedByAnother.
+        """
+        return self._log(writing=True).tag(name, version)
+
+    def untag(self, name: str) -> None:
+        """Take a tag away, if it is there. Raises OwnedByAnother."""
+        self._log(writing=True).untag(name)
+
     def health(self) -> Health:
         """How the files are, and what only history holds; worked out from commit records."""
         return health(self._store, self._log(), self.snapshot())
+
+    def heal(self) -> Healed:
+        """Make anew what is derived from the data and is missing or lags; say which data files are lost.
+
+        Lists the data files; works beside all readers and writers. Raises VersionIncomplete if the schema is lost,
+        OwnedByAnother.
+        """
+        return heal(self._store, self._log(writing=True), by=_BY)
 
     def collect(
         self,

@@ -307,6 +307,12 @@ class VersionNotFound(LakeError):
     reason = "VersionNotFound"
 
 
+class VersionTagged(CommitError):
+    """A version that has a tag was to expire; names the tags."""
+
+    reason = "VersionTagged"
+
+
 class VersionIncomplete(LakeError):
     """Files that the version needs are gone (a foreign collector took them)."""
 

@@ -6,15 +6,12 @@ workers, with the functions of :mod:`kubothek.lake.maintenance.rewriting`.
 
 from __future__ import annotations
 
-import uuid as uuids
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import orjson
 import pyarrow as pa
-from py4j.protocol import Py4JError
 from pyspark.accumulators import Accumulator
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kubothek.lake.commits import PartitionFile
@@ -25,9 +22,8 @@ from kubothek.lake.maintenance.grouping import tasks
 from kubothek.lake.maintenance.rewriting import TASK_BYTES, Replaced, Rewritten, rewrite_bundles
 from kubothek.lake.operations.copying import Copying
 from kubothek.lake.store import open_store
-from kubothek.spark.errors import SparkFailed, last_words
+from kubothek.spark.collect import collect
 from kubothek.spark.tasks import Failure, Joined, report
-from kubothek.spark.watch import Watch
 
 RESULT_SCHEMA: Final = "task bigint, added string, collected string"
 """By the number of the task: a line for each of its bundles, in order, with the new files; one with index entries."""
@@ -89,16 +85,9 @@ def _run(session: SparkSession, copying: Copying, parts: Sequence[tuple[Bundle, 
     context = session.sparkContext
     failures: Accumulator[list[Failure]] = context.accumulator([], Joined())
     frame = session.range(0, len(parts), 1, len(parts)).mapInArrow(Rewrites(copying, parts, failures), RESULT_SCHEMA)
-    group = f"kubothek-{uuids.uuid4().hex}"
-    context.setJobGroup(group, f"compact {copying.table.uuid}", interruptOnCancel=False)
-    with Watch(context, group, told, stop=lambda: bool(failures.value)):
-        try:
-            found = frame.toArrow()
-        except (PySparkException, Py4JError) as error:
-            if not failures.value:
-                raise SparkFailed(last_words(error)) from error
-    if failures.value:
-        raise min(failures.value, key=lambda failure: failure.bundle).error()
+    found = collect(session, frame, f"compact {copying.table.uuid}", failures, told)
+    if isinstance(found, Failure):
+        raise found.error()
     return _joined(parts, found)
 
 

@@ -8,9 +8,9 @@ from Spark either: Spark 4.3 keeps those of one query for the next one over the 
 gives wrong rows without a word. What shall not be read is said in options, and Spark filters what comes.
 :func:`kubothek.spark.frames.read` has none of these limits.
 
-Options: ``path`` of the store and ``uuid`` of the dataset; ``versionAsOf`` or ``timestampAsOf``; ``columns``, with
-commas between them (or ``spark.read.schema(...)``); ``where``, a filter; ``endpoint``, ``region``, ``credentialsDir``
-as for :func:`kubothek.open`.
+Options: ``path`` of the store and ``uuid`` of the dataset; ``versionAsOf``, ``timestampAsOf`` or ``tagAsOf``;
+``columns``, with commas between them (or ``spark.read.schema(...)``); ``where``, a filter; ``endpoint``, ``region``,
+``credentialsDir`` as for :func:`kubothek.open`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from kubothek.lake.commits import Head, Snapshot
-from kubothek.lake.door import Dataset, Lake, Version
+from kubothek.lake.commits import Head, Snapshot, Version
+from kubothek.lake.door import Dataset, Lake
 from kubothek.lake.errors import InputError
 from kubothek.lake.predicates import TRUE, Predicate, parse
 from kubothek.lake.store import Store, StoreConfig, open_store
@@ -38,7 +38,7 @@ NAME: Final = "kubothek"
 
 _MOST_TASKS: Final = 2000
 _KNOWN: Final = (
-    *("path", "uuid", "columns", "where", "versionAsOf", "timestampAsOf"),
+    *("path", "uuid", "columns", "where", "versionAsOf", "timestampAsOf", "tagAsOf"),
     *("endpoint", "region", "credentialsDir"),
 )
 
@@ -68,7 +68,7 @@ class Options:
             given["uuid"],
             None if columns is None else tuple(name.strip() for name in columns.split(",")),
             parse(given["where"]) if "where" in given else TRUE,
-            _as_of(given.get("versionAsOf"), given.get("timestampAsOf")),
+            _as_of(given.get("versionAsOf"), given.get("timestampAsOf"), given.get("tagAsOf")),
         )
 
     def snapshot(self) -> tuple[Store, Snapshot]:
@@ -136,13 +136,13 @@ def _selected(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in columns])
 
 
-def _as_of(version: str | None, timestamp: str | None) -> Version | None:
-    if version is not None and timestamp is not None:
-        raise InputError("give versionAsOf or timestampAsOf, not both")
+def _as_of(version: str | None, timestamp: str | None, tag: str | None) -> Version | None:
+    if sum(each is not None for each in (version, timestamp, tag)) > 1:
+        raise InputError("give versionAsOf, timestampAsOf or tagAsOf, not both")
     try:
         if version is not None:
             return int(version)
-        return None if timestamp is None else datetime.fromisoformat(timestamp)
+        return tag if timestamp is None else datetime.fromisoformat(timestamp)
     except ValueError:
         raise InputError(
             f"versionAsOf {version!r}, timestampAsOf {timestamp!r}: a version is a number, a time is in ISO 8601"

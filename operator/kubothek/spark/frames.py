@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import kubothek
+from kubothek.lake.commits import Version
 from kubothek.lake.commits.paths import parse_path
-from kubothek.lake.door import Dataset, Version
+from kubothek.lake.door import Dataset
 from kubothek.lake.predicates import TRUE
 from kubothek.lake.predicates.written import Filter, as_predicate
 from kubothek.lake.store import StoreConfig
@@ -49,7 +50,7 @@ def read(
     ``where``    only rows for which it is TRUE. What it says of partition columns, indexed columns and statistics
                  decides which files Spark gets to see. Filters put on the DataFrame later skip partitions and row
                  groups, but no indices are asked for them
-    ``as_of``    a version, or the time at which it was current
+    ``as_of``    a version, a time at which it was current, or a tag of it
     ``endpoint``, ``region``, ``credentials_dir``  as for :func:`kubothek.open`; Spark is told the same, for this
                  bucket. Where they are left out, the session's own S3A settings count
 

@@ -9,13 +9,15 @@ The order is what makes it safe beside everybody else:
 3. what commits that came between 1 and 2 brought in is taken out of the plan; if they did more, 1 starts anew;
 4. only then is anything deleted: what names others goes before these.
 
+Records are looked at here, as they tell what else stays. The rest is spread over threads or machines: looking, by
+ranges of keys; then deleting, by parts of what was found.
+
 A crash at any point leaves garbage, and a run that finds it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -28,14 +30,16 @@ import orjson
 import zstandard
 
 from kubothek.lake.collector import references
-from kubothek.lake.collector.areas import Area, Kind, areas
+from kubothek.lake.collector.areas import Kind, Turn, areas
+from kubothek.lake.collector.looking import Look, add, write_kept
 from kubothek.lake.collector.mark import Kept, Moment, References, mark_versions, mark_young_records
-from kubothek.lake.collector.plan import NO_OBJECTS, Count, Spool, to_json
+from kubothek.lake.collector.plan import NO_OBJECTS, Count, Counts, Found, Spool, added, to_json
 from kubothek.lake.collector.retention import Retention
-from kubothek.lake.collector.sorted_keys import unreferenced
+from kubothek.lake.collector.spread import Spread, spread_here
+from kubothek.lake.collector.sweeping import Sweep
 from kubothek.lake.commits import Change, DatasetLog, Operation, keys, read_settings
 from kubothek.lake.commits.journal import Observed
-from kubothek.lake.commits.rebuild import has_checkpoint
+from kubothek.lake.commits.rebuild import has_checkpoint, rebuild
 from kubothek.lake.errors import (
     Contended,
     DatasetDeleted,
@@ -43,13 +47,13 @@ from kubothek.lake.errors import (
     InputError,
     TooManyDeletes,
     VersionIncomplete,
+    VersionTagged,
 )
-from kubothek.lake.store import ObjectInfo, Store
+from kubothek.lake.maintenance.lost import Lost, look_thoroughly
+from kubothek.lake.store import Store
 
 MAX_DELETES: Final = 1_000_000
 """What a collection deletes at most, unless it is told otherwise."""
-_BATCH: Final = 4000
-"""Keys between two looks at the head: as many as the store deletes at once."""
 _TRIES: Final = 5
 _FORMAT: Final = 1
 
@@ -66,7 +70,7 @@ class Collection:
     """What a collection found and did.
 
     ``plan``      key of the plan in the store
-    ``oldest``    the oldest version that stays
+    ``oldest``    the oldest version that stays, but for tagged ones
     ``versions``  how many stay
     ``found``     garbage by kind; ``deleted``: what of it is gone
     ``unknown``   objects that cannot be attributed to the dataset, and are left alone
@@ -78,8 +82,8 @@ class Collection:
     plan: str
     oldest: int
     versions: int
-    found: Mapping[Kind, Count]
-    deleted: Mapping[Kind, Count] = field(default_factory=dict)
+    found: Counts
+    deleted: Counts = field(default_factory=dict)
     unknown: Count = NO_OBJECTS
     version: int | None = None
 
@@ -93,22 +97,25 @@ def collect(
     max_deletes: int = MAX_DELETES,
     grace: timedelta | None = None,
     by: str = "",
+    spread: Spread | None = None,
 ) -> Collection:
     """Delete what nothing refers to any more, or say what that would be.
 
     ``policies``     what any of them keeps is kept; ``Retention()`` keeps every version. At least one
     ``max_deletes``  with more objects than these to delete, none is
     ``grace``        longer than the store's own; None = that
+    ``spread``       who lists and deletes; None = threads of this process
 
     Works beside all other writers and readers, and may be run again after any failure. Raises TooManyDeletes,
-    InputError, DatasetNotFound, and what settles a head: NeedsConversion, HeadMissing, OwnedByAnother, Contended.
+    InputError, DatasetNotFound, VersionIncomplete if the present version has lost files, and what settles a head:
+    NeedsConversion, HeadMissing, OwnedByAnother, Contended.
     """
     if not policies:
         raise InputError("no policy says which versions to keep, so nothing is collected")
     for _ in range(_TRIES):
         with TemporaryDirectory(prefix="kubothek-gc-") as directory:
             try:
-                run = _Run(store, log, policies, grace, by, Path(directory))
+                run = _Run(store, log, policies, grace, by, spread or spread_here(store), Path(directory))
                 return run.enforce(max_deletes) if mode is Mode.ENFORCE else run.found(mode)
             except _MovedError:
                 continue
@@ -132,11 +139,13 @@ class _Run:
         policies: Sequence[Retention],
         grace: timedelta | None,
         by: str,
+        spread: Spread,
         directory: Path,
     ) -> None:
         self._store = store
         self._log = log
         self._by = by
+        self._spread = spread
         self._name = f"{keys.collections(log.uuid)}{uuid4().hex}"
         self._policies = policies
         self._settled()  # nothing is written where no dataset is
@@ -145,26 +154,29 @@ class _Run:
         self._seen = self._settled()
         self._areas = areas(log.uuid, self._seen.head.table)
         self._marked = References(store, self._areas, directory)
-        self._spool = Spool(directory)
-        self._unknown = NO_OBJECTS
-        self._kept = self._plan()
+        self._kept = self._mark()
+        self._found = self._look(directory / "kept.parquet")
+        self._lost = self._look_for_loss()
 
     def found(self, mode: Mode) -> Collection:
-        """What the plan says, which is put into the store."""
-        self._spool.upload(self._store, self._name)
+        """What the plan says."""
         return self._tell(Collection(**self._facts(mode)))
 
     def enforce(self, max_deletes: int) -> Collection:
         """Do what the plan says."""
         found = self.found(Mode.ENFORCE)
-        if self._spool.objects > max_deletes:
+        if self._found.objects > max_deletes:
             raise TooManyDeletes(
-                f"dataset {self._log.uuid!r}: {self._spool.objects} objects are garbage, more than the {max_deletes} "
+                f"dataset {self._log.uuid!r}: {self._found.objects} objects are garbage, more than the {max_deletes} "
                 f"that may be deleted at once; nothing was deleted. See {self._name}-*.parquet in "
                 f"{self._store.url}, and raise the limit if they are what is meant to go"
             )
-        if not self._spool.objects:
+        if not self._found.objects:
             return found
+        if self._lost is not None:
+            raise VersionIncomplete(
+                f"dataset {self._log.uuid!r}: {self._lost}. Nothing was deleted: an older version may be what is left"
+            )
         self._anchor()
         version, spared = (None, frozenset[str]()) if self._seen.head.tombstone else self._expire()
         deleted = self._sweep(spared)
@@ -187,53 +199,57 @@ class _Run:
             raise DatasetNotFound(f"there is no dataset {self._log.uuid!r} in {self._store.url}")
         return seen
 
-    def _plan(self) -> Kept:
+    def _mark(self) -> Kept:
         try:
-            kept = mark_versions(self._log.journal, self._seen, self._policies, self._moment, self._marked)
+            return mark_versions(self._log.journal, self._seen, self._policies, self._moment, self._marked)
         except VersionIncomplete as error:
             if self._settled().etag != self._seen.etag:
                 raise _MovedError from error  # another collector was at work
             raise
+
+    def _look(self, path: Path) -> Found:
+        """Find the garbage, which makes the plan; ``path`` takes the keys that stay on their way into the store."""
+        uuid, table = self._log.uuid, self._seen.head.table
         records, *others = self._areas
-        with self._spool:
-            listing = self._store.list(records.prefix)
-            for info in mark_young_records(self._log.journal, listing, records, self._moment, self._marked):
-                self._add(records, info)
-            self._marked.resolve()
-            for area in others:
-                for info in unreferenced(self._store.list(area.prefix), self._marked.of(area)):
-                    if self._is_garbage(area, info, kept.oldest):
-                        self._add(area, info)
-        return kept
+        spool = Spool(self._store, self._name)
+        listing = self._store.list(records.prefix)
+        for info in mark_young_records(self._log.journal, listing, records, self._moment, self._marked):
+            add(spool, records, info, keys.common_metadata(uuid, table))
+        found = spool.finish()
+        self._marked.resolve()
+        ranges = [*write_kept(path, [self._marked.of(area) for area in others], first=1)]
+        kept = f"{self._name}-kept.parquet"
+        with path.open("rb") as file:
+            self._store.upload(kept, file)
+        look = Look(uuid, table, self._moment, self._kept.oldest, kept, self._name)
+        return Found.joined([found, *self._spread(look, ranges, "look for garbage")])
 
-    def _add(self, area: Area, info: ObjectInfo) -> None:
-        if area.owns(info.key):
-            self._spool.add(info, area.kind)
-        elif info.key != keys.common_metadata(self._log.uuid, self._seen.head.table):
-            self._unknown = self._unknown.plus(info.size)
-
-    def _is_garbage(self, area: Area, info: ObjectInfo, oldest: int) -> bool:
-        """Of what is not referenced. A checkpoint is only ever written of a version that was committed: if that has
-        expired, the checkpoint goes with it, however young it is.
-        """
-        version = keys.checkpoint_version(info.key) if area.kind is Kind.CHECKPOINTS else None
-        return not self._moment.is_young(info.modified) if version is None else version < oldest
+    def _look_for_loss(self) -> Lost | None:
+        """What the present version has lost, if anything that stays is missing; inspections tell of it from then on."""
+        if not self._found.missing or self._seen.head.tombstone:
+            return None
+        return look_thoroughly(self._store, self._log, self._log.snapshot())
 
     # --- changing ---
 
     def _anchor(self) -> None:
         """Make sure that the versions which stay need no record of one that goes."""
-        for record, head in self._kept.anchors:
-            if not has_checkpoint(self._log.journal, record):
-                self._store.put(keys.checkpoint(self._log.uuid, record.version), zstandard.compress(head.render()))
+        journal = self._log.journal
+        try:
+            for record in self._kept.anchors:
+                if not has_checkpoint(journal, record):
+                    state = rebuild(journal, record).render()
+                    self._store.put(keys.checkpoint(journal.uuid, record.version), zstandard.compress(state))
+        except VersionIncomplete as error:
+            raise _MovedError from error  # another collector was at work
 
     def _expire(self) -> tuple[int, frozenset[str]]:
         """The commit after which nobody can ask for what goes; its version, and what became needed before it."""
         try:
             committed = self._log.begin_new("expire").commit(
-                Change(operation=Operation.EXPIRE, horizon=self._kept.oldest, by=self._by)
+                Change(operation=Operation.EXPIRE, horizon=self._kept.oldest, spares=self._kept.tagged, by=self._by)
             )
-        except DatasetDeleted as error:
+        except (DatasetDeleted, VersionTagged) as error:
             raise _MovedError from error
         return committed.version, self._needed_since(committed.record_key)
 
@@ -252,23 +268,23 @@ class _Run:
             key = record.parent
         raise _MovedError
 
-    def _sweep(self, spared: frozenset[str]) -> dict[Kind, Count]:
-        deleted: dict[Kind, Count] = defaultdict(Count)
-        for batch in self._spool.batches(_BATCH):
-            self._require_unmoved()
-            doomed = [each for each in batch if each.key not in spared]
-            self._store.delete([each.key for each in doomed])
-            for each in doomed:
-                deleted[each.kind] = deleted[each.kind].plus(each.size)
-        return deleted
-
-    def _require_unmoved(self) -> None:
-        """A foreign head may be built on what we do not know; a longer grace period protects what we took for old."""
+    def _sweep(self, spared: frozenset[str]) -> Counts:
+        """Delete what the plan lists, one turn after the other."""
         seen = self._log.journal.observe()
-        if seen is None or seen.marker is None or read_settings(self._store) != self._settings:
+        if seen is None or seen.marker is None or seen.etag is None:
             raise _MovedError
-        if self._seen.head.tombstone and seen.etag != self._seen.etag:
-            raise _MovedError
+        final = self._seen.head.tombstone is not None
+        etag = self._seen.etag if final else seen.etag
+        assert etag is not None, "a settled head is ours"
+        sweep = Sweep(self._log.uuid, etag, final, self._settings, spared)
+        deleted = []
+        for turn in Turn:
+            parts = [part for part in self._found.parts if part.turn is turn]
+            swept = self._spread(sweep, parts, "delete garbage")
+            if any(each.moved for each in swept):
+                raise _MovedError
+            deleted += [each.deleted for each in swept]
+        return added(deleted)
 
     # --- telling ---
 
@@ -279,8 +295,8 @@ class _Run:
             "plan": f"{self._name}.json",
             "oldest": self._kept.oldest,
             "versions": self._kept.versions,
-            "found": dict(self._spool.counts),
-            "unknown": self._unknown,
+            "found": self._found.counts,
+            "unknown": self._found.unknown,
         }
 
     def _tell(self, done: Collection) -> Collection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -13,6 +14,7 @@ from kubothek.lake.collector import references
 from kubothek.lake.collector.areas import Area, Kind
 from kubothek.lake.collector.retention import Retention, is_retained, may_be_read
 from kubothek.lake.collector.sorted_keys import SortedKeys, unreferenced
+from kubothek.lake.collector.tagged import TaggedVersions
 from kubothek.lake.commits import Head, Operation, Record, keys
 from kubothek.lake.commits.journal import Journal, Observed
 from kubothek.lake.commits.rebuild import rebuild
@@ -23,6 +25,9 @@ from kubothek.lake.intake.ledger import Page
 from kubothek.lake.store import ObjectInfo, Store
 
 _AT_ONCE: Final = 256
+_KEYS_AT_ONCE: Final = 1024
+_NO_VERSIONS: Final = (Operation.EXPIRE, Operation.TAG)
+"""Commits that make no versions of their own: they are not counted, and nothing is older by them."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,14 +47,16 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The versions that stay: ``oldest`` and all above it on the chain, ``versions`` of them.
+    """The versions that stay, ``versions`` of them: ``oldest`` and all above it on the chain, and tagged ones.
 
-    ``anchors``  those whose state the kept records alone do not tell, with that state: each needs a checkpoint
+    ``anchors``  those whose state the kept records alone do not tell: each needs a checkpoint
+    ``tagged``   the records of the versions that have tags
     """
 
     oldest: int
     versions: int
-    anchors: tuple[tuple[Record, Head], ...]
+    anchors: tuple[Record, ...]
+    tagged: frozenset[str]
 
 
 class References:
@@ -57,20 +64,24 @@ class References:
 
     def __init__(self, store: Store, areas: Sequence[Area], directory: Path) -> None:
         self._store = store
-        self._by_prefix = {area.prefix: SortedKeys(directory) for area in reversed(areas)}  # data first: most keys
+        self._by_prefix = {area.prefix: SortedKeys(directory) for area in reversed(areas)}
+        self._data = areas[-1].prefix
         self._lists = SortedKeys(directory)
         self._manifests = next(area.prefix for area in areas if area.kind is Kind.INDEX)
         self._pages = next(area.prefix for area in areas if area.kind is Kind.INTAKE)
 
     def add(self, found: Iterable[str]) -> None:
         """Take these keys in, as far as they lie in an area."""
-        for key in found:
-            for prefix, kept in self._by_prefix.items():
-                if key.startswith(prefix):
-                    kept.update((key,))
-                    break
-            if key.startswith((self._manifests, self._pages)):
-                self._lists.update((key,))
+        remaining = iter(found)
+        while batch := list(islice(remaining, _KEYS_AT_ONCE)):
+            self._by_prefix[self._data].update([key for key in batch if key.startswith(self._data)])
+            for key in (key for key in batch if not key.startswith(self._data)):
+                for prefix, kept in self._by_prefix.items():
+                    if key.startswith(prefix):
+                        kept.update((key,))
+                        break
+                if key.startswith((self._manifests, self._pages)):
+                    self._lists.update((key,))
 
     def resolve(self) -> None:
         """Read the manifests and pages that were taken in, for the files that they name. One that is gone names none.
@@ -100,8 +111,7 @@ class References:
 def kept_versions(journal: Journal, seen: Observed, policies: Sequence[Retention], moment: Moment) -> Iterator[Stored]:
     """The commits whose versions stay, newest first: what policies retain and what may still be read.
 
-    Commits of collectors make no versions of their own: they are neither counted, nor is anything older by them. Of a
-    deleted dataset everything stays as long as the deletion can be taken back, and then nothing but the tombstone.
+    Of a deleted dataset everything stays as long as the deletion can be taken back, and then nothing but the tombstone.
     """
     assert seen.marker is not None, "a settled head is ours"
     accessible = max(seen.head.horizon, seen.head.since + 1)
@@ -120,9 +130,9 @@ def kept_versions(journal: Journal, seen: Observed, policies: Sequence[Retention
         parent = keys.parse_record(journal.uuid, found.record.parent)
         if parent is None:
             return
-        if found.record.operation is not Operation.EXPIRE:
+        if found.record.operation not in _NO_VERSIONS:
             newer, stopped = newer + 1, found.written
-        recent = may_be_read(replaced=found.written, now=moment.now, grace=moment.grace)
+        recent = _is_recent(found, moment)
         if seen.head.tombstone:
             restorable = recent if restorable is None else restorable
             retained = restorable
@@ -137,21 +147,36 @@ def mark_versions(
 ) -> Kept:
     """Mark what the kept versions name, and what a person still has to decide about. Memory: a head, not a history."""
     restored: list[Record] = []
+    tags = TaggedVersions(seen.head, lambda successor: _is_recent(successor, moment))
     count, last = 0, None
     for found in kept_versions(journal, seen, policies, moment):
         last = found.record
         into.add((last.key, *references.of_record(last)))
         if last.restores is not None:
             restored.append(last)
+        tags.meet(found)
         count += 1
     assert last is not None, "the present version is kept"
     for key in (*seen.head.lost, *seen.head.overwritten):
         into.add((key, *_of_record_at(journal, key)))
-    anchors = [last, *(record for record in restored if record is not last and _restores_below(record, last.version))]
-    states = tuple((record, rebuild(journal, record)) for record in anchors)
-    for _, head in states:
-        into.add(references.of_head(head))
-    return Kept(last.version, count, states)
+    oldest = _mark_whole(journal, last, into)
+    anchors = [record for record in restored if record is not last and _restores_below(record, last.version)]
+    anchors += [journal.record(key) for key in tags.apart()]
+    for record in anchors:
+        _mark_whole(journal, record, into)
+    for key in tags.lost_lately(oldest):
+        with suppress(VersionIncomplete):  # a collector that obeyed a shorter grace period took it
+            record = journal.record(key)
+            _mark_whole(journal, record, into)
+            anchors.append(record)
+    return Kept(last.version, count + len(tags.apart()), (last, *anchors), tags.present)
+
+
+def _mark_whole(journal: Journal, record: Record, into: References) -> Head:
+    """Mark all of a version, as if no other stayed."""
+    head = rebuild(journal, record)
+    into.add((record.key, keys.checkpoint(journal.uuid, record.version), *references.of_head(head)))
+    return head
 
 
 def mark_young_records(
@@ -189,6 +214,11 @@ def _of_record_at(journal: Journal, key: str) -> list[str]:
         if isinstance(error.__cause__, ObjectNotFound):
             return []
         raise
+
+
+def _is_recent(successor: Stored, moment: Moment) -> bool:
+    """Whether what this commit replaced may still be read."""
+    return may_be_read(replaced=successor.written, now=moment.now, grace=moment.grace)
 
 
 def _restores_below(record: Record, oldest: int) -> bool:

@@ -1,12 +1,12 @@
-"""What is to be deleted, spooled to disk in the order in which it goes, and reported by kind."""
+"""What is to be deleted: listed in the store, in parts that one task deletes each, and counted by kind."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +22,8 @@ _FIELDS: Final[list[pa.Field[Any]]] = [
 ]
 OBJECTS: Final = pa.schema(_FIELDS)
 """A row of a plan."""
-_GROUP_ROWS: Final = 20_000
+PART_OBJECTS: Final = 20_000
+"""What one part lists at most, and what is in memory of each turn while objects are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,59 @@ class Count:
         """With one more object."""
         return Count(self.objects + 1, self.bytes + size)
 
+    def __add__(self, other: Count) -> Count:
+        return Count(self.objects + other.objects, self.bytes + other.bytes)
+
 
 NO_OBJECTS: Final = Count()
+
+Counts = Mapping[Kind, Count]
+
+
+def added(counts: Iterable[Counts]) -> dict[Kind, Count]:
+    """The sums."""
+    sums: dict[Kind, Count] = defaultdict(Count)
+    for each in counts:
+        for kind, count in each.items():
+            sums[kind] += count
+    return dict(sums)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One object of the plan: its key, and when what it lists goes."""
+
+    key: str
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Garbage that was found, which ``parts`` list, and objects that cannot be attributed to the dataset.
+
+    ``missing``  data files that stay, and are not there
+    """
+
+    counts: Counts = field(default_factory=dict)
+    unknown: Count = NO_OBJECTS
+    parts: tuple[Part, ...] = ()
+    missing: int = 0
+
+    @classmethod
+    def joined(cls, found: Iterable[Self]) -> Self:
+        """What several tasks found."""
+        all_found = [*found]
+        return cls(
+            added(each.counts for each in all_found),
+            sum((each.unknown for each in all_found), NO_OBJECTS),
+            tuple(part for each in all_found for part in each.parts),
+            sum(each.missing for each in all_found),
+        )
+
+    @property
+    def objects(self) -> int:
+        """How many there are to delete."""
+        return sum(count.objects for count in self.counts.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,62 +102,61 @@ class Doomed:
 
 
 class Spool:
-    """Holds objects by the turn in which they go; a context manager while it is filled."""
+    """Takes objects in, and puts each part of them into the store as soon as it is full.
 
-    def __init__(self, directory: Path) -> None:
-        self._paths = [directory / f"{each}.parquet" for each in Turn]
-        self._held: list[list[tuple[ObjectInfo, Kind]]] = [[] for _ in Turn]
-        self.counts: dict[Kind, Count] = defaultdict(Count)
+    Parts are named ``<plan>-<turn>-<new id>.parquet``: an attempt of a task that is tried again leaves its own behind.
+    """
 
-    def __enter__(self) -> Self:
-        self._writers = [pq.ParquetWriter(path, OBJECTS, compression="zstd") for path in self._paths]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for held, writer in zip(self._held, self._writers, strict=True):
-            self._write(held, writer)
-            writer.close()
+    def __init__(self, store: Store, plan: str) -> None:
+        self._store = store
+        self._plan = plan
+        self._held: dict[Turn, list[tuple[ObjectInfo, Kind]]] = {each: [] for each in Turn}
+        self._counts: dict[Kind, Count] = defaultdict(Count)
+        self._unknown = NO_OBJECTS
+        self._parts: list[Part] = []
 
     def add(self, info: ObjectInfo, kind: Kind) -> None:
         """One object that is to go."""
-        part = turn(kind, info.key)
-        self._held[part].append((info, kind))
-        self.counts[kind] = self.counts[kind].plus(info.size)
-        if len(self._held[part]) >= _GROUP_ROWS:
-            self._write(self._held[part], self._writers[part])
+        when = turn(kind, info.key)
+        self._held[when].append((info, kind))
+        self._counts[kind] = self._counts[kind].plus(info.size)
+        if len(self._held[when]) >= PART_OBJECTS:
+            self._put(when)
 
-    @property
-    def objects(self) -> int:
-        """How many there are."""
-        return sum(count.objects for count in self.counts.values())
+    def leave(self, info: ObjectInfo) -> None:
+        """One object that is unknown."""
+        self._unknown = self._unknown.plus(info.size)
 
-    def upload(self, store: Store, prefix: str) -> None:
-        """Put the plan into the store: ``<prefix>-1.parquet`` goes first, then ``-2``, then ``-3``."""
-        for number, path in enumerate(self._paths, 1):
-            with path.open("rb") as file:
-                store.upload(f"{prefix}-{number}.parquet", file)
+    def finish(self) -> Found:
+        """Put what is left; all that was found."""
+        for when in Turn:
+            if self._held[when]:
+                self._put(when)
+        return Found(dict(self._counts), self._unknown, tuple(self._parts))
 
-    def batches(self, size: int) -> Iterator[list[Doomed]]:
-        """All of them, in the order in which they go; once all are added."""
-        for path in self._paths:
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(size, columns=["key", "kind", "bytes"]):
-                    columns = (batch.column(name).to_pylist() for name in ("key", "kind", "bytes"))
-                    yield [Doomed(key, Kind(kind), size) for key, kind, size in zip(*columns, strict=True)]
-
-    @staticmethod
-    def _write(held: list[tuple[ObjectInfo, Kind]], writer: pq.ParquetWriter) -> None:
-        if held:
-            columns: dict[str, list[Any]] = {
-                "key": [info.key for info, _ in held],
-                "kind": [str(kind) for _, kind in held],
-                "bytes": [info.size for info, _ in held],
-                "modified": [info.modified for info, _ in held],
-            }
-            writer.write_table(pa.table(columns, schema=OBJECTS))
-            held.clear()
+    def _put(self, when: Turn) -> None:
+        held, self._held[when] = self._held[when], []
+        columns: dict[str, list[Any]] = {
+            "key": [info.key for info, _ in held],
+            "kind": [str(kind) for _, kind in held],
+            "bytes": [info.size for info, _ in held],
+            "modified": [info.modified for info, _ in held],
+        }
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table(columns, schema=OBJECTS), sink, compression="zstd")
+        part = Part(f"{self._plan}-{when + 1}-{uuid4().hex}.parquet", when)
+        self._store.put(part.key, memoryview(sink.getvalue()))
+        self._parts.append(part)
 
 
-def to_json(counts: Mapping[Kind, Count]) -> dict[str, dict[str, int]]:
+def objects_of(store: Store, part: Part, batch: int) -> Iterator[list[Doomed]]:
+    """What a part lists, so many at a time."""
+    with pq.ParquetFile(pa.BufferReader(store.get(part.key))) as file:
+        for rows in file.iter_batches(batch, columns=["key", "kind", "bytes"]):
+            columns = (rows.column(name).to_pylist() for name in ("key", "kind", "bytes"))
+            yield [Doomed(key, Kind(kind), size) for key, kind, size in zip(*columns, strict=True)]
+
+
+def to_json(counts: Counts) -> dict[str, dict[str, int]]:
     """As it stands in plans."""
     return {str(kind): {"objects": count.objects, "bytes": count.bytes} for kind, count in sorted(counts.items())}

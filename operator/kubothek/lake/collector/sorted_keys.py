@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, groupby, islice
 from pathlib import Path
 from typing import Final, cast
@@ -13,7 +13,7 @@ import pyarrow as pa
 from kubothek.lake.errors import StoreError
 from kubothek.lake.store import ObjectInfo
 
-_IN_MEMORY: Final = 100_000
+_IN_MEMORY: Final = 200_000
 _BATCH: Final = 1024
 _FAN_IN: Final = 16
 _RUN: Final = pa.schema({"key": pa.string()})
@@ -35,8 +35,9 @@ class SortedKeys:
 
     def update(self, keys: Iterable[str]) -> None:
         """Add them."""
-        for key in keys:
-            self._held.add(key)
+        remaining = iter(keys)
+        while more := list(islice(remaining, max(1, self._limit - len(self._held)))):
+            self._held.update(more)
             if len(self._held) >= self._limit:
                 self._keep(0, sorted(self._held))
                 self._held.clear()
@@ -59,14 +60,20 @@ class SortedKeys:
                 run.unlink()
 
 
-def unreferenced(listing: Iterable[ObjectInfo], references: Iterable[str]) -> Iterator[ObjectInfo]:
+def unreferenced(
+    listing: Iterable[ObjectInfo],
+    references: Iterable[str],
+    after: str = "",
+    missed: Callable[[str], None] = lambda key: None,
+) -> Iterator[ObjectInfo]:
     """What of an ascending listing is not among these ascending keys: a merge join, which holds one of each.
 
-    Raises StoreError for a listing that does not ascend: all that is referenced would be taken for garbage.
+    ``missed`` hears of keys that are not in the listing. Raises StoreError for a listing that does not ascend, or does
+    not begin after ``after``: all that is referenced would be taken for garbage.
     """
     ascending = iter(references)
     reference = next(ascending, None)
-    last = ""
+    last = after
     for info in listing:
         if info.key <= last:
             raise StoreError(
@@ -75,9 +82,15 @@ def unreferenced(listing: Iterable[ObjectInfo], references: Iterable[str]) -> It
             )
         last = info.key
         while reference is not None and reference < info.key:
+            missed(reference)
             reference = next(ascending, None)
-        if reference != info.key:
+        if reference == info.key:
+            reference = next(ascending, None)
+        else:
             yield info
+    while reference is not None:
+        missed(reference)
+        reference = next(ascending, None)
 
 
 def _merged(streams: Sequence[Iterator[str]]) -> Iterator[str]:

@@ -24,10 +24,11 @@ from kubothek.lake.commits.changes import (
 )
 from kubothek.lake.commits.claims import Claim, owner_of, take_claim
 from kubothek.lake.commits.head import Head
+from kubothek.lake.commits.history import Version
 from kubothek.lake.commits.log import DatasetLog, DatasetState
 from kubothek.lake.commits.paths import partition_path
 from kubothek.lake.commits.record import Delta, Record, Totals
-from kubothek.lake.commits.settings import StoreSettings, read_settings, write_settings
+from kubothek.lake.commits.settings import StoreSettings, ask_for_grace, read_settings, write_settings
 from kubothek.lake.commits.snapshot import Snapshot
 from kubothek.lake.commits.transaction import AlreadyApplied, Committed, Transaction
 
@@ -53,6 +54,8 @@ __all__ = [
     "StoreSettings",
     "Totals",
     "Transaction",
+    "Version",
+    "ask_for_grace",
     "owner_of",
     "partition_path",
     "read_settings",

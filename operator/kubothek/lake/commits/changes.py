@@ -33,6 +33,8 @@ class Operation(StrEnum):
     """Indices were made, dropped or tidied up; no row changed."""
     EXPIRE = "Expire"
     """Versions below a number can no longer be asked for; no row changed."""
+    TAG = "Tag"
+    """Versions were given names, or lost them; no row changed."""
     LAYOUT = "Layout"
     """Files are laid out in another way from now on; no row changed."""
     COMPACT = "Compact"
@@ -138,6 +140,8 @@ class Change:
     ``intake``          by standing source, the new page of what it has taken (``lake.intake.ledger``); in the way of
                         the change is any other commit that turned that page
     ``horizon``         the oldest version that can be asked for after it; it is only ever raised
+    ``spares``          the records of tagged versions below ``horizon``; any other tag there is in its way
+    ``purges``          its own version becomes the oldest that can be asked for; every tag is in its way
     ``by``              who: a resource, a user; for history only
     """
 
@@ -157,6 +161,8 @@ class Change:
     layout: Mapping[str, Any] | None = None
     intake: Mapping[str, str] = field(default_factory=dict)
     horizon: int = 0
+    spares: frozenset[str] = frozenset()
+    purges: bool = False
     by: str = ""
 
 

@@ -18,6 +18,7 @@ from kubothek.lake.commits.journal import Draft, Journal, Observed
 from kubothek.lake.commits.measure import size_of_removed
 from kubothek.lake.commits.record import Delta, Totals, after, size_of
 from kubothek.lake.commits.snapshot import live_head
+from kubothek.lake.commits.tagging import require_untagged, versions_of
 from kubothek.lake.errors import Conflict, InputError, PartitionInvalid, VersionNotFound
 from kubothek.lake.schema import carried_over, merge
 
@@ -29,8 +30,8 @@ def draft(
 ) -> Draft:
     """The commit of a change that was made for ``base``, on top of the head ``on``.
 
-    Raises Conflict, SchemaMismatch, PartitionInvalid, IndexStale, IndexInvalid, VersionNotFound, or InputError for a
-    change that cannot be right on any head.
+    Raises Conflict, SchemaMismatch, PartitionInvalid, IndexStale, IndexInvalid, VersionNotFound, VersionTagged, or
+    InputError for a change that cannot be right on any head.
     """
     _check(change, base)
     ground = on.head if on else Head(journal.uuid)
@@ -39,6 +40,8 @@ def draft(
     removed = {label: base.file(label) for label in change.removed}
     _require_no_conflict(change, base, live, removed)
     _require_unexpired(change, live)
+    horizon = max(change.horizon, _next_version(on) if change.purges else 0)
+    require_untagged(live, horizon, change.spares)
     schema_hash = _schema(journal, change, base, live)
     partition_keys = _partition_keys(change, live, fresh=fresh)
     indices = indices_after(
@@ -50,7 +53,7 @@ def draft(
         partition_keys=partition_keys,
         change=change.index,
     )
-    metadata = _metadata(journal, change, live, index_metadata(indices))
+    metadata = _metadata(journal, change, live, index_metadata(indices), horizon)
     to_set, dropped = metadata_delta(ground.metadata, metadata)
     totals = (on and on.totals) or Totals()
     return Draft(
@@ -128,10 +131,17 @@ def _require_no_conflict(change: Change, base: Head, live: Head, removed: Mappin
 
 def _require_unexpired(change: Change, live: Head) -> None:
     """The head may have moved since the version was looked up, and an expiry with it."""
-    if change.restores is not None and change.restores < live.horizon:
+    if change.restores is None or change.restores in versions_of(live).values():
+        return
+    if change.restores < live.horizon:
         raise VersionNotFound(
             f"version {change.restores} of {live.uuid!r} has expired; the oldest that is kept is {live.horizon}"
         )
+
+
+def _next_version(on: Observed | None) -> int:
+    """The version of a commit on this head, as :meth:`Journal.publish` numbers it."""
+    return (on.version if on else 0) + 1
 
 
 def _schema(journal: Journal, change: Change, base: Head, live: Head) -> str | None:
@@ -158,10 +168,10 @@ def _partition_keys(change: Change, live: Head, *, fresh: bool) -> tuple[str, ..
     return change.partition_keys
 
 
-def _metadata(journal: Journal, change: Change, live: Head, indices: Mapping[str, Any]) -> dict[str, Any]:
+def _metadata(journal: Journal, change: Change, live: Head, indices: Mapping[str, Any], horizon: int) -> dict[str, Any]:
     created = journal.clock().replace(tzinfo=None).isoformat()
     layout = {} if change.layout is None else {LAYOUT: dict(change.layout)}
     intake = {INTAKE + source: page for source, page in change.intake.items()}
-    horizon = {HORIZON: change.horizon} if change.horizon > live.horizon else {}
-    merged = {_CREATED: created, **live.metadata, **change.metadata, **layout, **intake, **horizon, **indices}
+    raised = {HORIZON: horizon} if horizon > live.horizon else {}
+    merged = {_CREATED: created, **live.metadata, **change.metadata, **layout, **intake, **raised, **indices}
     return {key: value for key, value in merged.items() if value is not None}

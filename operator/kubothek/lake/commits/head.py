@@ -38,6 +38,7 @@ LAYOUT: Final = "kubothek_layout"
 INDEX: Final = "kubothek_index"
 DIALECT: Final = "kubothek_dialect"
 PENDING: Final = "kubothek_index_pending"
+TAGS: Final = "kubothek_tags"
 INTAKE: Final = "kubothek_intake_"
 """With the name of a standing source behind it."""
 OWN_PREFIX: Final = "kubothek_"
@@ -52,6 +53,14 @@ class Tombstone:
 
     incarnation: str
     time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A version that has a name: its number, and the key of its record. It stays whole for as long as it has one."""
+
+    version: int
+    record: str
 
 
 @dataclass(frozen=True)
@@ -203,6 +212,11 @@ class Head:
         return found if isinstance(found, dict) else {}
 
     @property
+    def tags(self) -> Mapping[str, Tag]:
+        """The versions that have a name, by name."""
+        return tags_in(self.uuid, self.metadata)
+
+    @property
     def tombstone(self) -> Tombstone | None:
         """Set if the dataset is deleted."""
         found = self.metadata.get(TOMBSTONE)
@@ -285,6 +299,15 @@ class Head:
 def digest(data: bytes) -> str:
     """The digest by which a record knows the head it made."""
     return sha256(data).hexdigest()
+
+
+def tags_in(uuid: str, metadata: Mapping[str, Any]) -> dict[str, Tag]:
+    """The tags that a head's metadata name; heads come from strangers too."""
+    found = metadata.get(TAGS)
+    named = found.items() if isinstance(found, dict) else ()
+    pairs = ((name, value) for name, value in named if isinstance(value, list) and len(value) == 2)
+    records = ((name, keys.parse_record(uuid, key)) for name, (_, key) in pairs)
+    return {name: Tag(record.version, record.key) for name, record in records if record is not None}
 
 
 def partition_keys_in(key: str) -> tuple[str, ...]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 from kubothek.lake.commits import keys
 from kubothek.lake.commits.head import Head
 from kubothek.lake.commits.journal import Journal, Observed
 from kubothek.lake.commits.markers import Marker
+from kubothek.lake.commits.presence import absent
 from kubothek.lake.commits.record import Record, utc
-from kubothek.lake.commits.records import chain, down_to, parallel, records_from
-from kubothek.lake.errors import ObjectNotFound, VersionIncomplete, VersionNotFound
+from kubothek.lake.commits.records import chain, down_to, records_from
+from kubothek.lake.errors import VersionIncomplete, VersionNotFound
 
-_STAT_LIMIT: Final = 200
 _SHOWN: Final = 5
+
+Version: TypeAlias = int | datetime | str
+"""How a version is asked for: by its number, by a time at which it was current, by a tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,26 @@ class History:
             return
         yield from chain(self.journal, newest, down_to(self.journal.uuid, self.seen.head.horizon))
 
+    def find(self, version: Version) -> Record:
+        """The commit that made a version. Raises VersionNotFound."""
+        if isinstance(version, str):
+            return self.tagged(version)
+        return self.as_of(version) if isinstance(version, datetime) else self.at(version)
+
+    def tagged(self, name: str) -> Record:
+        """The commit that made the version of this tag. Raises VersionNotFound."""
+        tags = self.seen.head.tags
+        if name not in tags:
+            raise VersionNotFound(
+                f"dataset {self.journal.uuid!r} has no tag {name!r}; its tags: {', '.join(sorted(tags)) or 'none'}"
+            )
+        return self.journal.record(tags[name].record)
+
     def at(self, version: int) -> Record:
         """The commit that made this version. Raises VersionNotFound."""
+        for tag in self.seen.head.tags.values():
+            if tag.version == version:
+                return self.journal.record(tag.record)
         newest = self._newest()
         if newest is None or not self._oldest <= version <= newest.version:
             raise self._no_version(version)
@@ -137,15 +158,4 @@ class History:
 
 def missing_files(journal: Journal, head: Head, wanted: Sequence[str]) -> list[str]:
     """Which of these data files do not exist: a request each if they are few, else one listing of the table."""
-    if len(wanted) <= _STAT_LIMIT:
-        return [key for key in parallel(lambda key: _missing(journal, key), list(wanted)) if key]
-    listed = {info.key for info in journal.store.list(keys.data_prefix(journal.uuid, head.table))}
-    return [key for key in wanted if key not in listed and _missing(journal, key)]
-
-
-def _missing(journal: Journal, key: str) -> str | None:
-    try:
-        journal.store.stat(key)
-    except ObjectNotFound:
-        return key
-    return None
+    return absent(journal.store, keys.data_prefix(journal.uuid, head.table), wanted)

@@ -136,6 +136,16 @@ def job(uuid: str, job_uid: str) -> str:
     return f"{jobs(uuid)}{quote(job_uid, safe='')}.json"
 
 
+def lost(uuid: str) -> str:
+    """The note on lost data files, which is there as long as some are known to be."""
+    return f"{side(uuid)}lost.json"
+
+
+def inventory(uuid: str) -> str:
+    """What was last worked out of the sizes of files."""
+    return f"{side(uuid)}inventory.parquet"
+
+
 def checkpoints(uuid: str) -> str:
     """The prefix of all checkpoints."""
     return f"{side(uuid)}checkpoints/"

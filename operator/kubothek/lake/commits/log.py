@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from kubothek.lake.commits import convert, keys, tombstone
 from kubothek.lake.commits.claims import Claim, ensure_claim, owner_of
-from kubothek.lake.commits.history import History
+from kubothek.lake.commits.history import History, Version
 from kubothek.lake.commits.journal import Draft, Journal, Observed, system_clock
 from kubothek.lake.commits.legacy import one_table
 from kubothek.lake.commits.rebuild import rebuild
@@ -20,6 +20,7 @@ from kubothek.lake.commits.record import Record, Totals
 from kubothek.lake.commits.recover import accept_overwritten, versions_in
 from kubothek.lake.commits.settle import Patience, head_missing, settle_thoroughly, settled
 from kubothek.lake.commits.snapshot import Snapshot, snapshot_of
+from kubothek.lake.commits.tagging import retag, versions_of
 from kubothek.lake.commits.transaction import (
     AlreadyApplied,
     Request,
@@ -52,6 +53,7 @@ class DatasetState:
     ``totals``   None if unknown: a foreign writer's head that was not adopted yet
     ``problem``  ``Reason: text`` if the asking claim cannot write it, or it is not whole
     ``indices``  of a head that is ours
+    ``tags``     versions by name
     """
 
     uuid: str
@@ -64,6 +66,7 @@ class DatasetState:
     problem: str | None = None
     indices: tuple[IndexReport, ...] = ()
     dialect: Dialect = Dialect.KARTOTHEK
+    tags: Mapping[str, int] = field(default_factory=dict)
 
 
 class DatasetLog:
@@ -184,6 +187,52 @@ class DatasetLog:
             raise self._not_found()
         return seen.version
 
+    def set_tags(self, wanted: Mapping[str, int]) -> int:
+        """Make the tags exactly these: versions by name. Returns the version of the dataset after it.
+
+        A tagged version is kept whole and readable, whatever expires, until its last tag is gone. Harmless to repeat.
+        Raises InputError for a name, VersionNotFound or VersionIncomplete for a version that cannot be tagged; and
+        DatasetNotFound, DatasetDeleted, OwnedByAnother.
+        """
+        return self._retag(lambda _: wanted)
+
+    def tag(self, name: str, version: int | None = None) -> int:
+        """Give a version a name, which another one loses by it; None = the present one. Returns its number.
+
+        Raises what :meth:`set_tags` raises.
+        """
+        chosen = version
+
+        def wanted(seen: Observed) -> Mapping[str, int]:
+            nonlocal chosen
+            chosen = seen.version if chosen is None else chosen
+            return {**versions_of(seen.head), name: chosen}
+
+        self._retag(wanted)
+        assert chosen is not None, "there is a dataset"
+        return chosen
+
+    def untag(self, name: str) -> None:
+        """Take a tag away, if it is there. Raises what :meth:`set_tags` raises."""
+        self._retag(lambda seen: {k: v for k, v in versions_of(seen.head).items() if k != name})
+
+    def _retag(self, wanted: Callable[[Observed], Mapping[str, int]]) -> int:
+        self._require_claim()
+
+        def done(seen: Observed) -> bool:
+            require_alive(seen, self._claim)
+            if seen.head.tombstone:
+                raise self._not_found(seen)
+            return versions_of(seen.head) == dict(wanted(seen))
+
+        seen = self._until_swapped(
+            lambda seen: retag(self._journal, seen, wanted(seen), by=self._by),
+            done=done,
+        )
+        if seen is None:
+            raise self._not_found()
+        return seen.version
+
     def accept_overwritten(self) -> None:
         """A person has seen the ForeignOverwrite: take the note away, and let the lost commits' ids be used again."""
         self._require_claim()
@@ -217,8 +266,8 @@ class DatasetLog:
 
     # --- reading ---
 
-    def snapshot(self, version: int | datetime | None = None, *, table: str | None = None) -> Snapshot:
-        """The present version, that of a number, or that of a time. Writes nothing.
+    def snapshot(self, version: Version | None = None, *, table: str | None = None) -> Snapshot:
+        """The present version, that of a number, of a time, or of a tag. Writes nothing.
 
         ``table`` is needed only where another library put several into one dataset. Raises DatasetNotFound,
         HeadMissing, VersionNotFound, VersionIncomplete; InputError if the table is not there, or not named.
@@ -227,12 +276,16 @@ class DatasetLog:
         if version is None:
             return snapshot_of(self._journal, seen, table)
         history = History(self._journal, seen)
-        record = history.as_of(version) if isinstance(version, datetime) else history.at(version)
+        record = history.find(version)
         head = rebuild(self._journal, record)
         history.require_files(head, record.version)
         head = one_table(head, table) if table else head
         schema = self._journal.schemas.get(head.schema_hash)
         return Snapshot(head, schema, record.version, None, record.totals, record.time)
+
+    def tags(self) -> dict[str, int]:
+        """The tagged versions by name. Raises DatasetNotFound, HeadMissing."""
+        return versions_of(self._look().head)
 
     def history(self) -> Iterator[Record]:
         """All commits, newest first; read as they are asked for. Raises DatasetNotFound, HeadMissing."""
@@ -266,6 +319,7 @@ class DatasetLog:
             problem=problem,
             indices=report(self._store, seen.head.index_state) if seen.marker and not seen.head.tombstone else (),
             dialect=seen.head.index_state.dialect,
+            tags=versions_of(seen.head),
         )
 
     def _require_owner(self, owner: str | None) -> None:

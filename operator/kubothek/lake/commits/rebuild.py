@@ -20,7 +20,7 @@ from kubothek.lake.errors import ObjectNotFound, VersionIncomplete
 
 def has_checkpoint(journal: Journal, record: Record) -> bool:
     """Whether this version can be rebuilt without any record."""
-    return _checkpoint(journal, record) is not None
+    return _checkpoint_data(journal, record) is not None
 
 
 def rebuild(journal: Journal, record: Record) -> Head:
@@ -59,9 +59,14 @@ def _checkpoints(journal: Journal) -> set[int]:
 
 
 def _checkpoint(journal: Journal, record: Record) -> Head | None:
+    data = _checkpoint_data(journal, record)
+    return None if data is None else Head.parse(journal.uuid, data)
+
+
+def _checkpoint_data(journal: Journal, record: Record) -> bytes | None:
     """None if it is gone, or was made by another attempt at the same version."""
     try:
         data = zstandard.decompress(journal.store.get(keys.checkpoint(journal.uuid, record.version)))
     except ObjectNotFound:
         return None
-    return Head.parse(journal.uuid, data) if digest(data) == record.head_digest else None
+    return data if digest(data) == record.head_digest else None

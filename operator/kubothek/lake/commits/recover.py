@@ -16,7 +16,7 @@ from kubothek.lake.commits.changes import Operation, PartitionFile
 from kubothek.lake.commits.conflict import conflicts, summary
 from kubothek.lake.commits.directories import recount
 from kubothek.lake.commits.foreign import FOREIGN, is_marked, without_noise
-from kubothek.lake.commits.head import DIALECT, INDEX, INTAKE, LOST, OVERWRITTEN, PENDING, Head
+from kubothek.lake.commits.head import DIALECT, HORIZON, INDEX, INTAKE, LOST, OVERWRITTEN, PENDING, TAGS, Head
 from kubothek.lake.commits.history import missing_files
 from kubothek.lake.commits.indexing import index_delta, index_metadata, indices_after
 from kubothek.lake.commits.journal import Draft, Journal, Observed
@@ -73,7 +73,8 @@ def _merged_again(journal: Journal, seen: Observed, lost: Record, rest: Sequence
         lenient=True,
     )
     target = {**head.metadata, **_user_metadata(lost.delta.metadata), **index_metadata(indices), LOST: list(rest)}
-    dropped = set(lost.delta.dropped) - {LOST, OVERWRITTEN} | {k for k, v in target.items() if v is None}
+    target |= {TAGS: _tags(journal, head, lost), HORIZON: _horizon(seen, lost)}
+    dropped = set(lost.delta.dropped) - {LOST, OVERWRITTEN, TAGS} | {k for k, v in target.items() if v is None}
     to_set, to_drop = metadata_delta(
         head.metadata, without_noise({k: v for k, v in target.items() if k not in dropped})
     )
@@ -102,6 +103,23 @@ def _merged_again(journal: Journal, seen: Observed, lost: Record, rest: Sequence
         reads=lost.reads,
         recovers=lost.key,
     )
+
+
+def _tags(journal: Journal, head: Head, lost: Record) -> dict[str, Any] | None:
+    """The tags with what the lost commit changed: commits are merged again in another order than they were made in."""
+    present: Mapping[str, Any] = head.metadata.get(TAGS, {})
+    if lost.parent is not None and (TAGS in lost.delta.metadata or TAGS in lost.delta.dropped):
+        before = rebuild(journal, journal.record(lost.parent)).metadata.get(TAGS, {})
+        after = lost.delta.metadata.get(TAGS, {})
+        present = {name: tag for name, tag in present.items() if name in after or name not in before}
+        present |= {name: tag for name, tag in after.items() if before.get(name) != tag}
+    return dict(present) or None
+
+
+def _horizon(seen: Observed, lost: Record) -> int | None:
+    """It is only ever raised. What a purge made expire is there again, up to where the purge is merged again."""
+    raised = lost.delta.metadata.get(HORIZON, 0)
+    return max(seen.head.horizon, seen.version + 1 if raised == lost.version else raised) or None
 
 
 def _still_to_do(delta: Delta, head: Head) -> tuple[tuple[PartitionFile, ...], tuple[tuple[str, str], ...]]:

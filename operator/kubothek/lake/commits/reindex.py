@@ -6,7 +6,7 @@ indices when the head is swapped, like for any other commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -50,12 +50,14 @@ def reindex(
     *,
     dialect: Dialect | None = None,
     rebuild: bool = False,
+    broken: Collection[str] = (),
     by: str = "",
     told: Told = lambda _done, _total: None,
 ) -> Reindexed:
     """Give the table exactly the indices that are wanted (None: those it has), and put right what is wrong with them.
 
     ``rebuild``  build all of them anew, from the files
+    ``broken``   columns whose index is known to be of no use: built anew in any case
     ``dialect``  of string indices; None = as it is
 
     A column whose values are all NULL so far gets its index with the first others. Raises IndexInvalid for a column
@@ -66,7 +68,8 @@ def reindex(
     snapshot = started.snapshot
     if not snapshot.exists:
         raise DatasetNotFound(f"there is no dataset {log.uuid!r} in {store.url}: nothing to index")
-    return _Reindexing(store, started, snapshot, told).run(wanted, dialect, by, rebuild=rebuild)
+    unusable = snapshot.head.index_state.wanted() if rebuild else broken
+    return _Reindexing(store, started, snapshot, told).run(wanted, dialect, by, frozenset(unusable))
 
 
 class _Reindexing:
@@ -81,7 +84,7 @@ class _Reindexing:
         self._told = told
 
     def run(
-        self, wanted: Mapping[str, IndexKind] | None, dialect: Dialect | None, by: str, *, rebuild: bool
+        self, wanted: Mapping[str, IndexKind] | None, dialect: Dialect | None, by: str, broken: frozenset[str]
     ) -> Reindexed:
         state = self._head.index_state
         present = state.wanted()
@@ -90,9 +93,9 @@ class _Reindexing:
             check_indexable(self._schema, self._head.partition_keys, target.items())
         pending = {column: kind for column, kind in target.items() if self._is_untyped(column)}
         target = {column: kind for column, kind in target.items() if column not in pending}
-        stale = {each.column for each in report(self._store, state) if each.health is IndexHealth.STALE}
+        stale = broken.union(each.column for each in report(self._store, state) if each.health is IndexHealth.STALE)
         there = state.kinds()
-        built = tuple(c for c, kind in target.items() if rebuild or c in stale or there.get(c) is not kind)
+        built = tuple(c for c, kind in target.items() if c in stale or there.get(c) is not kind)
         dropped = tuple(column for column in present if column not in target and column not in pending)
         promised = {column: kind for column, kind in pending.items() if present.get(column) is not kind}
         merged = {c: m for c in target if c not in built and c in state.native and (m := self._tidied(c)) is not None}

@@ -30,7 +30,7 @@ from kubothek.lake.errors import (
     TooSlow,
 )
 
-_NEVER_TOO_SLOW: Final = timedelta(minutes=1)
+_NEVER_TOO_SLOW: Final = timedelta(seconds=20)
 """Below half of the shortest grace period, so that usual commits need not ask the store for the time."""
 
 

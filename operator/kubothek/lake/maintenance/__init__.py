@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubothek.lake.maintenance.compaction import Compaction, CompactionPlan, Wish, compact, plan_compaction
 from kubothek.lake.maintenance.grouping import Bundle, Thresholds
+from kubothek.lake.maintenance.heal import Healed, ailments, heal, settle
 from kubothek.lake.maintenance.health import Health, health
 from kubothek.lake.maintenance.rewriting import Compactor, rewrite_here
 
@@ -12,11 +13,15 @@ __all__ = [
     "Compaction",
     "CompactionPlan",
     "Compactor",
+    "Healed",
     "Health",
     "Thresholds",
     "Wish",
+    "ailments",
     "compact",
+    "heal",
     "health",
     "plan_compaction",
     "rewrite_here",
+    "settle",
 ]

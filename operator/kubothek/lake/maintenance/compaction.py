@@ -8,6 +8,7 @@ committed. A commit whose files it took instead is made anew (``Transaction.comm
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -23,9 +24,10 @@ from kubothek.lake.commits import (
     Snapshot,
     Totals,
     Transaction,
+    partition_path,
 )
 from kubothek.lake.commits.record import size_of
-from kubothek.lake.errors import Conflict, FilterInvalid
+from kubothek.lake.errors import Conflict, FilterInvalid, VersionIncomplete
 from kubothek.lake.indices import Collected, IndexChange
 from kubothek.lake.maintenance.grouping import Bundle, Thresholds, bundles
 from kubothek.lake.maintenance.rewriting import Compactor, Replaced, rewrite_here
@@ -74,15 +76,20 @@ class CompactionPlan:
 class Compaction:
     """What a compaction did.
 
-    ``version``    of its commit; None if there was nothing to do, or nothing was left to do when it was done
-    ``removed``    the files that went, and ``added`` those that came, with the same rows
-    ``given_way``  partition paths of bundles that other commits changed meanwhile
+    ``version``     of its commit; None if there was nothing to do, or nothing was left to do when it was done
+    ``removed``     the files that went, and ``added`` those that came, with the same rows
+    ``partitions``  of these files
+    ``given_way``   partition paths of bundles that other commits changed meanwhile
+    ``repeated``    whether it had happened before, under the same id. What went is told as long as the record before
+                    it is there
     """
 
     version: int | None
     removed: Totals = field(default_factory=Totals)
     added: Totals = field(default_factory=Totals)
+    partitions: int = 0
     given_way: tuple[str, ...] = ()
+    repeated: bool = False
 
 
 def plan_compaction(store: Store, log: DatasetLog, snapshot: Snapshot, wish: Wish) -> CompactionPlan:
@@ -117,7 +124,7 @@ def compact(
     """
     started = log.begin(commit_id, digest)
     if isinstance(started, AlreadyApplied):
-        return Compaction(started.version, added=started.added)
+        return _repeated(log, started)
     snapshot = started.snapshot
     planned = plan_compaction(store, log, snapshot, wish)
     if not planned.bundles:
@@ -125,6 +132,22 @@ def compact(
     copying = Copying.of(store, snapshot, _layout(snapshot, wish))
     done = (compactor or rewrite_here(store))(copying, planned.bundles)
     return _committed(started, done.replaced, done.collected, by)
+
+
+def _repeated(log: DatasetLog, done: AlreadyApplied) -> Compaction:
+    """What a compaction did that happened before: what it added, and by how much the table is smaller since."""
+    added, removed, partitions = done.added, Totals(), 0
+    with suppress(VersionIncomplete):  # its version has expired
+        record = log.journal.record(done.record_key)
+        partitions = len({partition_path(file.key) for file in record.delta.added})
+        assert record.parent is not None, "a compaction is no table's first commit"
+        before = log.journal.record(record.parent).totals
+        removed = Totals(
+            rows=added.rows,
+            files=before.files + added.files - done.totals.files,
+            bytes=before.bytes + added.bytes - done.totals.bytes,
+        )
+    return Compaction(done.version, removed, added, partitions, repeated=True)
 
 
 class _NothingLeft(Exception):
@@ -155,6 +178,7 @@ def _committed(started: Transaction, replaced: Sequence[Replaced], collected: Co
         version,
         size_of(_removed(left)),
         size_of(_added(left)),
+        len({each.path for each in left}),
         tuple(dict.fromkeys(each.path for each in replaced if id(each) not in kept)),
     )
 
@@ -182,6 +206,8 @@ def _added(replaced: Sequence[Replaced]) -> list[PartitionFile]:
 
 def _layout(snapshot: Snapshot, wish: Wish) -> Layout:
     layout = Layout.of(snapshot.head, wish.layout)
+    if snapshot.schema is not None:
+        layout.check(snapshot.schema)
     return layout if wish.target_bytes is None else replace(layout, target_file_bytes=wish.target_bytes)
 
 

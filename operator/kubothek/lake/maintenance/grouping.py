@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kubothek.lake.commits import PartitionFile, partition_path
 from kubothek.lake.table.bucketing import Bucketing
@@ -68,13 +69,30 @@ def bundles(files: Sequence[PartitionFile], bucketing: Bucketing | None, thresho
     found = []
     for group, members in _groups(files, bucketing).items():
         small = [file for file in members if thresholds.is_small(file)]
-        least = thresholds.min_files
-        if bucketing is not None and group.bucket is None:
-            least = max(least, bucketing.count + 1)  # they become as many files as there are buckets
-        if len(small) >= max(2, least) and len(small) >= thresholds.min_small_share * len(members):
+        least = max(thresholds.min_files, _least(group.bucket, bucketing))
+        if len(small) >= least and len(small) >= thresholds.min_small_share * len(members):
             limit = BUNDLE_TARGETS * thresholds.target_bytes
             found += [Bundle(group, piece) for piece in _pieces(small, limit) if len(piece) > 1]
     return tuple(found)
+
+
+def most_small(labels: pa.StringArray, places: pa.Array[Any], small: pa.Array[Any], bucketing: Bucketing | None) -> int:
+    """The most small files that one partition, or one bucket of it, has and that can become fewer; 0 if none can.
+
+    Of each file its label, what tells its partition, and whether it is small; in columns, as there may be many.
+    """
+    buckets: pa.Array[Any] = pa.nulls(len(labels), pa.int32()) if bucketing is None else bucketing.read(labels)
+    mixed = pc.is_in(places, value_set=pc.unique(places.filter(pc.is_null(buckets))))
+    groups = pa.table({"place": places, "bucket": pc.if_else(mixed, None, buckets)}).filter(small)
+    counts = groups.group_by(["place", "bucket"]).aggregate([([], "count_all")])
+    least = pc.if_else(pc.is_null(counts.column("bucket")), _least(None, bucketing), _least(0, bucketing))
+    enough = counts.column("count_all").filter(pc.greater_equal(counts.column("count_all"), least))
+    return pc.max(enough).as_py() or 0
+
+
+def _least(bucket: int | None, bucketing: Bucketing | None) -> int:
+    """How many files of no bucket, or of one, must be rewritten to become fewer: without one, as many as buckets."""
+    return 2 if bucketing is None or bucket is not None else max(2, bucketing.count + 1)
 
 
 def tasks(given: Sequence[Bundle], *, most_bytes: int, at_least: int) -> list[tuple[Bundle, ...]]:

@@ -1,25 +1,31 @@
 """How a table is: its files, how many of them are small, and what only its history holds.
 
-Worked out from the head and the commit records; the bucket is not listed.
+Worked out from the head and the commit records; the bucket is not listed. After a commit it costs what that commit
+changed, as an inventory is carried along (:mod:`~kubothek.lake.maintenance.inventory`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from kubothek.lake.commits import DatasetLog, PartitionFile, Snapshot, Totals
-from kubothek.lake.commits.record import size_of
-from kubothek.lake.maintenance.grouping import Thresholds
-from kubothek.lake.maintenance.sizes import sizes, whole_records
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kubothek.lake.commits import DatasetLog, Snapshot, Totals
+from kubothek.lake.maintenance.garbage import estimate
+from kubothek.lake.maintenance.grouping import most_small
+from kubothek.lake.maintenance.inventory import keep, take
 from kubothek.lake.operations.filters import require_table
 from kubothek.lake.store import Store
+from kubothek.lake.table.bucketing import Bucketing
 from kubothek.lake.table.layout import MIB, Layout
 
 BOUNDS: Final = (64 << 10, MIB, 8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, None)
 """The upper ends of the histogram's steps, in bytes; None = none."""
+_NO_BOUND: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +43,11 @@ class Health:
 
     ``totals``         of its files
     ``small``          of the files below half of ``target_bytes``, the size that its layout wants
+    ``most_small``     the most of them that one partition, or one bucket of it, has, as far as they can become fewer
     ``histogram``      all files by size
     ``versions``       that can be asked for
     ``history``        of files that these versions need and the present one does not: what expiry would free
+    ``garbage``        of files that no version needs, estimated; a collection deletes those that are old enough
     ``time``           of the last commit; None if a foreign writer's head is still to be adopted
     """
 
@@ -47,9 +55,11 @@ class Health:
     totals: Totals
     target_bytes: int
     small: Totals
+    most_small: int
     histogram: tuple[Step, ...]
     versions: int
     history: Totals
+    garbage: Totals
     time: datetime | None
 
     @property
@@ -58,47 +68,62 @@ class Health:
         return self.small.files / self.totals.files if self.totals.files else 0.0
 
 
-def health(store: Store, log: DatasetLog, snapshot: Snapshot) -> Health:
+def health(store: Store, log: DatasetLog, snapshot: Snapshot, *, estimates: bool = True, keeps: bool = False) -> Health:
     """How the table of this snapshot, the present one, is. Raises DatasetNotFound, LayoutInvalid.
 
-    Reads all records down to the horizon, and footers of files that no record tells the size of. Files that history
-    holds, and whose record has expired, are not counted.
+    Reads the last inventory, and the records since; all records down to the horizon if there is none, and footers of
+    files that no record tells the size of. Files that history holds, and whose record had expired before any inventory
+    was taken, are not counted.
+
+    ``estimates``  list the records, and read some, for how much garbage there is; else that is as it was when somebody
+                   did so last
+    ``keeps``      leave the inventory for the next one to look
     """
     require_table(snapshot)
-    files = sizes(store, log, snapshot.head)
-    thresholds = Thresholds(target_bytes=Layout.of(snapshot.head).target_file_bytes)
-    versions, history = _history(log, snapshot)
+    inventory = take(store, log, snapshot)
+    garbage = estimate(log, inventory) if estimates else inventory.garbage
+    if keeps:
+        keep(store, log.uuid, replace(inventory, garbage=garbage), anyhow=garbage != inventory.garbage)
+    live = snapshot.head.files()
+    present, history = inventory.files.slice(0, len(live)), inventory.files.slice(len(live))
+    layout = Layout.of(snapshot.head)
+    sizes = present.column("bytes").combine_chunks()
+    small = pc.less(pc.multiply(sizes, pa.scalar(2)), pa.scalar(layout.target_file_bytes))
+    places = _places(present)
+    bucketing = Bucketing.of(layout, pa.schema([]) if snapshot.schema is None else snapshot.schema)
     return Health(
         version=snapshot.version,
-        totals=size_of(files),
-        target_bytes=thresholds.target_bytes,
-        small=size_of(filter(thresholds.is_small, files)),
-        histogram=tuple(_histogram(files)),
-        versions=versions,
-        history=size_of(history),
+        totals=_totals(present, places),
+        target_bytes=layout.target_file_bytes,
+        small=_totals(present.filter(small), places.filter(small)),
+        most_small=most_small(pa.array(live, pa.string()), places, small, bucketing),
+        histogram=tuple(_histogram(sizes)),
+        versions=len(inventory.versions),
+        history=_totals(history, _places(history)),
+        garbage=garbage,
         time=snapshot.time,
     )
 
 
-def _history(log: DatasetLog, snapshot: Snapshot) -> tuple[int, Sequence[PartitionFile]]:
-    """The number of versions, and the files that only those before the present one need."""
-    live = set(snapshot.head.files().values())
-    oldest = max(snapshot.head.horizon, snapshot.head.epoch + 1)
-    held: dict[str, PartitionFile] = {}
-    versions = 0
-    for record in whole_records(log):
-        if record.version < oldest:
-            break
-        versions += 1
-        held |= {file.key: file for file in record.delta.added if file.key not in live}
-    return versions, list(held.values())
+def _totals(files: pa.Table, places: pa.Array[Any]) -> Totals:
+    return Totals(
+        rows=pc.sum(files.column("rows")).as_py() or 0,
+        files=files.num_rows,
+        bytes=pc.sum(files.column("bytes")).as_py() or 0,
+        partitions=len(places.unique()),
+    )
 
 
-def _histogram(files: Iterable[PartitionFile]) -> list[Step]:
-    found = sorted(file.bytes for file in files)
-    steps, low = [], 0
+def _places(files: pa.Table) -> pa.Array[Any]:
+    """The directory of each file: where a partition's files are."""
+    found: pa.Array[Any] = files.column("key").combine_chunks()
+    return pc.list_element(pc.split_pattern(found, "/", max_splits=1, reverse=True), 0)
+
+
+def _histogram(sizes: pa.Array[Any]) -> Iterator[Step]:
+    low = 0
     for below in BOUNDS:
-        here = [size for size in found if size >= low and (below is None or size < below)]
-        steps.append(Step(below, len(here), sum(here)))
+        high = pa.scalar(_NO_BOUND if below is None else below)
+        here = sizes.filter(pc.and_(pc.greater_equal(sizes, pa.scalar(low)), pc.less(sizes, high)))
+        yield Step(below, len(here), pc.sum(here).as_py() or 0)
         low = below or low
-    return steps

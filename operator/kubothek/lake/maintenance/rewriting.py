@@ -152,6 +152,7 @@ def _rows(copying: Copying, store: Store, files: Sequence[PartitionFile]) -> Ite
             columns=names,
             batch_readahead=_BATCHES_AHEAD,
             fragment_readahead=max(1, min(_MOST_AHEAD, _AHEAD_BYTES // max(1, largest))),
+            use_threads=False,  # there is a bundle for each core, and passing small batches on costs more than it saves
         ).to_batches():
             held.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes

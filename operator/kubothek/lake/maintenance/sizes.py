@@ -1,7 +1,7 @@
-"""How large each file of a table is: from commit records, and from footers where these do not tell. Nothing is listed.
+"""How large each file of a table is: as its inventory says, else commit records, else footers. Nothing is listed.
 
 A record costs a request and tells the sizes of all files that its commit added; a footer costs one or two, and tells
-one. So history is read, newest first, until all is known, and for no more records than there are files.
+one. So history is read, newest first, until all is known, and for no more records than there are unknown files.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from itertools import islice
 from kubothek.lake.commits import DatasetLog, Head, PartitionFile, Record
 from kubothek.lake.commits.measure import measure
 from kubothek.lake.errors import VersionIncomplete
+from kubothek.lake.maintenance.inventory import kept
 from kubothek.lake.store import Store
 
 
@@ -20,7 +21,12 @@ def sizes(store: Store, log: DatasetLog, head: Head) -> list[PartitionFile]:
     files = head.files()
     unknown = {key: label for label, key in files.items()}
     known: dict[str, PartitionFile] = {}
-    for record in islice(whole_records(log), len(files)):
+    if (inventory := kept(store, log.uuid)) is not None:
+        columns = (inventory.files.column(name).to_pylist() for name in ("key", "rows", "bytes"))
+        for key, rows, size in zip(*columns, strict=True):
+            if (label := unknown.pop(key, None)) is not None:
+                known[key] = PartitionFile(label, key, rows, size)
+    for record in islice(whole_records(log), len(unknown)):
         for file in record.delta.added:
             if unknown.get(file.key) == file.label:
                 known[file.key] = file

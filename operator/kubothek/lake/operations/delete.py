@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubothek.lake.commits import Change, Operation, Snapshot
 from kubothek.lake.commits.records import parallel
+from kubothek.lake.commits.tagging import require_untagged
 from kubothek.lake.indices import IndexChange
 from kubothek.lake.operations import filters
 from kubothek.lake.operations.rewrite import Rewrite, Rewriter, Rewritten, count_matches
@@ -20,16 +21,21 @@ def delete(
     *,
     rewriter: Rewriter | None = None,
     layout: Layout | None = None,
+    purge: bool = False,
     by: str = "",
 ) -> Change:
     """The change that takes away the rows for which ``where`` is TRUE; an empty one if there are none.
 
     ``rewriter``  what copies files that hold other rows as well; None = whole files only
     ``layout``    of the copies; None = the table's
+    ``purge``     all versions before it expire with it, so that a collector may take what holds such rows
 
     Raises FilterInvalid for columns that are not there; RowLevelNeeded if whole files do not do; FilterMatchesAll
-    for a filter that selects everything, and is not ``TRUE``; DatasetNotFound.
+    for a filter that selects everything, and is not ``TRUE``; VersionTagged for a purge if versions have tags;
+    DatasetNotFound.
     """
+    if purge:
+        require_untagged(snapshot.head, snapshot.version + 1)
     bound = filters.bind(where, snapshot)
     if rewriter is None:
         filters.require_findable(bound, snapshot.head)
@@ -50,6 +56,7 @@ def delete(
         reads=filters.reads(bound, snapshot),
         schema=snapshot.schema if done.added else None,
         index=IndexChange(collected=done.collected),
+        purges=purge,
         by=by,
     )
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from kubothek.lake.commits import Change, DatasetLog, Everything, Operation, Snapshot
+from kubothek.lake.commits import Change, DatasetLog, Everything, Operation, Snapshot, Version
 from kubothek.lake.commits.apply import difference
 from kubothek.lake.commits.measure import measure
 from kubothek.lake.errors import SchemaMismatch
@@ -18,14 +16,14 @@ def rollback(
     store: Store,
     log: DatasetLog,
     snapshot: Snapshot,
-    to: int | datetime,
+    to: Version,
     *,
     allow_schema_change: bool = False,
     by: str = "",
 ) -> Change:
     """The change that brings back the files of a version, each under its label and in its place.
 
-    ``to``  a version, or the time at which it was current
+    ``to``  a version, a time at which it was current, or a tag of it
 
     The schema stays as it is where that version's files go with it: columns may have come since, or gained a type.
     Another one comes back if ``allow_schema_change`` says that this is meant, else SchemaMismatch. The layout, the

@@ -12,12 +12,12 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from kubothek.lake.commits import Snapshot
+from kubothek.lake.commits import Snapshot, Version
 from kubothek.lake.errors import DatasetNotFound, InputError, LakeError, QueryInvalid
 from kubothek.lake.predicates import Predicate
 from kubothek.lake.schema import require_distinct
 from kubothek.lake.sql.filters import needed_rows
-from kubothek.lake.sql.statement import Reference, Statement, Version, parse
+from kubothek.lake.sql.statement import Reference, Statement, parse
 from kubothek.lake.store.base import Store
 from kubothek.lake.table.plan import Step, plan
 from kubothek.lake.table.scan import arrow_dataset, read_failure

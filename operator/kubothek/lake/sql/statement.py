@@ -4,8 +4,9 @@ Nothing here looks at raw text for meaning: comments, strings and quoting are Du
 its parser's. A kind of node, a function or a table function that is on no list is refused, so that what a later
 DuckDB adds is refused as well.
 
-**Time travel.** A dataset is followed by ``AS OF VERSION 3`` or ``AS OF TIMESTAMP '2026-11-21 14:00'`` (without time
-zone: UTC), then by its alias. DuckDB's own ``AT (VERSION => 3)``, which it wants after the alias, means the same.
+**Time travel.** A dataset is followed by ``AS OF VERSION 3``, ``AS OF TIMESTAMP '2026-11-21 14:00'`` (without time
+zone: UTC) or ``AS OF TAG 'audit'``, then by its alias. DuckDB's own ``AT (VERSION => 3)``, which it wants after the
+alias, means the same.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import duckdb
 import orjson
 
+from kubothek.lake.commits import Version
 from kubothek.lake.commits.record import utc
 from kubothek.lake.errors import QueryInvalid
 
-Version: TypeAlias = int | datetime
 Node: TypeAlias = dict[str, Any]
 
 _QUERY_NODES: Final = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
@@ -37,11 +38,15 @@ _IMPURE_BUT_FINE: Final = frozenset(
 )
 """Functions that are not pure by DuckDB's catalogue, and tell or change nothing of the machine."""
 _MARK: Final = " AS OF "
-_UNITS: Final = {"VERSION": duckdb.token_type.numeric_const, "TIMESTAMP": duckdb.token_type.string_const}
+_UNITS: Final = {
+    "VERSION": duckdb.token_type.numeric_const,
+    "TIMESTAMP": duckdb.token_type.string_const,
+    "TAG": duckdb.token_type.string_const,
+}
 
 
 class Reference(NamedTuple):
-    """A dataset, and the version or time at which it is read; None = that of the whole query."""
+    """A dataset, and the version at which it is read; None = that of the whole query."""
 
     name: str
     as_of: Version | None
@@ -51,6 +56,8 @@ class Reference(NamedTuple):
             return self.name
         if isinstance(self.as_of, int):
             return f"{self.name}{_MARK}VERSION {self.as_of}"
+        if isinstance(self.as_of, str):
+            return f"{self.name}{_MARK}TAG {self.as_of}"
         return f"{self.name}{_MARK}TIMESTAMP {self.as_of.isoformat()}"
 
 
@@ -142,7 +149,7 @@ def _mark_versions(text: str) -> tuple[str, int]:
         if not spelled or kind not in (duckdb.token_type.identifier, duckdb.token_type.keyword):
             continue
         plain = name[1:-1].replace('""', '"') if name.startswith('"') else name
-        value = literal[1:-1] if unit == "TIMESTAMP" else literal
+        value = literal if unit == "VERSION" else literal[1:-1]
         quoted = f"{plain}{_MARK}{unit} {value}".replace('"', '""')
         pieces += [data[done:start], f'"{quoted}"'.encode()]
         done, marks = last + len(literal.encode()), marks + 1
@@ -178,6 +185,8 @@ def _version(unit: str, value: str) -> Version:
     try:
         if unit.upper() == "VERSION":
             return int(value)
+        if unit.upper() == "TAG":
+            return value
         return utc(datetime.fromisoformat(value))
     except (ValueError, OverflowError):
         raise QueryInvalid(f"{value!r} is no {unit.lower()} to read; write 3, or '2026-11-21 14:00:00'") from None

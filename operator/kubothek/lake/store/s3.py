@@ -46,6 +46,7 @@ from kubothek.lake.store.probe import probe_store
 from kubothek.lake.store.ranges import RangeReader
 from kubothek.lake.store.retry import Patience, with_retries
 from kubothek.lake.store.s3_errors import judge, passes
+from kubothek.lake.store.s3_listing import EVENT, read_contents
 from kubothek.lake.store.urls import S3Location, check_key, check_prefix
 
 if TYPE_CHECKING:
@@ -311,13 +312,15 @@ def _client(process: int, access: StoreConfig, patience: Patience) -> S3Client:
         # An endpoint in AWS's configuration files is one that Arrow and Spark would not use (``open_store``).
         ignore_configured_endpoint_urls=True,
     )
-    return boto3.Session(botocore_session=session).client(
+    client: S3Client = boto3.Session(botocore_session=session).client(
         "s3",
         endpoint_url=access.endpoint,
         # A signature needs a region; S3 corrects a wrong one, and other servers mostly take any.
         region_name=access.region or session.get_config_variable("region") or "us-east-1",
         config=config,
     )
+    client.meta.events.register(EVENT, read_contents)
+    return client
 
 
 def _info(key: str, response: GetObjectOutputTypeDef) -> ObjectInfo:
