@@ -63,6 +63,15 @@ def test_a_release_serves_its_own_namespace_by_default(render: Render) -> None:
     assert {role["metadata"]["namespace"] for role in of_kind(objects, "Role")} == {"lake"}
 
 
+def test_limits_reach_the_operator(render: Render) -> None:
+    given = environment(render(limits={"jobs": 8, "jobsPerNamespace": 4}))
+    assert {name: value for name, value in given.items() if "LIMIT" in name} == {
+        "KUBOTHEK_LIMIT_JOBS": "8",
+        "KUBOTHEK_LIMIT_JOBS_PER_NAMESPACE": "4",
+        "KUBOTHEK_LIMIT_JOBS_PER_STORE": "0",
+    }
+
+
 def test_named_namespaces_get_roles_and_a_job_account_each(render: Render) -> None:
     objects = render("ops", namespaces=["one", "two"])
     assert environment(objects)["KUBOTHEK_NAMESPACES"] == "one,two"

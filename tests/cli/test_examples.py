@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -45,3 +46,30 @@ def test_the_sales_of_plateau_are_adopted(kubothek: Kubothek, checkout: Path) ->
     assert kubothek("run", *manifests).code == 0
     assert "sales belongs to local/default/sales" in kubothek("adopt", *STORE, "sales").out
     assert " External " in kubothek("log", *STORE, "sales").out
+
+
+@pytest.mark.slow
+def test_the_visits_are_compacted_and_collected(kubothek: Kubothek, checkout: Path) -> None:
+    here = checkout / "examples" / "maintenance"
+    manifests = (*STORE, "-f", "examples/maintenance")
+    landing = sorted((here / "landing").iterdir())
+    assert kubothek("put", *STORE, *landing, "--to", "landing/visits/").code == 0
+    ran = kubothek("run", *manifests)
+    assert ran.code == 0
+    assert "version 4: 8 rows in 8 files, " in ran.out
+    assert "dataset/visits               Ready: version 6: 8 rows in 2 files, " in ran.out
+    leftover = checkout / ".demo" / "store" / "visits" / "table" / "site=oslo" / "of-a-crash.parquet"
+    leftover.write_bytes(b"0123456789")
+    os.utime(leftover, (0, 0))
+    policies = (here / "policies.yaml").read_text()
+    request = "metadata:\n  annotations: {kubothek.io/requestedAt: now}\n"
+    (here / "policies.yaml").write_text(policies.replace("metadata:\n", request))
+    planned = kubothek("plan", *manifests).out
+    assert "~ change    gcpolicy/hot                 deletes what no kept version of 1 dataset needs" in planned
+    assert "= as it is  gcpolicy/nightly             says what it would delete of 1 dataset" in planned
+    collected = kubothek("run", *manifests)
+    assert collected.code == 0
+    assert "gcpolicy/hot                 Ready: 1 object (10 B) of 1 Dataset deleted; next at " in collected.out
+    assert "0 objects (0 B) of 1 Dataset that would be deleted (mode is DryRun); next at " in collected.out
+    assert not leftover.exists()
+    assert "8" in kubothek("query", *STORE, "SELECT count(*) FROM visits").out

@@ -69,6 +69,7 @@ def test_plan_tells_what_a_change_without_a_source_does(kubothek: Kubothek, proj
         "b": "operation: Update, where: 'TRUE', set: {a: '1'}, rowLevel: true",
         "c": "operation: Rollback, toVersion: 3",
         "d": "operation: Rollback, toTime: '2026-11-21T12:00:00Z'",
+        "e": "operation: Delete, where: month = 3, purge: true",
     }
     head = "apiVersion: kubothek.io/v1alpha1\nkind: Commit\n"
     manifests = (
@@ -77,11 +78,12 @@ def test_plan_tells_what_a_change_without_a_source_does(kubothek: Kubothek, proj
     )
     write(project, STORE, dataset("flights"), *manifests)
     (project / "store").mkdir(exist_ok=True)
-    assert lines(kubothek("plan", "-f", "manifests").out)[-4:] == [
+    assert lines(kubothek("plan", "-f", "manifests").out)[-5:] == [
         "> commit    commit/a          delete dataset/flights where month = 3",
         "> commit    commit/b          update dataset/flights where TRUE",
         "> commit    commit/c          roll dataset/flights back to version 3",
         "> commit    commit/d          roll dataset/flights back to 2026-11-21T12:00:00Z",
+        "> commit    commit/e          purge dataset/flights where month = 3",
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kubothek.lake.commits import keys
+from kubothek.lake.commits import keys, read_settings
 from kubothek.lake.store import StoreConfig, open_store
 from kubothek.resources.jobs import ExitCode
 from tests.jobs.conftest import Here
@@ -101,6 +101,24 @@ def test_a_job_on_s3_does_all_verbs(either: Here, s3: S3Server, secret: Path, bu
     assert inspected.store.conditional_writes
     assert inspected.datasets[0] == committed.dataset
     assert inspected.datasets[0].totals.rows == 1000
+    assert either.run({**either.commit_job("in/x.csv", commit_id="again", table=TABLE), **where})[1] == ExitCode.DONE
+    spark = either.commit_job()["spark"]
+    wish = {"commit_id": "compaction:1", "digest": "d", "spark": spark}
+    compacted, code = either.run({**either.job("compact", **TABLE), **wish, **where})
+    assert compacted.compact is not None, compacted
+    assert (compacted.compact.version, compacted.compact.files_before, compacted.compact.files_after) == (3, 6, 3)
+    tagged, code = either.run({**either.job("tag"), "tags": {"first": 1}, **where})
+    assert tagged.dataset is not None, tagged
+    assert tagged.dataset.tags == {"first": 1}
+    healed, code = either.run({**either.job("heal", **TABLE), **where})
+    assert healed.message == "nothing had to be made anew"
+    base = either.job("collect")
+    target = {"name": "flights", "dataset": base.pop("dataset"), "policies": [{"versions": 1}]}
+    round_ = {"targets": [target], "enforce": True, "grace_seconds": 60.0, "spark": spark}
+    collected, code = either.run({**base, **round_, **where})
+    assert collected.collect is not None, collected
+    assert (collected.collect.datasets, collected.collect.failed, collected.collect.collected) == (1, 0, ())
+    assert read_settings(store).grace.total_seconds() == 60.0
     bad, code = either.run({**either.commit_job("in/y.csv", commit_id="bad", table=TABLE), **where})
     assert (bad.reason, code) == ("SourceNotFound", ExitCode.INVALID)
     deleted, _ = either.run({**either.job("delete"), **where})

@@ -168,3 +168,26 @@ def test_a_message_longer_than_a_result_may_have_is_cut() -> None:
     result, _ = outcome.failure(errors.InputError("x" * 10_000))
     assert len(result.message) == outcome.MESSAGE_LIMIT
     assert result.message.endswith("x…")
+
+
+def test_a_dataset_that_does_not_fit_is_told_with_fewer_details() -> None:
+    """Its version and problem stay, and as many tags as there is room for: nobody asks for it again and again."""
+    state = DatasetState(
+        uuid="u" * 128,
+        version=7,
+        tags={f"{number:02}{'t' * 61}": 10**9 + number for number in range(64)},
+        ailments=("the index on 'x'",) * 8,
+        corrupt="c" * 512,
+    )
+    for result in (
+        JobResult(outcome="Succeeded", reason="Succeeded", message="done", dataset=state),
+        JobResult(outcome="Succeeded", reason="Succeeded", message="done", datasets=(state, state)),
+    ):
+        data = render(result)
+        told = JobResult.model_validate_json(data)
+        (seen,) = told.datasets or (told.dataset,)
+        assert len(data) <= 4096
+        assert seen is not None
+        assert (seen.uuid, seen.version, seen.ailments, told.truncated) == (state.uuid, 7, (), True)
+        assert len(seen.tags) > 40
+        assert seen.tags.items() <= state.tags.items()

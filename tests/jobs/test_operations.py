@@ -116,6 +116,23 @@ def test_delete_of_rows(table: Here) -> None:
     assert result.dataset.totals.rows == 5
 
 
+def test_purge_leaves_no_version_with_the_rows(table: Here) -> None:
+    result = change(table, "Delete", where="v = 10", row_level=True, purge=True)
+    assert result.message == "version 2: 3 rows in 1 file added, 1 file removed, all versions before it have expired"
+    result = change(table, "Delete", where="v = 10", row_level=True, purge=True, commit_id="again")
+    assert result.message == "version 3: nothing matched, all versions before it have expired"
+    assert [record.version for record in table.log.history()] == [3]
+
+
+def test_purge_of_a_version_that_has_a_tag_is_refused_by_name(table: Here) -> None:
+    table.log.tag("audit", 1)
+    head = table.head()
+    result, code = table.run(job(table, "Delete", where="v = 10", row_level=True, purge=True))
+    assert (result.reason, result.retryable, code) == ("VersionTagged", False, ExitCode.INVALID)
+    assert "'audit' (version 1)" in result.message
+    assert table.head() == head
+
+
 def test_update_moves_rows_whose_partition_changes(table: Here) -> None:
     change(table, "Update", where="v >= 32", new_values={"p": "1", "w": "'moved'"}, row_level=True)
     assert values(table) == {"1": [10, 11, 12, 13, 32, 33], "2": [20, 21, 22, 23], "3": [30, 31]}

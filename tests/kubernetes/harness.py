@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from kubothek.reconcile.world import Settings
+from kubothek.reconcile.world import Limits, Settings
 from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.controller import Controller, Reconciler
@@ -20,6 +20,7 @@ from kubothek.runtime.kubernetes.resync import Resync
 from tests.kubernetes.apiserver import ApiServer
 
 PATIENCE = 20.0
+NO_LIMITS = Limits()
 
 
 def manifest(kind: str, namespace: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,12 +45,19 @@ def ready_status(generation: int) -> dict[str, object]:
 class Bench:
     """A controller and what feeds it."""
 
-    def __init__(self, api: Api, namespace: str, reconcilers: Mapping[str, Reconciler], clock: Callable[[], datetime]):
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        reconcilers: Mapping[str, Reconciler],
+        clock: Callable[[], datetime],
+        limits: Limits = NO_LIMITS,
+    ):
         config = OperatorConfig(namespaces=(namespace,), job_image="docker.io/kubothek/kubothek:dev")
         self.recorder = EventRecorder(api, "bench", clock=clock)
         self.controller = Controller(
             api=api,
-            settings=Settings(cluster_id="test", default_image=config.job_image),
+            settings=Settings(cluster_id="test", default_image=config.job_image, limits=limits),
             launcher=Launcher(api, config),
             recorder=self.recorder,
             reconcilers=reconcilers,
@@ -92,9 +100,10 @@ async def bench(
     *,
     workers: int = 4,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    limits: Limits = NO_LIMITS,
 ) -> AsyncIterator[Bench]:
     """A running controller with these reconcilers, that knows what there is when it starts."""
-    running = Bench(api, namespace, reconcilers, clock)
+    running = Bench(api, namespace, reconcilers, clock, limits)
     await running.resync.once()
     tasks = [asyncio.create_task(running.controller.work()) for _ in range(workers)]
     tasks.append(asyncio.create_task(running.recorder.run()))

@@ -49,7 +49,7 @@ class FaultProxy:
         self._session = ClientSession(
             connector=TCPConnector(ssl=self._context, limit=0),
             auto_decompress=False,
-            skip_auto_headers=["Accept"],
+            skip_auto_headers=["Accept", "Accept-Encoding"],  # the answer is passed on as it is
         )
         app = web.Application(client_max_size=16 * 1024 * 1024)
         app.router.add_route("*", "/{path:.*}", self._pass)

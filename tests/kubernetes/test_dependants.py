@@ -63,6 +63,31 @@ def woken(state: ClusterState, kind: str, before: Any, after: Any) -> set[str]:
     return {f"{key.kind}/{key.name}" for key in keys}
 
 
+def compaction(name: str, of: str, **conditions: Any) -> Any:
+    return obj("Compaction", name, {"datasetRef": {"name": of}}, **conditions)
+
+
+def test_whatever_happens_to_a_dataset_or_its_writers_wakes_its_compactions(state: ClusterState) -> None:
+    for one in (compaction("tidy", "a"), compaction("done", "a", Complete="True"), compaction("elsewhere", "c")):
+        state.resources["Compaction"].put(one)
+    assert "Compaction/tidy" in woken(state, "ObjectStore", None, obj("ObjectStore", "s", {}))
+    assert "Compaction/tidy" in woken(state, "Dataset", dataset("a", "s"), dataset("a", "s", version=9))
+    ended = commit("a-next", "a", 9, Complete="True")
+    assert "Compaction/tidy" in woken(state, "Commit", commit("a-next", "a", 4), ended)
+    into = obj("Query", "q", {"storeRef": {"name": "s"}, "result": {"datasetRef": {"name": "a"}}}, Complete="True")
+    assert woken(state, "Query", None, into) == {"Dataset/a", "Compaction/tidy"}
+    assert "Compaction/tidy" in woken(state, "Engine", None, obj("Engine", "default", {}))
+
+
+def test_the_end_of_a_compaction_wakes_its_dataset_and_the_others(state: ClusterState) -> None:
+    for one in (compaction("tidy", "a"), compaction("next", "a")):
+        state.resources["Compaction"].put(one)
+    before, ended = compaction("tidy", "a"), compaction("tidy", "a", version=9, Complete="True")
+    state.resources["Compaction"].put(ended)
+    assert woken(state, "Compaction", before, ended) == {"Dataset/a", "Compaction/next"}
+    assert woken(state, "Compaction", before, compaction("tidy", "a", version=9)) == set(), "progress is no news"
+
+
 def test_a_store_wakes_its_datasets_the_heads_of_their_queues_and_commits_that_read_from_it(
     state: ClusterState,
 ) -> None:
@@ -174,3 +199,26 @@ def test_a_store_wakes_the_datasets_whose_files_land_there() -> None:
         known.resources["Dataset"].put(one)
     inbox = obj("ObjectStore", "inbox", {"url": "s3://inbox"})
     assert woken(known, "ObjectStore", inbox, inbox) == {"Dataset/a"}
+
+
+def labelled(version: int, generation: int = 1, **labels: str) -> Any:
+    found = dataset("a", "s", version=version, generation=generation)
+    return found | {"metadata": found["metadata"] | {"labels": labels}}
+
+
+def test_what_may_change_a_selection_wakes_the_policies_of_the_namespace(state: ClusterState) -> None:
+    for name in ("nightly", "weekly"):
+        state.resources["GCPolicy"].put(obj("GCPolicy", name, {"selector": {"all": True}}))
+    policies = {"GCPolicy/nightly", "GCPolicy/weekly"}
+    plain = labelled(7)
+    assert policies <= woken(state, "Dataset", None, plain)
+    assert policies <= woken(state, "Dataset", plain, None)
+    assert policies <= woken(state, "Dataset", plain, labelled(8, tier="hot"))
+    assert policies <= woken(state, "Dataset", plain, labelled(8, generation=2))
+    assert not policies & woken(state, "Dataset", plain, labelled(8)), "a status changes no selection"
+
+
+def test_an_engine_wakes_the_policies_that_it_may_run(state: ClusterState) -> None:
+    state.resources["GCPolicy"].put(obj("GCPolicy", "nightly", {"engineRef": {"name": "small"}}))
+    assert "GCPolicy/nightly" in woken(state, "Engine", None, obj("Engine", "small", {}))
+    assert "GCPolicy/nightly" not in woken(state, "Engine", None, obj("Engine", "large", {}))

@@ -25,7 +25,7 @@ COMMIT = {
     "source": {"paths": ["a.csv"], "format": "CSV"},
 }
 
-LISTS = {"objectstores", "engines", "datasets", "commits", "queries", "pods", "events"}
+LISTS = {"objectstores", "engines", "datasets", "commits", "queries", "compactions", "gcpolicies", "pods", "events"}
 
 
 def result_of(job: dict[str, Any]) -> JobResult:

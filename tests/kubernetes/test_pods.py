@@ -91,6 +91,8 @@ def test_a_pod_names_its_attempt_and_belongs_to_its_resource() -> None:
         "kubothek.io/name": "january",
         "kubothek.io/run": "0f-1",
         "kubothek.io/attempt": "2",
+        "kubothek.io/verb": "commit",
+        "kubothek.io/store": "lake",
         "kubothek.io/job": "january-2",
     }
     (reference,) = meta["ownerReferences"]

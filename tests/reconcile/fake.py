@@ -12,16 +12,19 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from kubothek.reconcile import commit, dataset, engine, objectstore, query
+from kubothek.reconcile import commit, compaction, dataset, engine, gcpolicy, objectstore, query
 from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.world import (
+    AwaitPlace,
     CancelJob,
     Event,
     FailureClass,
     JobPhase,
     JobView,
     LaunchJob,
+    Load,
     Outcome,
+    Place,
     SetFinalizer,
     Settings,
     World,
@@ -44,6 +47,8 @@ RECONCILERS: Mapping[str, Callable[[Any, World], Outcome]] = {
     "Dataset": dataset.reconcile,
     "Commit": commit.reconcile,
     "Query": query.reconcile,
+    "Compaction": compaction.reconcile,
+    "GCPolicy": gcpolicy.reconcile,
 }
 _ANNOUNCED = {
     "inspect": "last_inspection",
@@ -51,8 +56,12 @@ _ANNOUNCED = {
     "restore": "restoration",
     "index": "indexing",
     "intake": "intake",
+    "heal": "healing",
+    "tag": "tagging",
+    "compact": "compaction",
+    "collect": "round",
 }
-"""Where a status announces an attempt, if not in the status itself."""
+"""Where a status announces an attempt, if not in the status itself; a Compaction has it there."""
 
 
 class Fake:
@@ -63,8 +72,12 @@ class Fake:
         self.settings = Settings(cluster_id="cluster", default_image="image:1", **settings)
         self.resources: dict[tuple[str, str], Resource] = {}
         self.jobs: dict[str, JobView] = {}
+        self.load = Load()
         self.refusals: dict[str, tuple[str, str]] = {}
+        self.unreadable: dict[str, tuple[str, ...]] = {}
+        """Names of invalid resources, by kind."""
         self.launches: list[LaunchJob] = []
+        self.awaited: list[Place] = []
         self.cancelled: list[str] = []
         self.events: list[Event] = []
         self._uids = 0
@@ -78,6 +91,9 @@ class Fake:
 
     def list(self, kind: type[R], namespace: str) -> Sequence[R]:
         return [r for r in self.resources.values() if isinstance(r, kind)] if namespace == NAMESPACE else []
+
+    def invalid(self, kind: type[R], namespace: str) -> Sequence[str]:
+        return self.unreadable.get(kind.__name__, ()) if namespace == NAMESPACE else ()
 
     def job(self, namespace: str, name: str) -> JobView | None:
         return self.jobs.get(name) if namespace == NAMESPACE else None
@@ -189,6 +205,8 @@ class Fake:
             case CancelJob(_, job_):
                 self.cancelled.append(job_)
                 self.jobs.pop(job_, None)
+            case AwaitPlace(place):
+                self.awaited.append(place)
             case SetFinalizer(present):
                 self._metadata(kind, name, finalizers=(FINALIZER,) if present else ())
                 if not present and self.resources[kind, name].deleting:
@@ -201,7 +219,7 @@ class Fake:
         job: Any,
     ) -> None:
         status: Any = self.resources[kind, name].status
-        where = _ANNOUNCED.get(job.verb)
+        where = None if kind == "Compaction" else _ANNOUNCED.get(job.verb)
         announced = getattr(status, where) if where else status
         assert announced.attempt == job.attempt, "an attempt is launched that the status does not announce"
 

@@ -9,6 +9,7 @@ import pytest
 
 from kubothek.reconcile import commit
 from kubothek.reconcile.world import FailureClass, JobPhase
+from kubothek.resources.commit import Commit
 from kubothek.resources.jobs import CommitJob, Progress, StoreState
 from tests.reconcile.fake import (
     COMMIT_SPEC,
@@ -93,10 +94,25 @@ def test_an_attempt_carries_all_that_its_job_needs(world: Fake) -> None:
     assert (job.source.format, job.source.compression, job.source.csv.delimiter) == ("CSV", "Gzip", ";")
     assert [column.name for column in job.source.columns] == ["month"]
     assert (job.spark.from_bytes, job.spark.conf) == (2**20, {"spark.sql.ansi.enabled": "true"})
+    assert not job.purge
     assert launch.secrets == {"landing": "other"}
     assert launch.engine is world.resources["Engine", "big"]
     assert world.commit().status.id == "2013-01"
     assert world.commit().status.start_time == world.now
+
+
+def test_purge_is_part_of_the_job_and_of_what_a_commit_id_stands_for(world: Fake) -> None:
+    with_dataset(world)
+    deletion = {"datasetRef": {"name": "flights"}, "operation": "Delete", "where": "month = 3"}
+    world.create("Commit", "january", deletion | {"purge": True})
+    world.reconcile(*KEY)
+    job = world.launches[-1].job
+    assert isinstance(job, CommitJob)
+    assert job.purge
+    world.create("Commit", "february", deletion)
+    plain = world.get(Commit, "team", "february")
+    assert plain is not None
+    assert plain.digest("lake") != job.digest
 
 
 @pytest.mark.parametrize(

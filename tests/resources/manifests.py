@@ -66,6 +66,15 @@ def query(location: Json | None = None, **spec: Any) -> Json:
     return {"sql": "SELECT 1", "storeRef": {"name": "lake"}, "result": result} | spec
 
 
+def policy(schedule: Json | None = None, **spec: Any) -> Json:
+    """A GCPolicy for all Datasets, each night."""
+    return {"selector": {"all": True}, "schedule": {"cron": "30 2 * * *"} | (schedule or {})} | spec
+
+
+def maintenance(**spec: Any) -> Json:
+    return dataset(maintenance=spec)
+
+
 def commit(source: Json | None = None, **spec: Any) -> Json:
     return {"datasetRef": {"name": "flights"}, "operation": "Append", "source": source or files()} | spec
 
@@ -83,6 +92,7 @@ def column(name: str, type_: str = "int64") -> Json:
     return {"name": name, "type": type_}
 
 
+COMPACTION = {"datasetRef": {"name": "flights"}}
 DELETION = change("Delete", where="month = 3")
 UPDATE = change("Update", where="month = 3", set={"a": "1", "b": "NULL"}, rowLevel=True)
 FILE_STORE = {"url": "file:///data", "volume": {"claimName": "data"}}
@@ -443,7 +453,16 @@ CASES = [
     Case("an overwrite", "Commit", commit(operation="Overwrite", allowSchemaChange=True)),
     Case("a deletion", "Commit", change("Delete", where="month = 3")),
     Case("a deletion of rows", "Commit", change("Delete", where="carrier = 'AA'", rowLevel=True)),
+    Case("a purge", "Commit", change("Delete", where="carrier = 'AA'", rowLevel=True, purge=True)),
+    Case(
+        "a purge that is no deletion",
+        "Commit",
+        change("Update", where="TRUE", set={"a": "1"}, rowLevel=True, purge=True),
+        "purge goes with the operation Delete",
+    ),
     Case("an update", "Commit", change("Update", where="TRUE", set={"carrier": "'AA'"}, rowLevel=True)),
+    Case("an erasure", "Commit", change("Delete", where="person = 7", rowLevel=True, purge=True)),
+    Case("an append that purges", "Commit", commit(purge=True), "purge goes with the operation Delete"),
     Case("a rollback to a version", "Commit", change("Rollback", toVersion=3)),
     Case(
         "a rollback to a time",
@@ -564,10 +583,163 @@ CASES = [
     Case("a format that is none", "Query", query({"format": "xlsx"}), "spec.result.location.format"),
     Case("a limit that is no time", "Query", query(timeLimit="soon"), "spec.timeLimit"),
     Case("a commit twice", "Query", query(dependsOn=[{"name": "b"}, {"name": "b"}]), "spec.dependsOn[1]"),
+    # GCPolicy
+    Case("a policy", "GCPolicy", policy()),
+    Case(
+        "a policy with everything",
+        "GCPolicy",
+        policy(
+            {"timeZone": "Europe/Berlin", "jitter": "10m", "startingDeadline": "6h"},
+            selector={
+                "matchLabels": {"tier": "hot", "example.com/team": ""},
+                "matchExpressions": [
+                    {"key": "tier", "operator": "In", "values": ["hot", "cold"]},
+                    {"key": "keep", "operator": "DoesNotExist"},
+                ],
+            },
+            retention={"versions": 20, "age": "168h"},
+            gracePeriod="36h",
+            mode="Enforce",
+            maxDeletes=5000,
+            engineRef={"name": "small"},
+            suspend=True,
+        ),
+    ),
+    Case("a policy for some datasets", "GCPolicy", policy(selector={"names": ["flights", "planes"]})),
+    Case("a policy without a selector", "GCPolicy", {"schedule": {"cron": "@daily"}}, "spec.selector"),
+    Case("a policy without a schedule", "GCPolicy", {"selector": {"all": True}}, "spec.schedule"),
+    Case("a selector of nothing", "GCPolicy", policy(selector={}), "a selector has either all: true"),
+    Case("a selector that says no", "GCPolicy", policy(selector={"all": False}), "a selector has either all: true"),
+    Case(
+        "a selector of all and of some",
+        "GCPolicy",
+        policy(selector={"all": True, "names": ["a"]}),
+        "a selector has either all: true",
+    ),
+    Case(
+        "a selector by names and labels",
+        "GCPolicy",
+        policy(selector={"names": ["a"], "matchLabels": {"a": "b"}}),
+        "a selector has either all: true",
+    ),
+    Case("a selector of no names", "GCPolicy", policy(selector={"names": []}), "spec.selector.names"),
+    Case("a selector by no labels", "GCPolicy", policy(selector={"matchLabels": {}}), "spec.selector.matchLabels"),
+    Case(
+        "one of no values",
+        "GCPolicy",
+        policy(selector={"matchExpressions": [{"key": "a", "operator": "In"}]}),
+        "values go with the operators In and NotIn",
+    ),
+    Case(
+        "values for the existence of a label",
+        "GCPolicy",
+        policy(selector={"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}),
+        "values go with the operators In and NotIn",
+    ),
+    Case(
+        "an operator that is none",
+        "GCPolicy",
+        policy(selector={"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]}),
+        "spec.selector.matchExpressions[0].operator",
+    ),
+    Case("a policy that keeps no version", "GCPolicy", policy(retention={"versions": 0}), "spec.retention.versions"),
+    Case("an age in days", "GCPolicy", policy(retention={"age": "7d"}), "spec.retention.age"),
+    Case("the shortest grace period", "GCPolicy", policy(gracePeriod="60s")),
+    Case("no grace period", "GCPolicy", policy(gracePeriod="59s"), "gracePeriod is shorter than 1m"),
+    Case("a mode that is none", "GCPolicy", policy(mode="On"), "spec.mode"),
+    Case("a policy that may delete nothing", "GCPolicy", policy(maxDeletes=0), "spec.maxDeletes"),
+    # schedules
+    *(
+        Case(f"the schedule {cron}", "GCPolicy", policy({"cron": cron}))
+        for cron in ("* * * * *", "0,30 */2 1-15/3 JAN-mar mon", "5/20 00 * * 7", "@hourly", "@Daily", "0  0 * * *")
+    ),
+    *(
+        Case(f"no schedule: {cron!r}", "GCPolicy", policy({"cron": cron}), "no cron expression of five fields")
+        for cron in (
+            *("", "0 0 * *", "0 0 * * * *", " 0 0 * * *", "0 0 * * *\n", "60 * * * *", "* 24 * * *", "0 0 0 * *"),
+            *("0 0 * 13 *", "0 0 * * 8", "*/0 * * * *", "0,,1 * * * *", "*-3 * * * *", "0 0 L * *", "0 0 ? * *"),
+            *("0 0 * * MON#2", "0 0 * MONDAY *", "@reboot", "@every 1h", "TZ=UTC 0 0 * * *"),
+        )
+    ),
+    Case("a cron expression without end", "GCPolicy", policy({"cron": "0," * 60 + "0 * * * *"}), "spec.schedule.cron"),
+    Case("a time zone with an offset", "GCPolicy", policy({"timeZone": "Etc/GMT+5"})),
+    Case("a time zone with blanks", "GCPolicy", policy({"timeZone": "Europe / Berlin"}), "spec.schedule.timeZone"),
+    Case("a path for a time zone", "GCPolicy", policy({"timeZone": "../../etc/passwd"}), "spec.schedule.timeZone"),
+    Case("the longest jitter", "GCPolicy", policy({"jitter": "12h"})),
+    Case("more than the longest jitter", "GCPolicy", policy({"jitter": "12h1s"}), "jitter is longer than 12h"),
+    Case("the longest deadline", "GCPolicy", policy({"startingDeadline": "168h"})),
+    Case(
+        "more than the longest deadline",
+        "GCPolicy",
+        policy({"startingDeadline": "169h"}),
+        "startingDeadline is longer than 168h",
+    ),
+    Case(
+        "a deadline that is always over",
+        "GCPolicy",
+        policy({"startingDeadline": "0s"}),
+        "startingDeadline is shorter than 1m",
+    ),
+    # maintenance
+    Case("a dataset that is compacted after commits", "Dataset", maintenance(compaction={})),
+    Case(
+        "a dataset with all its maintenance",
+        "Dataset",
+        dataset(
+            maintenance={
+                "compaction": {
+                    "targetFileSize": "256Mi",
+                    "minFiles": 4,
+                    "minSmallPercent": 20,
+                    "schedule": {"cron": "0 3 * * *", "timeZone": "Europe/Berlin", "jitter": "5m"},
+                },
+                "healing": "Off",
+            },
+            tags=[{"name": "audit-2026", "version": 3}],
+        ),
+    ),
+    Case(
+        "a compaction at no time",
+        "Dataset",
+        maintenance(compaction={"schedule": {"cron": "nightly"}}),
+        "no cron expression of five fields",
+    ),
+    Case("a healing that is none", "Dataset", maintenance(healing="On"), "spec.maintenance.healing"),
+    Case("compaction of single files", "Dataset", maintenance(compaction={"minFiles": 1}), "compaction.minFiles"),
+    Case("no tags", "Dataset", dataset(tags=[])),
+    Case(
+        "a tag twice",
+        "Dataset",
+        dataset(tags=[{"name": "a", "version": 1}, {"name": "a", "version": 2}]),
+        "spec.tags[1]",
+    ),
+    Case("a tag of no version", "Dataset", dataset(tags=[{"name": "a"}]), "spec.tags[0].version"),
+    Case(
+        "a tag that looks like a version", "Dataset", dataset(tags=[{"name": "3", "version": 3}]), "spec.tags[0].name"
+    ),
+    Case("a compaction", "Compaction", COMPACTION),
+    Case(
+        "a compaction with everything",
+        "Compaction",
+        COMPACTION
+        | {
+            "where": "month >= 3",
+            "targetFileSize": "64Mi",
+            "minFiles": 4,
+            "minSmallPercent": 10,
+            "dryRun": True,
+            "engineRef": {"name": "big"},
+            "suspend": True,
+            "retryLimit": 0,
+        },
+    ),
+    Case("a compaction of nothing", "Compaction", {}, "spec.datasetRef"),
+    Case("a compaction of more than all files", "Compaction", COMPACTION | {"minSmallPercent": 101}, "minSmallPercent"),
 ]
 
 FIXED = "a Commit is one change and cannot be edited"
 FIXED_QUERY = "a Query is one run and cannot be edited"
+FIXED_COMPACTION = "a Compaction is one run and cannot be edited"
 
 EDITS = [
     Edit("another url", "ObjectStore", store(), store(url="s3://other"), "spec.url cannot change"),
@@ -634,4 +806,14 @@ EDITS = [
     Edit("another behaviour on conflict", "Commit", commit(), commit(onConflict="Retry"), FIXED),
     Edit("another engine", "Commit", commit(), commit(engineRef={"name": "b"}), FIXED),
     Edit("the default, spelled out", "Commit", commit(), commit(onConflict="Fail", dependsOn=[])),
+    Edit(
+        "another filter for a compaction", "Compaction", COMPACTION, COMPACTION | {"where": "a = 1"}, FIXED_COMPACTION
+    ),
+    Edit("another threshold", "Compaction", COMPACTION, COMPACTION | {"minSmallPercent": 9}, FIXED_COMPACTION),
+    Edit("in earnest after all", "Compaction", COMPACTION | {"dryRun": True}, COMPACTION, FIXED_COMPACTION),
+    Edit("a compaction that waits", "Compaction", COMPACTION, COMPACTION | {"suspend": True, "minSmallPercent": 0}),
+    Edit(
+        "another policy", "GCPolicy", policy(), policy({"cron": "@hourly"}, selector={"names": ["a"]}, mode="Enforce")
+    ),
+    Edit("other maintenance", "Dataset", maintenance(compaction={}), dataset(tags=[{"name": "a", "version": 1}])),
 ]

@@ -12,7 +12,20 @@ import pytest
 from kubothek.resources.kinds import KINDS, parse
 from tests import kstatus
 from tests.kubernetes.apiserver import ApiServer
-from tests.resources.manifests import CASES, EDITS, FILE_STORE, Case, Edit, commit, dataset, store, table
+from tests.resources.manifests import (
+    CASES,
+    COMPACTION,
+    EDITS,
+    FILE_STORE,
+    Case,
+    Edit,
+    commit,
+    dataset,
+    maintenance,
+    policy,
+    store,
+    table,
+)
 
 PLURALS = {
     "ObjectStore": "objectstores",
@@ -76,7 +89,10 @@ def test_edits_of_what_cannot_change_are_refused(server: ApiServer, edit: Edit, 
         ("Engine", {}),
         ("Dataset", dataset()),
         ("Dataset", table(partitionOn=["a"])),
+        ("Dataset", maintenance(compaction={"schedule": {"cron": "@daily"}})),
         ("Commit", commit()),
+        ("Compaction", COMPACTION),
+        ("GCPolicy", policy()),
     ],
 )
 def test_the_server_fills_in_the_defaults_of_the_models(
@@ -121,8 +137,31 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
         "etag": "e",
         "indices": [{"column": "x", "kind": "Kartothek", "state": "Partial", "rows": 2**40}],
         "dialect": "Plateau",
+        "tags": [{"name": "audit", "version": 3}],
+        "health": {
+            "version": 3,
+            "smallFiles": 1,
+            "smallPercent": 50,
+            "worstPartitionSmallFiles": 1,
+            "sizes": [{"below": 2**40, "files": 1}, {"files": 1}],
+            "versions": 3,
+            "historyFiles": 1,
+            "historyBytes": 2**40,
+        },
     }
     deed = attempts | {"done": True, "problem": "P: x"}
+    errand = deed | {"cause": "c"}
+    collection = attempts | {
+        "slot": moment,
+        "mode": "Enforce",
+        "after": "lake/a",
+        "until": "lake/b",
+        "startedTime": moment,
+        "datasets": 3,
+        "failed": 1,
+        "problems": ["a: P: x"],
+        "collected": [{"kind": "data", "objects": 2**40, "bytes": 2**50}],
+    }
     source = {
         "name": "landing",
         "lag": {"files": 1, "bytes": 2**40, "oldest": moment},
@@ -154,8 +193,25 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
             dataset(),
             numbers
             | {"uuid": "u", "size": "1 B", "deleted": True, "problem": "P: x", "inspectedTime": moment}
-            | {"deletion": deed, "restoration": deed, "indexing": deed | {"digest": "d"}, "sources": [source]}
+            | {"deletion": deed, "restoration": deed, "indexing": errand, "tagging": errand, "healing": errand}
+            | {
+                "compaction": errand
+                | {"time": moment, "version": 3, "filesBefore": 9, "filesAfter": 1, "bytesSaved": 9}
+            }
+            | {"ailments": ["index x is missing"], "corrupt": "a.parquet is lost", "sources": [source]}
             | {"intake": attempts | {"source": "landing", "reading": "r"}},
+        ),
+        "Compaction": (
+            COMPACTION,
+            attempts
+            | {"progress": {"stage": "Rewriting", "tasksDone": 1, "tasksTotal": 2}, "table": numbers}
+            | {"startTime": moment, "completionTime": moment, "version": 3, "partitions": 1, "givenWay": 1}
+            | {"filesBefore": 9, "filesAfter": 1, "bytesBefore": 2**50, "bytesAfter": 2**40},
+        ),
+        "GCPolicy": (
+            policy(),
+            {"datasets": 3, "nextTime": moment, "handledRequest": "now", "lastTime": moment}
+            | {"round": collection, "last": collection},
         ),
         "Commit": (
             commit(),

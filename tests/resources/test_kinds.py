@@ -33,7 +33,11 @@ KNOWN = {"apiVersion": "kubothek.io/v1alpha1"}
     [
         ({"kind": "Dataset"}, "apiVersion: must be kubothek.io/v1alpha1, not None"),
         (KNOWN | {"kind": "Datset"}, "kind: no kind 'Datset' in kubothek.io/v1alpha1; did you mean Dataset?"),
-        (KNOWN, "kind: no kind None in kubothek.io/v1alpha1; known are ObjectStore, Engine, Dataset, Commit, Query"),
+        (
+            KNOWN,
+            "kind: no kind None in kubothek.io/v1alpha1; known are ObjectStore, Engine, Dataset, Commit, Query, "
+            "Compaction, GCPolicy",
+        ),
         (KNOWN | {"kind": "Dataset"}, "metadata: is required"),
     ],
 )

@@ -71,6 +71,8 @@ def _facts(snapshot: Snapshot, state: DatasetState) -> Iterator[tuple[str, str]]
     yield "Layout", ", ".join(_laid_out(layout)) or "the default"
     kinds = snapshot.head.index_state.wanted()
     yield "Indices", ", ".join(f"{column} ({kind})" for column, kind in kinds.items()) or "none"
+    if state.tags:
+        yield "Tags", ", ".join(f"{name} (version {version})" for name, version in sorted(state.tags.items()))
     yield "Owner", state.owner or "nobody"
     if state.problem is not None:
         yield "Problem", state.problem

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.options import limit_option, store_options
-from kubothek.cli.versions import VersionOrTime
+from kubothek.cli.versions import AnyVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 @click.command()
 @store_options
 @click.argument("dataset")
-@click.argument("before", type=VersionOrTime(), metavar="V1")
-@click.argument("after", type=VersionOrTime(), metavar="[V2]", required=False)
+@click.argument("before", type=AnyVersion(), metavar="V1")
+@click.argument("after", type=AnyVersion(), metavar="[V2]", required=False)
 @limit_option("partitions")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; numbers that are not known are null.")
 def diff(
     choice: StoreChoice,
     dataset: str,
-    before: int | datetime,
-    after: int | datetime | None,
+    before: int | datetime | str,
+    after: int | datetime | str | None,
     limit: int,
     as_json: bool,
 ) -> None:
     """Show what lies between version V1 of a dataset and V2, by default the present one.
 
-    Versions are numbers (see `kubothek log`) or times. Rows and files are shown by partition.
+    Versions are numbers (see `kubothek log`), times or tags. Rows and files are shown by partition.
     """
     import orjson
 

@@ -15,14 +15,27 @@ from kubothek.cli.stores import reachable
 from kubothek.lake.commits import Claim, DatasetLog
 from kubothek.lake.commits import keys as lake_keys
 from kubothek.lake.commits.markers import Marker, Markers
-from kubothek.lake.errors import BucketNotFound, FilterInvalid, LakeError, ObjectNotFound
+from kubothek.lake.errors import (
+    BucketNotFound,
+    DatasetDeleted,
+    DatasetNotFound,
+    FilterInvalid,
+    LakeError,
+    ObjectNotFound,
+)
 from kubothek.lake.intake import Backlog, Landing, Ledger, Terms, look, page_key
+from kubothek.lake.maintenance import Wish, plan_compaction
 from kubothek.lake.predicates import parse
 from kubothek.lake.store import Store, open_store
+from kubothek.reconcile.schedule import fault
 from kubothek.reconcile.sources import reading_of
+from kubothek.reconcile.targets import matcher
 from kubothek.resources.commit import Commit
+from kubothek.resources.compaction import Compaction
+from kubothek.resources.conditions import state_of
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine, EngineSpec
+from kubothek.resources.gcpolicy import GCPolicy
 from kubothek.resources.meta import render_time
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
@@ -100,6 +113,10 @@ class Forecaster:
             yield self._commit_step(key, resource)
         elif isinstance(resource, Query):
             yield self._query_step(key, resource)
+        elif isinstance(resource, Compaction):
+            yield self._compaction_step(key, resource)
+        elif isinstance(resource, GCPolicy):
+            yield self._policy_step(key, resource)
         else:
             yield Step(key, Verb.KEEP, "runs jobs on this machine")
 
@@ -210,6 +227,46 @@ class Forecaster:
             return Step(key, Verb.SUSPENDED, "spec.suspend is true")
         return Step(key, Verb.CREATE, f"runs, and its rows become {result.target}")
 
+    def _compaction_step(self, key: Key, compaction: Compaction) -> Step:
+        """What there is to rewrite at present: Commits come first, and may bring more."""
+        dataset_key = Key("Dataset", key.namespace, compaction.spec.dataset_ref.name)
+        dataset = self._applied.resources.get(dataset_key)
+        state = state_of(compaction.status)
+        if state is not None and state.ended == "Complete":
+            return Step(key, Verb.KEEP, state.message)
+        if not isinstance(dataset, Dataset):
+            return Step(key, Verb.BLOCKED, f"needs {dataset_key}, {_wrong(None)}")
+        if compaction.spec.suspend:
+            return Step(key, Verb.SUSPENDED, "spec.suspend is true")
+        store = self._open(self._home(dataset))
+        if isinstance(store, Store):
+            try:
+                files = _small_files(store, dataset, compaction)
+            except (DatasetNotFound, DatasetDeleted):
+                files = 0
+            except LakeError as error:
+                return Step(key, Verb.BLOCKED, f"{error.reason}: {str(error).partition(chr(10))[0]}")
+            if files:
+                verb = Verb.KEEP if compaction.spec.dry_run else Verb.CHANGE
+                return Step(key, verb, f"{count(files, 'small file')} of {dataset_key} can be fewer")
+        return Step(key, Verb.KEEP, f"no file of {dataset_key} is worth rewriting yet")
+
+    def _policy_step(self, key: Key, policy: GCPolicy) -> Step:
+        """A policy of which a slot came since the last run collects now: see ``runtime.local.apply``."""
+        problem = fault(policy.spec.schedule)
+        if problem is not None:
+            return Step(key, Verb.BLOCKED, f"InvalidSchedule: {problem}")
+        if policy.spec.suspend:
+            return Step(key, Verb.SUSPENDED, "nothing is collected; what it keeps stays")
+        selects = matcher(policy.spec.selector)
+        datasets = [d for d in self._applied.resources.values() if isinstance(d, Dataset)]
+        number = sum(selects(dataset) for dataset in datasets if dataset.namespace == policy.namespace)
+        if policy.requested_at in (None, policy.status.handled_request):
+            return Step(key, Verb.KEEP, f"collects {count(number, 'dataset')} at its next slot")
+        if policy.spec.mode == "DryRun":
+            return Step(key, Verb.KEEP, f"says what it would delete of {count(number, 'dataset')}")
+        return Step(key, Verb.CHANGE, f"deletes what no kept version of {count(number, 'dataset')} needs")
+
     def _new_commit(self, key: Key, commit: Commit, dataset: Dataset) -> Step:
         source = commit.spec.source
         target = _deed(commit, dataset)
@@ -259,6 +316,18 @@ class Forecaster:
         return self._stores[key]
 
 
+def _small_files(store: Store, dataset: Dataset, compaction: Compaction) -> int:
+    """How many files a compaction would rewrite. Raises LakeError."""
+    spec, log = compaction.spec, DatasetLog(store, dataset.uuid)
+    wish = Wish(
+        where=None if spec.where is None else parse(spec.where),
+        target_bytes=None if spec.target_file_size is None else parse_quantity(spec.target_file_size),
+        min_files=spec.min_files,
+        min_small_share=spec.min_small_percent / 100,
+    )
+    return plan_compaction(store, log, log.snapshot(), wish).rewritten.files
+
+
 def _deed(commit: Commit, dataset: Dataset) -> str:
     """What a Commit is going to do."""
     spec, name = commit.spec, f"dataset/{dataset.name}"
@@ -269,7 +338,8 @@ def _deed(commit: Commit, dataset: Dataset) -> str:
             back_to = f"version {spec.to_version}" if spec.to_time is None else render_time(spec.to_time)
             return f"roll {name} back to {back_to}"
         case operation:
-            return f"{operation.lower()} {name}" + (f" where {spec.where}" if spec.where else "")
+            verb = "purge" if spec.purge else operation.lower()
+            return f"{verb} {name}" + (f" where {spec.where}" if spec.where else "")
 
 
 def _shown(value: object) -> str:

@@ -49,10 +49,13 @@ def _object(dataset: str, found: Health) -> dict[str, object]:
         "targetFileSize": found.target_bytes,
         "smallFiles": found.small.files,
         "smallFileShare": round(found.small_share, 4),
+        "worstPartitionSmallFiles": found.most_small,
         "histogram": [{"below": step.below, "files": step.files, "bytes": step.bytes} for step in found.histogram],
         "versions": found.versions,
         "historyFiles": found.history.files,
         "historyBytes": found.history.bytes,
+        "garbageFiles": found.garbage.files,
+        "garbageBytes": found.garbage.bytes,
         "lastCommit": found.time,
     }
 
@@ -67,9 +70,10 @@ def _lines(dataset: str, found: Health) -> Iterator[str]:
     yield f"{totals.rows:,} rows in {totals.files:,} files ({size}), partitions: {totals.partitions:,}"
     yield (
         f"small files, below {render_bytes(found.target_bytes // 2)}: {found.small.files:,} "
-        f"({found.small_share:.0%}, {render_bytes(found.small.bytes)})"
+        f"({found.small_share:.0%}, {render_bytes(found.small.bytes)}); at most {found.most_small:,} in one partition"
     )
     yield f"held by history only: {found.history.files:,} files ({render_bytes(found.history.bytes)})"
+    yield f"garbage, estimated: {found.garbage.files:,} files ({render_bytes(found.garbage.bytes)})"
     rows = [
         (f"< {render_bytes(step.below)}" if step.below else "larger", f"{step.files:,}", render_bytes(step.bytes))
         for step in found.histogram

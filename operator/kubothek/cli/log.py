@@ -105,10 +105,16 @@ def _object(record: Record, parent: Record | None) -> dict[str, Any]:
 def _remarks(record: Record) -> Iterator[str]:
     """What else a commit did."""
     from kubothek.lake.commits import keys
+    from kubothek.lake.commits.head import HORIZON, TAGS, tags_in
 
     for what, key in (("restores", record.restores), ("merges again", record.recovers)):
         if key is not None and (other := keys.parse_record(record.key.split("/")[1], key)) is not None:
             yield f"{what} version {other.version}"
+    if HORIZON in record.delta.metadata:
+        yield f"expires what is older than version {record.delta.metadata[HORIZON]}"
+    if TAGS in record.delta.metadata or TAGS in record.delta.dropped:
+        tags = tags_in(record.key.split("/")[1], record.delta.metadata)
+        yield f"tags: {', '.join(f'{name} is {tag.version}' for name, tag in sorted(tags.items())) or 'none'}"
     if record.delta.schema is not None and record.parent is not None:
         yield "changes the schema"
     for column, file in sorted(record.delta.indices.items()):

@@ -35,6 +35,8 @@ COMMANDS = {
     "index": _Entry("kubothek.cli.index:index", "Tidy up the indices of a dataset, or build them anew."),
     "health": _Entry("kubothek.cli.health:health", "Show how a dataset is: its files, and what history holds."),
     "compact": _Entry("kubothek.cli.compact:compact", "Make fewer, larger files of the small ones of a dataset."),
+    "heal": _Entry("kubothek.cli.heal:heal", "Make anew what is derived from the data; say which data is lost."),
+    "tag": _Entry("kubothek.cli.tag:tag", "Name versions of a dataset, so that they are kept; or show the names."),
     "gc": _Entry("kubothek.cli.gc:gc", "Say which objects no version needs any more, or delete them."),
     "query": _Entry("kubothek.cli.query:query", "Run one SELECT over the datasets of a store."),
 }

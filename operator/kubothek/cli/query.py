@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.options import store_options
-from kubothek.cli.versions import VersionOrTime
+from kubothek.cli.versions import AnyVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,13 +29,13 @@ _TABLE_ROWS = 1000
 @store_options
 @click.argument("sql", metavar="SQL")
 @click.option("-o", "--output", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
-@click.option("--as-of", type=VersionOrTime(), help="Read every dataset as it was then.")
+@click.option("--as-of", type=AnyVersion(), help="Read every dataset as it was then.")
 @click.option("--explain", is_flag=True, help="Only say which files it would read, and why so few.")
-def query(choice: StoreChoice, sql: str, output: str, as_of: int | datetime | None, explain: bool) -> None:
+def query(choice: StoreChoice, sql: str, output: str, as_of: int | datetime | str | None, explain: bool) -> None:
     """Run one SELECT over the datasets of a store.
 
-    Datasets are tables of their names; FROM flights AS OF VERSION 3 (or AS OF TIMESTAMP '2026-11-21') reads one as it
-    was. CSV and JSON are streamed and complete; a table has its first rows, for people.
+    Datasets are tables of their names; FROM flights AS OF VERSION 3 (AS OF TIMESTAMP '2026-11-21', AS OF TAG 'audit')
+    reads one as it was. CSV and JSON are streamed and complete; a table has its first rows, for people.
     """
     import kubothek
     from kubothek.lake.sql import prepare

@@ -1,4 +1,4 @@
-"""How a version is named on the command line: by its number, or by a time at which it was current."""
+"""How a version is named on the command line: by its number, by a time at which it was current, or by a tag."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from datetime import UTC, datetime
 import click
 
 
-class VersionOrTime(click.ParamType[int | datetime]):
-    """``3``, or ``2026-11-21T14:00``; without a zone, UTC."""
+class AnyVersion(click.ParamType[int | datetime | str]):
+    """``3``, ``2026-11-21T14:00`` (without a zone, UTC), or the name of a tag, which begins with a letter."""
 
-    name = "VERSION|TIME"
+    name = "VERSION|TIME|TAG"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | datetime:
-        """The number or the moment."""
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | datetime | str:
+        """The number, the moment or the name."""
         text = str(value)
+        if text[:1].isalpha():
+            return text
         if text.isdigit():
             return int(text)
         try:
             moment = datetime.fromisoformat(text)
             return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
         except (ValueError, OverflowError):
-            self.fail(f"{text!r} is neither a version number nor a time like 2026-11-21T14:00", param, ctx)
+            self.fail(f"{text!r} is neither a version number nor a time like 2026-11-21T14:00, nor a tag", param, ctx)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from kubothek.jobs import translate
 from kubothek.jobs.ingest import write_source
 from kubothek.jobs.progress import Reporter
+from kubothek.jobs.state import state_of
 from kubothek.lake.commits import AlreadyApplied, Change, Committed, DatasetLog, Operation, Snapshot, Totals
 from kubothek.lake.errors import InputError
 from kubothek.lake.operations import (
@@ -63,7 +64,7 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
         committed = started.commit(change, on_conflict=again, on_compaction=make)
         outcome = _outcome(committed, already_applied=False)
         message = _message(made[-1], committed)
-    state = translate.dataset_state(log.inspect())
+    state = state_of(store, log)
     return JobResult(outcome="Succeeded", reason="Succeeded", message=message, commit=outcome, dataset=state)
 
 
@@ -92,6 +93,7 @@ def _maker(job: CommitJob, store: Store, log: DatasetLog, snapshot: Snapshot, re
                 condemned,
                 rewriter=_rewriter(job, store, now, reporter) if job.row_level else None,
                 layout=translate.layout(job.dataset, now.head),
+                purge=job.purge,
                 by=by,
             )
         case "Update":
@@ -146,12 +148,13 @@ def _rewriter(job: CommitJob, store: Store, snapshot: Snapshot, reporter: Report
 def _message(change: Change, committed: Committed) -> str:
     if change.operation is Operation.ROLLBACK:
         return f"version {committed.version}: as version {change.restores} was"
+    expired = ["all versions before it have expired"] if change.purges else []
     if not change.added and not change.removed:
-        return f"version {committed.version}: nothing matched, so nothing has changed"
+        return f"version {committed.version}: nothing matched, {expired[0] if expired else 'so nothing has changed'}"
     added = committed.added
     done = [f"{_count(added.rows, 'row')} in {_count(added.files, 'file')} added"] if change.added else []
     done += [f"{_count(len(change.removed), 'file')} removed"] if change.removed else []
-    return f"version {committed.version}: {', '.join(done)}"
+    return f"version {committed.version}: {', '.join(done + expired)}"
 
 
 def _count(number: int, noun: str) -> str:

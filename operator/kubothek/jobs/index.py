@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
+from kubothek.jobs.state import state_of
 from kubothek.lake.commits.reindex import Reindexed, reindex
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import IndexJob, JobResult
@@ -25,7 +26,7 @@ def run(job: IndexJob, store: Store, reporter: Reporter) -> JobResult:
         by=job.dataset.claim.owner,
         told=lambda files, total: reporter.tell("Reading", files, total),
     )
-    state = translate.dataset_state(log.inspect())
+    state = state_of(store, log)
     return JobResult(outcome="Succeeded", reason="Succeeded", message=describe(done), dataset=state)
 
 

@@ -9,14 +9,16 @@ from typing import Final
 
 from kubothek.jobs import outcome, translate
 from kubothek.jobs.progress import Reporter
+from kubothek.jobs.state import examined
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.errors import LakeError, StoreError
+from kubothek.lake.maintenance import settle
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import DatasetRef, DatasetState, InspectJob, JobResult, StoreState
 
 _AT_ONCE: Final = 8
 _BATCH: Final = 16
-_PROBLEM_LIMIT: Final = 512
+_TEXT_LIMIT: Final = 512
 
 
 def run(job: InspectJob, store: Store, reporter: Reporter) -> JobResult:
@@ -46,19 +48,20 @@ def run(job: InspectJob, store: Store, reporter: Reporter) -> JobResult:
 def _look(batch: Sequence[DatasetRef], store: Store, *, conditional_writes: bool) -> list[DatasetState]:
     def look(dataset: DatasetRef) -> DatasetState:
         log = translate.dataset_log(store, dataset, conditional_writes=conditional_writes)
-        return _state(log)
+        return _state(store, log)
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="inspect") as pool:
         return list(pool.map(look, batch))
 
 
-def _state(log: DatasetLog) -> DatasetState:
+def _state(store: Store, log: DatasetLog) -> DatasetState:
     """How the dataset is, once what can be put right has been. A dataset that is not ours is only looked at."""
     seen = translate.dataset_state(log.inspect())
     if seen.version is None or seen.problem is not None or seen.deleted:
         return _short(seen)
     try:
-        return _short(translate.dataset_state(log.settle()))
+        settle(log)
+        return _short(examined(store, log))
     except StoreError:
         raise
     except LakeError as error:
@@ -66,7 +69,8 @@ def _state(log: DatasetLog) -> DatasetState:
 
 
 def _short(state: DatasetState) -> DatasetState:
-    """With a problem that leaves room for other datasets."""
-    if state.problem is None or len(state.problem) <= _PROBLEM_LIMIT:
-        return state
-    return state.model_copy(update={"problem": f"{state.problem[: _PROBLEM_LIMIT - 1]}…"})
+    """With texts that leave room for other datasets."""
+    texts = {"problem": state.problem, "corrupt": state.corrupt}
+    return state.model_copy(
+        update={name: outcome.shortened(text, _TEXT_LIMIT) for name, text in texts.items() if text is not None}
+    )

@@ -10,6 +10,7 @@ import pyarrow as pa
 from kubothek.jobs import translate
 from kubothek.jobs.ingest import write_source
 from kubothek.jobs.progress import Reporter
+from kubothek.jobs.state import state_of
 from kubothek.lake.commits import Change, Operation, Snapshot
 from kubothek.lake.commits.journal import system_clock
 from kubothek.lake.intake import Landed, Landing, Refusal, Report, Round, Terms
@@ -33,7 +34,7 @@ def run(job: IntakeJob, store: Store, reporter: Reporter) -> JobResult:
     landed_in = open_store(translate.store_config(job.source.store or job.store))
     round_ = Round(log, store, landed_in, _terms(job), _Loader(job, store, reporter), clock=system_clock)
     report = round_.run()
-    state = translate.dataset_state(log.inspect())
+    state = state_of(store, log)
     return JobResult(
         outcome="Succeeded", reason="Succeeded", message=_message(report), intake=_outcome(report), dataset=state
     )

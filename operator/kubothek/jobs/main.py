@@ -17,9 +17,24 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from kubothek.jobs import commit, delete, index, inspect, intake, outcome, query, restore, translate
+from kubothek.jobs import (
+    collect,
+    commit,
+    compact,
+    delete,
+    heal,
+    index,
+    inspect,
+    intake,
+    loss,
+    outcome,
+    query,
+    restore,
+    tag,
+    translate,
+)
 from kubothek.jobs.progress import PodAnnotation, Reporter
-from kubothek.lake.errors import InputError, OwnedByAnother
+from kubothek.lake.errors import InputError, OwnedByAnother, VersionIncomplete
 from kubothek.lake.store import Store, open_store
 from kubothek.resources.jobs import (
     JOB,
@@ -39,6 +54,7 @@ from kubothek.resources.jobs import (
     TagJob,
 )
 
+_OF_NO_ONE_DATASET: Final = (InspectJob, QueryJob, CollectJob)
 _USAGE: Final = "usage: python -m kubothek.jobs.main job.json"
 
 
@@ -66,16 +82,18 @@ def perform(arguments: Sequence[str], reporter: Reporter) -> tuple[JobResult, in
     except InputError as error:
         return outcome.failure(error)
     # A query that lost a race for its target has to read again: what it read may have been the target. An intake that
-    # lost one to another of its source looks again.
+    # lost one to another of its source looks again, and so does a compaction whose table became another one.
     wanted = isinstance(job, CommitJob) and job.on_conflict == "Retry"
-    retry_conflicts = wanted or isinstance(job, QueryJob | IntakeJob)
+    retry_conflicts = wanted or isinstance(job, QueryJob | IntakeJob | CompactJob)
     foreign = False
     try:
         result, code = _run(job, store, reporter), ExitCode.DONE
     except Exception as error:  # noqa: BLE001 - every end is a result
         result, code = outcome.failure(error, retry_conflicts=retry_conflicts)
         foreign = isinstance(error, OwnedByAnother)
-    if not isinstance(job, InspectJob | QueryJob | CollectJob) and not foreign:
+        if isinstance(error, VersionIncomplete) and not isinstance(job, _OF_NO_ONE_DATASET):
+            result = loss.looked_into(store, job.dataset, result)
+    if not isinstance(job, _OF_NO_ONE_DATASET) and not foreign:
         outcome.keep(store, job.dataset.uuid, job.uid, result)
     return result, code
 
@@ -110,8 +128,14 @@ def _run(job: AnyJob, store: Store, reporter: Reporter) -> JobResult:
             return intake.run(job, store, reporter)
         case QueryJob():
             return query.run(job, store, reporter)
-        case CompactJob() | HealJob() | TagJob() | CollectJob():
-            raise NotImplementedError(job.verb)
+        case CompactJob():
+            return compact.run(job, store, reporter)
+        case CollectJob():
+            return collect.run(job, store, reporter)
+        case HealJob():
+            return heal.run(job, store, reporter)
+        case TagJob():
+            return tag.run(job, store, reporter)
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:

@@ -15,6 +15,7 @@ from kubothek.lake.store import Store
 from kubothek.resources.jobs import RESULT_LIMIT_BYTES, ExitCode, JobResult
 
 MESSAGE_LIMIT: Final = 2048
+_LEAST_TEXT: Final = 200
 EXIT_TERMINATED: Final = 143
 """What the shell says of a process that SIGTERM ended."""
 _TERMINATION_LOG: Final = Path("/dev/termination-log")
@@ -55,25 +56,53 @@ def exit_code(error: LakeError) -> int:
 
 
 def _failed(reason: str, message: str, *, retryable: bool) -> JobResult:
-    shown = message if len(message) <= MESSAGE_LIMIT else f"{message[: MESSAGE_LIMIT - 1]}…"
-    return JobResult(outcome="Failed", reason=reason, message=shown, retryable=retryable)
+    return JobResult(outcome="Failed", reason=reason, message=shortened(message), retryable=retryable)
+
+
+def shortened(text: str, limit: int = MESSAGE_LIMIT) -> str:
+    """The text, cut where a result has no room for more."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def render(result: JobResult, limit: int = RESULT_LIMIT_BYTES) -> bytes:
-    """The result in at most ``limit`` bytes of JSON: datasets go from the end, then the message is cut.
+    """The result in at most ``limit`` bytes of JSON: datasets go from the end, then the message is cut, then details.
 
     What an operator needs to go on (outcome, reason, the commit, the dataset) always stays.
     """
     data = _dump(result)
-    while len(data) > limit and result.datasets:
-        kept = result.datasets[: min(len(result.datasets) - 1, len(result.datasets) * limit // len(data))]
+    while len(data) > limit and len(result.datasets) > 1:
+        number = min(len(result.datasets) - 1, len(result.datasets) * limit // len(data))
+        kept = result.datasets[: max(1, number)]
         result = result.model_copy(update={"datasets": kept, "truncated": True})
         data = _dump(result)
     while len(data) > limit and result.message:
         keep = len(result.message) - max(2, (len(data) - limit) // 6)
         result = result.model_copy(update={"message": f"{result.message[: max(0, keep)]}…" if keep > 0 else ""})
         data = _dump(result)
+    while len(data) > limit and (leaner := _leaner(result)) is not None:
+        result = leaner
+        data = _dump(result)
     return data
+
+
+def _leaner(result: JobResult) -> JobResult | None:
+    """The result with less of what is told of a dataset besides its version; None if there is no less.
+
+    Tags go last, and one by one: a policy collects nothing where the tags of the manifest are not seen.
+    """
+    state = result.dataset or next(iter(result.datasets), None)
+    if state is None:
+        return None
+    if state.ailments:
+        leaner = state.model_copy(update={"ailments": state.ailments[:-1]})
+    elif state.corrupt is not None and len(state.corrupt) > _LEAST_TEXT:
+        leaner = state.model_copy(update={"corrupt": shortened(state.corrupt, _LEAST_TEXT)})
+    elif state.tags:
+        leaner = state.model_copy(update={"tags": dict([*state.tags.items()][:-1])})
+    else:
+        return None
+    where = {"datasets": (leaner,)} if result.dataset is None else {"dataset": leaner}
+    return result.model_copy(update={**where, "truncated": True})
 
 
 def _dump(result: JobResult) -> bytes:

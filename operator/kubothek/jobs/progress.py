@@ -54,7 +54,7 @@ class Reporter:
             self._annotate.stop()
 
     def tell(self, stage: str, tasks_done: int = 0, tasks_total: int = 0, rows: int = 0) -> None:
-        """Stage is one of Starting, Reading, Writing, Committing. Safe to call from any thread, for every batch."""
+        """Stage is a word for people, such as Reading. Safe to call from any thread, for every batch."""
         now = self._clock()
         same_stage = self._last is not None and self._last.stage == stage
         if same_stage and now - self._told < _LINE_SECONDS:

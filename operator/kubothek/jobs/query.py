@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
+from kubothek.jobs.state import state_of
 from kubothek.lake.commits import AlreadyApplied, Committed, Snapshot
 from kubothek.lake.door import Lake
 from kubothek.lake.errors import DataTypeMismatch, InputError
@@ -110,7 +111,7 @@ def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: 
         reason="Succeeded",
         message=f"{added.rows} rows are version {done.version} of {becomes.dataset.uuid}",
         query=outcome,
-        dataset=translate.dataset_state(log.inspect()),
+        dataset=state_of(target, log),
     )
 
 

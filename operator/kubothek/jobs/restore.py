@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
+from kubothek.jobs.state import state_of
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import JobResult, RestoreJob
 
@@ -13,5 +14,5 @@ def run(job: RestoreJob, store: Store, reporter: Reporter) -> JobResult:
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     version = log.restore()
-    state = translate.dataset_state(log.inspect())
+    state = state_of(store, log)
     return JobResult(outcome="Succeeded", reason="Succeeded", message=f"restored at version {version}", dataset=state)

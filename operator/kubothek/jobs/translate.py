@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pyarrow as pa
 
 from kubothek.lake import commits
+from kubothek.lake.collector import Retention
 from kubothek.lake.commits import DatasetLog, Head
 from kubothek.lake.indices import Dialect, IndexKind
+from kubothek.lake.maintenance import Health
 from kubothek.lake.schema import parse_type
 from kubothek.lake.sources import Compression, CsvOptions, Format, Source, UrlPolicy
 from kubothek.lake.store import Store, StoreConfig
@@ -73,6 +76,11 @@ def source(spec: jobs.SourceSpec, default: jobs.StoreRef) -> Source:
     )
 
 
+def retention(policy: jobs.RetentionSpec) -> Retention:
+    """Which versions a policy keeps."""
+    return Retention(policy.versions, None if policy.seconds is None else timedelta(seconds=policy.seconds))
+
+
 def dataset_log(store: Store, dataset: jobs.DatasetRef, *, conditional_writes: bool | None) -> DatasetLog:
     """The dataset's log, for the claim that asks. A store of which nobody knows if it can do so is probed."""
     if conditional_writes is None:
@@ -100,4 +108,21 @@ def dataset_state(state: commits.DatasetState) -> jobs.DatasetState:
             for i in state.indices
         ),
         dialect=state.dialect.value,
+        tags=dict(state.tags),
+    )
+
+
+def health_state(health: Health) -> jobs.HealthState:
+    """How the files are; steps of the histogram without files are left out, as results have little room."""
+    return jobs.HealthState(
+        version=health.version,
+        small_files=health.small.files,
+        small_percent=round(100 * health.small_share),
+        worst_partition_small_files=health.most_small,
+        sizes=tuple(jobs.Bin(below=step.below, files=step.files) for step in health.histogram if step.files),
+        versions=health.versions,
+        history_files=health.history.files,
+        history_bytes=health.history.bytes,
+        garbage_files=health.garbage.files,
+        garbage_bytes=health.garbage.bytes,
     )

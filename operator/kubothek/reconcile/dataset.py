@@ -1,9 +1,9 @@
 """Dataset: what a table is, what it has become, and what happens to its data at the end.
 
-A Dataset starts no jobs of its own but the restoration and the deletion of its data, and looks at its sources
-(:mod:`kubothek.reconcile.sources`). It is Ready when an inspection
-(or a Commit) has seen its uuid and nothing forbids to write it; after that, a store that is away for a while changes
-nothing here, as Commits look at the store themselves.
+A Dataset starts jobs for the restoration and the deletion of its data, looks at its sources
+(:mod:`kubothek.reconcile.sources`) and keeps up its table (:mod:`kubothek.reconcile.upkeep`). It is Ready when an
+inspection (or a Commit) has seen its uuid and nothing forbids to write it; after that, a store that is away for a while
+changes nothing here, as Commits look at the store themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from kubothek.reconcile.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
 from kubothek.reconcile.budget import Budget
-from kubothek.reconcile.indexing import index_table
+from kubothek.reconcile.errands import Case
 from kubothek.reconcile.launching import start, under_way
 from kubothek.reconcile.projection import absorb, project
 from kubothek.reconcile.references import (
@@ -27,9 +27,11 @@ from kubothek.reconcile.references import (
 )
 from kubothek.reconcile.sources import attend
 from kubothek.reconcile.summary import conclude, unchanged
+from kubothek.reconcile.upkeep import keep_up
 from kubothek.reconcile.world import Action, CancelJob, Event, Outcome, SetFinalizer, World
 from kubothek.resources.conditions import (
     State,
+    corrupt,
     problem_state,
     problem_text,
     progressing,
@@ -72,20 +74,21 @@ def reconcile(dataset: Dataset, world: World) -> Outcome:
         status = status.model_copy(update={"restoration": _again(status.restoration)})
     state = _state(dataset, world, status)
     fit = state.ready == "True" and not dataset.spec.suspend
-    indexed = index_table(dataset, world, store, engine, status, start=fit)
-    status = indexed.status
     sources = attend(dataset, world, store, engine, status, start=fit)
-    trouble = sources.trouble or indexed.trouble
+    kept = keep_up(Case(dataset, world, store, engine), sources.status, start=fit)
+    trouble = sources.trouble or kept.trouble
     state = trouble if fit and trouble is not None else state
-    actions = (*finalizer, *indexed.actions, *sources.actions)
-    again = min((wait for wait in (indexed.again, sources.again) if wait is not None), default=None)
-    return conclude(dataset, world, state, sources.status, actions=actions, events=sources.events, again=again)
+    actions = (*finalizer, *sources.actions, *kept.actions)
+    again = min((wait for wait in (sources.again, kept.again) if wait is not None), default=None)
+    return conclude(dataset, world, state, kept.status, actions=actions, events=sources.events, again=again)
 
 
 def _state(dataset: Dataset, world: World, status: DatasetStatus) -> State:
     """The state of a Dataset for which nothing has to be done."""
     if status.problem is not None:
         return problem_state(status.problem)
+    if status.corrupt is not None and not status.deleted:
+        return corrupt(status.corrupt)
     if status.inspected_time is None and status.version is None:
         store = usable_store(dataset.spec.store_ref.name, dataset, world)
         return store.state if isinstance(store, Blocked) else _LOOKING

@@ -7,8 +7,9 @@ from datetime import timedelta
 from typing import Generic, TypeVar
 
 from kubothek.reconcile.attempts import ENGINE_FAULTS, Active, Start, Step
+from kubothek.reconcile.load import admit, place_of
 from kubothek.reconcile.references import Blocked
-from kubothek.reconcile.world import Action, CancelJob, JobPhase, LaunchJob, World
+from kubothek.reconcile.world import Action, AwaitPlace, CancelJob, JobPhase, LaunchJob, World
 from kubothek.resources.conditions import State, stalled, state_of, waiting
 from kubothek.resources.meta import Attempts, Resource
 
@@ -46,6 +47,10 @@ def start(step: Step[A], begin: Start, launch: LaunchJob, doing: State, engine_d
     if begin.not_before is not None and begin.not_before > world.now:
         return Move(_retrying(step, owner), step.attempts, actions, begin.not_before - world.now)
     actions += tuple(CancelJob(owner.namespace, name) for name in begin.stop)
+    held = held_back(launch, world)
+    if held is not None:
+        full, wait = held
+        return Move(full.state, step.attempts, (*actions, wait), full.again)
     announced = step.attempts.model_copy(update={"engine_digest": engine_digest, "next_attempt_time": None})
     blocked = refused(launch.job.job, owner, world)
     if blocked is not None:  # try again all the same: nothing else finds out that the way is free
@@ -61,6 +66,15 @@ def _retrying(step: Step[A], owner: Resource) -> State:
     if published is not None and published.worrying:
         return published
     return waiting("ProgressingWithRetry", "an attempt failed and is followed by another")
+
+
+def held_back(launch: LaunchJob, world: World) -> tuple[Blocked, AwaitPlace] | None:
+    """What a launch waits for, and how, if the operator's limits leave no place to it."""
+    place = place_of(launch.job.verb, launch.owner.namespace, launch.job.store.name)
+    blocked = admit(place, world.settings.limits, world.load) if place is not None else None
+    if place is None or blocked is None:
+        return None
+    return blocked, AwaitPlace(place)
 
 
 def refused(name: str, owner: Resource, world: World) -> Blocked | None:

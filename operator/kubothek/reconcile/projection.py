@@ -1,19 +1,26 @@
-"""What a Dataset's status says about its table: the newest of what inspections and Commits saw."""
+"""What a Dataset's status says about its table: the newest of what inspections and runs saw."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.world import World
 from kubothek.resources.commit import Commit
+from kubothek.resources.compaction import Compaction
 from kubothek.resources.dataset import Dataset, DatasetStatus, TableState
 from kubothek.resources.jobs import DatasetState
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
 from kubothek.resources.values import render_bytes
+
+Run = Commit | Query | Compaction
+
+AILMENTS = 16
+"""How many ailments a status holds."""
 
 
 def table_state(state: DatasetState) -> TableState:
@@ -29,6 +36,8 @@ def table_state(state: DatasetState) -> TableState:
             "etag": state.etag,
             "indices": [index.model_dump() for index in state.indices],
             "dialect": state.dialect,
+            "tags": [{"name": name, "version": version} for name, version in sorted(state.tags.items())],
+            "health": state.health.model_dump() if state.health is not None else None,
         }
     )
 
@@ -37,15 +46,17 @@ def project(dataset: Dataset, store: ObjectStore, world: World) -> DatasetStatus
     """The status with the newest knowledge in it.
 
     An inspection is the truth of the moment in which it began, even if its version is lower than the one we knew (a
-    bucket may have been replaced); of what Commits and Queries left after that, the highest version is the newest.
+    bucket may have been replaced); of what runs left after that, the highest version is the newest.
     """
     status = dataset.status
     for began, seen in _answers(dataset, store, world):
         if status.inspected_time is None or began > status.inspected_time:
-            status = absorb(status, seen, inspected_time=began)
+            status = examined(status, seen, inspected_time=began)
     best: TableState | None = None
-    runs: list[Commit | Query] = [*world.list(Commit, dataset.namespace), *world.list(Query, dataset.namespace)]
-    for run in runs:
+    namespace = dataset.namespace
+    for run in chain[Run](
+        world.list(Commit, namespace), world.list(Query, namespace), world.list(Compaction, namespace)
+    ):
         table, ended = run.status.table, run.status.completion_time
         if table is None or ended is None or table.version is None:
             continue
@@ -61,6 +72,11 @@ def project(dataset: Dataset, store: ObjectStore, world: World) -> DatasetStatus
 def absorb(status: DatasetStatus, seen: DatasetState, **changes: Any) -> DatasetStatus:
     """The status with what a job saw in place of what was known."""
     return with_table(status, table_state(seen), problem=seen.problem, deleted=seen.deleted, **changes)
+
+
+def examined(status: DatasetStatus, seen: DatasetState, **changes: Any) -> DatasetStatus:
+    """The status with what an inspection or a healing saw: they alone look for what is missing or lost."""
+    return absorb(status, seen, ailments=seen.ailments[:AILMENTS], corrupt=seen.corrupt, **changes)
 
 
 def with_table(status: DatasetStatus, table: TableState, **changes: Any) -> DatasetStatus:
@@ -93,9 +109,9 @@ def _asked_for(dataset: Dataset, began: datetime) -> bool:
     return created is None or created.replace(microsecond=0) <= began
 
 
-def _changed(run: Commit | Query) -> str | None:
+def _changed(run: Run) -> str | None:
     """The name of the Dataset that a run changes, if it changes one."""
-    reference = run.spec.dataset_ref if isinstance(run, Commit) else run.spec.result.dataset_ref
+    reference = run.spec.result.dataset_ref if isinstance(run, Query) else run.spec.dataset_ref
     return reference.name if reference is not None else None
 
 

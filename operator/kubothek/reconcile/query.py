@@ -22,6 +22,7 @@ from kubothek.reconcile.attempts import (
     job_name,
 )
 from kubothek.reconcile.budget import budget_of
+from kubothek.reconcile.giving_way import query_prefix
 from kubothek.reconcile.launching import under_way
 from kubothek.reconcile.projection import table_state
 from kubothek.reconcile.references import (
@@ -62,7 +63,7 @@ def reconcile(query: Query, world: World) -> Outcome:
         assert state is not None, "a run that has ended has conditions"
         return conclude(query, world, state)
     digest = engine_digest(known_engine, world.settings)
-    step = follow(first(query.status), job_prefix(query), query, world, budget, digest)
+    step = follow(first(query.status), query_prefix(query), query, world, budget, digest)
     status = step.attempts.model_copy(update={"progress": None})
     match step.stage:
         case Active() as active:
@@ -73,11 +74,6 @@ def reconcile(query: Query, world: World) -> Outcome:
             return given_up(query, world, end, step, status)
         case Start() as begin:
             return _start(query, world, Step(status, begin, step.setback, step.cancel), begin, digest)
-
-
-def job_prefix(query: Query) -> str:
-    """What the names of its jobs begin with; a Commit of the same name has jobs of its own."""
-    return f"{query.name}-query"
 
 
 def _with_progress(status: QueryStatus, active: Active) -> QueryStatus:
@@ -169,7 +165,7 @@ def _job(query: Query, attempt: int, parts: _Parts, settings: Settings) -> jobs.
     location = spec.result.location
     engine = parts.engine.spec if parts.engine is not None else EngineSpec()
     return jobs.QueryJob(
-        job=job_name(job_prefix(query), attempt),
+        job=job_name(query_prefix(query), attempt),
         uid=query.metadata.uid,
         attempt=attempt,
         store=store_ref(parts.store),

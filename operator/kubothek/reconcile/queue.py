@@ -14,16 +14,18 @@ from datetime import UTC, datetime
 from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.world import JobPhase, World
 from kubothek.resources.commit import Commit
+from kubothek.resources.compaction import Compaction
 from kubothek.resources.conditions import state_of
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.meta import Resource
+from kubothek.resources.query import Query
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
-def order(commit: Commit) -> tuple[datetime, str]:
-    """What Commits are sorted by."""
-    return commit.metadata.creation_timestamp or _NEVER, commit.name
+def order(run: Commit | Compaction) -> tuple[datetime, str]:
+    """What runs of a Dataset are sorted by."""
+    return run.metadata.creation_timestamp or _NEVER, run.name
 
 
 def siblings(commit: Commit, world: World) -> Iterator[Commit]:
@@ -49,7 +51,7 @@ def is_active(commit: Commit, world: World) -> bool:
     """Whether a job of the Commit exists and has not ended."""
     if not commit.status.attempt:
         return False
-    return _job_is_there(commit, job_name(commit.name, commit.status.attempt), world)
+    return job_is_there(commit, job_name(commit.name, commit.status.attempt), world)
 
 
 def intake_prefix(dataset: Dataset) -> str:
@@ -62,7 +64,7 @@ def intake_active(dataset: Dataset, world: World) -> bool:
     intake = dataset.status.intake
     if intake is None or intake.source is None:
         return False
-    return _job_is_there(dataset, job_name(intake_prefix(dataset), intake.attempt), world)
+    return job_is_there(dataset, job_name(intake_prefix(dataset), intake.attempt), world)
 
 
 def about_to_commit(dataset: Dataset, world: World) -> bool:
@@ -75,11 +77,19 @@ def about_to_commit(dataset: Dataset, world: World) -> bool:
     if any(is_active(commit, world) for commit in queue):
         return True
     following = min((commit for commit in queue if _keeps_place(commit, world)), key=order, default=None)
-    state = state_of(following.status) if following is not None else None
-    return following is not None and (state is None or state.reason in ("Waiting", "Progressing"))
+    return following is not None and could_run(following)
 
 
-def _job_is_there(owner: Resource, name: str, world: World) -> bool:
+def could_run(run: Commit | Query | Compaction) -> bool:
+    """Whether a run that has no job yet waits for nothing but its turn, or a place."""
+    if run.deleting or run.spec.suspend:
+        return False
+    state = state_of(run.status)
+    return state is None or state.reason in ("Waiting", "Progressing", "ConcurrencyLimit")
+
+
+def job_is_there(owner: Resource, name: str, world: World) -> bool:
+    """Whether the job exists, is the owner's, and has not ended."""
     view = world.job(owner.namespace, name)
     return (
         view is not None

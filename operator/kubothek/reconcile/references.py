@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kubothek.reconcile.world import LaunchJob, Settings, World
 from kubothek.resources import jobs
@@ -129,6 +129,12 @@ def store_ref(store: ObjectStore) -> jobs.StoreRef:
     )
 
 
+def bears_one_writer(store: ObjectStore) -> bool:
+    """Whether the store has no conditional writes: then only one writer at a time is safe (commit-protocol)."""
+    found = store.status.capabilities
+    return found is not None and not found.conditional_writes
+
+
 def launch_job(job: jobs.AnyJob, owner: Resource, engine: Engine | None, *stores: ObjectStore) -> LaunchJob:
     """The launch of a job, with the Secret and the PersistentVolumeClaim of each store that has one."""
     secrets = {
@@ -136,6 +142,19 @@ def launch_job(job: jobs.AnyJob, owner: Resource, engine: Engine | None, *stores
     }
     volumes = {store.name: store.spec.volume.claim_name for store in stores if store.spec.volume}
     return LaunchJob(job, owner, engine, secrets, volumes)
+
+
+def job_basics(
+    name: str, attempt: int, owner: Resource, store: ObjectStore, dataset: Dataset, settings: Settings
+) -> dict[str, Any]:
+    """What all jobs on one Dataset have."""
+    return {
+        "job": name,
+        "uid": owner.metadata.uid,
+        "attempt": attempt,
+        "store": store_ref(store),
+        "dataset": dataset_ref(dataset, settings),
+    }
 
 
 def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 
 from kubothek.reconcile.attempts import Active, Setback, Start, Step, Succeeded, follow, job_name
 from kubothek.reconcile.budget import Budget
-from kubothek.reconcile.launching import refused
+from kubothek.reconcile.launching import held_back, refused
 from kubothek.reconcile.projection import absorb
 from kubothek.reconcile.queue import about_to_commit, intake_prefix
 from kubothek.reconcile.references import (
@@ -257,8 +257,12 @@ class _Case:
         attended = attended.with_intake(attended.intake.model_copy(update={"engine_digest": digest}))
         job, stores = self._job(attended, source, landing), (self.store, landing)
         launch = launch_job(job, self.dataset, self.engine, *stores)
-        blocked = refused(job.job, self.dataset, self.world)
-        again = blocked.again if blocked else attended.again
+        held = held_back(launch, self.world)
+        if held is not None:
+            blocked, wait = held
+            return replace(attended, actions=(*attended.actions, wait), again=blocked.again)
+        refusal = refused(job.job, self.dataset, self.world)
+        again = refusal.again if refusal else attended.again
         return replace(attended, actions=(*attended.actions, launch), again=again)
 
     def _landing_store(self, source: StandingSource) -> ObjectStore | Blocked:

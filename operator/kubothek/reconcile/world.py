@@ -9,7 +9,7 @@ Actions are idempotent by their names; performing one twice is performing it onc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -20,6 +20,17 @@ from kubothek.resources.meta import Resource
 
 AnyResource = Resource  # any kind
 R = TypeVar("R", bound=Resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many jobs that read data run at a time; 0 = any number."""
+
+    jobs: int = 0
+    """In all."""
+    jobs_per_namespace: int = 0
+    jobs_per_store: int = 0
+    """On one ObjectStore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,7 @@ class Settings:
     allow_local_sources: bool = False
     """``file:`` URLs and loopback hosts: true on one's own machine, never in a cluster."""
     inspect_interval: timedelta = timedelta(minutes=10)
+    limits: Limits = Limits()
     deletion_deadline: timedelta = timedelta(minutes=5)
     """How long a Dataset with deletionPolicy Delete waits for its store before it lets go and keeps the data."""
 
@@ -81,6 +93,23 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """What a job takes of the operator's limits: see :mod:`kubothek.reconcile.load`."""
+
+    namespace: str
+    store: str
+    maintenance: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How many jobs hold a place, and how many wait for one."""
+
+    taken: Mapping[Place, int] = field(default_factory=dict)
+    wanted: Mapping[Place, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchJob:
     """Start one attempt. ``engine`` sizes it; ``secrets`` maps an ObjectStore's name to the Secret mounted for it.
 
@@ -104,13 +133,20 @@ class CancelJob:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitPlace:
+    """A job waits for this place; to be asked for in each round anew. Look at the resource again when one is free."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
 class SetFinalizer:
     """Add or remove our finalizer on the resource."""
 
     present: bool
 
 
-Action = LaunchJob | CancelJob | SetFinalizer
+Action = LaunchJob | CancelJob | AwaitPlace | SetFinalizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +177,18 @@ class World(Protocol):
     @property
     def settings(self) -> Settings: ...
 
+    @property
+    def load(self) -> Load:
+        """Who holds places, and who waits for one, in all namespaces."""
+
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
         """The resource, or None."""
 
     def list(self, kind: type[R], namespace: str) -> Sequence[R]:
         """All resources of a kind in the namespace, in no particular order."""
+
+    def invalid(self, kind: type[R], namespace: str) -> Sequence[str]:
+        """The names of the resources of a kind that are there, but cannot be read: see ``reconcile.invalid``."""
 
     def job(self, namespace: str, name: str) -> JobView | None:
         """The attempt of this name, or None if there is no trace of it."""

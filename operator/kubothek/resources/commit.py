@@ -28,6 +28,7 @@ _CONTENT = {
     "where",
     "new_values",
     "row_level",
+    "purge",
     "to_version",
     "to_time",
     "allow_schema_change",
@@ -115,6 +116,11 @@ class CommitSpec(Strict):
             holds=lambda self: not self.row_level or self.operation in ("Delete", "Update"),
         ),
         Rule(
+            cel="!self.purge || self.operation == 'Delete'",
+            message="purge goes with the operation Delete: remove it",
+            holds=lambda self: not self.purge or self.operation == "Delete",
+        ),
+        Rule(
             cel="self.operation != 'Rollback' || has(self.toVersion) != has(self.toTime)",
             message="Rollback needs toVersion or toTime: set exactly one of them",
             holds=lambda self: self.operation != "Rollback" or (self.to_version is None) != (self.to_time is None),
@@ -150,6 +156,9 @@ class CommitSpec(Strict):
     row_level: Annotated[bool, _FIXED] = False
     """Immutable. For Delete and Update. True: files that hold other rows as well are rewritten. False: only whole files
     go, and a filter that selects rows inside of files is refused."""
+    purge: Annotated[bool, _FIXED] = False
+    """Immutable. For Delete. True: all versions before it expire as well, so that what still holds such rows is deleted
+    by the first garbage collection after the grace period. Refused as long as a version has a tag."""
     to_version: Annotated[int | None, Field(ge=1), _FIXED] = None
     """Immutable. For Rollback: the version to bring back."""
     to_time: Annotated[_Moment | None, _FIXED] = None

@@ -74,7 +74,7 @@ class CompactionStatus(Status, Attempts):
     bytes_after: int | None = None
     """Size of the files that took their place."""
     given_way: int | None = None
-    """Number of files that were left out, as another commit took them meanwhile."""
+    """Number of partitions of which files were left out, as another commit took some of them meanwhile."""
     table: TableState | None = None
     """The table as the job left it."""
 
@@ -90,8 +90,8 @@ class Compaction(Resource):
 
     @property
     def id(self) -> str:
-        """What makes it happen once."""
-        return f"compaction:{self.namespace}/{self.name}"
+        """What makes it happen once; another Compaction of this name is another change."""
+        return f"compaction:{self.namespace}/{self.name}:{self.metadata.uid}"
 
     @property
     def finished(self) -> bool:

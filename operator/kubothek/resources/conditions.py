@@ -17,7 +17,7 @@ MESSAGE_LIMIT = 2048
 """Longest message that we write; the schema would allow more, but people read it in a table."""
 
 
-_PATIENT = ("Suspended", "Waiting", "DependencyNotReady")
+_PATIENT = ("Suspended", "Waiting", "DependencyNotReady", "ConcurrencyLimit")
 """Reasons for not being ready that are part of the normal course of things."""
 
 
@@ -31,6 +31,8 @@ class State:
     abnormal: Literal["Reconciling", "Stalled", ""] = ""
     ended: Literal["Complete", "Failed", ""] = ""
     """For runs: how they ended, in the sense of a Job of batch/v1."""
+    damage: Literal["Corrupt", ""] = ""
+    """For Datasets: data is lost, which no reconciling brings back."""
 
     @property
     def worrying(self) -> bool:
@@ -56,6 +58,11 @@ def waiting(reason: str, message: str) -> State:
 def stalled(reason: str, message: str) -> State:
     """Nothing will happen until a person changes something."""
     return State("False", reason, message, "Stalled")
+
+
+def corrupt(message: str) -> State:
+    """Data is lost: a person must put it back, or do without it."""
+    return State("False", "Corrupt", message, "Stalled", damage="Corrupt")
 
 
 def resting(reason: str, message: str) -> State:
@@ -95,7 +102,8 @@ def state_of(status: Status) -> State | None:
     ended: Literal["Complete", "Failed", ""] = (
         "Complete" if status.holds("Complete") else "Failed" if status.holds("Failed") else ""
     )
-    return State(condition.status, condition.reason, condition.message, abnormal, ended)
+    damage: Literal["Corrupt", ""] = "Corrupt" if status.holds("Corrupt") else ""
+    return State(condition.status, condition.reason, condition.message, abnormal, ended, damage)
 
 
 def conditions_of(state: State, previous: Status, generation: int, now: datetime) -> tuple[int, tuple[Condition, ...]]:
@@ -105,7 +113,7 @@ def conditions_of(state: State, previous: Status, generation: int, now: datetime
     Ready or Stalled.
     """
     wanted: list[tuple[str, Literal["True", "False", "Unknown"]]] = [("Ready", state.ready)]
-    wanted += [(kind, "True") for kind in (state.abnormal, state.ended) if kind]
+    wanted += [(kind, "True") for kind in (state.abnormal, state.ended, state.damage) if kind]
     conditions = tuple(_condition(kind, status, state, previous, generation, now) for kind, status in wanted)
     settled = state.ready == "True" or state.abnormal == "Stalled"
     return (generation if settled else previous.observed_generation), conditions

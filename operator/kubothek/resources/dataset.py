@@ -6,13 +6,22 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from kubothek.resources.maintenance import CompactionState, Health, Maintenance
+from kubothek.resources.maintenance import Health, Maintenance
 from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Strict, Time
 from kubothek.resources.rules import Immutable, Rule, TransitionRule, UniqueBy
 from kubothek.resources.sources import Intake, SourceState, StandingSource
 from kubothek.resources.values import ColumnName, Columns, Quantity, Reference, parse_quantity
 
-SOURCE_TROUBLES = ("SourceStalled", "SourceRetrying", "IndexStalled")
+SOURCE_TROUBLES = (
+    "Corrupt",
+    "SourceStalled",
+    "SourceRetrying",
+    "HealingStalled",
+    "TagStalled",
+    "IndexStalled",
+    "CompactionStalled",
+    "InvalidSchedule",
+)
 """Reasons for which a Dataset is not ready, though its table can be written."""
 
 
@@ -178,7 +187,8 @@ class DatasetSpec(Strict):
     sources: Annotated[tuple[StandingSource, ...], Field(max_length=16), UniqueBy("name")] = ()
     """Takes effect at the next look. Where files land that become commits by themselves."""
     maintenance: Maintenance = Maintenance()
-    """What the operator does for the table by itself; see each field for when an edit takes effect."""
+    """Takes effect at the next look, if its field does not say otherwise. What the operator does for the table by
+    itself."""
     tags: Annotated[tuple[Tag, ...] | None, Field(max_length=64), UniqueBy("name")] = None
     """A job on edit. Versions that are kept whatever a GCPolicy says, readable by these names; an empty list drops
     those that are there. Left out: whatever `kubothek tag` does."""
@@ -251,11 +261,29 @@ class Deed(Attempts):
     """Why it was given up: `Reason: text`."""
 
 
-class Indexing(Deed):
-    """The job for one state of spec.table.indices and of the table."""
+class Errand(Deed):
+    """A job that makes the table what it should be: one for each cause."""
 
-    digest: str = ""
-    """Of what it was to make of which indices; empty when there was nothing left to do."""
+    cause: str = ""
+    """What it was started for, such as a digest of what is wanted and what is there; empty when nothing was left to
+    do."""
+    due_time: Time | None = None
+    """Since when there is a cause for it."""
+
+
+class CompactionState(Errand):
+    """The last compaction that the Dataset started by itself; its cause is the time of a slot, or a version."""
+
+    time: Time | None = None
+    """When it was over."""
+    version: int | None = None
+    """The version that it made, if it found anything to do."""
+    files_before: int = 0
+    """Files that it read."""
+    files_after: int = 0
+    """Files that it made of them."""
+    bytes_saved: int = 0
+    """By how much those are smaller."""
 
 
 class DatasetStatus(Status, TableState):
@@ -275,14 +303,16 @@ class DatasetStatus(Status, TableState):
     """How far the deletion of the data is."""
     restoration: Deed | None = None
     """How far the restoration of the data is."""
-    indexing: Indexing | None = None
+    indexing: Errand | None = None
     """How far the job is that makes the indices what spec.table says."""
-    tagging: Indexing | None = None
+    tagging: Errand | None = None
     """How far the job is that makes the tags what spec.tags says."""
     compaction: CompactionState | None = None
-    """The last compaction that spec.maintenance asked for."""
-    healing: Indexing | None = None
+    """The last compaction that spec.maintenance.compaction asked for."""
+    healing: Errand | None = None
     """How far the job is that makes anew what is derived from the data and is missing or lags."""
+    ailments: Annotated[tuple[str, ...], Field(max_length=16)] = ()
+    """What is missing or lags, as the last inspection found: each in a few words."""
     corrupt: str | None = None
     """Which data files are lost, of which versions, and which version is whole."""
     intake: Intake | None = None

@@ -14,6 +14,8 @@ from kubothek.resources.values import NAME_PATTERN, Duration, Reference, parse_d
 
 LEAST_GRACE = timedelta(minutes=1)
 
+Mode = Literal["DryRun", "Enforce"]
+
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=NAME_PATTERN)]
 _LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=317)]
 _LabelValue = Annotated[str, StringConstraints(max_length=63)]
@@ -61,7 +63,7 @@ class DatasetSelector(Strict):
     """Every Dataset of the namespace."""
     names: Annotated[tuple[_Name, ...] | None, Field(min_length=1, max_length=1000)] = None
     """Datasets by their names."""
-    match_labels: Annotated[dict[_LabelKey, _LabelValue] | None, Field(min_length=1, max_length=32)] = None
+    match_labels: Annotated[dict[str, _LabelValue] | None, Field(min_length=1, max_length=32)] = None
     """Datasets that have all of these labels."""
     match_expressions: Annotated[tuple[Expression, ...] | None, Field(min_length=1, max_length=32)] = None
     """Datasets whose labels meet all of these conditions."""
@@ -79,7 +81,7 @@ class Retention(Strict):
 
 
 class GCPolicySpec(Strict):
-    """What may be forgotten, of which Datasets, and when it is looked for. Edits take effect at the next slot."""
+    """What may be forgotten, of which Datasets, and when it is looked for. Edits take effect with the next job."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -99,14 +101,14 @@ class GCPolicySpec(Strict):
     """How old everything must be that is deleted, and how long versions stay whole after they stopped being current.
     Kept in the store, where the longest of all policies holds, and obeyed by every writer: one that takes longer than
     half of it fails."""
-    mode: Literal["DryRun", "Enforce"] = "DryRun"
+    mode: Mode = "DryRun"
     """DryRun: only say what would be deleted, in the store and in the status. Enforce: delete it."""
     max_deletes: Annotated[int, Field(ge=1, le=1000000000)] = 1000000
     """With more objects of a Dataset than these to delete, none of them is: a stop for mistakes."""
     engine_ref: Reference | None = None
     """The Engine that runs the jobs; default: the Engine called `default`, else the operator's own."""
     suspend: bool = False
-    """Takes effect at once. Start no jobs. What runs goes on."""
+    """Takes effect at once. Start no jobs. What runs goes on, and what the policy keeps stays."""
 
 
 class KindCount(Lenient):
@@ -121,18 +123,22 @@ class KindCount(Lenient):
 
 
 class Round(Attempts):
-    """One slot being worked off: its Datasets, some at a time, in the order of their names."""
+    """One slot being worked off: its Datasets, some at a time, in the order of their ObjectStores and names."""
 
-    slot: str = ""
-    """The time of the slot."""
+    slot: Time | None = None
+    """The time of the slot, or of the request."""
+    mode: Mode = "DryRun"
+    """The mode in which it was begun. Back to DryRun in between takes effect with the next job."""
     after: str = ""
-    """The last Dataset that is through; the next job begins with the one behind it."""
+    """The last Dataset that is through, as `<store>/<name>`; the next job begins with the one behind it."""
+    until: str = ""
+    """The last Dataset of the job that is under way; empty between two jobs."""
     started_time: Time | None = None
     """When the first job was started."""
     datasets: int = 0
     """Datasets that are through."""
     failed: int = 0
-    """Datasets of these that could not be collected."""
+    """Datasets of these that could not be collected; the others of the round were."""
     problems: Annotated[tuple[str, ...], Field(max_length=8)] = ()
     """The first few of them: `name: Reason: text`."""
     collected: Annotated[tuple[KindCount, ...], Field(max_length=16)] = ()
@@ -151,7 +157,7 @@ class GCPolicyStatus(Status):
     round: Round | None = None
     """The slot that is being worked off."""
     last: Round | None = None
-    """The last slot that was worked off."""
+    """The last slot that was worked off; the next one is counted from it."""
     last_time: Time | None = None
     """When it was."""
 

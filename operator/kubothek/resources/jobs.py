@@ -139,6 +139,8 @@ class CommitJob(_Job):
     new_values: dict[str, str] = {}
     """Of Update: literals by column."""
     row_level: bool = False
+    purge: bool = False
+    """Of Delete: all versions before it expire."""
     to_version: int | None = None
     to_time: datetime | None = None
     allow_schema_change: bool = False
@@ -288,7 +290,7 @@ class CollectJob(_Job):
     """Delete, or only count, what no kept version of some datasets of a store needs; one after the other."""
 
     verb: Literal["collect"] = "collect"
-    targets: tuple[CollectTarget, ...]
+    targets: Annotated[tuple[CollectTarget, ...], Field(min_length=1)]
     enforce: bool = False
     max_deletes: int = 1_000_000
     grace_seconds: float = 86400.0
@@ -331,9 +333,9 @@ class IndexState(_Plain):
 
 
 class Bin(_Plain):
-    """Files of at most ``up_to`` bytes (None: any), and of more than the step before."""
+    """Files below ``below`` bytes (None: any), and not in the step before."""
 
-    up_to: int | None = None
+    below: int | None = None
     files: int = 0
 
 
@@ -348,6 +350,8 @@ class HealthState(_Plain):
     versions: int = 0
     history_files: int = 0
     history_bytes: int = 0
+    garbage_files: int = 0
+    garbage_bytes: int = 0
 
 
 class DatasetState(_Plain):
@@ -445,7 +449,7 @@ class CompactOutcome(_Plain):
     bytes_before: int = 0
     bytes_after: int = 0
     given_way: int = 0
-    """Files that were left out, as another commit took them meanwhile."""
+    """Partitions of which files were left out, as another commit took some of them meanwhile."""
 
 
 class KindCount(_Plain):
@@ -491,11 +495,11 @@ class JobResult(_Plain):
     datasets: tuple[DatasetState, ...] = ()
     store: StoreState | None = None
     truncated: bool = False
-    """True when ``datasets`` did not fit: the full result is in the store."""
+    """True when ``datasets``, or details of the only one, did not fit: the full result is in the store."""
 
 
 class Progress(_Plain):
-    """How far a job is. ``stage`` is a word for people: Starting, Reading, Writing, Committing."""
+    """How far a job is. ``stage`` is a word for people, such as Reading."""
 
     stage: str
     tasks_done: int = 0

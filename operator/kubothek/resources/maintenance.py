@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kubothek.resources.meta import Attempts, Lenient, Strict, Time
+from kubothek.resources.meta import Lenient, Strict
 from kubothek.resources.schedules import Schedule
 from kubothek.resources.values import Quantity
 
@@ -26,7 +26,8 @@ class CompactionWish(Thresholds):
     """When small files become large ones."""
 
     schedule: Schedule | None = None
-    """When to look; default: after each commit that leaves a partition with enough small files."""
+    """Once in each window, which begins at a slot and lasts as long as its startingDeadline says, if a partition has
+    enough small files; default: after each commit that leaves one with enough."""
 
 
 class Maintenance(Strict):
@@ -42,8 +43,8 @@ class Maintenance(Strict):
 class Bin(Lenient):
     """A step of a histogram of file sizes."""
 
-    up_to: int | None = None
-    """Files of at most so many bytes, and of more than the step before; the last step has no limit."""
+    below: int | None = None
+    """Files below so many bytes, and not in the step before; the last step has no limit."""
     files: int = 0
     """How many there are."""
 
@@ -60,31 +61,15 @@ class Health(Lenient):
     worst_partition_small_files: int = 0
     """The most small files that one partition, or one bucket of it, has."""
     sizes: Annotated[tuple[Bin, ...], Field(max_length=8)] = ()
-    """How large files are."""
+    """How large files are; steps without files are left out."""
     versions: int = 0
     """Versions that can be read."""
     history_files: int = 0
     """Files that only older versions need."""
     history_bytes: int = 0
-    """Their size: what a GCPolicy could free at most, but for leftovers."""
-
-
-class CompactionState(Attempts):
-    """The last compaction that the Dataset started by itself."""
-
-    slot: str = ""
-    """What it was started for: the time of a slot, or a version."""
-    done: bool = True
-    """Whether it is over."""
-    problem: str | None = None
-    """Why it was given up: `Reason: text`."""
-    time: Time | None = None
-    """When it was over."""
-    version: int | None = None
-    """The version that it made, if it found anything to do."""
-    files_before: int = 0
-    """Files that it read."""
-    files_after: int = 0
-    """Files that it made of them."""
-    bytes_saved: int = 0
-    """By how much those are smaller."""
+    """Their size: what a GCPolicy could free by letting versions expire."""
+    garbage_files: int = 0
+    """Files that no version needs, such as those of commits that died or were overtaken: estimated by inspections from
+    commit records. A GCPolicy deletes those that are older than the grace period."""
+    garbage_bytes: int = 0
+    """Their size."""

@@ -88,7 +88,7 @@ def field_rules(model: type[BaseModel]) -> Iterator[tuple[str, TransitionRule]]:
 def _unchanged_cel(alias: str, info: FieldInfo) -> str:
     same = f"self.{alias} == oldSelf.{alias}"
     # The API server fills in a default that says something.
-    if info.is_required() or info.default or info.default is False:
+    if info.is_required() or info.default not in (None, (), [], {}):
         return same
     if info.default is None:
         return f"has(self.{alias}) == has(oldSelf.{alias}) && (!has(self.{alias}) || {same})"

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import click
 
+from kubothek.reconcile.world import Limits
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.process import run
 
@@ -26,6 +27,9 @@ def _words(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]
 @click.option("--cluster-id", default="", help="First part of every claim on a dataset; default: uid of kube-system.")
 @click.option("--allowed-source-hosts", default="", callback=_words, help="Hosts that source URLs may name, by comma.")
 @click.option("--inspect-interval", default=600, type=click.IntRange(min=10), help="Seconds between looks at a store.")
+@click.option("--limit-jobs", default=0, type=click.IntRange(min=0), help="Jobs that read data at a time; 0 = any.")
+@click.option("--limit-jobs-per-namespace", default=0, type=click.IntRange(min=0), help="The same of one namespace.")
+@click.option("--limit-jobs-per-store", default=0, type=click.IntRange(min=0), help="The same on one ObjectStore.")
 @click.option("--concurrency", default=8, type=click.IntRange(min=1), help="Resources worked on at a time.")
 @click.option("--probe-port", default=8080, type=click.IntRange(0, 65535), help="Port of /healthz and /readyz.")
 @click.option("--log-level", default="INFO", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]))
@@ -35,6 +39,9 @@ def main(
     namespaces: tuple[str, ...],
     all_namespaces: bool,
     inspect_interval: int,
+    limit_jobs: int,
+    limit_jobs_per_namespace: int,
+    limit_jobs_per_store: int,
     log_level: str,
     kubeconfig: str | None,
     **flags: object,
@@ -49,6 +56,7 @@ def main(
     config = OperatorConfig(
         namespaces=namespaces,
         inspect_interval=timedelta(seconds=inspect_interval),
+        limits=Limits(limit_jobs, limit_jobs_per_namespace, limit_jobs_per_store),
         kubeconfig=kubeconfig,
         **flags,  # type: ignore[arg-type]
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+
+from kubothek.reconcile.world import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,7 @@ class OperatorConfig:
     job_service_account: str = "kubothek-job"
     allowed_source_hosts: tuple[str, ...] = ()
     inspect_interval: timedelta = timedelta(minutes=10)
+    limits: Limits = field(default_factory=Limits)
     concurrency: int = 8
     """How many resources are worked on at a time."""
     probe_port: int = 8080

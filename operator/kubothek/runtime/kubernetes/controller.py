@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -35,6 +36,8 @@ Reconciler = Callable[[Any, World], Outcome]
 RECONCILE_TIMEOUT = 60.0
 """Seconds for one round over one resource, all its API calls included."""
 _EVENTS_REFRESH = timedelta(seconds=30)
+_SPREAD = 20.0
+"""Seconds by which another look may be late: less than any deadline of a schedule."""
 
 
 class Controller:
@@ -69,6 +72,7 @@ class Controller:
         if kind == "Pod":
             if self.state.put_pod(obj):
                 self._wake_owner(obj)
+            self._wake_waiting()
             return
         before = self.state.resources[kind].get(meta["namespace"], meta["name"])
         if self.state.resources[kind].put(obj):
@@ -83,11 +87,14 @@ class Controller:
             self.state.put_pod(obj)  # the watch's last word on it may hold its end
             if self.state.remove_pod(namespace, name, uid) is not None:
                 self._wake_owner(obj)
+            self._wake_waiting()
             return
         if self.state.resources[kind].remove(namespace, name, uid) is not None:
             self.state.forget_owner(uid)
             self.queue.forget(Key(kind, namespace, name))
+            self.state.places.withdraw(Key(kind, namespace, name))
             self._wake_dependants(kind, obj, None)
+            self._wake_waiting()
 
     def _wake_owner(self, pod: Object) -> None:
         reference, namespace = controller_of(pod), pod["metadata"]["namespace"]
@@ -101,6 +108,11 @@ class Controller:
 
     def _wake_dependants(self, kind: str, before: Object | None, after: Object | None) -> None:
         for key in dependants(self.state, kind, before, after):
+            self.queue.add(key)
+
+    def _wake_waiting(self) -> None:
+        """Places may have become free."""
+        for key in self.state.places.woken():
             self.queue.add(key)
 
     # --- what is done ---------------------------------------------------------------------------------------
@@ -134,17 +146,26 @@ class Controller:
             decided = invalid.reconcile(obj, resource, now)
         else:
             decided = self._reconcilers[key.kind](resource, ClusterWorld(self.state, self._settings, now))
-        if not await self._publish(key, obj, decided.status):
-            return None
-        for action in decided.actions:
-            await self._perform(key, obj["metadata"]["uid"], action)
+        with self._places_for(key, decided.actions):
+            if not await self._publish(key, obj, decided.status):
+                return None
+            for action in decided.actions:
+                await self._perform(key, obj["metadata"]["uid"], action)
         for event in decided.events:
             self._recorder.emit(obj, event)
         if decided.requeue_after is not None:
             wake.append(decided.requeue_after)
         if not wake:
             return None
-        return min(wake).total_seconds() * self._rng.uniform(1.0, 1.05)
+        return spread(min(wake).total_seconds(), self._rng)
+
+    @contextmanager
+    def _places_for(self, key: Key, actions: Sequence[Action]) -> Iterator[None]:
+        try:
+            with self.state.places.decided(key, actions):
+                yield
+        finally:
+            self._wake_waiting()
 
     async def _look_closer(self, obj: Object | None) -> list[timedelta]:
         """Fetch what the caches lack about the resource's pods; returns when to look at them again."""
@@ -230,6 +251,11 @@ class Controller:
             if error.status != 404:
                 raise
             self.gone(key.kind, obj)
+
+
+def spread(seconds: float, rng: random.Random) -> float:
+    """A wait, a little longer by chance, so that not all looks that were planned together come together."""
+    return seconds + rng.uniform(0.0, min(seconds * 0.05, _SPREAD))
 
 
 def finalizer_patch(obj: Object, present: bool) -> list[Object] | None:

@@ -39,23 +39,45 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
         if appeared:
             yield Key("ObjectStore", namespace, obj["spec"]["storeRef"]["name"])
         yield from _queues(state, namespace, {name}, head_only=not appeared)
+        yield from _compactions(state, namespace, {name})
         if appeared:
             yield from _queries(state, namespace, "Dataset", name)
+        yield from _policies(state, namespace, before, after)
     elif kind == "Commit" and (_respecified(before, after) or (after is not None and finished(after))):
         dataset = obj["spec"]["datasetRef"]["name"]
         yield Key("Dataset", namespace, dataset)
         yield from _queues(state, namespace, {dataset}, head_only=True)
+        yield from _compactions(state, namespace, {dataset})
         yield from _waiting_for(state, namespace, name)
         yield from _queries(state, namespace, "Commit", name)
     elif kind == "Query" and after is not None and finished(after):
         target = obj["spec"]["result"].get("datasetRef")
         if target is not None:
             yield Key("Dataset", namespace, target["name"])
+            yield from _compactions(state, namespace, {target["name"]})
+    elif kind == "Compaction" and (_respecified(before, after) or (after is not None and finished(after))):
+        dataset = obj["spec"]["datasetRef"]["name"]
+        yield Key("Dataset", namespace, dataset)
+        yield from _compactions(state, namespace, {dataset})
 
 
-def finished(commit: Object) -> bool:
-    """Whether the Commit (or Query) is Complete or Failed."""
-    return _holds(commit, "Complete") or _holds(commit, "Failed")
+def finished(run: Object) -> bool:
+    """Whether the Commit, Query or Compaction is Complete or Failed."""
+    return _holds(run, "Complete") or _holds(run, "Failed")
+
+
+def _compactions(state: ClusterState, namespace: str, datasets: set[str]) -> Iterator[Key]:
+    """The unfinished Compactions of the datasets."""
+    for compaction in state.resources["Compaction"].objects(namespace):
+        if compaction["spec"]["datasetRef"]["name"] in datasets and not finished(compaction):
+            yield Key("Compaction", namespace, compaction["metadata"]["name"])
+
+
+def _policies(state: ClusterState, namespace: str, before: Object | None, after: Object | None) -> Iterator[Key]:
+    """Those that may select the Dataset, or no longer: when it came, went, or has other labels."""
+    if _respecified(before, after) or _labels(before) != _labels(after):
+        for policy in state.resources["GCPolicy"].objects(namespace):
+            yield Key("GCPolicy", namespace, policy["metadata"]["name"])
 
 
 def _queries(state: ClusterState, namespace: str, kind: str, name: str) -> Iterator[Key]:
@@ -85,6 +107,7 @@ def _users_of_store(state: ClusterState, namespace: str, name: str) -> Iterator[
     }
     yield from (Key("Dataset", namespace, dataset) for dataset in stored)
     yield from _queues(state, namespace, stored, head_only=True)
+    yield from _compactions(state, namespace, stored)
     for commit in state.resources["Commit"].objects(namespace):
         source = commit["spec"].get("source") or {}
         if (source.get("storeRef") or {}).get("name") == name and not finished(commit):
@@ -100,7 +123,7 @@ def _stores_of(dataset: Object) -> Iterator[Object]:
 
 
 def _users_of_engine(state: ClusterState, namespace: str, name: str) -> Iterator[Key]:
-    for kind in ("Dataset", "Commit", "Query"):
+    for kind in ("Dataset", "Commit", "Query", "Compaction", "GCPolicy"):
         for obj in state.resources[kind].objects(namespace):
             engine = (obj["spec"].get("engineRef") or {}).get("name", DEFAULT_ENGINE)
             if engine in (name, DEFAULT_ENGINE) and not _holds(obj, "Complete"):
@@ -145,6 +168,10 @@ def _respecified(before: Object | None, after: Object | None) -> bool:
         or old.get("generation") != new.get("generation")
         or old.get("deletionTimestamp") != new.get("deletionTimestamp")
     )
+
+
+def _labels(obj: Object | None) -> Object:
+    return (obj["metadata"].get("labels") or {}) if obj is not None else {}
 
 
 def _holds(obj: Object, condition: str) -> bool:

@@ -12,7 +12,16 @@ from urllib.parse import urlsplit
 
 from kubothek.reconcile.world import LaunchJob
 from kubothek.resources.engine import Engine, EngineSpec
-from kubothek.resources.jobs import CommitJob, IndexJob, IntakeJob, QueryJob, StoreRef
+from kubothek.resources.jobs import (
+    CollectJob,
+    CommitJob,
+    CompactJob,
+    HealJob,
+    IndexJob,
+    IntakeJob,
+    QueryJob,
+    StoreRef,
+)
 from kubothek.resources.meta import API_VERSION
 from kubothek.resources.values import parse_duration
 from kubothek.runtime.kubernetes import names, sizes
@@ -25,7 +34,9 @@ Object = dict[str, Any]
 USER = 185
 """The uid of Spark's images, and of ours."""
 
-_HEAVY = CommitJob | IndexJob | IntakeJob | QueryJob
+_SPARK = CommitJob | IntakeJob | CompactJob | CollectJob
+"""Jobs that may start Spark."""
+_HEAVY = _SPARK | IndexJob | HealJob | QueryJob
 """Jobs that read data."""
 _EXECUTOR_TEMPLATE = "executor.json"
 _TMP = "/tmp"  # noqa: S108
@@ -117,7 +128,7 @@ def config_map(action: LaunchJob, config: OperatorConfig) -> Object:
     executors' template.
     """
     job = action.job
-    if isinstance(job, CommitJob | IntakeJob):
+    if isinstance(job, _SPARK):
         conf = {**job.spark.conf, **spark_conf(action, engine_spec(action), config)}
         job = job.model_copy(update={"spark": job.spark.model_copy(update={"conf": conf})})
     return {
@@ -156,6 +167,8 @@ def _metadata(action: LaunchJob, component: str) -> Object:
             names.NAME: names.label_value(owner.name),
             names.RUN: names.label_value(job.uid),
             names.ATTEMPT: str(job.attempt),
+            names.VERB: job.verb,
+            names.STORE: names.label_value(job.store.name),
             names.JOB: names.label_value(job.job),
         },
         "ownerReferences": [

@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Mapping
 
-from kubothek.reconcile import commit, dataset, engine, objectstore, query
+from kubothek.reconcile import commit, compaction, dataset, engine, gcpolicy, objectstore, query
 from kubothek.reconcile.world import Settings
 from kubothek.runtime.kubernetes.api import Api
 from kubothek.runtime.kubernetes.config import OperatorConfig
@@ -27,6 +27,8 @@ RECONCILERS: Mapping[str, Reconciler] = {
     "Dataset": dataset.reconcile,
     "Commit": commit.reconcile,
     "Query": query.reconcile,
+    "Compaction": compaction.reconcile,
+    "GCPolicy": gcpolicy.reconcile,
 }
 
 
@@ -67,6 +69,7 @@ async def build(api: Api, config: OperatorConfig) -> tuple[Controller, EventReco
         default_service_account=config.job_service_account,
         allowed_source_hosts=config.allowed_source_hosts,
         inspect_interval=config.inspect_interval,
+        limits=config.limits,
     )
     controller = Controller(
         api=api,

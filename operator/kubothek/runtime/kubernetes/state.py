@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from kubothek.reconcile.world import JobView, Settings
+from kubothek.reconcile.world import JobView, Load, Settings
 from kubothek.resources.kinds import KINDS, InvalidResource, parse
 from kubothek.resources.meta import Resource
 from kubothek.runtime.kubernetes import names, outcome
 from kubothek.runtime.kubernetes.cache import Cache, Object, trimmed_pod
+from kubothek.runtime.kubernetes.places import Places
 
 R = TypeVar("R", bound=Resource)
 
@@ -38,6 +39,7 @@ class ClusterState:
     def __init__(self) -> None:
         self.resources: dict[str, Cache[Resource | InvalidResource]] = {kind: Cache(_parsed) for kind in KINDS}
         self.pods: Cache[Object] = Cache(lambda pod: pod, trimmed_pod)
+        self.places = Places()
         self.pod_events: dict[str, Sequence[Object]] = {}
         """Warning events by pod uid, of pods that do not start."""
         self._traces: dict[tuple[str, str], _Trace] = {}
@@ -51,6 +53,7 @@ class ClusterState:
         """Take over a state of a driver pod; False if it is nothing new."""
         if not self.pods.put(pod):
             return False
+        self.places.follow(pod)
         owner = names.controller_of(pod)
         if owner is not None:
             meta = pod["metadata"]
@@ -62,6 +65,8 @@ class ClusterState:
         """A driver pod is gone. Unless we cancelled it, its attempt stays known as it ended, or as lost."""
         pod = self.pods.remove(namespace, name, uid)
         self.pod_events.pop(uid, None)
+        if pod is not None:
+            self.places.release(namespace, name)
         trace = self._traces.get((namespace, name))
         owner = names.controller_of(pod) if pod is not None else None
         if pod is None or owner is None or trace is None or trace.owner_uid != owner["uid"]:
@@ -140,12 +145,21 @@ class ClusterWorld:
     settings: Settings
     now: datetime
 
+    @property
+    def load(self) -> Load:
+        return self.state.places.load
+
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
         found = self.state.resources[kind.__name__].model(namespace, name)
         return found if isinstance(found, kind) else None
 
     def list(self, kind: type[R], namespace: str) -> Sequence[R]:
         return [found for found in self.state.resources[kind.__name__].models(namespace) if isinstance(found, kind)]
+
+    def invalid(self, kind: type[R], namespace: str) -> Sequence[str]:
+        cache = self.state.resources[kind.__name__]
+        names = [obj["metadata"]["name"] for obj in cache.objects(namespace)]
+        return [name for name in names if isinstance(cache.model(namespace, name), InvalidResource)]
 
     def job(self, namespace: str, name: str) -> JobView | None:
         return self.state.job_view(namespace, name, self.now)

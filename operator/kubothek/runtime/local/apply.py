@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from kubothek.reconcile.schedule import fault, next_slot
 from kubothek.resources.commit import Commit, CommitStatus
+from kubothek.resources.compaction import Compaction, CompactionStatus
 from kubothek.resources.dataset import Dataset, DatasetStatus
+from kubothek.resources.gcpolicy import GCPolicy
 from kubothek.resources.meta import REQUEST_ANNOTATIONS, Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query, QueryStatus
@@ -38,11 +41,14 @@ def states_of(manifests: Manifests, base: Path) -> dict[Key, State]:
         for key, resource in manifests.resources.items()
         if isinstance(resource, ObjectStore)
     }
-    for key, resource in manifests.resources.items():  # Datasets come before Commits
+    for key, resource in manifests.resources.items():  # Datasets come before what changes them
         if isinstance(resource, Dataset | Query):
             home = Key("ObjectStore", key.namespace, resource.spec.store_ref.name)
-        elif isinstance(resource, Commit):
+        elif isinstance(resource, Commit | Compaction):
             home = Key("Dataset", key.namespace, resource.spec.dataset_ref.name)
+        elif isinstance(resource, GCPolicy):
+            stores = (other for other in states if (other.kind, other.namespace) == ("ObjectStore", key.namespace))
+            home = min(stores, default=key)
         else:
             continue
         if home in states:
@@ -70,9 +76,9 @@ def apply(manifests: Manifests, states: Mapping[Key, State], now: datetime) -> A
 def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Resource]:
     """A run is a person's request to try again what an earlier one left undone.
 
-    A failed Commit or Query starts over, as if it had been deleted and created again; its old attempts keep their logs.
-    A store that is not fine, or holds a Dataset that is not, is looked at now and not at the next interval, and so is
-    every source.
+    A failed Commit, Query or Compaction starts over, as if it had been deleted and created again; its old attempts keep
+    their logs. A store that is not fine, or holds a Dataset that is not, is looked at now and not at the next interval,
+    and so is every source. A GCPolicy makes up for a slot that came between two runs, however late.
     """
     again = dict(resources)
     for key, resource in resources.items():
@@ -83,14 +89,28 @@ def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Re
             again[key] = resource.model_copy(update={"status": fresh})
         elif isinstance(resource, Query) and resource.status.holds("Failed"):
             again[key] = resource.model_copy(update={"status": QueryStatus(attempt=resource.status.attempt + 1)})
+        elif isinstance(resource, Compaction) and resource.status.holds("Failed"):
+            again[key] = resource.model_copy(update={"status": CompactionStatus(attempt=resource.status.attempt + 1)})
         elif isinstance(resource, ObjectStore | Dataset) and not summarise(resource).phase.fine:
             home = resource.name if isinstance(resource, ObjectStore) else resource.spec.store_ref.name
             store = resources.get(Key("ObjectStore", key.namespace, home))
             if store is not None:
-                annotations = store.metadata.annotations | {REQUEST_ANNOTATIONS[0]: now.isoformat()}
-                metadata = store.metadata.model_copy(update={"annotations": annotations})
-                again[key_of(store)] = store.model_copy(update={"metadata": metadata})
+                again[key_of(store)] = _requested(store, now)
+        elif isinstance(resource, GCPolicy) and (_slot_has_passed(resource, now) or resource.status.holds("Stalled")):
+            again[key] = _requested(resource, now)
     return again
+
+
+def _requested(resource: Resource, now: datetime) -> Resource:
+    annotations = resource.metadata.annotations | {REQUEST_ANNOTATIONS[0]: now.isoformat()}
+    metadata = resource.metadata.model_copy(update={"annotations": annotations})
+    return resource.model_copy(update={"metadata": metadata})
+
+
+def _slot_has_passed(policy: GCPolicy, now: datetime) -> bool:
+    schedule, last = policy.spec.schedule, policy.status.round or policy.status.last
+    since = (last and last.slot) or policy.metadata.creation_timestamp
+    return since is not None and fault(schedule) is None and next_slot(schedule, since) <= now
 
 
 def _looked_at_now(status: DatasetStatus) -> DatasetStatus:

@@ -9,13 +9,16 @@ from typing import Any
 
 from kubothek.reconcile.world import LaunchJob
 from kubothek.resources.engine import Engine, EngineSpec
-from kubothek.resources.jobs import CommitJob, IntakeJob, QueryJob, StoreRef
+from kubothek.resources.jobs import CollectJob, CommitJob, CompactJob, IntakeJob, QueryJob, StoreRef
 from kubothek.resources.values import parse_quantity
 from kubothek.runtime.local import java
 from kubothek.runtime.local.manifests import Key
 from kubothek.runtime.local.state import absolute_url
 
 MIB = 1024 * 1024
+
+_SPARK = CommitJob | IntakeJob | CompactJob | CollectJob
+"""Jobs that may start Spark."""
 
 
 def engine_spec(action: LaunchJob) -> EngineSpec:
@@ -24,8 +27,8 @@ def engine_spec(action: LaunchJob) -> EngineSpec:
 
 
 def cores(action: LaunchJob) -> int:
-    """How many cores the job may use: what commits may start Spark, inside of the driver here; a query DuckDB."""
-    return engine_spec(action).driver.cores if isinstance(action.job, CommitJob | IntakeJob | QueryJob) else 1
+    """How many cores the job may use: some may start Spark, inside of the driver here; a query DuckDB."""
+    return engine_spec(action).driver.cores if isinstance(action.job, _SPARK | QueryJob) else 1
 
 
 def render_job(action: LaunchJob, base: Path, credentials: Mapping[Key, Path]) -> bytes:
@@ -48,6 +51,7 @@ def render_job(action: LaunchJob, base: Path, credentials: Mapping[Key, Path]) -
             store = reachable(source.store) if source.store is not None else None
             urls = tuple(absolute_url(url, base) for url in source.urls)
             changes["source"] = source.model_copy(update={"store": store, "urls": urls})
+    if isinstance(job, _SPARK):
         engine = engine_spec(action)
         conf = {
             **job.spark.conf,

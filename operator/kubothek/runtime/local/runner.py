@@ -18,8 +18,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from kubothek.reconcile import commit, dataset, engine, objectstore, query
-from kubothek.reconcile.world import Action, CancelJob, JobView, LaunchJob, Outcome, Settings, World
+from kubothek.reconcile import commit, compaction, dataset, engine, gcpolicy, objectstore, query
+from kubothek.reconcile.world import Action, CancelJob, JobView, LaunchJob, Outcome, SetFinalizer, Settings, World
 from kubothek.resources.meta import FINALIZER, Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.runtime.local.apply import Applied
@@ -38,6 +38,8 @@ RECONCILERS: Mapping[str, Reconciler] = {
     "Dataset": dataset.reconcile,
     "Commit": commit.reconcile,
     "Query": query.reconcile,
+    "Compaction": compaction.reconcile,
+    "GCPolicy": gcpolicy.reconcile,
 }
 
 CLUSTER_ID = "local"
@@ -180,7 +182,7 @@ class Runner:
             attempt = self._attempt(key, action.namespace, action.name)
             if attempt is not None:
                 self._processes.cancel(attempt)
-        else:
+        elif isinstance(action, SetFinalizer):  # nothing waits for a place on one's own machine
             self._set_finalizer(key, action.present)
         self._dirty[key] = None
 

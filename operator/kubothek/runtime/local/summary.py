@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from kubothek.resources import conditions
 from kubothek.resources.commit import Commit
+from kubothek.resources.compaction import Compaction
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.jobs import Progress
 from kubothek.resources.meta import Resource
@@ -81,6 +82,8 @@ def _size(rows: int, files: int) -> str:
 
 
 def _progress(resource: Resource, phase: Phase) -> Progress | None:
-    if phase is not Phase.RUNNING or not isinstance(resource, Commit | Query) or resource.status.progress is None:
+    if phase is not Phase.RUNNING or not isinstance(resource, Commit | Query | Compaction):
+        return None
+    if resource.status.progress is None:
         return None
     return Progress.model_validate(resource.status.progress.model_dump())

@@ -9,13 +9,16 @@ from datetime import datetime
 from itertools import islice
 from typing import TypeVar, cast
 
-from kubothek.reconcile.world import JobView, Settings
+from kubothek.reconcile.world import JobView, Load, Settings
 from kubothek.resources.commit import Commit
+from kubothek.resources.compaction import Compaction
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine
+from kubothek.resources.gcpolicy import GCPolicy
 from kubothek.resources.meta import Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
+from kubothek.resources.values import Reference
 from kubothek.runtime.local.manifests import Key
 
 R = TypeVar("R", bound=Resource)
@@ -77,7 +80,16 @@ class Objects:
             if resource.finished:
                 yield dataset
                 yield from self._next_in_queue(dataset)
+                yield from self._users[dataset]
                 yield from self._users[key]
+        elif isinstance(resource, Query | Compaction):
+            if resource.finished and (changed := _changed_by(resource)) is not None:
+                dataset = Key("Dataset", key.namespace, changed.name)
+                yield dataset
+                yield from self._users[dataset]
+        elif isinstance(resource, GCPolicy):
+            others = self._by_kind["GCPolicy", key.namespace]
+            yield from (Key("GCPolicy", key.namespace, name) for name in others if name != key.name)
         elif isinstance(resource, ObjectStore | Engine):
             for user in self._users[key]:
                 yield user
@@ -93,6 +105,10 @@ class Objects:
     def _finished(self, key: Key) -> bool:
         commit = self.get(key)
         return isinstance(commit, Commit) and commit.finished
+
+
+def _changed_by(run: Query | Compaction) -> Reference | None:
+    return run.spec.result.dataset_ref if isinstance(run, Query) else run.spec.dataset_ref
 
 
 def _references(resource: Resource) -> Iterator[Key]:
@@ -117,7 +133,9 @@ def _references(resource: Resource) -> Iterator[Key]:
             yield Key("Dataset", namespace, dataset.name)
         for other in resource.spec.depends_on:
             yield Key("Commit", namespace, other.name)
-    if isinstance(resource, Dataset | Commit | Query):
+    if isinstance(resource, Compaction):
+        yield Key("Dataset", namespace, resource.spec.dataset_ref.name)
+    if isinstance(resource, Dataset | Commit | Query | Compaction | GCPolicy):
         engine = resource.spec.engine_ref
         yield Key("Engine", namespace, engine.name if engine is not None else DEFAULT_ENGINE)
 
@@ -132,6 +150,11 @@ class LocalWorld:
     view: Callable[[str, str], JobView | None] = field(repr=False)
     """The attempt of a namespace and name."""
 
+    @property
+    def load(self) -> Load:
+        """Nothing counts: on one's own machine there are no limits but its cores."""
+        return Load()
+
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
         """The resource, or None."""
         return cast("R | None", self.objects.get(Key(kind.__name__, namespace, name)))
@@ -139,6 +162,10 @@ class LocalWorld:
     def list(self, kind: type[R], namespace: str) -> Sequence[R]:
         """All resources of a kind in the namespace."""
         return cast("Sequence[R]", self.objects.list(kind.__name__, namespace))
+
+    def invalid(self, kind: type[R], namespace: str) -> Sequence[str]:
+        """None: a run begins only when all manifests are valid."""
+        return ()
 
     def job(self, namespace: str, name: str) -> JobView | None:
         """The attempt of this name, or None if there is no trace of it."""

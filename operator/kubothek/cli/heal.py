@@ -1,0 +1,38 @@
+"""``kubothek heal``: make anew what is derived from a dataset's data, and say which data is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kubothek.cli.options import store_options
+
+if TYPE_CHECKING:
+    from kubothek.cli.stores import StoreChoice
+
+
+@click.command()
+@store_options
+@click.argument("dataset")
+@click.pass_context
+def heal(ctx: click.Context, choice: StoreChoice, dataset: str) -> None:
+    """Make anew what is derived from a dataset's data and is missing or lags behind.
+
+    That is: the schema and its copy for other libraries, the marks by which a commit is known to have happened,
+    checkpoints of its history, and indices. Data files are derived from nothing: lost ones are named, with the versions
+    that lack them and the newest one that is whole, and the exit code is 1. Works beside all readers and writers.
+    """
+    from kubothek.lake.commits import DatasetLog
+    from kubothek.lake.maintenance import heal as heal_dataset
+    from kubothek.lake.store import open_store
+
+    with choice.config() as config:
+        store = open_store(config)
+        log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
+        healed = heal_dataset(store, log, by="cli")
+    repaired = f"made anew: {', '.join(healed.repaired)}" if healed.repaired else "nothing had to be made anew"
+    click.echo(f"{dataset}: {repaired}")
+    if healed.corrupt is not None:
+        click.echo(f"error: Corrupt: {dataset}: {healed.corrupt}", err=True)
+        ctx.exit(1)

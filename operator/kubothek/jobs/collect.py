@@ -1,0 +1,185 @@
+"""Collect the garbage of some datasets of a store, one after the other."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import ExitStack
+from datetime import timedelta
+from functools import partial
+from typing import Final, Self
+
+from kubothek.jobs import outcome, translate
+from kubothek.jobs.progress import Reporter
+from kubothek.lake.collector import Mode, collect
+from kubothek.lake.collector.plan import Counts, added
+from kubothek.lake.collector.spread import Spread
+from kubothek.lake.commits import ask_for_grace
+from kubothek.lake.errors import BucketNotFound, InvalidCredentials, StoreUnavailable
+from kubothek.lake.store import Store
+from kubothek.resources.jobs import CollectJob, CollectOutcome, CollectTarget, JobResult, KindCount
+from kubothek.resources.values import render_bytes
+from kubothek.spark.errors import SparkFailed, SparkUnavailable
+
+ENOUGH_SECONDS: Final = 1800.0
+"""A job that took so long leaves the other targets to the next one, well before any deadline ends it untold."""
+MOST_PROBLEMS: Final = 6
+PROBLEM_LIMIT: Final = 240
+"""Characters of one dataset's problem in a result, which has to hold several of them."""
+_FILE_BYTES: Final = 64
+"""What a file counts for when it is only listed: by an Engine's default, Spark lists tables of half a million files."""
+_NO_TARGETS_FAULT: Final = (
+    BucketNotFound,
+    InvalidCredentials,
+    StoreUnavailable,
+    SparkFailed,
+    SparkUnavailable,
+    MemoryError,
+)
+
+log = logging.getLogger(__name__)
+
+
+def run(job: CollectJob, store: Store, reporter: Reporter) -> JobResult:
+    """Go through the targets; what is wrong with one of them keeps no other from being collected.
+
+    ``after`` in the result is the last one that is through: all of them, unless the store or Spark failed, or time was
+    up. Raises LakeError if not even one is. Run again, also beside itself, it does no harm.
+    """
+    reporter.tell("Starting")
+    able = job.store.conditional_writes
+    if able is None:
+        able = store.probe().conditional_writes
+    _agree_on_grace(job, store, conditional_writes=able)
+    began, tally = time.monotonic(), Tally()
+    with Spreads(job, store, reporter) as spreads:
+        for target in job.targets:
+            if tally.after and time.monotonic() - began > ENOUGH_SECONDS:
+                return _result(job, tally, "time is up")
+            reporter.tell("Collecting", tally.datasets, len(job.targets))
+            try:
+                tally.add(target.name, _collect(job, target, store, spreads, conditional_writes=able))
+            except _NO_TARGETS_FAULT as error:
+                if not tally.after:
+                    raise
+                end = outcome.failure(error)[0]
+                return _result(job, tally, f"{end.reason}: {end.message}")
+            except Exception as error:  # noqa: BLE001 - whatever it is, the other datasets can do without this one
+                tally.add_failure(target.name, outcome.failure(error)[0])
+    return _result(job, tally, None)
+
+
+class Spreads:
+    """Who lists and deletes: threads of this process, or, for large tables, Spark in one session for all of them.
+
+    A context manager, which ends the session.
+    """
+
+    def __init__(self, job: CollectJob, store: Store, reporter: Reporter) -> None:
+        self._job = job
+        self._store = store
+        self._told = partial(reporter.tell, "Sweeping")
+        self._session = ExitStack()
+        self._spark: Spread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+    def of(self, files: int) -> Spread | None:
+        """For a table of so many files; None for threads. Raises SparkUnavailable."""
+        if files * _FILE_BYTES < self._job.spark.from_bytes:
+            return None
+        if self._spark is None:
+            # PySpark takes half a second to import, and jobs below the limit must not need it at all.
+            from kubothek.spark.session import running
+            from kubothek.spark.sweep import spread_with_spark
+
+            session = self._session.enter_context(running(self._job.spark.conf))
+            self._spark = spread_with_spark(session, self._store.config, self._told)
+        return self._spark
+
+
+class Tally:
+    """What was done so far; ``after`` is the last target that is through."""
+
+    def __init__(self) -> None:
+        self.after = ""
+        self.datasets = 0
+        self.failed = 0
+        self.problems: list[str] = []
+        self.collected: Counts = {}
+
+    def add(self, name: str, counts: Counts) -> None:
+        """A target is through."""
+        self.after, self.datasets = name, self.datasets + 1
+        self.collected = added([self.collected, counts])
+
+    def add_failure(self, name: str, end: JobResult) -> None:
+        """A target is through, and was not collected."""
+        self.add(name, {})
+        self.failed += 1
+        problem = f"{name}: {end.reason}: {end.message}"
+        log.warning("not collected: %s", problem)
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(outcome.shortened(problem, PROBLEM_LIMIT))
+
+
+def _agree_on_grace(job: CollectJob, store: Store, *, conditional_writes: bool) -> None:
+    """The ObjectStore's policies ask with one voice. A dry run shortens nothing: it must not make a writer too slow."""
+    cluster_and_namespace = job.targets[0].dataset.claim.owner.rpartition("/")[0]
+    ask_for_grace(
+        store,
+        timedelta(seconds=job.grace_seconds),
+        by=f"{cluster_and_namespace}/{job.store.name}",
+        shorten=job.enforce,
+        conditional_writes=conditional_writes,
+    )
+
+
+def _collect(
+    job: CollectJob, target: CollectTarget, store: Store, spreads: Spreads, *, conditional_writes: bool
+) -> Counts:
+    """What was deleted, or would be. A Dataset without a first commit has no garbage, and is not claimed for it."""
+    own = translate.dataset_log(store, target.dataset, conditional_writes=conditional_writes)
+    seen = own.inspect()
+    if seen.version is None and seen.problem is None:
+        return {}
+    done = collect(
+        store,
+        own,
+        [translate.retention(policy) for policy in target.policies],
+        mode=Mode.ENFORCE if job.enforce else Mode.DRY_RUN,
+        max_deletes=job.max_deletes,
+        by=target.dataset.claim.owner,
+        spread=spreads.of(seen.totals.files if seen.totals else 0),
+    )
+    return done.deleted if job.enforce else done.found
+
+
+def _result(job: CollectJob, tally: Tally, stopped: str | None) -> JobResult:
+    counts = [
+        KindCount(kind=kind, objects=count.objects, bytes=count.bytes)
+        for kind, count in sorted(tally.collected.items())
+    ]
+    objects, size = sum(count.objects for count in counts), sum(count.bytes for count in counts)
+    done = "deleted" if job.enforce else "would be deleted"
+    told = [f"{objects:,} objects ({render_bytes(size)}) of {tally.datasets:,} datasets {done}"]
+    if tally.failed:
+        told.append(f"{tally.failed:,} datasets could not be collected")
+    if stopped:
+        told.append(f"stopped after {tally.after}: {stopped}")
+    return JobResult(
+        outcome="Succeeded",
+        reason="Succeeded",
+        message=outcome.shortened("; ".join(told)),
+        collect=CollectOutcome(
+            after=tally.after,
+            datasets=tally.datasets,
+            failed=tally.failed,
+            problems=tuple(tally.problems),
+            collected=tuple(counts),
+        ),
+    )

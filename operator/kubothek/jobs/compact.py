@@ -1,0 +1,133 @@
+"""Make fewer, larger files of the small ones of a table, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubothek.jobs import translate
+from kubothek.jobs.progress import Reporter
+from kubothek.jobs.state import state_of
+from kubothek.lake.commits import DatasetLog, Totals
+from kubothek.lake.maintenance import (
+    Bundle,
+    Compaction,
+    CompactionPlan,
+    Compactor,
+    Wish,
+    compact,
+    plan_compaction,
+    rewrite_here,
+)
+from kubothek.lake.maintenance.rewriting import Rewritten
+from kubothek.lake.operations.copying import Copying
+from kubothek.lake.predicates import parse
+from kubothek.lake.store import Store
+from kubothek.resources.jobs import CompactJob, CompactOutcome, JobResult
+from kubothek.resources.values import render_bytes
+
+
+def run(job: CompactJob, store: Store, reporter: Reporter) -> JobResult:
+    """Do it, or learn that it was done, or say what there is to do. Raises LakeError with the head as it was.
+
+    Finding nothing to do is a success without a commit: run again, it looks again.
+    """
+    reporter.tell("Starting")
+    log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
+    wish = _wish(job, log)
+    reporter.tell("Planning")
+    if job.dry_run:
+        plan = plan_compaction(store, log, log.snapshot(), wish)
+        outcome, message = _planned(plan), _forecast(plan)
+    else:
+        done = compact(
+            store,
+            log,
+            wish,
+            commit_id=job.commit_id,
+            digest=job.digest,
+            compactor=_compactor(job, store, reporter),
+            by=job.dataset.claim.owner,
+        )
+        outcome, message = _outcome(done), _message(done)
+    state = state_of(store, log)
+    return JobResult(outcome="Succeeded", reason="Succeeded", message=message, compact=outcome, dataset=state)
+
+
+def _wish(job: CompactJob, log: DatasetLog) -> Wish:
+    """New files are laid out as the Dataset says now: an edit takes effect with them."""
+    return Wish(
+        where=None if job.where is None else parse(job.where),
+        layout=translate.layout(job.dataset, log.snapshot().head),
+        target_bytes=job.target_file_bytes,
+        min_files=job.min_files,
+        min_small_share=job.min_small_percent / 100,
+    )
+
+
+def _compactor(job: CompactJob, store: Store, reporter: Reporter) -> Compactor:
+    """Here if the files that are to go are small in all, else with Spark."""
+
+    def told(done: int, total: int) -> None:
+        reporter.tell("Rewriting", done, total)
+
+    def rewrite(copying: Copying, bundles: Sequence[Bundle]) -> Rewritten:
+        if sum(bundle.bytes for bundle in bundles) < job.spark.from_bytes:
+            return rewrite_here(store, told)(copying, bundles)
+        # PySpark takes half a second to import, and jobs below the limit must not need it at all.
+        from kubothek.spark.compact import compact_with_spark
+        from kubothek.spark.session import running
+
+        with running(job.spark.conf) as session:
+            return compact_with_spark(session, told)(copying, bundles)
+
+    def rewrite_and_tell(copying: Copying, bundles: Sequence[Bundle]) -> Rewritten:
+        reporter.tell("Rewriting")
+        rewritten = rewrite(copying, bundles)
+        reporter.tell("Committing", rows=sum(bundle.rows for bundle in bundles))
+        return rewritten
+
+    return rewrite_and_tell
+
+
+def _planned(plan: CompactionPlan) -> CompactOutcome:
+    files = plan.rewritten
+    return CompactOutcome(
+        partitions=len({bundle.group.path for bundle in plan.bundles}),
+        files_before=files.files,
+        bytes_before=files.bytes,
+    )
+
+
+def _forecast(plan: CompactionPlan) -> str:
+    if not plan.bundles:
+        return f"nothing to do: the {plan.files.files:,} files are laid out well"
+    return f"{_files(plan.rewritten)} of {plan.files.files:,} would be rewritten"
+
+
+def _outcome(done: Compaction) -> CompactOutcome:
+    return CompactOutcome(
+        version=done.version,
+        already_applied=done.repeated,
+        partitions=done.partitions,
+        files_before=done.removed.files,
+        files_after=done.added.files,
+        bytes_before=done.removed.bytes,
+        bytes_after=done.added.bytes,
+        given_way=len(done.given_way),
+    )
+
+
+def _message(done: Compaction) -> str:
+    if done.repeated:
+        return f"version {done.version} had made this change before"
+    if done.version is None and not done.given_way:
+        return "nothing to do: the files are laid out well"
+    left_out = f"{len(done.given_way):,} partitions were left out, as other commits changed them meanwhile"
+    if done.version is None:
+        return f"nothing was committed: {left_out}"
+    told = f"version {done.version}: {_files(done.removed)} became {_files(done.added)}, with the same rows"
+    return f"{told}; {left_out}" if done.given_way else told
+
+
+def _files(totals: Totals) -> str:
+    return f"{totals.files:,} files ({render_bytes(totals.bytes)})"

@@ -1,0 +1,42 @@
+"""Make anew what is derived from a table's data and is missing or lags; say which data files are lost."""
+
+from __future__ import annotations
+
+from kubothek.jobs import outcome, translate
+from kubothek.jobs.progress import Reporter
+from kubothek.jobs.state import state_of
+from kubothek.lake.maintenance import Healed, heal
+from kubothek.lake.store import Store
+from kubothek.resources.jobs import HealJob, HealOutcome, JobResult
+
+MOST_REPAIRS = 32
+_LONGEST_REPAIR = 80
+
+
+def run(job: HealJob, store: Store, reporter: Reporter) -> JobResult:
+    """Look at all that the table names, by listing; again, or where all is well, changes nothing. Raises LakeError.
+
+    Lost data files are what it found out, and no failure of the job: another try would find no other.
+    """
+    reporter.tell("Starting")
+    log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
+    reporter.tell("Healing")
+    healed = heal(store, log, by=job.dataset.claim.owner)
+    state = state_of(store, log).model_copy(update={"corrupt": healed.corrupt})
+    repaired = tuple(outcome.shortened(each, _LONGEST_REPAIR) for each in healed.repaired[:MOST_REPAIRS])
+    return JobResult(
+        outcome="Succeeded",
+        reason="Succeeded",
+        message=outcome.shortened(_message(healed)),
+        heal=HealOutcome(repaired=repaired),
+        dataset=state,
+    )
+
+
+def _message(healed: Healed) -> str:
+    shown = ", ".join(healed.repaired[:MOST_REPAIRS])
+    more = len(healed.repaired) - MOST_REPAIRS
+    repaired = (
+        f"made anew: {shown}{f' and {more} more' if more > 0 else ''}" if shown else "nothing had to be made anew"
+    )
+    return f"{healed.corrupt}; {repaired}" if healed.corrupt else repaired

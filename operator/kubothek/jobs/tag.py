@@ -1,0 +1,31 @@
+"""Give a table the tags that its Dataset names."""
+
+from __future__ import annotations
+
+from kubothek.jobs import translate
+from kubothek.jobs.progress import Reporter
+from kubothek.jobs.state import state_of
+from kubothek.lake.store import Store
+from kubothek.resources.jobs import JobResult, TagJob
+
+_SHOWN = 8
+
+
+def run(job: TagJob, store: Store, reporter: Reporter) -> JobResult:
+    """Make the tags exactly these, in one commit; again, or where they are so already, changes nothing.
+
+    Raises LakeError, with all tags as they were, also if only one of them cannot be.
+    """
+    reporter.tell("Starting")
+    log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
+    log.set_tags(job.tags)
+    state = state_of(store, log)
+    return JobResult(outcome="Succeeded", reason="Succeeded", message=_message(job), dataset=state)
+
+
+def _message(job: TagJob) -> str:
+    if not job.tags:
+        return "the table has no tags"
+    shown = [f"{name} is version {version}" for name, version in sorted(job.tags.items())[:_SHOWN]]
+    more = len(job.tags) - len(shown)
+    return f"tags: {', '.join(shown)}{f' and {more} more' if more else ''}"

@@ -1,0 +1,108 @@
+"""What maintenance of a Dataset gives way to.
+
+Whatever changes rows comes first: a job of maintenance starts when none such runs or could run now. Where that never
+comes, as there is always a next Commit, it starts beside them after a while: it gives way in the store as well
+(docs/maintenance.md), which is why nobody ever waits for it. Of maintenance there is one job a Dataset at a time, and
+what a person asked for (a Compaction) comes before what the Dataset does by itself. Two that start in the same moment
+all the same do no harm.
+
+A store without conditional writes bears one writer at a time: there a Commit waits for maintenance that runs.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from kubothek.reconcile.attempts import job_name
+from kubothek.reconcile.queue import about_to_commit, could_run, intake_active, job_is_there, order
+from kubothek.reconcile.references import bears_one_writer
+from kubothek.reconcile.world import World
+from kubothek.resources.compaction import Compaction
+from kubothek.resources.dataset import Dataset, DatasetStatus
+from kubothek.resources.objectstore import ObjectStore
+from kubothek.resources.query import Query
+
+LONGEST_WAIT = timedelta(hours=1)
+"""How long maintenance gives way: a table without a quiet moment needs it most."""
+
+LOOK_AGAIN = timedelta(seconds=30)
+"""When to ask again whether the way is free, if nothing wakes us before."""
+
+_CHORES = {"heal": "healing", "tag": "tagging", "index": "indexing", "compact": "compaction"}
+"""The sorts of a Dataset's own maintenance by their verbs, with the fields of the status (``upkeep``)."""
+
+
+def is_overdue(since: datetime | None, now: datetime) -> bool:
+    """Whether what is due since then has given way for long enough."""
+    return since is not None and now - since >= LONGEST_WAIT
+
+
+def compaction_prefix(compaction: Compaction) -> str:
+    """What the names of its jobs begin with; a Commit of the same name has jobs of its own, and so has a Dataset."""
+    return f"{compaction.name}-compaction"
+
+
+def query_prefix(query: Query) -> str:
+    """What the names of its jobs begin with; a Commit of the same name has jobs of its own."""
+    return f"{query.name}-query"
+
+
+def writer_ahead(dataset: Dataset, world: World) -> str | None:
+    """What changes rows of the Dataset now, or could do so now, for people."""
+    if about_to_commit(dataset, world):
+        return "a Commit"
+    if intake_active(dataset, world):
+        return "a look at a source"
+    for query in world.list(Query, dataset.namespace):
+        target = query.spec.result.dataset_ref
+        if target is None or target.name != dataset.name or query.finished:
+            continue
+        if job_is_there(query, job_name(query_prefix(query), query.status.attempt), world) or could_run(query):
+            return f"Query {query.name!r}"
+    return None
+
+
+def compaction_ahead(dataset: Dataset, world: World, than: Compaction | None = None) -> str | None:
+    """A Compaction of the Dataset that runs, or could run now and comes before ``than``, for people."""
+    for other in world.list(Compaction, dataset.namespace):
+        if other.spec.dataset_ref.name != dataset.name or other.finished or (than and other.name == than.name):
+            continue
+        before = than is None or order(other) < order(than)
+        running = job_is_there(other, job_name(compaction_prefix(other), other.status.attempt), world)
+        if running or (before and could_run(other)):
+            return f"Compaction {other.name!r}"
+    return None
+
+
+def chore_active(dataset: Dataset, status: DatasetStatus, world: World) -> str | None:
+    """A job of the Dataset's own maintenance that is there, for people."""
+    for verb, field in _CHORES.items():
+        errand = getattr(status, field)
+        if errand is None or errand.done or errand.problem is not None:
+            continue
+        name = job_name(f"{dataset.name}-{verb}", errand.attempt)
+        if job_is_there(dataset, name, world):
+            return f"the job {name!r}"
+    return None
+
+
+def maintenance_active(dataset: Dataset, world: World) -> str | None:
+    """Maintenance of a Dataset that runs, for people: what even a Commit waits for where only one writer is safe."""
+    compactions = (
+        f"Compaction {other.name!r}"
+        for other in world.list(Compaction, dataset.namespace)
+        if other.spec.dataset_ref.name == dataset.name
+        and not other.finished
+        and job_is_there(other, job_name(compaction_prefix(other), other.status.attempt), world)
+    )
+    return chore_active(dataset, dataset.status, world) or next(compactions, None)
+
+
+def ahead_of_compaction(compaction: Compaction, dataset: Dataset, store: ObjectStore, world: World) -> str | None:
+    """What a Compaction has to wait for, for people."""
+    overdue = is_overdue(compaction.metadata.creation_timestamp, world.now) and not bears_one_writer(store)
+    return (
+        (None if overdue else writer_ahead(dataset, world))
+        or chore_active(dataset, dataset.status, world)
+        or compaction_ahead(dataset, world, compaction)
+    )

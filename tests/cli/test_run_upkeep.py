@@ -1,0 +1,78 @@
+"""``kubothek run`` with real jobs: small files of Datasets become large ones, by themselves and on request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kubothek as lake_door
+from tests.cli.conftest import Kubothek
+from tests.local.manifests import STORE, commit, dataset, write
+
+NAMES = ("one", "two")
+
+
+def sources(project: Path) -> None:
+    for number, name in enumerate(NAMES):
+        file = project / "store" / "sources" / f"{name}.csv"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"a,b\n{number},x\n{number},y\n")
+
+
+def commits() -> list[str]:
+    return [commit(name, "letters", f"sources/{name}.csv") for name in NAMES]
+
+
+def compaction(name: str, spec: str = "") -> str:
+    return f"""\
+---
+apiVersion: kubothek.io/v1alpha1
+kind: Compaction
+metadata: {{name: {name}}}
+spec:
+  datasetRef: {{name: letters}}
+  {spec}
+"""
+
+
+def letters(project: Path) -> tuple[int, int, list[int]]:
+    """Version, files, and the rows' values."""
+    table = lake_door.open((project / "store").as_uri()).dataset("letters")
+    values = table.scan(columns=["a"]).read_all()["a"].to_numpy().tolist()
+    return table.version, table.health().totals.files, sorted(values)
+
+
+ROWS = [0, 0, 1, 1]
+
+
+@pytest.mark.slow
+def test_a_dataset_tidies_up_after_the_last_of_its_commits(kubothek: Kubothek, project: Path) -> None:
+    sources(project)
+    wish = "maintenance: {compaction: {minFiles: 2}}"
+    write(project, STORE, dataset("letters", wish), *commits())
+    first = kubothek("run", "-f", "manifests")
+    assert (first.code, first.err) == (0, "")
+    assert letters(project) == (3, 1, ROWS)
+    second = kubothek("run", "-f", "manifests")
+    assert second.out.startswith("all is as it should be: 5 resources (0 jobs started, ")
+
+
+@pytest.mark.slow
+def test_compactions_wait_for_commits_and_say_what_they_did_would_do_or_cannot(
+    kubothek: Kubothek, project: Path
+) -> None:
+    sources(project)
+    asked = (compaction("a", "dryRun: true"), compaction("b", "where: nowhere = 1"), compaction("c"))
+    write(project, STORE, *asked, dataset("letters"), *commits())
+    assert "no file of dataset/letters is worth rewriting yet" in kubothek("plan", "-f", "manifests").out
+    answer = kubothek("run", "-f", "manifests")
+    lines = {word: line for line in answer.out.splitlines() for word in line.split() if word.startswith("compaction/")}
+    assert "2 files" in lines["compaction/a"]
+    assert "nowhere" in lines["compaction/b"]
+    assert "version 3: 2 files" in lines["compaction/c"]
+    assert answer.code == 1, "one of them failed"
+    planned = {line.split("compaction/")[-1][0]: line for line in kubothek("plan", "-f", "manifests").out.splitlines()}
+    assert planned["b"].startswith("! blocked")
+    assert planned["c"].startswith("= as it is")
+    assert letters(project) == (3, 1, ROWS)

@@ -1,0 +1,343 @@
+"""Garbage collection through jobs: several datasets of a store, one after the other, and the store's grace period."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kubothek.jobs import collect, outcome
+from kubothek.jobs.progress import Reporter
+from kubothek.lake.commits import Claim, DatasetLog, keys, read_settings, take_claim
+from kubothek.lake.errors import AccessDenied, StoreUnavailable
+from kubothek.lake.store import Store
+from kubothek.resources.jobs import JOB, CollectJob, CollectOutcome, ExitCode, JobResult
+from tests.faultstore import Fault, FaultStore
+from tests.jobs.conftest import ALL_IN_PROCESS, Here
+
+DAY = timedelta(days=1)
+TWO = [{"versions": 2}]
+
+
+def dataset(name: str) -> dict[str, Any]:
+    return {"uuid": name, "claim": {"owner": f"cluster/default/{name}", "incarnation": f"uid of {name}"}}
+
+
+def filled(here: Here, *names: str, versions: int = 4) -> None:
+    """Datasets of so many versions, each of one file of its own; three days old."""
+    for name in names:
+        for number in range(versions):
+            job = here.commit_job(here.put(f"{number}.csv", f"a\n{number}\n"), commit_id=f"c{number}")
+            in_process = {"spark": {"from_bytes": ALL_IN_PROCESS}}
+            result, code = here.run({**job, **in_process, "operation": "Overwrite", "dataset": dataset(name)})
+            assert code == ExitCode.DONE, result
+    age(here, 3 * DAY)
+
+
+def age(here: Here, time: timedelta) -> None:
+    """Let this time pass for all that is in the store."""
+    for path in here.root.rglob("*"):
+        if path.is_file():
+            then = path.stat().st_mtime - time.total_seconds()
+            os.utime(path, (then, then))
+
+
+def job(here: Here, *names: str, policies: Sequence[dict[str, Any]] = TWO, **more: Any) -> dict[str, Any]:
+    targets = [{"name": name, "dataset": dataset(name), "policies": policies} for name in names]
+    base = here.job("collect")
+    del base["dataset"]
+    spark = {"from_bytes": here.from_bytes, "conf": {"spark.master": "local[2]"}}
+    return {**base, "targets": targets, "enforce": True, "spark": spark, **more}
+
+
+def run(here: Here, *names: str, **more: Any) -> tuple[JobResult, CollectOutcome]:
+    result, code = here.run(job(here, *names, **more))
+    assert code == ExitCode.DONE, result
+    assert result.collect is not None
+    return result, result.collect
+
+
+def run_on(on: Store, here: Here, *names: str, **more: Any) -> CollectOutcome:
+    parsed = JOB.validate_python(job(here, *names, **more))
+    assert isinstance(parsed, CollectJob)
+    done = collect.run(parsed, on, Reporter(here.said)).collect
+    assert done is not None
+    return done
+
+
+def objects(done: CollectOutcome) -> dict[str, int]:
+    return {count.kind: count.objects for count in done.collected}
+
+
+def data_files(here: Here, name: str) -> int:
+    return sum(info.key.endswith(".parquet") for info in here.store.list(f"{name}/table/"))
+
+
+def versions(here: Here, name: str) -> list[int]:
+    return [record.version for record in DatasetLog(here.store, name).history()]
+
+
+def test_what_no_policy_keeps_goes_from_every_target(either: Here) -> None:
+    filled(either, "a", "b")
+    result, done = run(either, "a", "b")
+    assert (done.after, done.datasets, done.failed, done.problems) == ("b", 2, 0, ())
+    assert objects(done)["data"] == 4
+    assert all(count.bytes > 0 for count in done.collected)
+    assert [data_files(either, name) for name in "ab"] == [2, 2]
+    assert versions(either, "a") == [5, 4, 3]  # the newest is that of the collector
+    assert result.message.endswith("of 2 datasets deleted")
+    assert [line["stage"] for line in either.progress()].count("Collecting") >= 1
+    assert either.sessions == (1 if either.from_bytes == 0 else 0)
+
+
+def test_running_it_again_finds_nothing_and_changes_nothing(here: Here) -> None:
+    filled(here, "a")
+    run(here, "a")
+    head = here.store.get(keys.head("a"))
+    _, done = run(here, "a")
+    assert (done.datasets, done.failed, done.collected) == (1, 0, ())
+    assert here.store.get(keys.head("a")) == head
+
+
+def test_what_any_policy_keeps_stays(here: Here) -> None:
+    filled(here, "a")
+    _, done = run(here, "a", policies=[{"versions": 1}, {"versions": 3}, {"seconds": 60.0}])
+    assert objects(done)["data"] == 1
+    _, done = run(here, "a", policies=[{"versions": 1}, {}])
+    assert "data" not in objects(done)
+
+
+def test_a_dry_run_says_what_would_go_and_deletes_nothing(here: Here) -> None:
+    filled(here, "a")
+    head = here.store.get(keys.head("a"))
+    result, done = run(here, "a", enforce=False)
+    assert objects(done)["data"] == 2
+    assert data_files(here, "a") == 4
+    assert here.store.get(keys.head("a")) == head
+    assert "would be deleted" in result.message
+    plans = [info.key for info in here.store.list(keys.collections("a")) if info.key.endswith(".json")]
+    assert json.loads(here.store.get(plans[0]))["found"]["data"]["objects"] == 2
+
+
+def test_more_than_may_go_at_once_stays_and_is_told(here: Here) -> None:
+    filled(here, "a", "b", versions=4)
+    filled(here, "c", versions=2)
+    result, done = run(here, "a", "b", "c", max_deletes=3)
+    assert (done.after, done.datasets, done.failed, objects(done)) == ("c", 3, 2, {"jobs": 1})
+    assert done.problems[0].startswith("a: TooManyDeletes: dataset 'a': ")
+    assert data_files(here, "a") == 4
+    assert "2 datasets could not be collected" in result.message
+
+
+def test_a_damaged_dataset_does_not_keep_others_from_being_collected(here: Here) -> None:
+    filled(here, "a", "b", "c")
+    (here.root / keys.head("b")).write_text("no json")
+    _, done = run(here, "a", "b", "c")
+    assert (done.after, done.datasets, done.failed) == ("c", 3, 1)
+    assert done.problems[0].startswith("b: HeadUnreadable: ")
+    assert [data_files(here, name) for name in "abc"] == [2, 4, 2]
+
+
+def test_another_owners_dataset_is_not_touched(here: Here) -> None:
+    filled(here, "a")
+    stranger = {**dataset("a"), "claim": {"owner": "cluster/other/a", "incarnation": "x"}}
+    target = {"name": "a", "dataset": stranger, "policies": TWO}
+    before = {info.key for info in here.store.list("")}
+    _, done = run(here, "a", targets=[target])
+    assert done.problems[0].startswith("a: OwnedByAnother: ")
+    assert {info.key for info in here.store.list("")} == before
+
+
+def test_a_dataset_that_was_never_written_is_through_and_not_claimed(here: Here) -> None:
+    filled(here, "b")
+    _, done = run(here, "a", "b")
+    assert (done.after, done.datasets, done.failed) == ("b", 2, 0)
+    assert not (here.root / ".kubothek" / "a").exists()
+
+
+def test_a_deleted_dataset_goes_after_the_grace_period(here: Here) -> None:
+    filled(here, "a")
+    assert here.run({**here.job("delete"), "dataset": dataset("a")})[1] == ExitCode.DONE
+    _, done = run(here, "a")
+    assert (done.failed, data_files(here, "a")) == (0, 4)
+    age(here, 2 * DAY)
+    _, done = run(here, "a")
+    assert (done.failed, data_files(here, "a")) == (0, 0)
+
+
+def test_without_a_policy_nothing_is_collected(here: Here) -> None:
+    filled(here, "a")
+    _, done = run(here, "a", policies=[])
+    assert done.problems[0].startswith("a: InvalidInput: no policy")
+    assert data_files(here, "a") == 4
+
+
+@pytest.mark.parametrize("policy", [{"versions": 0}, {"seconds": -1.0}])
+def test_a_policy_that_makes_no_sense_is_told(here: Here, policy: dict[str, Any]) -> None:
+    filled(here, "a")
+    _, done = run(here, "a", policies=[policy])
+    assert done.problems[0].startswith("a: InvalidInput: ")
+    assert data_files(here, "a") == 4
+
+
+def test_a_job_without_targets_is_none(here: Here) -> None:
+    result, code = here.run(job(here))
+    assert (result.reason, code) == ("InvalidInput", ExitCode.INVALID)
+
+
+def test_a_store_that_fails_ends_the_job_with_what_is_through(here: Here) -> None:
+    filled(here, "a", "b", "c")
+    broken = FaultStore(here.store, Fault(("list",), key="b/", error=StoreUnavailable("503")))
+    done = run_on(broken, here, "a", "b", "c")
+    assert (done.after, done.datasets, done.failed) == ("a", 1, 0)
+    assert objects(done)["data"] == 2
+    with pytest.raises(StoreUnavailable):
+        run_on(FaultStore(here.store, Fault(("list",), key="b/", error=StoreUnavailable("503"))), here, "b", "c")
+    assert run_on(here.store, here, "b", "c").failed == 0
+
+
+def test_what_only_one_dataset_forbids_is_a_problem_of_its_own(here: Here) -> None:
+    filled(here, "a", "b")
+    broken = FaultStore(here.store, Fault(("list",), key="a/", error=AccessDenied("a/ is not yours")))
+    done = run_on(broken, here, "a", "b")
+    assert (done.after, done.failed, done.problems) == ("b", 1, ("a: AccessDenied: a/ is not yours",))
+
+
+def test_a_job_leaves_to_the_next_one_what_it_has_no_time_for(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(here, "a", "b")
+    monkeypatch.setattr(collect, "ENOUGH_SECONDS", -1.0)
+    result, done = run(here, "a", "b")
+    assert (done.after, done.datasets) == ("a", 1)
+    assert "stopped after a: time is up" in result.message
+
+
+def test_a_full_result_fits(here: Here) -> None:
+    names = [f"{'d' * 190}-{number:03}" for number in range(collect.MOST_PROBLEMS + 1)]
+    for name in names:
+        take_claim(here.store, name, Claim(f"cluster/other/{'o' * 200}", "i"))
+    result, done = run(here, *names)
+    assert (done.failed, len(done.problems)) == (len(names), collect.MOST_PROBLEMS)
+    told = JobResult.model_validate_json(outcome.render(result))
+    assert told.collect == result.collect
+
+
+def test_where_the_present_version_has_lost_a_file_nothing_goes_and_word_is_left(here: Here) -> None:
+    filled(here, "a", "b")
+    (lost,) = DatasetLog(here.store, "a").snapshot().head.files().values()
+    (here.root / lost).unlink()
+    _, done = run(here, "a", "b", enforce=False)
+    assert (done.failed, objects(done)["data"]) == (0, 4), "a dry run says what would go"
+    assert here.store.get(keys.lost("a")), "and tells inspections"
+    _, done = run(here, "a", "b")
+    assert (done.after, done.failed, objects(done)["data"]) == ("b", 1, 2)
+    assert done.problems[0].startswith("a: VersionIncomplete: dataset 'a': 1 data file is lost: ")
+    assert data_files(here, "a") == 3
+
+
+def test_where_only_an_old_version_has_lost_a_file_the_collection_goes_on(here: Here) -> None:
+    """Another program's garbage collection deletes what the present version does not need."""
+    filled(here, "a")
+    (lost,) = DatasetLog(here.store, "a").snapshot(3).head.files().values()
+    (here.root / lost).unlink()
+    _, done = run(here, "a")
+    assert (done.failed, objects(done)["data"]) == (0, 2)
+
+
+# --- the grace period -------------------------------------------------------------------------------------------------
+
+
+def grace(here: Here) -> float:
+    return read_settings(here.store).grace.total_seconds()
+
+
+def test_the_grace_period_of_the_policies_is_put_into_the_store_and_obeyed(here: Here) -> None:
+    filled(here, "a")
+    _, done = run(here, "a", grace_seconds=7 * 86400.0)
+    assert grace(here) == 7 * 86400.0
+    assert "data" not in objects(done)
+    _, done = run(here, "a", grace_seconds=60.0)
+    assert grace(here) == 60.0
+    assert objects(done)["data"] == 2
+
+
+def test_a_dry_run_lengthens_the_grace_period_but_does_not_shorten_it(here: Here) -> None:
+    filled(here, "a")
+    run(here, "a", enforce=False, grace_seconds=60.0)
+    assert grace(here) == 86400.0
+    run(here, "a", enforce=False, grace_seconds=2 * 86400.0)
+    assert grace(here) == 2 * 86400.0
+
+
+def test_of_several_who_ask_the_longest_grace_period_holds(here: Here) -> None:
+    filled(here, "a")
+
+    def ask(store: str, seconds: float) -> float:
+        ref = {"name": store, "url": here.root.as_uri()}
+        run(here, "a", store=ref, grace_seconds=seconds)
+        return grace(here)
+
+    assert ask("mine", 7200.0) == 7200.0
+    assert ask("theirs", 86400.0) == 86400.0
+    assert ask("mine", 3600.0) == 86400.0, "theirs is longer"
+    assert ask("theirs", 1800.0) == 1800.0, "nobody else has asked since"
+    assert ask("mine", 3600.0) == 3600.0
+    assert ask("theirs", 1800.0) == 3600.0
+
+
+def test_what_a_person_wrote_is_not_shortened(here: Here) -> None:
+    filled(here, "a")
+    here.store.put(keys.SETTINGS, b'{"grace_seconds": 864000}')
+    run(here, "a", grace_seconds=60.0)
+    assert grace(here) == 864000
+    run(here, "a", grace_seconds=950400.0)
+    assert grace(here) == 950400
+
+
+def test_a_store_without_conditional_writes_is_asked_for_none(here: Here) -> None:
+    filled(here, "a")
+    store = FaultStore(here.store)
+    ref = {"name": "lake", "url": here.root.as_uri(), "conditional_writes": False}
+    for seconds in (60.0, 7200.0):
+        assert run_on(store, here, "a", store=ref, grace_seconds=seconds).failed == 0
+        assert grace(here) == seconds
+    assert data_files(here, "a") == 2
+    assert not [call for call in store.calls if call.name.startswith("put_if")]
+
+
+def test_a_grace_period_that_is_too_short_is_refused(here: Here) -> None:
+    filled(here, "a")
+    result, code = here.run(job(here, "a", grace_seconds=59.0))
+    assert (result.reason, code) == ("InvalidInput", ExitCode.INVALID)
+    assert data_files(here, "a") == 4
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"grace_seconds": "a day"}'])
+def test_settings_that_cannot_be_read_stop_the_job(here: Here, content: bytes) -> None:
+    filled(here, "a")
+    here.store.put(keys.SETTINGS, content)
+    result, code = here.run(job(here, "a"))
+    assert (result.reason, code) == ("InvalidInput", ExitCode.INVALID)
+    assert data_files(here, "a") == 4
+
+
+@pytest.mark.parametrize("winner", ["other", "lake"])
+def test_two_who_ask_at_once_agree_on_the_longest(here: Here, winner: str) -> None:
+    """Somebody else asks just ahead of this one's write; or this one did so itself, and the answer was lost."""
+    filled(here, "a")
+    store = FaultStore(here.store)
+    seconds = {"other": 172800.0, "lake": 60.0}[winner]
+    asked: list[str] = []
+
+    def ask(call: str, key: str) -> None:
+        if key == keys.SETTINGS and call.startswith("put") and not asked:
+            asked.append(call)
+            store.inner.put(key, json.dumps({"grace_seconds": seconds, "by": f"cluster/default/{winner}"}).encode())
+
+    store.before_call = ask
+    run_on(store, here, "a", grace_seconds=60.0)
+    assert asked == ["put_if_absent"]
+    assert grace(here) == seconds

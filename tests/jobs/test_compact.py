@@ -1,0 +1,249 @@
+"""Compaction through jobs: in the process and with Spark, once, and in nobody's way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kubothek.jobs import compact
+from kubothek.jobs.progress import Reporter
+from kubothek.lake.commits import Operation, Transaction, keys
+from kubothek.lake.operations import delete
+from kubothek.lake.predicates import parse
+from kubothek.lake.store import Store
+from kubothek.resources.jobs import JOB, CompactJob, CompactOutcome, ExitCode, JobResult
+from tests.faultstore import WRITES, FaultStore
+from tests.jobs.conftest import ALL_IN_PROCESS, Here
+
+TABLE = {"partition_on": ["p"]}
+
+
+def filled(here: Here, files: int = 4, **table: Any) -> None:
+    """Commits of two partitions each."""
+    from_bytes, here.from_bytes = here.from_bytes, ALL_IN_PROCESS
+    for number in range(files):
+        rows = "".join(f"{n % 2},{10 * number + n},x{n}\n" for n in range(10))
+        here.put(f"{number}.csv", f"p,v,w\n{rows}")
+        here.commit(f"{number}.csv", commit_id=f"c{number}", table=TABLE | table)
+    here.from_bytes = from_bytes
+
+
+def job(here: Here, commit_id: str = "compaction:default/now", **more: Any) -> dict[str, Any]:
+    table = {name: more.pop(name) for name in ("sort_by", "bucket_by", "num_buckets", "indices") if name in more}
+    return {
+        **here.job("compact", **TABLE, **table),
+        "commit_id": commit_id,
+        "digest": commit_id,
+        "spark": {"from_bytes": here.from_bytes, "conf": {"spark.master": "local[2]"}},
+        **more,
+    }
+
+
+def run(here: Here, *commit_id: str, **more: Any) -> tuple[JobResult, CompactOutcome]:
+    result, code = here.run(job(here, *commit_id, **more))
+    assert code == ExitCode.DONE, result
+    assert result.compact is not None
+    return result, result.compact
+
+
+def run_on(store: Store, here: Here, **more: Any) -> CompactOutcome:
+    parsed = JOB.validate_python(job(here, **more))
+    assert isinstance(parsed, CompactJob)
+    done = compact.run(parsed, store, Reporter(here.said)).compact
+    assert done is not None
+    return done
+
+
+def test_small_files_become_large_ones_and_no_row_changes(either: Here) -> None:
+    filled(either)
+    before = either.rows()
+    result, done = run(either)
+    assert (done.version, done.partitions, done.files_before, done.files_after) == (5, 2, 8, 2)
+    assert 0 < done.bytes_after < done.bytes_before
+    assert (done.given_way, done.already_applied) == (0, False)
+    assert either.rows() == before
+    assert result.dataset is not None
+    assert (result.dataset.version, result.dataset.totals.files) == (5, 2)
+    assert result.dataset.health is not None
+    assert (result.dataset.health.version, result.dataset.health.worst_partition_small_files) == (5, 0)
+    assert result.message.startswith("version 5: 8 files (")
+    assert next(iter(either.log.history())).operation is Operation.COMPACT
+    stages = [line["stage"] for line in either.progress()]
+    assert list(dict.fromkeys(stages[stages.index("Planning") :])) == ["Planning", "Rewriting", "Committing"]
+    assert either.sessions == (1 if either.from_bytes == 0 else 0)
+
+
+def test_running_it_again_tells_what_it_did(here: Here) -> None:
+    filled(here)
+    _, first = run(here)
+    head = here.head()
+    result, again = run(here)
+    assert again == first.model_copy(update={"already_applied": True})
+    assert result.message == "version 5 had made this change before"
+    assert here.head() == head
+
+
+def test_it_is_found_done_whatever_came_after_it_and_however_little_is_kept(here: Here) -> None:
+    filled(here)
+    _, first = run(here)
+    here.put("more.csv", "p,v,w\n1,1,y\n")
+    here.commit("more.csv", commit_id="more", table=TABLE)
+    _, again = run(here)
+    assert again == first.model_copy(update={"already_applied": True})
+    for record in [*here.log.history()][2:]:
+        (here.root / record.key).unlink()
+    _, again = run(here)
+    assert (again.version, again.already_applied, again.files_before, again.files_after) == (5, True, 0, 2)
+
+
+def test_where_nothing_is_to_be_done_nothing_is(here: Here) -> None:
+    filled(here)
+    run(here)
+    head = here.head()
+    result, done = run(here, "compaction:default/later")
+    assert done == CompactOutcome()
+    assert result.message == "nothing to do: the files are laid out well"
+    assert here.head() == head
+
+
+def test_a_dry_run_says_what_there_is_to_do(here: Here) -> None:
+    filled(here)
+    before = {info.key for info in here.store.list("")}
+    result, done = run(here, dry_run=True)
+    assert (done.version, done.partitions, done.files_before) == (None, 2, 8)
+    assert done.bytes_before > 0
+    assert "of 8 would be rewritten" in result.message
+    assert {info.key for info in here.store.list("")} - before == {".kubothek/flights/jobs/uid-of-compact.json"}
+    run(here)
+    assert run(here, dry_run=True)[0].message == "nothing to do: the 2 files are laid out well"
+
+
+@pytest.mark.parametrize(
+    ("wish", "rewritten"),
+    [
+        ({"where": "p = 1"}, 4),
+        ({"min_files": 5}, 0),
+        ({"min_small_percent": 100}, 8),
+        ({"target_file_bytes": 64}, 0),
+    ],
+)
+def test_it_takes_what_was_asked_for(here: Here, wish: dict[str, Any], rewritten: int) -> None:
+    filled(here)
+    assert run(here, **wish)[1].files_before == rewritten
+
+
+def test_new_files_are_laid_out_as_the_dataset_says_now(here: Here) -> None:
+    filled(here)
+    run(here, sort_by=["w"])
+    for key in here.snapshot().head.files().values():
+        values: list[Any] = pq.read_table(here.root / key).column("w").to_pylist()
+        assert values == sorted(values)
+        assert len(values) == 20
+
+
+def test_indices_are_carried_along(here: Here) -> None:
+    filled(here, indices=[{"column": "v", "kind": "Native"}, {"column": "w", "kind": "Kartothek"}])
+    result, _ = run(here)
+    assert result.dataset is not None
+    assert [(index.column, index.state) for index in result.dataset.indices] == [("v", "Ready"), ("w", "Ready")]
+
+
+def beaten(here: Here, where: str) -> CompactOutcome:
+    """A compaction during which, as soon as it writes a file, another commit deletes some rows."""
+    store = FaultStore(here.store)
+
+    def condemn(call: str, key: str) -> None:
+        if call in WRITES and key.endswith(".parquet"):
+            store.before_call = None
+            started = here.log.begin("deletion", "d")
+            assert isinstance(started, Transaction)
+            started.commit(delete(here.store, started.snapshot, parse(where)))
+
+    store.before_call = condemn
+    done = run_on(store, here)
+    assert store.before_call is None
+    return done
+
+
+def test_a_commit_that_takes_its_files_meanwhile_wins(here: Here) -> None:
+    filled(here)
+    done = beaten(here, "p = 1")
+    assert (done.version, done.partitions, done.files_before, done.given_way) == (6, 1, 4, 1)
+    assert {row["p"] for row in here.rows()} == {"0"}
+
+
+def test_where_everything_was_taken_meanwhile_nothing_is_committed(here: Here) -> None:
+    filled(here)
+    done = beaten(here, "TRUE")
+    assert (done.version, done.given_way, done.files_before) == (None, 2, 0)
+    assert here.rows() == []
+    assert here.snapshot().version == 5
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"where": "v = 1"}, "FilterInvalid"),
+        ({"where": "p ="}, "FilterInvalid"),
+        ({"where": "q = 1"}, "FilterInvalid"),
+        ({"sort_by": ["nope"]}, "LayoutInvalid"),
+        ({"bucket_by": ["nope"], "num_buckets": 2}, "LayoutInvalid"),
+        ({"target_file_bytes": 0}, "LayoutInvalid"),
+        ({"commit_id": "c1"}, "IdReused"),
+        ({"commit_id": "kubothek:own"}, "InvalidInput"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(here: Here, more: dict[str, Any], reason: str) -> None:
+    filled(here)
+    before = {info.key: info.etag for info in here.store.list("")}
+    for dry_run in (False, *([] if "commit_id" in more else [True])):
+        result, code = here.run(job(here, **more, dry_run=dry_run))
+        assert (result.reason, result.retryable, code) == (reason, False, ExitCode.INVALID)
+    after = {info.key: info.etag for info in here.store.list("") if "/jobs/" not in info.key}
+    assert after == {key: etag for key, etag in before.items() if "/jobs/" not in key}
+
+
+def test_a_table_that_is_not_there_cannot_be_compacted_and_is_not_claimed(here: Here) -> None:
+    result, code = here.run(job(here))
+    assert (result.reason, code) == ("DatasetNotFound", ExitCode.INVALID)
+    assert not (here.root / ".kubothek/flights/owner.json").exists()
+
+
+def test_a_deleted_table_is_not_compacted(here: Here) -> None:
+    filled(here)
+    here.run(here.job("delete"))
+    result, _ = here.run(job(here))
+    assert (result.outcome, result.retryable) == ("Failed", False)
+    assert "deleted" in result.message
+
+
+def test_another_owners_table_is_not_compacted(here: Here) -> None:
+    filled(here)
+    stranger = {"uuid": "flights", "claim": {"owner": "cluster/other/x", "incarnation": "i"}, "table": TABLE}
+    result, code = here.run({**job(here), "dataset": stranger})
+    assert (result.reason, code) == ("OwnedByAnother", ExitCode.FENCED)
+
+
+def test_a_lost_file_is_named_with_all_that_is_lost_and_noted_for_inspections(either: Here) -> None:
+    filled(either)
+    lost = sorted(either.snapshot().head.files().values())[:2]
+    for key in lost:
+        (either.root / key).unlink()
+    head = either.head()
+    result, code = either.run(job(either))
+    assert (result.reason, result.retryable, code) == ("VersionIncomplete", False, ExitCode.INVALID)
+    assert either.head() == head
+    assert all(key in result.message for key in lost)
+    assert result.dataset is not None
+    assert result.dataset.corrupt is not None
+    assert "2 data files are lost" in result.dataset.corrupt
+    assert either.store.get(keys.lost("flights"))
+
+
+def test_a_partition_that_is_whole_can_be_compacted_beside_a_lost_file(here: Here) -> None:
+    filled(here)
+    (lost,) = [key for key in here.snapshot().head.files().values() if "/p=1/" in key][:1]
+    (here.root / lost).unlink()
+    assert run(here, where="p = 0")[1].files_before == 4

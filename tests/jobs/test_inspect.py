@@ -1,0 +1,144 @@
+"""What jobs tell of a table beside its head: how its files are, what is missing, what is lost."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from kubothek.jobs import outcome
+from kubothek.lake.commits import keys
+from kubothek.lake.errors import StoreUnavailable
+from kubothek.resources.jobs import JOB, CommitJob, DatasetState, ExitCode, JobResult
+from tests.faultstore import Fault, FaultStore
+from tests.jobs.conftest import Here
+
+TABLE = {"indices": [{"column": "n", "kind": "Kartothek"}]}
+
+
+@pytest.fixture
+def filled(here: Here) -> Here:
+    """Version 3: three small files, one value each, with an index."""
+    for number in range(3):
+        here.put(f"{number}.csv", f"n\n{number}\n")
+        here.commit(f"{number}.csv", commit_id=f"c{number}", table=TABLE)
+    return here
+
+
+def inspected(here: Here) -> DatasetState:
+    result, code = here.run(here.inspect_job())
+    assert code == ExitCode.DONE, result
+    return result.datasets[0]
+
+
+def test_a_commit_tells_how_the_files_are_after_it(filled: Here) -> None:
+    filled.put("more.csv", "n\n7\n")
+    state = filled.commit("more.csv", commit_id="c3", table=TABLE).dataset
+    assert state is not None
+    assert state.health is not None
+    told = state.health.model_dump(exclude={"sizes"})
+    assert told == {
+        "version": 4,
+        "small_files": 4,
+        "small_percent": 100,
+        "worst_partition_small_files": 4,
+        "versions": 4,
+        "history_files": 0,
+        "history_bytes": 0,
+        "garbage_files": 0,
+        "garbage_bytes": 0,
+    }
+    assert [(step.below, step.files) for step in state.health.sizes] == [(65536, 4)]
+    assert inspected(filled) == state
+
+
+def test_a_commit_looks_at_what_it_changed_only(filled: Here) -> None:
+    filled.put("more.csv", "n\n7\n")
+    job = JOB.validate_python(filled.commit_job("more.csv", commit_id="c3", table=TABLE))
+    assert isinstance(job, CommitJob)
+    counting = FaultStore(filled.store)
+    from kubothek.jobs.commit import run
+    from kubothek.jobs.progress import Reporter
+
+    run(job, counting, Reporter(filled.said))
+    read = [call.key for call in counting.calls if call.name in ("get", "get_with_info") and "/commits/" in call.key]
+    assert len(read) == 1, "its own record"
+    assert not [call for call in counting.calls if call.name == "list" and call.key.startswith(f"{filled.log.uuid}/")]
+
+
+def test_a_commit_whose_health_cannot_be_told_has_happened_all_the_same(
+    filled: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled.put("more.csv", "n\n7\n")
+    failing = FaultStore(filled.store, Fault(("get",), key="inventory", error=StoreUnavailable("503")))
+    monkeypatch.setattr("kubothek.jobs.main.open_store", lambda _config: failing)
+    state = filled.commit("more.csv", commit_id="c3", table=TABLE).dataset
+    assert state is not None
+    assert (state.version, state.health) == (4, None)
+
+
+def test_an_inspection_tells_what_is_missing_and_a_healing_makes_it_anew(filled: Here) -> None:
+    index = str(filled.snapshot().head.indices["n"])
+    filled.store.delete([index])
+    assert inspected(filled).ailments == ("the index on 'n'",)
+    result, code = filled.run(filled.job("heal", **TABLE))
+    assert code == ExitCode.DONE
+    assert result.heal is not None
+    assert result.heal.repaired == ("the index on 'n'",)
+    assert result.dataset is not None
+    assert (result.dataset.ailments, result.dataset.corrupt, inspected(filled).ailments) == ((), None, ())
+
+
+def test_an_inspection_tells_which_data_is_lost_until_it_is_back(filled: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = list(filled.snapshot().head.files().values())[-1]
+    data = filled.store.get(key)
+    filled.store.delete([key])
+    told = inspected(filled).corrupt
+    assert told is not None
+    assert f"1 data file is lost: {key}; missing in version 3; version 2 is whole" in told
+    monkeypatch.setattr(random, "sample", lambda _files, _size: [])  # the luck of the draw
+    assert inspected(filled).corrupt == told
+    filled.store.put(key, data)
+    assert inspected(filled).corrupt is None
+
+
+def test_a_job_that_met_a_missing_file_leaves_word_for_inspections(
+    filled: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random, "sample", lambda _files, _size: [])
+    filled.store.delete(list(filled.snapshot().head.files().values())[-1:])
+    assert inspected(filled).corrupt is None
+    compaction: dict[str, Any] = {**filled.job("compact", **TABLE), "commit_id": "compaction", "digest": "d"}
+    result, _ = filled.run(compaction)
+    assert result.reason == "VersionIncomplete"
+    assert inspected(filled).corrupt is not None
+
+
+def test_an_inspection_makes_the_schema_anew(filled: Here) -> None:
+    schema_hash = filled.snapshot().head.schema_hash
+    assert schema_hash is not None
+    key = keys.schema("flights", schema_hash)
+    data = filled.store.get(key)
+    filled.store.delete([key])
+    assert inspected(filled).problem is None
+    assert filled.store.get(key) == data
+
+
+def test_a_schema_that_is_lost_for_good_is_a_problem(filled: Here) -> None:
+    schema_hash = filled.snapshot().head.schema_hash
+    assert schema_hash is not None
+    filled.store.delete([keys.schema("flights", schema_hash), keys.common_metadata("flights", "table")])
+    problem = inspected(filled).problem
+    assert problem is not None
+    assert problem.startswith("VersionIncomplete: ")
+    assert problem.endswith("restore either from a backup")
+
+
+def test_the_worst_that_can_be_told_of_a_table_leaves_room_for_others(filled: Here) -> None:
+    files = list(filled.snapshot().head.files().values())
+    filled.store.delete(files)
+    state = inspected(filled)
+    worst = state.model_copy(update={"uuid": "x" * 128, "corrupt": "x" * 512, "ailments": ("x" * 80,) * 8})
+    told = JobResult(outcome="Succeeded", reason="Succeeded", message="", datasets=(worst, state))
+    assert len(JobResult.model_validate_json(outcome.render(told)).datasets) == 2

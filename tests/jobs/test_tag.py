@@ -1,0 +1,133 @@
+"""Tags through jobs: exactly those that the Dataset names."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubothek.jobs import outcome, tag
+from kubothek.jobs.progress import Reporter
+from kubothek.lake.commits import DatasetLog, Operation
+from kubothek.lake.errors import StoreUnavailable
+from kubothek.resources.jobs import JOB, ExitCode, JobResult, TagJob
+from tests.faultstore import Crash, Fault, FaultStore, every_crash
+from tests.jobs.conftest import Here
+
+
+def filled(here: Here) -> None:
+    """Versions 1 to 3."""
+    for number in range(3):
+        here.commit(here.put(f"{number}.csv", f"a\n{number}\n"), commit_id=f"c{number}")
+
+
+def job(here: Here, **tags: int) -> dict[str, Any]:
+    return {**here.job("tag"), "tags": tags}
+
+
+def run(here: Here, **tags: int) -> JobResult:
+    result, code = here.run(job(here, **tags))
+    assert code == ExitCode.DONE, result
+    return result
+
+
+def test_tags_become_those_of_the_dataset(here: Here) -> None:
+    filled(here)
+    result = run(here, first=1, good=2)
+    assert result.dataset is not None
+    assert result.dataset.tags == {"first": 1, "good": 2}
+    assert result.message == "tags: first is version 1, good is version 2"
+    assert here.rows() == [{"a": 0}, {"a": 1}, {"a": 2}]
+    result = run(here, good=3)
+    assert result.dataset is not None
+    assert result.dataset.tags == {"good": 3}
+    result = run(here)
+    assert result.dataset is not None
+    assert (result.dataset.tags, result.message) == ({}, "the table has no tags")
+
+
+def test_tags_that_are_there_already_make_no_commit(here: Here) -> None:
+    filled(here)
+    run(here, first=1)
+    head = here.head()
+    assert run(here, first=1).dataset is not None
+    assert here.head() == head
+
+
+def test_a_tagged_version_outlives_a_collection(here: Here) -> None:
+    filled(here)
+    run(here, first=1)
+    target = {"name": "flights", "dataset": here.job("tag")["dataset"], "policies": [{"versions": 1}]}
+    base = {name: value for name, value in here.job("collect").items() if name != "dataset"}
+    result, code = here.run({**base, "targets": [target], "enforce": True, "grace_seconds": 60.0})
+    assert code == ExitCode.DONE, result
+    assert here.log.snapshot("first").version == 1
+
+
+@pytest.mark.parametrize(
+    ("tags", "reason"),
+    [
+        ({"never": 99}, "VersionNotFound"),
+        ({"zero": 0}, "VersionNotFound"),
+        ({"first": 1, "never": 99}, "VersionNotFound"),
+        ({"no name": 1}, "InvalidInput"),
+        ({"7": 1}, "InvalidInput"),
+    ],
+)
+def test_one_that_cannot_be_leaves_all_as_they_were(here: Here, tags: dict[str, int], reason: str) -> None:
+    filled(here)
+    run(here, good=2)
+    head = here.head()
+    result, code = here.run(job(here, **tags))
+    assert (result.reason, result.retryable, code) == (reason, False, ExitCode.INVALID)
+    assert here.head() == head
+
+
+def test_a_table_that_is_not_there_has_no_versions_to_tag(here: Here) -> None:
+    result, code = here.run(job(here, first=1))
+    assert (result.reason, code) == ("DatasetNotFound", ExitCode.INVALID)
+
+
+def test_a_deleted_table_is_not_tagged(here: Here) -> None:
+    filled(here)
+    here.run(here.job("delete"))
+    result, code = here.run(job(here, first=1))
+    assert (result.reason, code) == ("DatasetDeleted", ExitCode.FENCED)
+
+
+def test_another_owners_table_is_not_tagged(here: Here) -> None:
+    filled(here)
+    stranger = {"uuid": "flights", "claim": {"owner": "cluster/other/x", "incarnation": "i"}}
+    result, code = here.run({**job(here, first=1), "dataset": stranger})
+    assert (result.reason, code) == ("OwnedByAnother", ExitCode.FENCED)
+
+
+def test_whenever_an_attempt_died_or_the_store_failed_the_next_one_tags_once(here: Here, tmp_path: Path) -> None:
+    filled(here)
+    parsed = JOB.validate_python(job(here, second=2))
+    assert isinstance(parsed, TagJob)
+    counting = FaultStore(here.copy(tmp_path / "counted").store)
+    tag.run(parsed, counting, Reporter(here.said))
+    crashes = list(every_crash(counting.calls))
+    failures = [Fault(fault.calls, fault.nth, after=fault.after, error=StoreUnavailable("503")) for fault in crashes]
+    assert len(crashes) >= 4
+    for number, fault in enumerate([*crashes, *failures]):
+        store = here.copy(tmp_path / str(number)).store
+        with suppress(StoreUnavailable) if fault.error else pytest.raises(Crash):
+            tag.run(parsed, FaultStore(store, fault), Reporter(here.said))
+        result = tag.run(parsed, store, Reporter(here.said))
+        assert result.dataset is not None
+        assert (result.dataset.tags, result.dataset.problem) == ({"second": 2}, None), fault
+        log = DatasetLog(store, "flights")
+        assert [record.operation for record in log.history()].count(Operation.TAG) == 1
+        assert log.snapshot("second").version == 2
+
+
+def test_the_result_fits_however_many_tags_there_are(here: Here) -> None:
+    filled(here)
+    result = run(here, **{f"release-{number:03}": 1 + number % 3 for number in range(64)})
+    assert "and 56 more" in result.message
+    told = JobResult.model_validate_json(outcome.render(result))
+    assert told.dataset == result.dataset
