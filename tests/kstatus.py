@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-NEGATIVE = ("Reconciling", "Stalled", "Failed")
-ALLOWED = ("Ready", "Reconciling", "Stalled", "Complete", "Failed")
+NEGATIVE = ("Reconciling", "Stalled", "Failed", "Corrupt")
+ALLOWED = ("Ready", "Reconciling", "Stalled", "Complete", "Failed", "Corrupt")
 
 
 def compute(obj: Mapping[str, Any]) -> str:
