@@ -136,9 +136,10 @@ def test_every_row_is_there_for_every_reader_and_no_garbage_stays(soak: Workspac
 
 
 def is_compact(dataset: dict[str, Any]) -> bool:
-    """Whether the Dataset has nothing left to compact, and nothing under way."""
+    """Whether the Dataset has all rows and nothing left to compact, and nothing under way."""
     status = dataset["status"]
-    return bool(status["files"] <= 2 * OPTIMUM and status.get("compaction", {}).get("done"))
+    complete = status["rows"] == ROWS * (COMMITS + 1) and status["files"] <= 2 * OPTIMUM
+    return bool(complete and status.get("compaction", {}).get("done"))
 
 
 def collected_after(policy: dict[str, Any], moment: datetime) -> bool:
