@@ -26,6 +26,8 @@ ROWS = 10
 """Of each commit, half of them in each of the table's two partitions."""
 GRACE = timedelta(minutes=1)
 """The shortest that a GCPolicy may have."""
+AGE = 1.5 * GRACE
+"""How old a collection wants it: half of it may pass between a commit's record and its swap."""
 OPTIMUM = 2
 """Files: one a partition, as there are only bytes in them."""
 
@@ -124,8 +126,8 @@ def test_every_row_is_there_for_every_reader_and_no_garbage_stays(soak: Workspac
             for writing in [pool.submit(write, soak, writer, done) for writer in range(WRITERS)]:
                 writing.result()
         eventually(lambda: is_compact(kubectl.get("kds", "soak")), "compaction to catch up", timeout=240)
-        settled = datetime.now(UTC)
-        eventually(lambda: collected_after(kubectl.get("kgc", "everything"), settled + GRACE), "a collection", 300)
+        aged = datetime.now(UTC) + AGE
+        eventually(lambda: collected_after(kubectl.get("kgc", "everything"), aged), "a collection", timeout=300)
 
     assert sorted(soak.column("soak")) == list(range(ROWS * (COMMITS + 1)))
     assert len(soak.lake.dataset("soak").snapshot().head.files()) <= 2 * OPTIMUM
