@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -74,38 +75,39 @@ def test_the_loss_of_the_store_is_the_loss_of_the_state(kubothek: Kubothek, proj
     assert rows(project, "letters") == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "told"),
-    [
-        ("absent.csv", None, "SourceNotFound"),
-        ("empty.csv", b"", "SourceEmpty"),
-        ("ok.csv", b"a,b\n1,x\nmany,y\n", "DataTypeMismatch"),
-        ("ok.csv", b"a,c\n1,x\n", "SchemaMismatch"),
-        ("cut.csv.gz", CUT_GZIP, "SourceCorrupt"),
-    ],
-)
-def test_bad_input_ends_in_a_message_that_names_it_with_nothing_changed(
-    kubothek: Kubothek, project: Path, name: str, content: bytes | None, told: str
-) -> None:
+BAD_INPUT: Final = {
+    "absent.csv": (None, "SourceNotFound"),
+    "empty.csv": (b"", "SourceEmpty"),
+    "type.csv": (b"a,b\n1,x\nmany,y\n", "DataTypeMismatch"),
+    "column.csv": (b"a,c\n1,x\n", "SchemaMismatch"),
+    "cut.csv.gz": (CUT_GZIP, "SourceCorrupt"),
+}
+
+
+def test_bad_input_ends_in_a_message_that_names_it_with_nothing_changed(kubothek: Kubothek, project: Path) -> None:
     source(project)
-    if content is not None:
-        source(project, content, f"bad-{name}")
-    schema = "table: {schema: [{name: a, type: int64}, {name: b, type: string}]}"
-    write(
-        project,
-        STORE,
-        dataset("letters", schema),
-        commit("a-good", "letters"),
-        commit("bad", "letters", f"sources/bad-{name}"),
-    )
+    resources = [STORE]
+    for number, (name, (content, _)) in enumerate(BAD_INPUT.items()):
+        if content is not None:
+            source(project, content, f"bad-{name}")
+        resources += [
+            dataset(f"letters{number}", "table: {schema: [{name: a, type: int64}, {name: b, type: string}]}"),
+            commit(f"a-good{number}", f"letters{number}"),
+            commit(f"bad{number}", f"letters{number}", f"sources/bad-{name}"),
+        ]
+    lines = "".join(resources).splitlines()
+    write(project, *resources)
     answer = kubothek("run", "-f", "manifests")
     assert answer.code == 1
-    problem, log, verdict = answer.err.splitlines()
-    assert problem.startswith(f"failed: commit/bad (manifests/all.yaml:28): {told}: ")
-    assert f"'sources/bad-{name}'" in problem
-    assert Path(log.removeprefix("        log: ")).exists()
-    assert verdict.startswith("1 of 5 resources not as they should be (")
-    assert rows(project, "letters") == 3
+    *problems, verdict = answer.err.splitlines()
+    assert verdict.startswith("5 of 17 resources not as they should be (")
+    told = dict(zip(sorted(problems[::2]), problems[1::2], strict=True))
+    for number, ((problem, log), (name, (_, reason))) in enumerate(zip(told.items(), BAD_INPUT.items(), strict=True)):
+        line = lines.index(f"metadata: {{name: bad{number}}}") - 1  # counted from 1, its document begins 2 lines before
+        assert problem.startswith(f"failed: commit/bad{number} (manifests/all.yaml:{line}): {reason}: ")
+        assert f"'sources/bad-{name}'" in problem
+        assert Path(log.removeprefix("        log: ")).exists()
+        assert rows(project, f"letters{number}") == 3
 
 
 def test_a_source_that_was_mended_is_committed_by_the_next_run(kubothek: Kubothek, project: Path) -> None:
