@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from tests.cluster import Cluster, ensure_cluster, why_no_cluster
 from tests.s3server import S3Server
@@ -19,6 +21,8 @@ settings.register_profile("soak", derandomize=False, deadline=None)
 # CI tries the same examples always, `make soak` new ones each time.
 settings.load_profile("soak" if os.environ.get("KUBOTHEK_SOAK") else "suite")
 
+ON_CLUSTER = ("tests/cluster/", "tests/e2e/")
+"""Where the tests that are marked `cluster` are."""
 BUDGET_SECONDS = {"tools and images": 20 * 60, "cluster": 18 * 60, "all tests": 35 * 60}
 """What a cold run may take on 2 cores; a suite that outgrows it fails, before CI's own limit cuts it off."""
 
@@ -77,16 +81,23 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Budget(), "kubothek-budget")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Groups for `--dist loadgroup`: what is on the cluster comes first and stays in one process, which mostly waits;
-    a module of other tests stays in one as well.
+class ClusterInOneProcess(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
+    """Which tests `--numprocesses` runs where: those on the cluster in one process, which mostly waits; the others of
+    one file in one as well.
     """
-    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
-    for item in items:
-        on_cluster = item.get_closest_marker("cluster") is not None
-        where = "cluster" if on_cluster else str(item.path.relative_to(config.rootpath))
-        item.add_marker(pytest.mark.xdist_group(where))
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "cluster" if nodeid.startswith(ON_CLUSTER) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ClusterInOneProcess:
+    """The scheduler of a run in several processes."""
+    return ClusterInOneProcess(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The cluster's tests come first, as they take longest."""
+    items.sort(key=lambda item: not item.nodeid.startswith(ON_CLUSTER))
 
 
 @pytest.fixture(scope="session")
