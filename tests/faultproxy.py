@@ -40,6 +40,13 @@ class Truncated:
 
 
 @dataclass(frozen=True)
+class Short:
+    """The response has ``body_bytes`` of the body, and its headers promise no more."""
+
+    body_bytes: int
+
+
+@dataclass(frozen=True)
 class Silence:
     """The server does what was asked, and the response does not come until released, or the proxy stops."""
 
@@ -62,7 +69,7 @@ class Status:
         return (error if self.body is None else self.body).encode()
 
 
-Fault = Reset | LostResponse | Truncated | Silence | Hold | Status
+Fault = Reset | LostResponse | Truncated | Short | Silence | Hold | Status
 
 
 @dataclass(frozen=True)
@@ -184,6 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(fault, LostResponse | Silence):
             self._break()
             return
+        data = data[: fault.body_bytes] if isinstance(fault, Short) else data
         cut = fault.body_bytes if isinstance(fault, Truncated) else None
         self._respond(response.status, dict(response.getheaders()), data, cut)
         self.close_connection = self.close_connection or fault is not None

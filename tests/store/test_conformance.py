@@ -332,6 +332,15 @@ def test_of_many_processes_that_create_one_wins_each_key(config: StoreConfig, st
     assert {key: store.get(key).decode() for key in keys} == won
 
 
+def test_work_together_gives_both_results_or_the_first_error(store: Store) -> None:
+    store.put("k", b"content")
+    assert store.together(lambda: store.get("k"), lambda: store.stat("k").size) == (b"content", 7)
+    with pytest.raises(ObjectNotFound, match="second"):
+        store.together(lambda: store.get("k"), lambda: store.get("second"))
+    with pytest.raises(ObjectNotFound, match="first"):
+        store.together(lambda: store.get("first"), lambda: store.get("second"))
+
+
 def test_open_store_contacts_nothing() -> None:
     open_store(StoreConfig("s3://bucket", "http://127.0.0.1:1"))
     open_store(StoreConfig("file:///no/such/directory"))

@@ -21,10 +21,11 @@ from kubothek.lake.errors import (
     StoreUnavailable,
 )
 from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.lake.store.credentials import MountedCredentials
 from kubothek.lake.store.retry import Patience
 from kubothek.lake.store.s3 import S3Store
 from kubothek.lake.store.urls import S3Location, parse_url
-from tests.faultproxy import Fault, FaultProxy, LostResponse, Reset, Silence, Status, Truncated
+from tests.faultproxy import Fault, FaultProxy, LostResponse, Reset, Short, Silence, Status, Truncated
 from tests.s3server import S3Server
 
 pytestmark = pytest.mark.s3
@@ -116,6 +117,31 @@ def test_the_reader_survives_what_passes(store: Store, proxy: FaultProxy) -> Non
         proxy.inject(Truncated(1000), method="GET")
         proxy.inject(Status(503, "SlowDown"), method="GET")
         assert file.read() == data
+
+
+def test_a_range_of_which_too_little_comes_is_no_data(store: Store, proxy: FaultProxy) -> None:
+    store.put("k", bytes(2 << 20))
+    with store.open("k") as file:
+        proxy.inject(Short(1000), method="GET")
+        with pytest.raises(StoreError, match=r"asked for 1048576 bytes from 0 on, the server sent 1000"):
+            file.read(10)
+
+
+def test_the_bucket_is_found_in_another_region(config: StoreConfig, proxy: FaultProxy) -> None:
+    """As S3 says it: an error that names the region. Who then knows it asks there at once."""
+    store = patient_store(replace(config, region="eu-west-3"), Hasty())
+    store.put("k", b"content")
+    proxy.reset()
+    assert store.get("k") == b"content"
+    assert len(proxy.requests) == 1
+
+
+def test_a_region_that_cannot_be_found_is_told_once(config: StoreConfig, proxy: FaultProxy) -> None:
+    store = patient_store(replace(config, region="eu-west-4"), Hasty())
+    proxy.inject(Status(400, "AuthorizationHeaderMalformed"), times=1000)
+    with pytest.raises(StoreError, match="AuthorizationHeaderMalformed"):
+        store.put("k", b"content")
+    assert [request.method for request in proxy.requests] == ["PUT", "GET"]
 
 
 @pytest.mark.parametrize("fault", [Status(503, "SlowDown"), Status(429, "Throttling"), Reset()], ids=repr)
@@ -295,6 +321,39 @@ def test_a_rotated_secret_takes_effect_without_a_restart(config: StoreConfig, se
     (tmp_path / "..data_tmp").symlink_to("..2")
     (tmp_path / "..data_tmp").rename(tmp_path / "..data")
     store.put("k", b"")
+
+
+def test_credentials_are_read_again_when_their_files_are_others(tmp_path: Path) -> None:
+    """Also if the files were old when they were read, so that they are not read each time."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+
+    def write(name: str, value: str) -> None:
+        (tmp_path / "new").write_text(value)
+        os.utime(tmp_path / "new", (0, 0))
+        (tmp_path / "new").rename(tmp_path / name)
+
+    for name in names[:2]:
+        write(name, "1")
+    credentials = MountedCredentials(tmp_path)
+    assert credentials.get_frozen_credentials()[:3] == credentials.get_frozen_credentials()[:3] == ("1", "1", None)
+    for name, expected in zip(names, [("2", "1", None), ("2", "2", None), ("2", "2", "2")], strict=True):
+        write(name, "2")
+        assert credentials.get_frozen_credentials()[:3] == expected
+    (tmp_path / names[0]).unlink()
+    with pytest.raises(InvalidCredentials, match=names[0]):
+        credentials.get_frozen_credentials()
+
+
+def test_credentials_that_were_just_written_are_read_each_time(tmp_path: Path) -> None:
+    """A file that is written twice within a tick of the clock can look the same."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        (tmp_path / name).write_text("1")
+    credentials = MountedCredentials(tmp_path)
+    found = (tmp_path / "AWS_ACCESS_KEY_ID").stat()
+    assert credentials.get_frozen_credentials().access_key == "1"
+    (tmp_path / "AWS_ACCESS_KEY_ID").write_text("2")
+    os.utime(tmp_path / "AWS_ACCESS_KEY_ID", ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert credentials.get_frozen_credentials().access_key == "2"
 
 
 def test_no_credentials_at_all_says_where_to_put_them(config: StoreConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,15 @@ def ensure_claim(store: Store, uuid: str, claim: Claim, *, before_first: Callabl
         )
 
 
+def require_unowned(store: Store, uuid: str) -> None:
+    """For those who claim nothing, and leave alone what others claimed. Raises OwnedByAnother."""
+    if (owner := owner_of(store, uuid)) is not None:
+        raise OwnedByAnother(
+            f"dataset {uuid!r} in {store.url} belongs to {owner} and is written through that resource only: apply a "
+            "Commit manifest, or use another name"
+        )
+
+
 def take_claim(store: Store, uuid: str, claim: Claim) -> None:
     """Make the claim stand whoever owned the dataset: a person's decision."""
     store.put(keys.owner(uuid), _render(claim))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import zstandard
@@ -182,11 +183,17 @@ class Journal:
     # --- publishing ---
 
     def publish(
-        self, draft: Draft, on: Observed | None, *, before_swap: Callable[[Record], None] | None = None
+        self,
+        draft: Draft,
+        on: Observed | None,
+        *,
+        before_swap: Callable[[Record], None] | None = None,
+        after_swap: Callable[[str], None] | None = None,
     ) -> Observed | None:
         """Write the record and swap the head. None if the swap was lost, or its answer: look again.
 
-        ``before_swap`` is called with the stored record and may raise to give up.
+        ``before_swap`` is called with the stored record and may raise to give up; ``after_swap`` with the ETag of the
+        new head, beside the marker's request.
         """
         record, head = self._record(draft, on)
         data = head.render()
@@ -212,7 +219,7 @@ class Journal:
             self.heal_common_metadata(head)
         elif on is None or head.schema_hash != on.head.schema_hash:
             self._put_common_metadata(head)
-        return self._complete(published)
+        return self._complete(published, partial(after_swap, etag) if after_swap else None)
 
     def complete(self, seen: Observed) -> Observed | None:
         """Finish what a crash left undone after a swap; None if the head moved meanwhile: look again."""
@@ -249,16 +256,18 @@ class Journal:
         self._put_common_metadata(head)
         return True
 
-    def _complete(self, seen: Observed) -> Observed | None:
+    def _complete(self, seen: Observed, beside: Callable[[], None] | None = None) -> Observed | None:
         marker = seen.marker
         assert marker is not None, "only our own commits are completed"
         if marker.since_checkpoint == Distance():
             self.store.put(keys.checkpoint(self.uuid, marker.version), zstandard.compress(seen.head.render()))
-        stands = self.markers.mark(
+        mark = partial(
+            self.markers.mark,
             marker,
             epoch=seen.head.since,
             still_there=lambda: self._head_names(marker.record),
         )
+        stands = self.store.together(mark, beside)[0] if beside else mark()
         return self._remember(replace(seen, marked=True)) if stands else None
 
     def _head_names(self, record: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 from uuid import uuid4
 
 from kubothek.lake.commits import convert, keys, tombstone
-from kubothek.lake.commits.claims import Claim, ensure_claim, owner_of
+from kubothek.lake.commits.claims import Claim, ensure_claim, owner_of, require_unowned
 from kubothek.lake.commits.history import History, Version
 from kubothek.lake.commits.journal import Draft, Journal, Observed, system_clock
 from kubothek.lake.commits.legacy import one_table
@@ -74,6 +74,7 @@ class DatasetLog:
 
     ``claim``               who writes: checked before every write. None = a person with the store's credentials,
                             who needs no claim
+    ``unowned_only``        such a person keeps away from datasets that somebody has claimed
     ``conditional_writes``  what the store's probe found. Without them only the owner may write, one commit at
                             a time, and the caller sees to that
     """
@@ -84,6 +85,7 @@ class DatasetLog:
         uuid: str,
         *,
         claim: Claim | None = None,
+        unowned_only: bool = False,
         clock: Callable[[], datetime] = system_clock,
         rng: random.Random | None = None,
         patience: timedelta = PATIENCE,
@@ -94,6 +96,7 @@ class DatasetLog:
         self.uuid = uuid
         self._store = store
         self._claim = claim
+        self._unowned_only = unowned_only
         self._patience = patience
         self._conditional_writes = conditional_writes
         self._journal = Journal(store, uuid, clock=clock, rng=rng or random.SystemRandom())
@@ -129,8 +132,10 @@ class DatasetLog:
         return Transaction(self._journal, request, self._settled(), self._patience)
 
     def _settled(self) -> Observed | None:
-        self._require_claim()
-        seen = settled(self._journal, self._new_patience())
+        def look() -> Observed | None:
+            return self._store.together(self._require_claim, self._journal.observe)[1]
+
+        seen = settled(self._journal, self._new_patience(), look)
         require_alive(seen, self._claim)
         return seen
 
@@ -367,7 +372,10 @@ class DatasetLog:
                 self._claim,
                 before_first=lambda: self._require_adoptable(self._journal.observe()),
             )
-        elif not self._conditional_writes:
+            return
+        if self._unowned_only:
+            require_unowned(self._store, self.uuid)
+        if not self._conditional_writes:
             raise OwnedByAnother(
                 f"{self._store.url} has no conditional writes: only the owner of {self.uuid!r} may write it"
             )

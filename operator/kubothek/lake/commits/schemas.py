@@ -22,6 +22,7 @@ class Schemas:
         self._store = store
         self._uuid = uuid
         self._bytes: dict[str, bytes] = {}
+        self._parsed: dict[str, pa.Schema] = {}
 
     def data(self, schema_hash: str) -> bytes:
         """The bytes of ``_common_metadata`` for this schema. Raises VersionIncomplete if the object is gone."""
@@ -35,7 +36,9 @@ class Schemas:
 
     def get(self, schema_hash: str | None) -> pa.Schema | None:
         """The schema; None for a dataset that has none yet."""
-        return None if schema_hash is None else parse_common_metadata(self.data(schema_hash))
+        if schema_hash is not None and schema_hash not in self._parsed:
+            self._parsed[schema_hash] = parse_common_metadata(self.data(schema_hash))
+        return None if schema_hash is None else self._parsed[schema_hash]
 
     def put(self, schema: pa.Schema, current: str | None) -> str:
         """Store the schema and return its hash; nothing is written if it is the ``current`` one."""

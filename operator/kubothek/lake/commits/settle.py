@@ -6,6 +6,7 @@ Every writer starts from here, so whatever a crash or a foreign writer left is p
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
@@ -41,12 +42,15 @@ class Patience:
         time.sleep(self._journal.rng.uniform(0, longest))
 
 
-def settled(journal: Journal, patience: Patience) -> Observed | None:
+def settled(
+    journal: Journal, patience: Patience, first_look: Callable[[], Observed | None] | None = None
+) -> Observed | None:
     """The head as Kubothek wrote it, its commit marked; None if there is no dataset. Two requests when all is well.
 
-    Raises HeadMissing if there was one, HeadUnreadable, NeedsConversion, Contended.
+    ``first_look``  observes the head the first time, with something else beside it. Raises HeadMissing if there was a
+    head, HeadUnreadable, NeedsConversion, Contended.
     """
-    seen = _look(journal)
+    seen = _look(journal, first_look)
     while seen is not None:
         step = _step(journal, seen)
         if step is seen:
@@ -88,9 +92,9 @@ def _step(journal: Journal, seen: Observed) -> Observed | None:
     return seen
 
 
-def _look(journal: Journal) -> Observed | None:
+def _look(journal: Journal, observe: Callable[[], Observed | None] | None = None) -> Observed | None:
     """None if there never was a head. Raises HeadMissing if there was."""
-    if (seen := journal.observe()) is not None or not journal.was_committed():
+    if (seen := (observe or journal.observe)()) is not None or not journal.was_committed():
         return seen
     if (seen := journal.observe()) is not None:
         return seen  # it came into being while we listed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -117,6 +118,7 @@ class Transaction:
         self._patience = patience
         self._began = journal.clock(), time.monotonic()
         self._first_written: str | None = None
+        self._unchanged = False
         self.snapshot = snapshot_of(journal, seen)
 
     def note_written(self, key: str) -> None:
@@ -158,7 +160,9 @@ class Transaction:
                 snapshot = snapshot_of(self._journal, seen)
                 change, base = again(snapshot), snapshot.head
                 continue
-            published = self._journal.publish(decided, seen, before_swap=self._require_timely)
+            published = self._journal.publish(
+                decided, seen, before_swap=self._require_timely, after_swap=self._look_again
+            )
             if published is not None:
                 return self._confirmed(published, patience)
             patience.pause()
@@ -179,15 +183,17 @@ class Transaction:
                 return False
         return False
 
+    def _look_again(self, etag: str) -> None:
+        """Note whether the head is still ours: a foreign writer may have put another over it meanwhile."""
+        self._unchanged = False
+        with suppress(ObjectNotFound):
+            self._unchanged = self._journal.store.get_if_changed(keys.head(self._journal.uuid), etag) is None
+
     def _confirmed(self, published: Observed, patience: Patience) -> Committed:
-        """A foreign writer may have put a head over ours meanwhile: then see to it that the commit survives."""
+        """What to report; with another head over ours, once that is settled and the commit has survived."""
         marker, lost = published.marker, patience.tries
         assert marker is not None, "this commit made the head"
-        try:
-            unchanged = self._journal.store.stat(keys.head(self._journal.uuid)).etag == published.etag
-        except ObjectNotFound:
-            unchanged = False
-        if unchanged:
+        if self._unchanged:
             return _committed(marker, published, lost)
         seen = settled(self._journal, patience)
         return _committed(applied(self._journal, self._request, seen) or marker, seen, lost)

@@ -8,10 +8,14 @@ to and nobody else can (commit-protocol, "Stores without conditional writes").
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from kubothek.lake.errors import ObjectNotFound, PreconditionFailed
 from kubothek.lake.store import Capabilities, ObjectInfo, Store
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 class OneWriterStore(Store):
@@ -57,6 +61,9 @@ class OneWriterStore(Store):
 
     def list_names(self, directory: str) -> Iterator[str]:
         return self._inner.list_names(directory)
+
+    def together(self, first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
+        return self._inner.together(first, second)
 
     def delete(self, keys: Iterable[str]) -> int:
         return self._inner.delete(keys)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
@@ -29,7 +30,11 @@ _MANIFEST_FILE_BYTES: Final = 600
 
 
 class OpenedFile:
-    """One Parquet file of an index. Safe to use from several threads."""
+    """One Parquet file of an index. Safe to use from several threads.
+
+    One thread at a time reads a file that is not in memory: each scan opens it anew, for which Arrow finds its size by
+    going to its end and back, and takes no lock for that as it does to go somewhere and read there.
+    """
 
     def __init__(self, store: Store, key: str) -> None:
         try:
@@ -46,6 +51,7 @@ class OpenedFile:
         except (pa.ArrowInvalid, OSError) as error:
             raise IndexStale(f"{key}: not an index file: {error}; kubothek index --rebuild makes one") from error
         self._fragment = fragment
+        self._reading: AbstractContextManager[object] = nullcontext() if whole else Lock()
         self.key = key
         self.schema: pa.Schema = fragment.physical_schema
         self.rows: int = fragment.metadata.num_rows
@@ -54,7 +60,8 @@ class OpenedFile:
     def read(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
         """The rows that match; row groups whose statistics rule a match out are not read."""
         try:
-            found: pa.Table = self._fragment.to_table(columns=list(columns), filter=where, use_threads=False)
+            with self._reading:
+                found: pa.Table = self._fragment.to_table(columns=list(columns), filter=where, use_threads=False)
         except (pa.ArrowInvalid, OSError) as error:
             raise IndexStale(f"{self.key}: {error}; build the index anew: kubothek index --rebuild") from error
         return found

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,14 @@ class Store(ABC):
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> int:
         """Delete the objects, in batches; absent ones are no error. Returns how many keys were asked for."""
+
+    def together(self, first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
+        """The results of two pieces of work on this store that need not wait for each other.
+
+        Here one comes after the other; a store whose answers take their time overlaps them. What either raises is
+        raised once both have ended: the first one's if both raise. The second must not ask for such a thing itself.
+        """
+        return first(), second()
 
     @abstractmethod
     def probe(self) -> Capabilities:

@@ -9,6 +9,8 @@ won, the caller reads the object and compares.
 what a stat tells comes with a GET of the first byte, and opening fetches the object's end, where a reader
 will start.
 
+**Single objects** are read and written by :mod:`~kubothek.lake.store.s3_objects`, all else by the client's operations.
+
 An upload in parts that a crash interrupts leaves parts that no listing shows; buckets should have a lifecycle
 rule that aborts incomplete multipart uploads.
 """
@@ -19,11 +21,12 @@ import io
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from http import HTTPStatus
+from http import HTTPMethod, HTTPStatus
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,6 +35,7 @@ import boto3
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from botocore.httpsession import get_cert_path
 
 from kubothek.lake.errors import (
     AccessDenied,
@@ -47,12 +51,16 @@ from kubothek.lake.store.ranges import RangeReader
 from kubothek.lake.store.retry import Patience, with_retries
 from kubothek.lake.store.s3_errors import judge, passes
 from kubothek.lake.store.s3_listing import EVENT, read_contents
+from kubothek.lake.store.s3_objects import Answer, ObjectRequests
+from kubothek.lake.store.s3_wire import Wire
 from kubothek.lake.store.urls import S3Location, check_key, check_prefix
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, GetObjectOutputTypeDef
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
 
+A = TypeVar("A")
+B = TypeVar("B")
 T = TypeVar("T")
 
 _CONNECTIONS = 64
@@ -61,9 +69,19 @@ _MOST_PARTS = 10_000
 _PARTS_AT_ONCE = 4
 _DELETE_BATCH = 1000
 _DELETES_AT_ONCE = 4
+_BESIDE = 16
 _TAIL_BYTES = 64 << 10
 """Fetched when an object is opened; holds the footer of most Parquet files."""
 _BUFFER_BYTES = 1 << 20
+_NO_CONDITIONS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Connected:
+    """A client, and the requests for single objects that need not go through all of it."""
+
+    client: S3Client
+    objects: ObjectRequests
 
 
 class S3Store(Store):
@@ -74,6 +92,7 @@ class S3Store(Store):
         self._bucket = location.bucket
         self._prefix = location.prefix
         self._patience = patience or Patience()
+        self._access = replace(config, url="")
 
     # --- reading ---
 
@@ -84,45 +103,43 @@ class S3Store(Store):
         return self._get(key)
 
     def get_if_changed(self, key: str, etag: str) -> tuple[bytes, ObjectInfo] | None:
-        where: Any = {"Bucket": self._bucket, "Key": self._full(key), "IfNoneMatch": _quoted(etag)}
-
-        def request(client: S3Client) -> tuple[bytes, ObjectInfo] | None:
-            try:
-                response = client.get_object(**where)
-            except ClientError as error:
-                if error.response["ResponseMetadata"]["HTTPStatusCode"] == HTTPStatus.NOT_MODIFIED:
-                    return None
-                raise
-            return response["Body"].read(), _info(key, response)
-
-        return self._call(key, request)
+        answer = self._ask(key, {"If-None-Match": _quoted(etag)})
+        return None if answer.status == HTTPStatus.NOT_MODIFIED else (answer.body, _info(key, answer))
 
     def stat(self, key: str) -> ObjectInfo:
-        return self._get(key, Range="bytes=0-0")[1]
+        return self._get(key, {"Range": "bytes=0-0"})[1]
 
     def open(self, key: str) -> io.BufferedIOBase:
-        tail, info = self._get(key, Range=f"bytes=-{_TAIL_BYTES}")
+        tail, info = self._get(key, {"Range": f"bytes=-{_TAIL_BYTES}"})
 
         def fetch(start: int, stop: int) -> bytes:
             try:
-                return self._get(key, Range=f"bytes={start}-{stop - 1}", IfMatch=_quoted(info.etag))[0]
+                data, _ = self._get(key, {"Range": f"bytes={start}-{stop - 1}", "If-Match": _quoted(info.etag)})
             except PreconditionFailed:
                 raise StoreError(f"{key!r} in {self.url} was replaced while it was read; read it again") from None
+            if len(data) != stop - start:
+                raise StoreError(
+                    f"{key!r} in {self.url}: asked for {stop - start} bytes from {start} on, the server sent "
+                    f"{len(data)}; is the endpoint an S3 server?"
+                )
+            return data
 
         return io.BufferedReader(RangeReader(info.size, tail, fetch), _BUFFER_BYTES)
 
-    def _get(self, key: str, **conditions: str) -> tuple[bytes, ObjectInfo]:
-        where: Any = {"Bucket": self._bucket, "Key": self._full(key)}
-        conditional: Any = {**where, **conditions}
+    def _get(self, key: str, conditions: Mapping[str, str] = _NO_CONDITIONS) -> tuple[bytes, ObjectInfo]:
+        answer = self._ask(key, conditions)
+        return answer.body, _info(key, answer)
 
-        def request(client: S3Client) -> tuple[bytes, ObjectInfo]:
+    def _ask(self, key: str, conditions: Mapping[str, str]) -> Answer:
+        name = self._full(key)
+
+        def request(s3: _Connected) -> Answer:
             try:
-                response = client.get_object(**conditional)
+                return s3.objects.send(HTTPMethod.GET, self._bucket, name, conditions)
             except ClientError as error:
                 if _code(error) != "InvalidRange":
                     raise
-                response = client.get_object(**where)  # an empty object has no range
-            return response["Body"].read(), _info(key, response)
+                return s3.objects.send(HTTPMethod.GET, self._bucket, name, {})  # an empty object has no range
 
         return self._call(key, request)
 
@@ -148,8 +165,8 @@ class S3Store(Store):
     def _pages(self, prefix: str, **parameters: Any) -> Iterator[Any]:
         while True:
 
-            def request(client: S3Client, page: Mapping[str, Any] = parameters) -> Any:
-                return client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix + prefix, **page)
+            def request(s3: _Connected, page: Mapping[str, Any] = parameters) -> Any:
+                return s3.client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix + prefix, **page)
 
             response = self._call(prefix, request)
             if "IsTruncated" not in response:
@@ -166,17 +183,18 @@ class S3Store(Store):
         return self._put(key, data)
 
     def put_if_absent(self, key: str, data: bytes | memoryview) -> str:
-        return self._put(key, data, IfNoneMatch="*")
+        return self._put(key, data, {"If-None-Match": "*"})
 
     def put_if_match(self, key: str, data: bytes | memoryview, etag: str) -> str:
         try:
-            return self._put(key, data, IfMatch=_quoted(etag))
+            return self._put(key, data, {"If-Match": _quoted(etag)})
         except ObjectNotFound:
             raise PreconditionFailed(f"{key!r} in {self.url} is gone") from None
 
-    def _put(self, key: str, data: bytes | memoryview, **conditions: str) -> str:
-        put: Any = {"Bucket": self._bucket, "Key": self._full(key), "Body": bytes(data), **conditions}
-        return self._call(key, lambda client: _etag(key, client.put_object(**put)))
+    def _put(self, key: str, data: bytes | memoryview, conditions: Mapping[str, str] = _NO_CONDITIONS) -> str:
+        name, body = self._full(key), bytes(data)
+        answer = self._call(key, lambda s3: s3.objects.send(HTTPMethod.PUT, self._bucket, name, conditions, body))
+        return _etag(key, answer.headers)
 
     def upload(self, key: str, source: io.BufferedIOBase) -> str:
         size = source.seek(0, io.SEEK_END)
@@ -185,13 +203,13 @@ class S3Store(Store):
             return self._put(key, source.read())
         part_bytes = max(_PART_BYTES, -(-size // _MOST_PARTS))
         where: Any = {"Bucket": self._bucket, "Key": self._full(key)}
-        where["UploadId"] = self._call(key, lambda client: client.create_multipart_upload(**where)["UploadId"])
+        where["UploadId"] = self._call(key, lambda s3: s3.client.create_multipart_upload(**where)["UploadId"])
         try:
             parts = self._upload_parts(key, where, source, part_bytes)
             return self._complete(key, where, parts, size)
         except BaseException:
             with suppress(StoreError):
-                self._call(key, lambda client: client.abort_multipart_upload(**where))
+                self._call(key, lambda s3: s3.client.abort_multipart_upload(**where))
             raise
 
     def _upload_parts(
@@ -200,7 +218,7 @@ class S3Store(Store):
         """At most ``_PARTS_AT_ONCE`` parts are in memory."""
 
         def upload_part(number: int, data: bytes) -> CompletedPartTypeDef:
-            response = self._call(key, lambda client: client.upload_part(**where, PartNumber=number, Body=data))
+            response = self._call(key, lambda s3: s3.client.upload_part(**where, PartNumber=number, Body=data))
             return {"PartNumber": number, "ETag": _etag(key, response)}
 
         parts: list[CompletedPartTypeDef] = []
@@ -214,9 +232,9 @@ class S3Store(Store):
         return parts
 
     def _complete(self, key: str, where: Any, parts: Sequence[CompletedPartTypeDef], size: int) -> str:
-        def request(client: S3Client) -> str:
+        def request(s3: _Connected) -> str:
             try:
-                done = client.complete_multipart_upload(**where, MultipartUpload={"Parts": parts})
+                done = s3.client.complete_multipart_upload(**where, MultipartUpload={"Parts": parts})
                 return _etag(key, done)
             except ClientError as error:
                 if _code(error) != "NoSuchUpload":
@@ -249,10 +267,10 @@ class S3Store(Store):
         """The server answers 200 with an error for each key that it did not delete; those are tried again."""
         remaining = [self._full(key) for key in keys]
 
-        def request(client: S3Client) -> None:
+        def request(s3: _Connected) -> None:
             nonlocal remaining
             batch: Any = {"Objects": [{"Key": key} for key in remaining], "Quiet": True}
-            failed = client.delete_objects(Bucket=self._bucket, Delete=batch).get("Errors", ())
+            failed = s3.client.delete_objects(Bucket=self._bucket, Delete=batch).get("Errors", ())
             errors = {error["Key"]: error for error in failed if error["Code"] != "NoSuchKey"}
             remaining = [*errors]
             if errors:
@@ -271,6 +289,13 @@ class S3Store(Store):
             return AccessDenied(f"{text}; give the access key the right to delete")
         return StoreError(text)
 
+    def together(self, first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
+        beside = _helpers(os.getpid()).submit(second)
+        try:
+            return first(), beside.result()
+        finally:
+            wait([beside])
+
     def probe(self) -> Capabilities:
         return probe_store(self)
 
@@ -279,18 +304,23 @@ class S3Store(Store):
     def _full(self, key: str) -> str:
         return self._prefix + check_key(key)
 
-    def _call(self, key: str, request: Callable[[S3Client], T]) -> T:
-        config = replace(self.config, url="")
-        endpoint = config.endpoint or "AWS S3"
+    def _call(self, key: str, request: Callable[[_Connected], T]) -> T:
+        endpoint = self._access.endpoint or "AWS S3"
         return with_retries(
-            lambda: request(_client(os.getpid(), config, self._patience)),
+            lambda: request(_connected(os.getpid(), self._access, self._patience)),
             lambda raised: judge(raised, key, self.url, endpoint, self._patience),
             self._patience,
         )
 
 
+@lru_cache(maxsize=1)
+def _helpers(process: int) -> ThreadPoolExecutor:
+    """For what goes beside other work; a forked process has threads of its own."""
+    return ThreadPoolExecutor(_BESIDE, "kubothek-beside")
+
+
 @lru_cache(maxsize=32)
-def _client(process: int, access: StoreConfig, patience: Patience) -> S3Client:
+def _connected(process: int, access: StoreConfig, patience: Patience) -> _Connected:
     """A client costs 100 ms, and has the connections: one for all stores of an endpoint in a process.
 
     A forked process starts anew, ``process`` tells it apart; ``access`` has no URL.
@@ -320,18 +350,26 @@ def _client(process: int, access: StoreConfig, patience: Patience) -> S3Client:
         config=config,
     )
     client.meta.events.register(EVENT, read_contents)
-    return client
+    # As the client itself finds them.
+    authorities = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
+    wire = Wire(authorities or str(get_cert_path(verify=True)), patience.connect, patience.silence)
+    return _Connected(client, ObjectRequests(client, wire))
 
 
-def _info(key: str, response: GetObjectOutputTypeDef) -> ObjectInfo:
-    """Of the whole object, also from the response to a ranged GET (``Content-Range: bytes 0-0/1234``)."""
-    content_range = response.get("ContentRange")
-    size = int(content_range.rpartition("/")[2]) if content_range else response["ContentLength"]
-    return ObjectInfo(key, size, _etag(key, response), response["LastModified"])
+def _info(key: str, answer: Answer) -> ObjectInfo:
+    """Of the whole object, also from the answer to a ranged GET (``Content-Range: bytes 0-0/1234``)."""
+    headers = answer.headers
+    try:
+        size = int(headers["Content-Range"].rpartition("/")[2]) if "Content-Range" in headers else len(answer.body)
+        modified = parsedate_to_datetime(headers["Last-Modified"])
+    except (KeyError, ValueError):
+        raise _not_s3(key) from None
+    return ObjectInfo(key, size, _etag(key, headers), modified)
 
 
-def _etag(key: str, response: Mapping[str, Any]) -> str:
-    etag: str | None = response.get("ETag")
+def _etag(key: str, found: Mapping[str, Any]) -> str:
+    """Of an answer's headers, or of what botocore made of them."""
+    etag: str | None = found.get("ETag")
     if not etag:
         raise _not_s3(key)
     return _bare(etag)
