@@ -19,7 +19,7 @@ def store(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     root.mkdir()
     letters = door.open(root.as_uri()).create_dataset("letters", ["month"])
     for n in range(3):
-        letters.append(pa.table({"month": [1, 2], "n": [n, n]}))
+        letters.append(pa.table({"month": [1, 2], "n": [n, n], "c": ["a", "b"]}))
     monkeypatch.setenv("KUBOTHEK_STORE", root.as_uri())
     return root
 
@@ -38,6 +38,30 @@ def test_compact_says_what_it_did(kubothek: Kubothek, store: Path) -> None:
     assert out.rstrip().endswith("with the same 6 rows")
     assert kubothek("compact", "letters").out == "letters: nothing to do: its files are laid out well\n"
     assert kubothek("compact", "letters", "--dry-run").out.startswith("letters: nothing to do: the 2 files")
+
+
+def test_compact_puts_rows_in_order(kubothek: Kubothek, store: Path) -> None:
+    assert kubothek("compact", "letters", "--z-order-by", "n, c", "--dry-run").out.startswith("letters: 6 of 6 files")
+    assert kubothek("compact", "letters", "--z-order-by", "n,c").out.startswith("letters: version 5: 6 files (")
+    assert kubothek("compact", "letters", "--z-order-by", "n,c").out.startswith("letters: nothing to do")
+    door.open(store.as_uri()).dataset("letters").append(pa.table({"month": [1], "n": [0], "c": ["x"]}))
+    assert kubothek("compact", "letters", "--sort-by", "n").out.startswith("letters: version 7: 2 files (")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--sort-by", "nope"), "sortBy names column 'nope'"),
+        (("--sort-by", "n", "--z-order-by", "c"), "one order"),
+        (("--z-order-by", "month"), "partition column 'month'"),
+    ],
+)
+def test_an_order_that_cannot_be_is_explained(
+    kubothek: Kubothek, store: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    answer = kubothek("compact", "letters", *arguments)
+    assert answer.code in (1, 2)
+    assert says in answer.err
 
 
 @pytest.mark.parametrize("arguments", [("--where", "n = 1"), ("--where", "month ="), ("--target-size", "many")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import kubothek as lake_door
@@ -56,6 +57,52 @@ def test_a_dataset_tidies_up_after_the_last_of_its_commits(kubothek: Kubothek, p
     assert letters(project) == (3, 1, ROWS)
     second = kubothek("run", "-f", "manifests")
     assert second.out.startswith("all is as it should be: 5 resources (0 jobs started, ")
+
+
+@pytest.fixture
+def grown(project: Path) -> Path:
+    """A project in whose store a table of two files is."""
+    (project / "store").mkdir()
+    letters = lake_door.open((project / "store").as_uri()).create_dataset("letters")
+    for _ in NAMES:
+        letters.append(pa.table({"a": [1], "b": ["x"]}))
+    return project
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("maintenance: {compaction: {minFiles: 2}}", "~ change dataset/letters 2 small files can be fewer"),
+        ("maintenance: {compaction: {minFiles: 3}}", None),
+        (
+            "maintenance: {compaction: {minFiles: 2, zOrderBy: [a, b]}}",
+            "~ change dataset/letters 2 files can be put in order",
+        ),
+        ("maintenance: {compaction: {minFiles: 2, sortBy: [nope]}}", "! blocked dataset/letters LayoutInvalid"),
+        (
+            "maintenance: {compaction: {minFiles: 2, schedule: {cron: '@yearly'}}}",
+            "= as it is dataset/letters 2 small files can be fewer, in a window of its schedule",
+        ),
+        (
+            "maintenance: {compaction: {schedule: {cron: '0 0 30 2 *'}}}",
+            "! blocked dataset/letters InvalidSchedule: maintenance.compaction.schedule",
+        ),
+        (
+            "suspend: true\n  maintenance: {compaction: {minFiles: 2}}",
+            "‖ suspended dataset/letters its small files are left as they are",
+        ),
+    ],
+)
+def test_plan_tells_what_a_dataset_would_do_for_itself(
+    kubothek: Kubothek, grown: Path, spec: str, says: str | None
+) -> None:
+    write(grown, STORE, dataset("letters", spec))
+    answer = kubothek("plan", "-f", "manifests")
+    lines = (" ".join(line.split()) for line in answer.out.splitlines())
+    told = [line for line in lines if "files" in line or line.startswith("!")]
+    assert len(told) == (says is not None)
+    assert all(line.startswith(says) for line in told if says is not None)
+    assert answer.code == (says is not None and says.startswith("!"))
 
 
 @pytest.mark.slow

@@ -197,6 +197,20 @@ def test_deleted_dataset_can_be_restored_within_the_grace_period_and_is_swept_af
         log_of(store).restore()
 
 
+def test_notes_on_a_table_stay_however_old_they_are_until_the_table_is_gone(store: AgingStore) -> None:
+    notes = [f".kubothek/{UUID}/inventory.parquet", f".kubothek/{UUID}/lost.json"]
+    for key in notes:
+        store.put(key, b"?")
+    store.pass_by(LATER)
+    assert sweep(store).get(Kind.NOTES) is None
+    log_of(store).delete()
+    sweep(store)
+    assert set(notes) <= set(keys_below(store)), "the deletion can be taken back"
+    store.pass_by(LATER)
+    assert sweep(store)[Kind.NOTES] == 2
+    assert not set(notes) & set(keys_below(store))
+
+
 def test_restored_version_can_be_read_when_what_it_restores_has_expired(store: AgingStore) -> None:
     store.pass_by(LATER)
     log_of(store).delete()

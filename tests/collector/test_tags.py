@@ -425,7 +425,7 @@ def _purge_the_first(store: AgingStore, *, tagged: bool) -> set[int]:
 
 
 def _forgets_the_checkpoint(*found: Any) -> Head:
-    journal, record, into = found
+    journal, record, into, *_ = found
     head = rebuild(journal, record)
     into.add((record.key, *references.of_head(head)))
     return head

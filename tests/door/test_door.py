@@ -346,6 +346,33 @@ def test_a_dataset_that_a_resource_has_claimed_is_read_only_here(lake: Lake, fli
     assert flights.scan().read_all().num_rows == 3
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda flights: flights.append(TABLE),
+        lambda flights: flights.append(TABLE, id="again"),
+        lambda flights: flights.replace(TABLE),
+        lambda flights: flights.overwrite(TABLE),
+        lambda flights: flights.delete("TRUE"),
+        lambda flights: flights.rollback(1),
+        lambda flights: flights.set_layout(flights.layout),
+        lambda flights: flights.tag("audit"),
+        lambda flights: flights.untag("audit"),
+        lambda flights: flights.heal(),
+        lambda flights: flights.collect(keep_versions=1, enforce=True),
+        lambda flights: flights.compact(),
+    ],
+)
+def test_nothing_is_written_to_a_dataset_that_a_resource_has_claimed(
+    lake: Lake, flights: Dataset, write: Callable[[Dataset], object]
+) -> None:
+    DatasetLog(lake.store, "flights", claim=Claim("cluster/ns/flights", "uid")).settle()
+    before = keys_in(lake)
+    with pytest.raises(OwnedByAnother):
+        write(flights)
+    assert keys_in(lake) == before
+
+
 def test_a_deleted_dataset_is_not_there(lake: Lake, flights: Dataset) -> None:
     DatasetLog(lake.store, "flights").delete()
     with pytest.raises(DatasetNotFound, match="deleted"):

@@ -341,3 +341,116 @@ def test_two_who_ask_at_once_agree_on_the_longest(here: Here, winner: str) -> No
     run_on(store, here, "a", grace_seconds=60.0)
     assert asked == ["put_if_absent"]
     assert grace(here) == seconds
+
+
+# --- what deleted datasets left --------------------------------------------------------------------------------------
+
+
+def deleted(here: Here, *names: str) -> None:
+    """Deleted by their Datasets, which are gone; three days ago."""
+    for name in names:
+        result, code = here.run({**here.job("delete"), "dataset": dataset(name)})
+        assert code == ExitCode.DONE, result
+    age(here, 3 * DAY)
+
+
+def left(here: Here, name: str) -> set[str]:
+    """The sorts of objects that are left of a dataset."""
+    side = {info.key.split("/")[2] for info in here.store.list(keys.side(name))}
+    return side | ({"data"} if data_files(here, name) else set())
+
+
+OURS: dict[str, Any] = {"leftovers": "cluster/default/"}
+
+
+def test_what_deleted_datasets_left_goes_with_those_that_are_there(here: Here) -> None:
+    filled(here, "a", "gone", "kept")
+    deleted(here, "gone")
+    take_claim(here.store, "kept", Claim("cluster/elsewhere/kept", "uid"))
+    filled(here, "other")
+    deleted(here, "other")
+    take_claim(here.store, "other", Claim("cluster/elsewhere/other", "uid"))
+    _, done = run(here, "a", **OURS)
+    assert (done.after, done.failed) == ("a", 0)
+    assert left(here, "gone") == {"applied", "checkpoints", "commits", "gc", "owner.json", "schemas"}
+    assert DatasetLog(here.store, "gone").inspect().deleted
+    assert {name: data_files(here, name) for name in ("a", "kept", "other")} == {"a": 2, "kept": 4, "other": 4}
+
+
+def test_without_targets_the_round_is_past_all_names(here: Here) -> None:
+    filled(here, "gone")
+    deleted(here, "gone")
+    _, done = run(here, **OURS)
+    assert (done.after, done.datasets) == ("~", 1)
+    assert objects(done)["data"] == 4
+    before = {info.key for info in here.store.list("")}
+    _, done = run(here, **OURS)
+    assert (done.after, done.datasets, done.collected) == ("~", 0, ())
+    assert {info.key for info in here.store.list("")} - before <= {".kubothek/store.json"}
+
+
+def test_a_deletion_that_can_be_taken_back_leaves_everything(here: Here) -> None:
+    filled(here, "gone")
+    result, _ = here.run({**here.job("delete"), "dataset": dataset("gone")})
+    assert result.outcome == "Succeeded"
+    _, done = run(here, **OURS)
+    assert (data_files(here, "gone"), done.failed) == (4, 0)
+    DatasetLog(here.store, "gone").restore()
+    assert len(DatasetLog(here.store, "gone").snapshot().head.partitions) == 1
+
+
+def test_a_dry_run_says_what_deleted_datasets_left(here: Here) -> None:
+    filled(here, "gone")
+    deleted(here, "gone")
+    _, done = run(here, **OURS, enforce=False)
+    assert (objects(done)["data"], data_files(here, "gone")) == (4, 4)
+
+
+def test_a_dataset_that_is_there_is_no_leftover_whoever_has_forgotten_it(here: Here) -> None:
+    """Data that a Dataset left on purpose (`deletionPolicy: Retain`) has a head that is no tombstone."""
+    filled(here, "retained")
+    _, done = run(here, **OURS)
+    assert (data_files(here, "retained"), done.collected) == (4, ())
+
+
+def test_what_is_wrong_with_one_leftover_keeps_no_other_from_being_collected(here: Here) -> None:
+    filled(here, "a", "b")
+    deleted(here, "a", "b")
+    for info in here.store.list(keys.records("a")):
+        here.store.put(info.key, b"no record")
+    age(here, 3 * DAY)
+    _, done = run(here, **OURS)
+    assert (done.after, done.failed, done.datasets) == ("~", 1, 2)
+    assert done.problems[0].startswith("a: ")
+    assert (data_files(here, "a"), data_files(here, "b")) == (4, 0)
+
+
+@pytest.mark.slow
+def test_a_dataset_that_begins_anew_at_any_call_loses_nothing(here: Here) -> None:
+    """Its first commit comes while what the one before left is swept."""
+    filled(here, "gone")
+    deleted(here, "gone")
+    counting = FaultStore(here.copy(here.root.with_name("counted")).store)
+    run_on(counting, here, **OURS)
+    raced = 0
+    for nth in range(0, len(counting.calls), 12):
+        twin = here.copy(here.root.with_name(f"twin{nth}"))
+        racing = FaultStore(twin.store)
+
+        def before_call(name: str, key: str, racing: FaultStore = racing, twin: Here = twin, nth: int = nth) -> None:
+            if len(racing.calls) == nth:
+                racing.before_call = None
+                first = twin.commit_job(twin.put("new.csv", "a\n7\n"), commit_id="anew")
+                renewed = {"uuid": "gone", "claim": {"owner": "cluster/default/gone", "incarnation": "another"}}
+                result, code = twin.run({**first, "dataset": renewed})
+                assert code == ExitCode.DONE, result
+
+        racing.before_call = before_call
+        run_on(racing, twin, **OURS)
+        if racing.before_call is not None:
+            continue  # threads made fewer calls this time
+        raced += 1
+        snapshot = DatasetLog(twin.store, "gone").snapshot()
+        assert all(twin.store.stat(key) for key in snapshot.head.files().values()), nth
+        assert len(snapshot.head.partitions) == 1
+    assert raced > 2

@@ -75,6 +75,45 @@ def test_small_files_become_large_ones_and_no_row_changes(either: Here) -> None:
     assert either.sessions == (1 if either.from_bytes == 0 else 0)
 
 
+def test_the_order_is_that_of_the_dataset_unless_the_run_has_one(here: Here) -> None:
+    filled(here)
+    given = job(here)
+    given["dataset"]["clustering"] = {"by": ["w", "v"], "curve": True}
+    given["min_files"] = 5
+    result, _ = here.run(given)
+    assert result.compact == CompactOutcome()
+    assert result.dataset is not None
+    assert result.dataset.health is not None
+    assert result.dataset.health.worst_partition_small_files == 4, "files that are not in order"
+    before = here.rows()
+    result, _ = here.run({**given, "commit_id": "a", "min_files": 2})
+    assert result.compact is not None
+    assert (result.compact.files_before, result.compact.files_after) == (8, 2)
+    assert result.dataset is not None
+    assert result.dataset.health is not None
+    assert result.dataset.health.worst_partition_small_files == 0
+    assert here.run({**given, "commit_id": "b"})[0].compact == CompactOutcome()
+    here.put("more.csv", "p,v,w\n0,7,y\n1,7,y\n")
+    here.commit("more.csv", commit_id="more", table=TABLE)
+    result, _ = here.run({**given, "commit_id": "c", "min_files": 2, "clustering": {"by": ["v"]}})
+    assert result.compact is not None
+    assert (result.compact.files_before, result.compact.files_after) == (4, 2), "in another order"
+    more = [{"v": 7, "w": "y", "p": p} for p in "01"]
+    assert sorted(here.rows(), key=repr) == sorted([*before, *more], key=repr)
+    for key in here.snapshot().head.files().values():
+        values: list[Any] = pq.read_table(here.root / key)["v"].to_pylist()
+        assert values == sorted(values)
+
+
+def test_an_order_by_a_column_that_is_not_there_is_refused(here: Here) -> None:
+    filled(here, 2)
+    head = here.head()
+    result, code = here.run(job(here, clustering={"by": ["nope"]}))
+    assert (result.reason, code) == ("LayoutInvalid", ExitCode.INVALID)
+    assert "sortBy names column 'nope'" in result.message
+    assert here.head() == head
+
+
 def test_running_it_again_tells_what_it_did(here: Here) -> None:
     filled(here)
     _, first = run(here)

@@ -81,6 +81,9 @@ def test_overwrite_and_rollback(table: Here) -> None:
     assert moment is not None
     change(table, "Rollback", to_time=moment.isoformat(), commit_id="forth")
     assert values(table) == {"9": [900]}
+    table.log.set_tags({"audit": 1})
+    change(table, "Rollback", to_tag="audit", commit_id="audited")
+    assert table.snapshot().head.files() == before
 
 
 def test_overwrite_with_other_columns_has_to_be_meant(table: Here) -> None:
@@ -187,8 +190,9 @@ def test_what_matches_nothing_says_so_and_will_not_happen_later(here: Here) -> N
         ("Update", {"where": "p = 1", "new_values": {"v": "'a'"}, "row_level": True}, "FilterInvalid", "'v'"),
         ("Update", {"where": "p = 1", "new_values": {"v": "1 OR TRUE"}, "row_level": True}, "FilterInvalid", "literal"),
         ("Update", {"where": "p = 1", "new_values": {"v": "w"}, "row_level": True}, "FilterInvalid", "own: v: \"'w'\""),
-        ("Rollback", {}, "InvalidInput", "toVersion or toTime"),
+        ("Rollback", {}, "InvalidInput", "toVersion, toTime or toTag"),
         ("Rollback", {"to_version": 77}, "VersionNotFound", "77"),
+        ("Rollback", {"to_tag": "nope"}, "VersionNotFound", "nope"),
     ],
 )
 def test_bad_input_leaves_the_head_as_it_was(

@@ -120,15 +120,30 @@ def test_many_batches_are_all_there(here: Here, lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("as_of", "rows"), [({}, 4), ({"as_of_version": 2}, 3), ({"as_of_time": "2999-01-01T00:00:00Z"}, 4)]
+    ("as_of", "rows"),
+    [
+        ({}, 4),
+        ({"as_of_version": 2}, 3),
+        ({"as_of_tag": "audit"}, 3),
+        ({"as_of_time": "2999-01-01T00:00:00Z"}, 4),
+    ],
 )
 def test_as_of(here: Here, lake: Lake, as_of: dict[str, Any], rows: int) -> None:
+    lake.dataset("flights").tag("audit", 2)
     lake.dataset("flights").append(pa.table({"month": [3], "carrier": ["DL"], "delay": [1]}))
     assert done(here, query_job(here, "SELECT * FROM flights", **as_of)).rows == rows
     assert done(here, query_job(here, "SELECT * FROM flights AS OF VERSION 2", uid="other", **as_of)).rows == 3
 
 
 # --- exactly once ---------------------------------------------------------------------------------------------------
+
+
+def test_the_tag_is_a_part_of_the_question(here: Here, lake: Lake) -> None:
+    for name in ("audit", "None"):
+        lake.dataset("flights").tag(name, 2)
+    done(here, query_job(here))
+    for name in ("audit", "None"):
+        refused(here, query_job(here, as_of_tag=name), "IdReused")
 
 
 def test_another_attempt_finds_the_result_of_the_first(here: Here, lake: Lake) -> None:

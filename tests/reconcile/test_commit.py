@@ -123,7 +123,8 @@ def test_purge_is_part_of_the_job_and_of_what_a_commit_id_stands_for(world: Fake
             {"operation": "Update", "where": "TRUE", "set": {"a": "1"}, "rowLevel": True},
             {"where": "TRUE", "new_values": {"a": "1"}, "row_level": True},
         ),
-        ({"operation": "Rollback", "toVersion": 3}, {"to_version": 3, "to_time": None}),
+        ({"operation": "Rollback", "toVersion": 3}, {"to_version": 3, "to_time": None, "to_tag": None}),
+        ({"operation": "Rollback", "toTag": "audit"}, {"to_version": None, "to_tag": "audit"}),
         (
             {"operation": "Rollback", "toTime": "2026-11-21T12:00:00Z", "allowSchemaChange": True},
             {"to_version": None, "to_time": datetime(2026, 11, 21, 12, tzinfo=UTC), "allow_schema_change": True},

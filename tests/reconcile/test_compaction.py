@@ -9,7 +9,7 @@ import pytest
 
 from kubothek.reconcile.world import FailureClass, JobPhase
 from kubothek.resources.compaction import Compaction
-from kubothek.resources.jobs import CompactJob, CompactOutcome, Progress
+from kubothek.resources.jobs import Clustering, CompactJob, CompactOutcome, Progress
 from tests.reconcile.fake import COMMIT_SPEC, Fake, committed, seen, with_dataset, with_running_commit
 
 KEY = ("Compaction", "tidy")
@@ -80,6 +80,16 @@ def test_left_out_thresholds_are_the_tables_and_the_engine_is_the_datasets(world
     (job,) = compact_jobs(world)
     assert (job.target_file_bytes, job.min_files, job.where, job.dry_run) == (None, 2, None, False)
     assert world.launches[-1].engine is world.resources["Engine", "big"]
+
+
+def test_the_job_knows_the_order_of_the_run_and_of_the_dataset(world: Fake) -> None:
+    world.edit("Dataset", "flights", maintenance={"compaction": {"sortBy": ["carrier"]}})
+    world.settle("Dataset", "flights")
+    world.create(*KEY, SPEC | {"zOrderBy": ["carrier", "delay"]})
+    world.settle(*KEY)
+    (job,) = compact_jobs(world)
+    assert job.clustering == Clustering(by=("carrier", "delay"), curve=True)
+    assert job.dataset.clustering == Clustering(by=("carrier",))
 
 
 def test_progress_is_shown_while_the_job_runs(running: Fake) -> None:

@@ -26,7 +26,8 @@ HOURLY = {"selector": {"all": True}, "schedule": {"cron": "0 * * * *"}, "mode": 
 def world_with(*datasets: str, labels: dict[str, str] | None = None, **policy: Any) -> Fake:
     """A policy `nightly` and Datasets that are ready: names, or `store/name`."""
     world = Fake()
-    with_store(world)
+    if any("/" not in dataset for dataset in datasets):
+        with_store(world)
     for dataset in datasets:
         add(world, dataset, labels)
     world.create("GCPolicy", "nightly", HOURLY | policy)
@@ -192,6 +193,37 @@ def test_a_round_without_datasets_is_over_at_once() -> None:
     assert world.message("GCPolicy", "nightly").startswith("spec.selector selects no Dataset")
 
 
+def test_what_deleted_datasets_left_goes_with_the_last_job_of_each_store_and_alone_where_there_are_none() -> None:
+    world = world_with("a/one", "a/two", "c/three")
+    add_store(world, "b")
+    slot_comes(world)
+    ends(world, "nightly-collect-1", ["one", "two"])
+    ends(world, "nightly-collect-2", ["~"])
+    ends(world, "nightly-collect-3", ["three"])
+    assert [targets(job) for job in launched(world)] == [["one", "two"], [], ["three"]]
+    assert [job.leftovers for job in launched(world)] == ["cluster/team/"] * 3
+    assert last_of(world).slot == START + HOUR
+    assert policy(world).status.round is None
+
+
+def test_only_a_policy_for_all_collects_what_deleted_datasets_left() -> None:
+    world = world_with("a/one", selector={"names": ["one"]})
+    add_store(world, "b")
+    slot_comes(world)
+    ends(world, "nightly-collect-1", ["one"])
+    assert [(targets(job), job.leftovers) for job in launched(world)] == [(["one"], None)]
+
+
+def test_a_job_that_is_tried_again_leaves_what_deleted_datasets_left_to_the_next_round() -> None:
+    world = world_with("one")
+    slot_comes(world)
+    world.job_fails("nightly-collect-1", FailureClass.RETRY, "OutOfMemory")
+    for _ in range(3):
+        world.settle("GCPolicy", "nightly")
+        world.pass_time(timedelta(minutes=1))
+    assert [(targets(job), job.leftovers) for job in launched(world)] == [(["one"], "cluster/team/"), (["one"], None)]
+
+
 def test_a_slot_that_comes_during_a_round_is_made_up_for_after_it() -> None:
     world = world_with("flights")
     slot_comes(world)
@@ -262,6 +294,7 @@ def test_deleted_data_is_collected() -> None:
 
 def test_datasets_that_go_away_between_two_jobs_are_passed_over() -> None:
     world = world_with("a/one", "b/two", "c/three")
+    add(world, "b/resting", suspend=True)
     slot_comes(world)
     world.delete("Dataset", "two")
     ends(world, "nightly-collect-1", ["one"])
@@ -270,6 +303,7 @@ def test_datasets_that_go_away_between_two_jobs_are_passed_over() -> None:
 
 def test_a_job_whose_datasets_went_away_before_it_was_made_is_passed_over() -> None:
     world = world_with("a/one", "b/two")
+    add(world, "a/resting", suspend=True)
     world.refusals["nightly-collect-1"] = ("QuotaExceeded", "no room")
     slot_comes(world)
     assert world.condition("GCPolicy", "nightly") == ("False", "QuotaExceeded")

@@ -83,6 +83,14 @@ def test_a_query_into_a_dataset_makes_its_claim(world: Fake) -> None:
     assert (job.as_of_version, job.location) == (3, None)
 
 
+def test_a_query_can_read_what_has_a_tag(world: Fake) -> None:
+    with_store(world)
+    world.create(*KEY, SPEC | {"asOf": {"tag": "audit"}})
+    world.reconcile(*KEY)
+    (job,) = query_jobs(world)
+    assert (job.as_of_tag, job.as_of_version, job.as_of_time) == ("audit", None, None)
+
+
 def test_a_commit_of_the_same_name_has_jobs_of_its_own(world: Fake) -> None:
     with_dataset(world)
     world.create("Commit", "top", COMMIT_SPEC)

@@ -17,6 +17,7 @@ from kubothek.resources.jobs import (
     HealthState,
     IndexJob,
     IndexState,
+    IntakeOutcome,
     StoreState,
     TagJob,
 )
@@ -128,6 +129,20 @@ def test_a_version_that_a_compaction_looked_at_is_not_looked_at_again_but_the_ne
     assert upkeep(world) == ["flights-compact-1"]
     commits(world, "january", scattered(4))
     assert upkeep(world) == ["flights-compact-1", "flights-compact-2"]
+
+
+def test_a_version_is_looked_at_again_when_another_order_is_wanted(world: Fake) -> None:
+    with_dataset(world, scattered(3), maintenance=COMPACT)
+    world.job_ends("flights-compact-1", compact=CompactOutcome(), dataset=scattered(3))
+    world.settle(*KEY)
+    for number, order in enumerate(({"sortBy": ["a"]}, {"zOrderBy": ["a"]}), 2):
+        world.edit(*KEY, maintenance={"compaction": order})
+        world.settle(*KEY)
+        assert upkeep(world)[-1] == f"flights-compact-{number}"
+        world.job_ends(f"flights-compact-{number}", compact=CompactOutcome(), dataset=scattered(3))
+        world.settle(*KEY)
+        assert len(upkeep(world)) == number
+    assert len({job.commit_id for launch in world.launches if isinstance(job := launch.job, CompactJob)}) == 3
 
 
 def test_attempts_share_one_id_so_that_it_happens_once(world: Fake) -> None:
@@ -574,3 +589,76 @@ def test_without_conditional_writes_maintenance_never_starts_beside_commits(worl
     world.settle("Commit", "january")
     world.settle(*KEY)
     assert upkeep(world) == ["flights-compact-1"]
+
+
+QUERY = {"sql": "SELECT 1", "storeRef": {"name": "lake"}, "result": {"datasetRef": {"name": "flights"}}}
+LANDING = {"name": "landing", "prefix": "landing/", "format": "CSV"}
+
+
+def with_running_compaction(world: Fake, **spec: Any) -> None:
+    without_conditional_writes(world, scattered(3), maintenance=COMPACT, **spec)
+    world.job_runs("flights-compact-1")
+    world.settle(*KEY)
+
+
+def started(world: Fake) -> set[str]:
+    return {launch.job.job for launch in world.launches}
+
+
+def test_without_conditional_writes_a_query_that_becomes_the_dataset_waits_for_maintenance(world: Fake) -> None:
+    with_running_compaction(world)
+    world.create("Query", "top", QUERY)
+    world.create("Query", "report", QUERY | {"result": {"location": {"path": "reports"}}})
+    for name in ("top", "report"):
+        world.settle("Query", name)
+    assert world.condition("Query", "top") == ("False", "Waiting")
+    assert "flights-compact-1" in world.message("Query", "top")
+    assert "report-query-1" in started(world), "which writes nothing of the Dataset"
+    world.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4, small=1))
+    world.settle(*KEY)
+    world.settle("Query", "top")
+    assert "top-query-1" in started(world)
+
+
+def test_without_conditional_writes_a_look_at_a_source_waits_for_maintenance(world: Fake) -> None:
+    with_running_compaction(world)
+    world.edit(*KEY, sources=[LANDING])
+    for _ in range(3):
+        world.settle(*KEY)
+        world.pass_time(timedelta(hours=1))
+    assert "flights-intake-1" not in started(world)
+    world.job_ends("flights-compact-1", compact=DONE, dataset=scattered(4, small=1))
+    for _ in range(2):
+        world.settle(*KEY)
+    assert "flights-intake-1" in started(world)
+
+
+def test_without_conditional_writes_queries_and_commits_of_a_dataset_wait_for_each_other(world: Fake) -> None:
+    without_conditional_writes(world, scattered(3, small=0))
+    world.create("Query", "top", QUERY)
+    world.settle("Query", "top")
+    world.job_runs("top-query-1")
+    for kind, name, spec in (("Commit", "january", COMMIT_SPEC), ("Query", "second", QUERY)):
+        world.create(kind, name, spec)
+        world.settle(kind, name)
+        assert world.condition(kind, name) == ("False", "Waiting")
+        assert "Query 'top'" in world.message(kind, name)
+    world.job_ends("top-query-1", dataset=scattered(4, small=0))
+    world.settle("Query", "top")
+    world.settle("Commit", "january")
+    assert "january-1" in started(world)
+    world.job_runs("january-1")
+    world.settle("Query", "second")
+    assert "Commit 'january'" in world.message("Query", "second")
+
+
+def test_with_conditional_writes_nobody_waits_for_maintenance(world: Fake) -> None:
+    with_dataset(world, scattered(3), maintenance=COMPACT, sources=[LANDING])
+    world.job_ends("flights-intake-1", intake=IntakeOutcome(current_until=world.now.isoformat()), dataset=scattered(3))
+    world.settle(*KEY)
+    world.job_runs("flights-compact-1")
+    world.create("Query", "top", QUERY)
+    world.settle("Query", "top")
+    world.pass_time(timedelta(hours=1))
+    world.settle(*KEY)
+    assert {"top-query-1", "flights-intake-2"} <= started(world)

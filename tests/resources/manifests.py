@@ -506,16 +506,20 @@ CASES = [
         "an Update changes rows inside of files",
     ),
     Case("an append of rows inside of files", "Commit", commit(rowLevel=True), "rowLevel goes with the operations"),
-    Case("a rollback to nowhere", "Commit", change("Rollback"), "Rollback needs toVersion or toTime"),
+    Case("a rollback to a tag", "Commit", change("Rollback", toTag="audit-1")),
+    Case("a rollback to nowhere", "Commit", change("Rollback"), "Rollback needs toVersion, toTime or toTag"),
+    Case("a rollback to two", "Commit", change("Rollback", toVersion=1, toTag="a"), "toVersion, toTime or toTag"),
+    Case("a rollback to no tag", "Commit", change("Rollback", toTag="1"), "spec.toTag"),
+    Case("an append to a tag", "Commit", commit(toTag="audit"), "toVersion, toTime and toTag go with"),
     Case(
         "a rollback to two places",
         "Commit",
         change("Rollback", toVersion=1, toTime="2026-11-21T14:00:00Z"),
-        "Rollback needs toVersion or toTime",
+        "Rollback needs toVersion, toTime or toTag",
     ),
     Case("a rollback to before the beginning", "Commit", change("Rollback", toVersion=0), "spec.toVersion"),
     Case("a rollback to no time", "Commit", change("Rollback", toTime="yesterday"), "spec.toTime"),
-    Case("an append to a version", "Commit", commit(toVersion=1), "toVersion and toTime go with"),
+    Case("an append to a version", "Commit", commit(toVersion=1), "toVersion, toTime and toTag go with"),
     Case("an append that changes columns", "Commit", commit(allowSchemaChange=True), "allowSchemaChange goes with the"),
     Case("no files at all", "Commit", commit({"format": "CSV"}), "set exactly one of them"),
     Case("paths and urls", "Commit", commit(files(urls=["http://x/a"])), "set exactly one of them"),
@@ -570,7 +574,10 @@ CASES = [
         query(result={"location": {"path": "a"}, "datasetRef": {"name": "b"}}),
         "a result has either a location or a datasetRef",
     ),
-    Case("a version and a time", "Query", query(asOf={}), "asOf has either a version or a time"),
+    Case("a query of a tag", "Query", query(asOf={"tag": "audit"})),
+    Case("a query of no version", "Query", query(asOf={}), "asOf has a version, a time or a tag"),
+    Case("a query of a version and a tag", "Query", query(asOf={"version": 1, "tag": "a"}), "set exactly one of them"),
+    Case("a query of a tag that is none", "Query", query(asOf={"tag": "-"}), "spec.asOf.tag"),
     Case("version zero", "Query", query(asOf={"version": 0}), "spec.asOf.version"),
     Case("a time without a zone", "Query", query(asOf={"time": "2026-11-21T14:00:00"}), "spec.asOf.time"),
     Case("a directory of one character", "Query", query({"path": "a"})),
@@ -706,6 +713,57 @@ CASES = [
     ),
     Case("a healing that is none", "Dataset", maintenance(healing="On"), "spec.maintenance.healing"),
     Case("compaction of single files", "Dataset", maintenance(compaction={"minFiles": 1}), "compaction.minFiles"),
+    Case("no order, said twice", "Dataset", maintenance(compaction={"sortBy": [], "zOrderBy": []})),
+    *(
+        case
+        for field in ("sortBy", "zOrderBy")
+        for case in (
+            Case(f"{field} of a compaction", "Dataset", maintenance(compaction={field: ["a", "b"]})),
+            Case(
+                f"{field} of a compaction, beside a schema",
+                "Dataset",
+                maintenance(compaction={field: ["b"]}) | table(partitionOn=["a"], schema=[column("a"), column("b")]),
+            ),
+            Case(
+                f"{field} of a compaction twice",
+                "Dataset",
+                maintenance(compaction={field: ["a", "a"]}),
+                f"{field} names a column twice",
+            ),
+            Case(
+                f"{field} of a compaction and a partition column",
+                "Dataset",
+                maintenance(compaction={field: ["a"]}) | table(partitionOn=["a"]),
+                f"maintenance.compaction.{field} names a column of table.partitionOn",
+            ),
+            Case(
+                f"{field} of a compaction that the schema lacks",
+                "Dataset",
+                maintenance(compaction={field: ["a"]}) | table(schema=[column("b")]),
+                f"maintenance.compaction.{field} names a column that table.schema does not have",
+            ),
+            Case(f"{field} of a run", "Compaction", COMPACTION | {field: ["a", "b"]}),
+            Case(
+                f"{field} of a run twice",
+                "Compaction",
+                COMPACTION | {field: ["a", "a"]},
+                f"{field} names a column twice",
+            ),
+        )
+    ),
+    Case(
+        "two orders",
+        "Dataset",
+        maintenance(compaction={"sortBy": ["a"], "zOrderBy": ["b"]}),
+        "sortBy and zOrderBy exclude each other",
+    ),
+    Case("two orders of a run", "Compaction", COMPACTION | {"sortBy": ["a"], "zOrderBy": ["b"]}, "exclude each other"),
+    Case(
+        "a curve through too much",
+        "Compaction",
+        COMPACTION | {"zOrderBy": [f"c{n}" for n in range(9)]},
+        "spec.zOrderBy",
+    ),
     Case("no tags", "Dataset", dataset(tags=[])),
     Case(
         "a tag twice",
@@ -810,6 +868,7 @@ EDITS = [
         "another filter for a compaction", "Compaction", COMPACTION, COMPACTION | {"where": "a = 1"}, FIXED_COMPACTION
     ),
     Edit("another threshold", "Compaction", COMPACTION, COMPACTION | {"minSmallPercent": 9}, FIXED_COMPACTION),
+    Edit("another order of a run", "Compaction", COMPACTION, COMPACTION | {"zOrderBy": ["a"]}, FIXED_COMPACTION),
     Edit("in earnest after all", "Compaction", COMPACTION | {"dryRun": True}, COMPACTION, FIXED_COMPACTION),
     Edit("a compaction that waits", "Compaction", COMPACTION, COMPACTION | {"suspend": True, "minSmallPercent": 0}),
     Edit(

@@ -13,6 +13,7 @@ from kubothek.lake.door import Dataset, Lake
 from kubothek.lake.errors import VersionIncomplete
 from kubothek.lake.maintenance import Wish, compact
 from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.lake.table.clustering import Clustering
 from kubothek.spark.compact import compact_with_spark
 from kubothek.spark.session import running
 from tests.maintenance.table import ROWS, files_of, filled
@@ -46,6 +47,17 @@ def test_spark_compacts_as_one_process_does(session: SparkSession, store: Store)
     assert dict(table.plan("carrier = 'A2'").steps)["secondary indices"] == 1
     assert not log.inspect().problem
     assert all(total == 2 for _, total in heard)
+
+
+def test_spark_puts_rows_in_order(session: SparkSession, store: Store) -> None:
+    table = filled(Lake(store))
+    wish = Wish(clustering=Clustering(("delay", "carrier"), curve=True))
+    log = DatasetLog(store, "flights")
+    compactor = compact_with_spark(session)
+    done = compact(store, log, wish, commit_id="one", digest="", compactor=compactor)
+    assert (done.removed.files, done.added.files) == (8, 2)
+    assert rows(table) == ROWS
+    assert compact(store, log, wish, commit_id="two", digest="", compactor=compactor).version is None
 
 
 def test_what_a_task_finds_wrong_is_said(session: SparkSession, store: Store) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -42,27 +42,44 @@ class _Size(click.ParamType[int]):
     help="Of the new files, e.g. 256Mi; default: as the layout says.",
 )
 @click.option("--min-files", default=2, show_default=True, help="Small files that a partition must have.")
+@click.option("--sort-by", metavar="COLUMNS", help="Put rows in order across the files of a partition: a,b.")
+@click.option("--z-order-by", metavar="COLUMNS", help="The same along a curve through all of these columns.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
 def compact(
-    choice: StoreChoice, dataset: str, where: str | None, target_size: int | None, min_files: int, dry_run: bool
+    choice: StoreChoice,
+    dataset: str,
+    where: str | None,
+    target_size: int | None,
+    min_files: int,
+    sort_by: str | None,
+    z_order_by: str | None,
+    dry_run: bool,
 ) -> None:
     """Make fewer, larger files of the small ones of each partition of a dataset.
 
-    Files below half of the target size are small; no other file is touched. No row changes, which is proved before the
-    new files are committed. Works beside all other writers: partitions that they change meanwhile are left alone.
+    Files below half of the target size are small; no other file is touched. With an order, it is files that are not in
+    it yet. No row changes, which is proved before the new files are committed. Works beside all other writers:
+    partitions that they change meanwhile are left alone.
     """
     from kubothek.lake.door import Lake
     from kubothek.lake.store import open_store
 
     with choice.config() as config:
         table = Lake(open_store(config)).dataset(dataset)
-        lines = (
-            _planned(dataset, table.plan_compaction(where=where, target_file_size=target_size, min_files=min_files))
-            if dry_run
-            else _done(dataset, table.compact(where=where, target_file_size=target_size, min_files=min_files))
-        )
+        wish: dict[str, Any] = {
+            "where": where,
+            "target_file_size": target_size,
+            "min_files": min_files,
+            "sort_by": _columns(sort_by),
+            "z_order_by": _columns(z_order_by),
+        }
+        lines = _planned(dataset, table.plan_compaction(**wish)) if dry_run else _done(dataset, table.compact(**wish))
         for line in lines:
             click.echo(line)
+
+
+def _columns(text: str | None) -> list[str]:
+    return [name.strip() for name in text.split(",")] if text else []
 
 
 def _planned(dataset: str, plan: CompactionPlan) -> Iterator[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from kubothek.cli.stores import reachable
+from kubothek.jobs.translate import clustering
 from kubothek.lake.commits import Claim, DatasetLog
 from kubothek.lake.commits import keys as lake_keys
 from kubothek.lake.commits.markers import Marker, Markers
@@ -27,6 +28,7 @@ from kubothek.lake.intake import Backlog, Landing, Ledger, Terms, look, page_key
 from kubothek.lake.maintenance import Wish, plan_compaction
 from kubothek.lake.predicates import parse
 from kubothek.lake.store import Store, open_store
+from kubothek.reconcile.references import clustering_of
 from kubothek.reconcile.schedule import fault
 from kubothek.reconcile.sources import reading_of
 from kubothek.reconcile.targets import matcher
@@ -36,6 +38,7 @@ from kubothek.resources.conditions import state_of
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine, EngineSpec
 from kubothek.resources.gcpolicy import GCPolicy
+from kubothek.resources.maintenance import Thresholds
 from kubothek.resources.meta import render_time
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
@@ -109,6 +112,7 @@ class Forecaster:
         elif isinstance(resource, Dataset):
             yield self._dataset_step(key, resource)
             yield from self._source_steps(key, resource)
+            yield from self._upkeep_steps(key, resource)
         elif isinstance(resource, Commit):
             yield self._commit_step(key, resource)
         elif isinstance(resource, Query):
@@ -238,18 +242,51 @@ class Forecaster:
             return Step(key, Verb.BLOCKED, f"needs {dataset_key}, {_wrong(None)}")
         if compaction.spec.suspend:
             return Step(key, Verb.SUSPENDED, "spec.suspend is true")
-        store = self._open(self._home(dataset))
-        if isinstance(store, Store):
-            try:
-                files = _small_files(store, dataset, compaction)
-            except (DatasetNotFound, DatasetDeleted):
-                files = 0
-            except LakeError as error:
-                return Step(key, Verb.BLOCKED, f"{error.reason}: {str(error).partition(chr(10))[0]}")
-            if files:
-                verb = Verb.KEEP if compaction.spec.dry_run else Verb.CHANGE
-                return Step(key, verb, f"{count(files, 'small file')} of {dataset_key} can be fewer")
+        found = self._worth_rewriting(dataset, compaction.spec, compaction.spec.where)
+        if isinstance(found, LakeError):
+            return Step(key, Verb.BLOCKED, f"{found.reason}: {str(found).partition(chr(10))[0]}")
+        if found is not None:
+            verb = Verb.KEEP if compaction.spec.dry_run else Verb.CHANGE
+            return Step(key, verb, f"{found[0]} of {dataset_key} {found[1]}")
         return Step(key, Verb.KEEP, f"no file of {dataset_key} is worth rewriting yet")
+
+    def _upkeep_steps(self, key: Key, dataset: Dataset) -> Iterator[Step]:
+        """What the Dataset's own compaction finds to do at present: Commits come first, and may bring more."""
+        wish = dataset.spec.maintenance.compaction
+        if wish is None:
+            return
+        problem = None if wish.schedule is None else fault(wish.schedule)
+        if problem is not None:
+            yield Step(key, Verb.BLOCKED, f"InvalidSchedule: maintenance.compaction.schedule: {problem}")
+        elif dataset.spec.suspend:
+            yield Step(key, Verb.SUSPENDED, "its small files are left as they are")
+        else:
+            found = self._worth_rewriting(dataset, wish)
+            if isinstance(found, LakeError):
+                yield Step(key, Verb.BLOCKED, f"{found.reason}: {str(found).partition(chr(10))[0]}")
+            elif found is not None and wish.schedule is None:
+                yield Step(key, Verb.CHANGE, f"{found[0]} {found[1]}")
+            elif found is not None:
+                yield Step(key, Verb.KEEP, f"{found[0]} {found[1]}, in a window of its schedule")
+
+    def _worth_rewriting(
+        self, dataset: Dataset, thresholds: Thresholds, where: str | None = None
+    ) -> tuple[str, str] | LakeError | None:
+        """Which files a compaction would rewrite, and to what end; None if there are none, or no table yet."""
+        store = self._open(self._home(dataset))
+        if not isinstance(store, Store):
+            return None
+        try:
+            files, ordered = _to_rewrite(store, dataset, thresholds, where)
+        except (DatasetNotFound, DatasetDeleted):
+            return None
+        except LakeError as error:
+            return error
+        if not files:
+            return None
+        if ordered:
+            return count(files, "file"), "can be put in order"
+        return count(files, "small file"), "can be fewer"
 
     def _policy_step(self, key: Key, policy: GCPolicy) -> Step:
         """A policy of which a slot came since the last run collects now: see ``runtime.local.apply``."""
@@ -316,16 +353,18 @@ class Forecaster:
         return self._stores[key]
 
 
-def _small_files(store: Store, dataset: Dataset, compaction: Compaction) -> int:
-    """How many files a compaction would rewrite. Raises LakeError."""
-    spec, log = compaction.spec, DatasetLog(store, dataset.uuid)
+def _to_rewrite(store: Store, dataset: Dataset, thresholds: Thresholds, where: str | None) -> tuple[int, bool]:
+    """How many files a compaction would rewrite, and whether to put rows in order. Raises LakeError."""
+    log = DatasetLog(store, dataset.uuid)
+    order = clustering_of(thresholds) or clustering_of(dataset.spec.maintenance.compaction)
     wish = Wish(
-        where=None if spec.where is None else parse(spec.where),
-        target_bytes=None if spec.target_file_size is None else parse_quantity(spec.target_file_size),
-        min_files=spec.min_files,
-        min_small_share=spec.min_small_percent / 100,
+        where=None if where is None else parse(where),
+        target_bytes=None if thresholds.target_file_size is None else parse_quantity(thresholds.target_file_size),
+        min_files=thresholds.min_files,
+        min_small_share=thresholds.min_small_percent / 100,
+        clustering=clustering(order),
     )
-    return plan_compaction(store, log, log.snapshot(), wish).rewritten.files
+    return plan_compaction(store, log, log.snapshot(), wish).rewritten.files, order is not None
 
 
 def _deed(commit: Commit, dataset: Dataset) -> str:
@@ -335,8 +374,8 @@ def _deed(commit: Commit, dataset: Dataset) -> str:
         case "Append":
             return f"append to {name}"
         case "Rollback":
-            back_to = f"version {spec.to_version}" if spec.to_time is None else render_time(spec.to_time)
-            return f"roll {name} back to {back_to}"
+            to = f"version {spec.to_version}" if spec.to_tag is None else f"tag {spec.to_tag}"
+            return f"roll {name} back to {to if spec.to_time is None else render_time(spec.to_time)}"
         case operation:
             verb = "purge" if spec.purge else operation.lower()
             return f"{verb} {name}" + (f" where {spec.where}" if spec.where else "")

@@ -11,13 +11,14 @@ from typing import Final, Self
 
 from kubothek.jobs import outcome, translate
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.collector import Mode, collect
+from kubothek.lake.collector import Mode, Retention, collect
+from kubothek.lake.collector.leftovers import leftovers
 from kubothek.lake.collector.plan import Counts, added
 from kubothek.lake.collector.spread import Spread
-from kubothek.lake.commits import ask_for_grace
+from kubothek.lake.commits import Claim, DatasetLog, ask_for_grace
 from kubothek.lake.errors import BucketNotFound, InvalidCredentials, StoreUnavailable
 from kubothek.lake.store import Store
-from kubothek.resources.jobs import CollectJob, CollectOutcome, CollectTarget, JobResult, KindCount
+from kubothek.resources.jobs import LEFTOVERS, CollectJob, CollectOutcome, CollectTarget, JobResult, KindCount
 from kubothek.resources.values import render_bytes
 from kubothek.spark.errors import SparkFailed, SparkUnavailable
 
@@ -66,7 +67,30 @@ def run(job: CollectJob, store: Store, reporter: Reporter) -> JobResult:
                 return _result(job, tally, f"{end.reason}: {end.message}")
             except Exception as error:  # noqa: BLE001 - whatever it is, the other datasets can do without this one
                 tally.add_failure(target.name, outcome.failure(error)[0])
+        if job.leftovers is not None:
+            _collect_leftovers(job, job.leftovers, store, spreads, tally, began)
     return _result(job, tally, None)
+
+
+def _collect_leftovers(
+    job: CollectJob, owners: str, store: Store, spreads: Spreads, tally: Tally, began: float
+) -> None:
+    """What deleted datasets have left, as far as time allows; the next round goes on."""
+    reached = tally.after or LEFTOVERS
+    for uuid, owner in leftovers(store, owners):
+        if time.monotonic() - began > ENOUGH_SECONDS:
+            break
+        own = DatasetLog(store, uuid, claim=Claim(owner, incarnation=""))
+        mode = Mode.ENFORCE if job.enforce else Mode.DRY_RUN
+        try:
+            done = collect(store, own, [Retention()], mode=mode, max_deletes=job.max_deletes, spread=spreads.of(0))
+            tally.add(uuid, done.deleted if job.enforce else done.found)
+        except _NO_TARGETS_FAULT as error:
+            tally.add_failure(uuid, outcome.failure(error)[0])
+            break
+        except Exception as error:  # noqa: BLE001 - as above
+            tally.add_failure(uuid, outcome.failure(error)[0])
+    tally.after = reached
 
 
 class Spreads:
@@ -129,7 +153,7 @@ class Tally:
 
 def _agree_on_grace(job: CollectJob, store: Store, *, conditional_writes: bool) -> None:
     """The ObjectStore's policies ask with one voice. A dry run shortens nothing: it must not make a writer too slow."""
-    cluster_and_namespace = job.targets[0].dataset.claim.owner.rpartition("/")[0]
+    cluster_and_namespace = (job.leftovers or job.targets[0].dataset.claim.owner).rpartition("/")[0]
     ask_for_grace(
         store,
         timedelta(seconds=job.grace_seconds),

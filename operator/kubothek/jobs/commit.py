@@ -64,7 +64,7 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
         committed = started.commit(change, on_conflict=again, on_compaction=make)
         outcome = _outcome(committed, already_applied=False)
         message = _message(made[-1], committed)
-    state = state_of(store, log)
+    state = state_of(store, log, job.dataset)
     return JobResult(outcome="Succeeded", reason="Succeeded", message=message, commit=outcome, dataset=state)
 
 
@@ -108,9 +108,9 @@ def _maker(job: CommitJob, store: Store, log: DatasetLog, snapshot: Snapshot, re
                 by=by,
             )
         case "Rollback":
-            to = job.to_time if job.to_version is None else job.to_version
+            to = job.to_version or job.to_time or job.to_tag
             if to is None:
-                raise InputError("a Rollback needs toVersion or toTime")
+                raise InputError("a Rollback needs toVersion, toTime or toTag")
             return lambda now: rollback(store, log, now, to, allow_schema_change=job.allow_schema_change, by=by)
 
 

@@ -18,8 +18,7 @@ from kubothek.lake.maintenance import (
     plan_compaction,
     rewrite_here,
 )
-from kubothek.lake.maintenance.rewriting import Rewritten
-from kubothek.lake.operations.copying import Copying
+from kubothek.lake.maintenance.rewriting import Compacting, Rewritten
 from kubothek.lake.predicates import parse
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import CompactJob, CompactOutcome, JobResult
@@ -49,7 +48,7 @@ def run(job: CompactJob, store: Store, reporter: Reporter) -> JobResult:
             by=job.dataset.claim.owner,
         )
         outcome, message = _outcome(done), _message(done)
-    state = state_of(store, log)
+    state = state_of(store, log, job.dataset)
     return JobResult(outcome="Succeeded", reason="Succeeded", message=message, compact=outcome, dataset=state)
 
 
@@ -61,6 +60,7 @@ def _wish(job: CompactJob, log: DatasetLog) -> Wish:
         target_bytes=job.target_file_bytes,
         min_files=job.min_files,
         min_small_share=job.min_small_percent / 100,
+        clustering=translate.clustering(job.clustering or job.dataset.clustering),
     )
 
 
@@ -70,19 +70,19 @@ def _compactor(job: CompactJob, store: Store, reporter: Reporter) -> Compactor:
     def told(done: int, total: int) -> None:
         reporter.tell("Rewriting", done, total)
 
-    def rewrite(copying: Copying, bundles: Sequence[Bundle]) -> Rewritten:
+    def rewrite(compacting: Compacting, bundles: Sequence[Bundle]) -> Rewritten:
         if sum(bundle.bytes for bundle in bundles) < job.spark.from_bytes:
-            return rewrite_here(store, told)(copying, bundles)
+            return rewrite_here(store, told)(compacting, bundles)
         # PySpark takes half a second to import, and jobs below the limit must not need it at all.
         from kubothek.spark.compact import compact_with_spark
         from kubothek.spark.session import running
 
         with running(job.spark.conf) as session:
-            return compact_with_spark(session, told)(copying, bundles)
+            return compact_with_spark(session, told)(compacting, bundles)
 
-    def rewrite_and_tell(copying: Copying, bundles: Sequence[Bundle]) -> Rewritten:
+    def rewrite_and_tell(compacting: Compacting, bundles: Sequence[Bundle]) -> Rewritten:
         reporter.tell("Rewriting")
-        rewritten = rewrite(copying, bundles)
+        rewritten = rewrite(compacting, bundles)
         reporter.tell("Committing", rows=sum(bundle.rows for bundle in bundles))
         return rewritten
 

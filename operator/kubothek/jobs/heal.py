@@ -22,7 +22,7 @@ def run(job: HealJob, store: Store, reporter: Reporter) -> JobResult:
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     reporter.tell("Healing")
     healed = heal(store, log, by=job.dataset.claim.owner)
-    state = state_of(store, log).model_copy(update={"corrupt": healed.corrupt})
+    state = state_of(store, log, job.dataset).model_copy(update={"corrupt": healed.corrupt})
     repaired = tuple(outcome.shortened(each, _LONGEST_REPAIR) for each in healed.repaired[:MOST_REPAIRS])
     return JobResult(
         outcome="Succeeded",

@@ -26,7 +26,7 @@ def run(job: IndexJob, store: Store, reporter: Reporter) -> JobResult:
         by=job.dataset.claim.owner,
         told=lambda files, total: reporter.tell("Reading", files, total),
     )
-    state = state_of(store, log)
+    state = state_of(store, log, job.dataset)
     return JobResult(outcome="Succeeded", reason="Succeeded", message=describe(done), dataset=state)
 
 

@@ -48,20 +48,20 @@ def run(job: InspectJob, store: Store, reporter: Reporter) -> JobResult:
 def _look(batch: Sequence[DatasetRef], store: Store, *, conditional_writes: bool) -> list[DatasetState]:
     def look(dataset: DatasetRef) -> DatasetState:
         log = translate.dataset_log(store, dataset, conditional_writes=conditional_writes)
-        return _state(store, log)
+        return _state(store, log, dataset)
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="inspect") as pool:
         return list(pool.map(look, batch))
 
 
-def _state(store: Store, log: DatasetLog) -> DatasetState:
+def _state(store: Store, log: DatasetLog, dataset: DatasetRef) -> DatasetState:
     """How the dataset is, once what can be put right has been. A dataset that is not ours is only looked at."""
     seen = translate.dataset_state(log.inspect())
     if seen.version is None or seen.problem is not None or seen.deleted:
         return _short(seen)
     try:
         settle(log)
-        return _short(examined(store, log))
+        return _short(examined(store, log, dataset))
     except StoreError:
         raise
     except LakeError as error:

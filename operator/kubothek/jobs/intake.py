@@ -34,7 +34,7 @@ def run(job: IntakeJob, store: Store, reporter: Reporter) -> JobResult:
     landed_in = open_store(translate.store_config(job.source.store or job.store))
     round_ = Round(log, store, landed_in, _terms(job), _Loader(job, store, reporter), clock=system_clock)
     report = round_.run()
-    state = state_of(store, log)
+    state = state_of(store, log, job.dataset)
     return JobResult(
         outcome="Succeeded", reason="Succeeded", message=_message(report), intake=_outcome(report), dataset=state
     )

@@ -46,11 +46,16 @@ def run(job: QueryJob, store: Store, reporter: Reporter) -> JobResult:
 def _prepare(job: QueryJob, store: Store, reporter: Reporter) -> Query:
     reporter.tell("Planning")
     lake = Lake(store)
-    as_of = job.as_of_version if job.as_of_time is None else _moment(job.as_of_time)
+    as_of = (job.as_of_version or job.as_of_tag) if job.as_of_time is None else _moment(job.as_of_time)
     limits = Limits(f"{job.memory_bytes >> 20}MiB", job.time_limit_seconds)
     query = prepare(store, job.sql, lake.look(as_of), lake.datasets, limits)
     reporter.tell("Running")
     return query
+
+
+def _question(job: QueryJob) -> tuple[object, ...]:
+    """What tells one query from another."""
+    return job.sql, f"tag {job.as_of_tag}" if job.as_of_tag else job.as_of_version, job.as_of_time
 
 
 def _moment(text: str) -> datetime:
@@ -69,7 +74,7 @@ def _told(reporter: Reporter) -> Callable[[int], None]:
 
 def _into_file(job: QueryJob, location: QueryLocation, store: Store, reporter: Reporter) -> JobResult:
     target = open_store(translate.store_config(location.store))
-    what = digest(job.sql, job.as_of_version, job.as_of_time, location.path, location.format)
+    what = digest(*_question(job), location.path, location.format)
     destination = Destination(job.uid, job.attempt, what, location.path, location.format)
     result = find(target, destination)
     if result is None:
@@ -92,7 +97,7 @@ def _file_outcome(result: Result) -> QueryOutcome:
 def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: Reporter) -> JobResult:
     target = open_store(translate.store_config(becomes.store))
     log = translate.dataset_log(target, becomes.dataset, conditional_writes=becomes.store.conditional_writes)
-    started = log.begin(becomes.commit_id, digest(job.sql, job.as_of_version, job.as_of_time))
+    started = log.begin(becomes.commit_id, digest(*_question(job)))
     reads: tuple[QueryRead, ...] = ()
     if isinstance(started, AlreadyApplied):
         done: AlreadyApplied | Committed = started
@@ -111,7 +116,7 @@ def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: 
         reason="Succeeded",
         message=f"{added.rows} rows are version {done.version} of {becomes.dataset.uuid}",
         query=outcome,
-        dataset=state_of(target, log),
+        dataset=state_of(target, log, becomes.dataset),
     )
 
 

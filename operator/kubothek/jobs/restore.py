@@ -14,5 +14,5 @@ def run(job: RestoreJob, store: Store, reporter: Reporter) -> JobResult:
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     version = log.restore()
-    state = state_of(store, log)
+    state = state_of(store, log, job.dataset)
     return JobResult(outcome="Succeeded", reason="Succeeded", message=f"restored at version {version}", dataset=state)

@@ -12,38 +12,39 @@ from kubothek.lake.errors import LakeError
 from kubothek.lake.maintenance import ailments, health
 from kubothek.lake.maintenance.lost import glance
 from kubothek.lake.store import Store
-from kubothek.resources.jobs import DatasetState
+from kubothek.resources.jobs import DatasetRef, DatasetState
 
-log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _MOST_AILMENTS: Final = 8
 _AILMENT_LIMIT: Final = 80
 
 
-def state_of(store: Store, dataset: DatasetLog, *, estimates: bool = False) -> DatasetState:
+def state_of(store: Store, log: DatasetLog, dataset: DatasetRef, *, estimates: bool = False) -> DatasetState:
     """The dataset with its health, which is carried on to the present version; ``estimates``: with the garbage.
 
     Without that it costs what changed since it was carried on last. That it fails is no failure of a job that has done
     its work.
     """
-    state = translate.dataset_state(dataset.inspect())
+    state = translate.dataset_state(log.inspect())
     if state.version is None or state.deleted:
         return state
     try:
-        found = health(store, dataset, dataset.snapshot(), estimates=estimates, keeps=True)
+        order = translate.clustering(dataset.clustering)
+        found = health(store, log, log.snapshot(), clustering=order, estimates=estimates, keeps=True)
     except LakeError as error:
-        log.warning("the health of %s was not worked out: %s", state.uuid, error)
+        _logger.warning("the health of %s was not worked out: %s", state.uuid, error)
         return state
     return state.model_copy(update={"health": translate.health_state(found)})
 
 
-def examined(store: Store, dataset: DatasetLog) -> DatasetState:
+def examined(store: Store, log: DatasetLog, dataset: DatasetRef) -> DatasetState:
     """As :func:`state_of`, with a cheap look for what is missing beside the data, and for data that is lost."""
-    state = state_of(store, dataset, estimates=True)
+    state = state_of(store, log, dataset, estimates=True)
     if state.version is None or state.deleted:
         return state
-    snapshot = dataset.snapshot()
-    found, lost = ailments(store, dataset, snapshot), glance(store, dataset, snapshot)
+    snapshot = log.snapshot()
+    found, lost = ailments(store, log, snapshot), glance(store, log, snapshot)
     return state.model_copy(
         update={
             "ailments": tuple(shortened(each, _AILMENT_LIMIT) for each in found[:_MOST_AILMENTS]),

@@ -19,7 +19,7 @@ def run(job: TagJob, store: Store, reporter: Reporter) -> JobResult:
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     log.set_tags(job.tags)
-    state = state_of(store, log)
+    state = state_of(store, log, job.dataset)
     return JobResult(outcome="Succeeded", reason="Succeeded", message=_message(job), dataset=state)
 
 

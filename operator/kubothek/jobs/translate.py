@@ -15,6 +15,7 @@ from kubothek.lake.maintenance import Health
 from kubothek.lake.schema import parse_type
 from kubothek.lake.sources import Compression, CsvOptions, Format, Source, UrlPolicy
 from kubothek.lake.store import Store, StoreConfig
+from kubothek.lake.table.clustering import Clustering
 from kubothek.lake.table.layout import Layout
 from kubothek.resources import jobs
 
@@ -44,6 +45,11 @@ def layout(dataset: jobs.DatasetRef, head: Head) -> Layout:
         compression=table.compression,
         dictionary_columns=table.dictionary_columns,
     )
+
+
+def clustering(found: jobs.Clustering | None) -> Clustering | None:
+    """The order that rows are to be in."""
+    return None if found is None else Clustering(found.by, found.curve)
 
 
 def dialect(table: jobs.TableSpec) -> Dialect | None:

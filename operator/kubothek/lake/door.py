@@ -43,7 +43,6 @@ from kubothek.lake.commits import (
     Transaction,
     Version,
     keys,
-    owner_of,
 )
 from kubothek.lake.commits.compare import Comparison, compare
 from kubothek.lake.errors import (
@@ -51,7 +50,6 @@ from kubothek.lake.errors import (
     DatasetNotFound,
     IdReused,
     InputError,
-    OwnedByAnother,
 )
 from kubothek.lake.indices import Dialect, IndexChange, IndexKind, check_indexable
 from kubothek.lake.maintenance import (
@@ -70,6 +68,7 @@ from kubothek.lake.predicates import Filter, Predicate, as_predicate
 from kubothek.lake.schema import normalise, parse_type, require_distinct
 from kubothek.lake.sql import Look, Query, TableScan, prepare
 from kubothek.lake.store import Store
+from kubothek.lake.table.clustering import Clustering
 from kubothek.lake.table.layout import ROW_GROUP_ROWS, TARGET_FILE_BYTES, Layout
 from kubothek.lake.table.partitioning import check_new_table
 from kubothek.lake.table.plan import Plan, plan
@@ -540,9 +539,11 @@ class Dataset:
         target_file_size: int | None = None,
         min_files: int = 2,
         min_small_share: float = 0.0,
+        sort_by: Sequence[str] = (),
+        z_order_by: Sequence[str] = (),
     ) -> CompactionPlan:
         """What :meth:`compact` would rewrite; reads metadata only."""
-        wish = _wish(where, target_file_size, min_files, min_small_share)
+        wish = _wish(where, target_file_size, min_files, min_small_share, sort_by, z_order_by)
         return plan_compaction(self._store, self._log(), self.snapshot(), wish)
 
     def compact(
@@ -552,6 +553,8 @@ class Dataset:
         target_file_size: int | None = None,
         min_files: int = 2,
         min_small_share: float = 0.0,
+        sort_by: Sequence[str] = (),
+        z_order_by: Sequence[str] = (),
         id: str | None = None,  # noqa: A002
     ) -> Compaction:
         """Write small files of each partition once more, as fewer larger ones, in one commit that changes no row.
@@ -561,12 +564,16 @@ class Dataset:
                               small; others are not touched
         ``min_files``         small files that a partition, or each bucket of it, must have
         ``min_small_share``   of its files, the share that must be small, 0 to 1
+        ``sort_by``           put the rows of each partition in order by these columns, across its files, so that a
+                              filter on the first one opens few of them. All files count that are not in this order
+                              yet, in place of small ones; those that are stay as they are, mostly
+        ``z_order_by``        the same along a curve, for filters on any of up to 8 columns; not with ``sort_by``
         ``id``                as for :meth:`append`
 
-        Partitions that other commits change meanwhile are left as they are then. Raises FilterInvalid,
+        Partitions that other commits change meanwhile are left as they are then. Raises FilterInvalid, LayoutInvalid,
         VersionIncomplete if a file is gone, RowsChanged if the new files were not the same rows, OwnedByAnother.
         """
-        wish = _wish(where, target_file_size, min_files, min_small_share)
+        wish = _wish(where, target_file_size, min_files, min_small_share, sort_by, z_order_by)
         digest = sha256("\0".join(["kubothek python compact", str(wish)]).encode()).hexdigest()
         return compact(
             self._store,
@@ -613,29 +620,33 @@ class Dataset:
         return written
 
     def _log(self, *, writing: bool = False) -> DatasetLog:
-        if not writing:
+        if not writing or self._lake._conditional_writes:
             return self._kept_log
-        if (owner := owner_of(self._store, self.name)) is not None:
-            raise OwnedByAnother(
-                f"dataset {self.name!r} in {self._store.url} belongs to {owner} and is written through that resource "
-                "only: apply a Commit manifest, or use another name"
-            )
-        if self._lake._conditional_writes:
-            return self._kept_log
-        return DatasetLog(self._store, self.name, conditional_writes=False)
+        return DatasetLog(self._store, self.name, unowned_only=True, conditional_writes=False)
 
     @cached_property
     def _kept_log(self) -> DatasetLog:
         """One for all calls: it remembers the head, and asks the store only whether it is still there."""
-        return DatasetLog(self._store, self.name)
+        return DatasetLog(self._store, self.name, unowned_only=True)
 
 
-def _wish(where: Where | None, target: int | None, min_files: int, min_small_share: float) -> Wish:
+def _wish(
+    where: Where | None,
+    target: int | None,
+    min_files: int,
+    min_small_share: float,
+    sort_by: Sequence[str],
+    z_order_by: Sequence[str],
+) -> Wish:
+    if sort_by and z_order_by:
+        raise InputError("a compaction has one order: leave out sort_by or z_order_by")
+    columns = tuple(sort_by or z_order_by)
     return Wish(
         where=None if where is None else as_predicate(where),
         target_bytes=target,
         min_files=min_files,
         min_small_share=min_small_share,
+        clustering=Clustering(columns, curve=bool(z_order_by)) if columns else None,
     )
 
 

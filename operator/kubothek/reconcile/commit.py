@@ -25,13 +25,12 @@ from kubothek.reconcile.attempts import (
     job_name,
 )
 from kubothek.reconcile.budget import budget_of
-from kubothek.reconcile.giving_way import LOOK_AGAIN, maintenance_active
+from kubothek.reconcile.giving_way import alone
 from kubothek.reconcile.launching import under_way
 from kubothek.reconcile.projection import table_state
 from kubothek.reconcile.queue import awaited, depends_on_itself, may_go
 from kubothek.reconcile.references import (
     Blocked,
-    bears_one_writer,
     columns_of,
     dataset_ref,
     engine_digest,
@@ -154,16 +153,8 @@ def _gate(commit: Commit, world: World) -> _Parts | Blocked:
     engine = _engine(commit, world)
     if isinstance(engine, Blocked):
         return engine
-    return _turn(commit, world) or _alone(dataset, store, world) or _Parts(dataset, store, source_store, engine)
-
-
-def _alone(dataset: Dataset, store: ObjectStore, world: World) -> Blocked | None:
-    """Maintenance that must be waited for, as the store bears one writer at a time only."""
-    other = maintenance_active(dataset, world) if bears_one_writer(store) else None
-    if other is None:
-        return None
-    message = f"{other} of Dataset {dataset.name!r} runs, and without conditional writes one writer at a time is safe"
-    return Blocked(waiting("Waiting", message), LOOK_AGAIN)
+    blocked = _turn(commit, world) or alone(commit, dataset, store, world)
+    return blocked or _Parts(dataset, store, source_store, engine)
 
 
 def _turn(commit: Commit, world: World) -> Blocked | None:
@@ -209,6 +200,7 @@ def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> job
         purge=spec.purge,
         to_version=spec.to_version,
         to_time=spec.to_time,
+        to_tag=spec.to_tag,
         allow_schema_change=spec.allow_schema_change,
         on_conflict=spec.on_conflict,
         spark=spark_settings(parts.engine),

@@ -19,6 +19,7 @@ from kubothek.reconcile.launching import under_way
 from kubothek.reconcile.projection import table_state
 from kubothek.reconcile.references import (
     Blocked,
+    clustering_of,
     digest,
     engine_digest,
     find_engine,
@@ -87,6 +88,7 @@ def compact_job(
         target_file_bytes=None if size is None else parse_quantity(size),
         min_files=thresholds.min_files,
         min_small_percent=thresholds.min_small_percent,
+        clustering=clustering_of(thresholds),
         dry_run=dry_run,
         spark=spark_settings(engine),
     )

@@ -175,7 +175,7 @@ class _Case:
             if other.name == policy.name or theirs is None or not theirs.until:
                 continue
             shared = self.selection.chunk(max(round_.after, theirs.after), min(round_.until, theirs.until))
-            if not any(map(matcher(other.spec.selector), (candidate.dataset for candidate in shared))):
+            if not any(map(matcher(other.spec.selector), (each.dataset for each in shared if each.dataset))):
                 continue
             if job_is_there(other, job_name(_prefix(other), theirs.attempt), world):
                 waits = f"waits for the job of GCPolicy {other.name!r}, which is about some of the same Datasets"
@@ -190,13 +190,24 @@ class _Case:
             uid=policy.metadata.uid,
             attempt=round_.attempt,
             store=store_ref(store),
-            targets=tuple(keepers.target(candidate.dataset, world) for candidate in chunk),
+            targets=tuple(keepers.target(candidate.dataset, world) for candidate in chunk if candidate.dataset),
+            leftovers=self._leftovers(round_, chunk),
             enforce=round_.mode == "Enforce" and policy.spec.mode == "Enforce",
             max_deletes=policy.spec.max_deletes,
             grace_seconds=keepers.grace(store, world).total_seconds(),
             spark=spark_settings(self.engine),
         )
         return launch_job(job, policy, self.engine, store)
+
+    def _leftovers(self, round_: Round, chunk: tuple[Candidate, ...]) -> str | None:
+        """Whose leftovers the job collects as well: a policy for all Datasets does so once in each store.
+
+        Not when it is tried again: should that be what it dies of, no Dataset shall pay for it.
+        """
+        for_all = self.policy.spec.selector.all and not round_.failures
+        if chunk[-1].dataset is None or (for_all and self.selection.is_last_of_store(chunk[-1])):
+            return f"{self.world.settings.cluster_id}/{self.policy.namespace}/"
+        return None
 
     def _forgotten(self, round_: Round) -> tuple[Action, ...]:
         """A policy lives long: of its jobs the last two are kept, for their logs."""

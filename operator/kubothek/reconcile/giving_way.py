@@ -6,19 +6,24 @@ comes, as there is always a next Commit, it starts beside them after a while: it
 what a person asked for (a Compaction) comes before what the Dataset does by itself. Two that start in the same moment
 all the same do no harm.
 
-A store without conditional writes bears one writer at a time: there a Commit waits for maintenance that runs.
+A store without conditional writes bears one writer at a time: there everything that writes waits for what runs
+(:func:`alone`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from kubothek.reconcile.attempts import job_name
-from kubothek.reconcile.queue import about_to_commit, could_run, intake_active, job_is_there, order
-from kubothek.reconcile.references import bears_one_writer
+from kubothek.reconcile.queue import about_to_commit, could_run, intake_active, is_active, job_is_there, order
+from kubothek.reconcile.references import Blocked, bears_one_writer
 from kubothek.reconcile.world import World
+from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
+from kubothek.resources.conditions import waiting
 from kubothek.resources.dataset import Dataset, DatasetStatus
+from kubothek.resources.meta import Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
 
@@ -54,10 +59,7 @@ def writer_ahead(dataset: Dataset, world: World) -> str | None:
     if intake_active(dataset, world):
         return "a look at a source"
     for query in world.list(Query, dataset.namespace):
-        target = query.spec.result.dataset_ref
-        if target is None or target.name != dataset.name or query.finished:
-            continue
-        if job_is_there(query, job_name(query_prefix(query), query.status.attempt), world) or could_run(query):
+        if _becomes(query, dataset) and (_runs(query, query_prefix(query), world) or could_run(query)):
             return f"Query {query.name!r}"
     return None
 
@@ -68,8 +70,7 @@ def compaction_ahead(dataset: Dataset, world: World, than: Compaction | None = N
         if other.spec.dataset_ref.name != dataset.name or other.finished or (than and other.name == than.name):
             continue
         before = than is None or order(other) < order(than)
-        running = job_is_there(other, job_name(compaction_prefix(other), other.status.attempt), world)
-        if running or (before and could_run(other)):
+        if _runs(other, compaction_prefix(other), world) or (before and could_run(other)):
             return f"Compaction {other.name!r}"
     return None
 
@@ -86,16 +87,53 @@ def chore_active(dataset: Dataset, status: DatasetStatus, world: World) -> str |
     return None
 
 
-def maintenance_active(dataset: Dataset, world: World) -> str | None:
-    """Maintenance of a Dataset that runs, for people: what even a Commit waits for where only one writer is safe."""
-    compactions = (
-        f"Compaction {other.name!r}"
-        for other in world.list(Compaction, dataset.namespace)
-        if other.spec.dataset_ref.name == dataset.name
-        and not other.finished
-        and job_is_there(other, job_name(compaction_prefix(other), other.status.attempt), world)
-    )
-    return chore_active(dataset, dataset.status, world) or next(compactions, None)
+def alone(
+    asker: Resource, dataset: Dataset, store: ObjectStore, world: World, status: DatasetStatus | None = None
+) -> Blocked | None:
+    """What must be waited for before something changes rows of the Dataset, where only one writer at a time is safe.
+
+    ``asker``   the Commit or the Query, or the Dataset for a look at a source
+    ``status``  of the Dataset, if it is newer than the published one
+    """
+    if not bears_one_writer(store):
+        return None
+    other = next(_writing(asker, dataset, status or dataset.status, world), None)
+    if other is None:
+        return None
+    message = f"{other} of Dataset {dataset.name!r} runs, and without conditional writes one writer at a time is safe"
+    return Blocked(waiting("Waiting", message), LOOK_AGAIN)
+
+
+def _writing(asker: Resource, dataset: Dataset, status: DatasetStatus, world: World) -> Iterator[str]:
+    """Everything else that has a job which writes to the Dataset, for people."""
+    for commit in world.list(Commit, dataset.namespace):
+        if commit.spec.dataset_ref.name == dataset.name and is_active(commit, world) and not _same(commit, asker):
+            yield f"Commit {commit.name!r}"
+    if intake_active(dataset, world) and not _same(dataset, asker):
+        yield "a look at a source"
+    for query in world.list(Query, dataset.namespace):
+        if _becomes(query, dataset) and _runs(query, query_prefix(query), world) and not _same(query, asker):
+            yield f"Query {query.name!r}"
+    for compaction in world.list(Compaction, dataset.namespace):
+        here = compaction.spec.dataset_ref.name == dataset.name and not compaction.finished
+        if here and _runs(compaction, compaction_prefix(compaction), world):
+            yield f"Compaction {compaction.name!r}"
+    if (chore := chore_active(dataset, status, world)) is not None:
+        yield chore
+
+
+def _same(one: Resource, other: Resource) -> bool:
+    return (one.kind, one.name) == (other.kind, other.name)
+
+
+def _becomes(query: Query, dataset: Dataset) -> bool:
+    """Whether the rows of a Query that has not ended become the Dataset."""
+    target = query.spec.result.dataset_ref
+    return target is not None and target.name == dataset.name and not query.finished
+
+
+def _runs(run: Query | Compaction, prefix: str, world: World) -> bool:
+    return job_is_there(run, job_name(prefix, run.status.attempt), world)
 
 
 def ahead_of_compaction(compaction: Compaction, dataset: Dataset, store: ObjectStore, world: World) -> str | None:

@@ -4,7 +4,7 @@ As for a Commit, the store sees to "once" (``jobs.query``); what is decided here
 make of its end, and what to tell people. In order: a Query that has ended stays as it is; a job that is there is
 followed; otherwise the stores (and the Dataset, if the rows become one) must be ready, and the next attempt is
 announced and launched. Queries do not wait for each other, nor for Commits that ``dependsOn`` does not name: each reads
-the versions that it finds.
+the versions that it finds. Only where the rows become a Dataset in a store that bears one writer is that waited for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kubothek.reconcile.attempts import (
     job_name,
 )
 from kubothek.reconcile.budget import budget_of
-from kubothek.reconcile.giving_way import query_prefix
+from kubothek.reconcile.giving_way import alone, query_prefix
 from kubothek.reconcile.launching import under_way
 from kubothek.reconcile.projection import table_state
 from kubothek.reconcile.references import (
@@ -143,7 +143,10 @@ def _gate(query: Query, world: World) -> _Parts | Blocked:
     engine = find_engine((query.spec.engine_ref,), query, world)
     if isinstance(engine, Blocked):
         return engine
-    return _awaited(query, world) or _Parts(store, target, dataset, engine)
+    awaited = _awaited(query, world)
+    if awaited is None and dataset is not None:
+        awaited = alone(query, dataset, target, world)
+    return awaited or _Parts(store, target, dataset, engine)
 
 
 def _awaited(query: Query, world: World) -> Blocked | None:
@@ -172,6 +175,7 @@ def _job(query: Query, attempt: int, parts: _Parts, settings: Settings) -> jobs.
         sql=spec.sql,
         as_of_version=spec.as_of.version if spec.as_of else None,
         as_of_time=spec.as_of.time if spec.as_of else None,
+        as_of_tag=spec.as_of.tag if spec.as_of else None,
         location=location and jobs.QueryLocation(store=target, path=location.path, format=location.format),
         becomes=parts.dataset
         and jobs.QueryDataset(

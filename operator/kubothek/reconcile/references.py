@@ -13,6 +13,7 @@ from kubothek.resources import jobs
 from kubothek.resources.conditions import State, stalled, state_of, waiting
 from kubothek.resources.dataset import Dataset, Index
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine
+from kubothek.resources.maintenance import Thresholds
 from kubothek.resources.meta import Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.values import Columns, Reference, parse_quantity
@@ -180,7 +181,15 @@ def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
             dialect=table.dialect,
         ),
         adopt=dataset.spec.adopt,
+        clustering=clustering_of(dataset.spec.maintenance.compaction),
     )
+
+
+def clustering_of(wish: Thresholds | None) -> jobs.Clustering | None:
+    """The order that a compaction puts rows in; None if it says none."""
+    if wish is None or not (wish.sort_by or wish.z_order_by):
+        return None
+    return jobs.Clustering(by=wish.sort_by or wish.z_order_by, curve=bool(wish.z_order_by))
 
 
 def indices_of(indices: Sequence[Index] | None) -> tuple[jobs.IndexSpec, ...] | None:

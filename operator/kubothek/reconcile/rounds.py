@@ -45,7 +45,7 @@ def advanced(before: Round, done: CollectOutcome) -> Round:
 
 def passed_over(before: Round, left_out: Sequence[Candidate], reason: str, message: str) -> Round:
     """After a job that is given up: these Datasets could not be collected."""
-    who = left_out[0].dataset.name if len(left_out) == 1 else counted(len(left_out), "Dataset")
+    who = left_out[0].name if len(left_out) == 1 else counted(len(left_out), "Dataset")
     problem = problem_text(f"{who}: {reason}", message)[:_PROBLEM_LENGTH]
     return before.model_copy(
         update={

@@ -5,8 +5,8 @@ source they are about. A look is due an interval after the one before, at once w
 have taken, and after a failure ever more rarely. Of several that are due the one comes first that has waited longest.
 
 Looks and Commits of a Dataset take turns: a Commit waits while a look is under way (``queue``), and a look is not
-started while a Commit runs or could. Should both start at the same moment all the same, the commit protocol sees to it
-that nothing is lost or done twice.
+started while a Commit runs or could, nor beside anything that writes where only one writer is safe. Should both start
+at the same moment all the same, the commit protocol sees to it that nothing is lost or done twice.
 
 The bucket remembers what was taken; what is in the status may be lost without harm.
 """
@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 
 from kubothek.reconcile.attempts import Active, Setback, Start, Step, Succeeded, follow, job_name
 from kubothek.reconcile.budget import Budget
+from kubothek.reconcile.giving_way import alone
 from kubothek.reconcile.launching import held_back, refused
 from kubothek.reconcile.projection import absorb
 from kubothek.reconcile.queue import about_to_commit, intake_prefix
@@ -152,7 +153,7 @@ class _Case:
         wanted = source is not None and not source.suspend and not self.dataset.spec.suspend
         if source is None or not wanted or reading_of(self.dataset, source) != step.attempts.reading:
             return attended.with_intake(_over(step.attempts))
-        landing = self._landing_store(source)
+        landing = self._alone(attended) or self._landing_store(source)
         if isinstance(landing, Blocked):
             return replace(attended.with_intake(_over(step.attempts)), again=landing.again or _PATIENCE)
         return self._launch(attended, source, landing)
@@ -225,13 +226,16 @@ class _Case:
         looks = [(self._due(source, state), source) for source, state in pairs if not source.suspend]
         looks.sort(key=lambda look: look[0])
         due = [source for when, source in looks if when <= now]
-        if due and not about_to_commit(self.dataset, self.world):
+        if due and not about_to_commit(self.dataset, self.world) and self._alone(attended) is None:
             for source in due:
                 landing = self._landing_store(source)
                 if not isinstance(landing, Blocked):
                     return self._announce(attended, source, landing)
         waits = [when - now for when, _ in looks if when > now] + ([_PATIENCE] if due else [])
         return replace(attended, again=min(waits, default=None))
+
+    def _alone(self, attended: Attended) -> Blocked | None:
+        return alone(self.dataset, self.dataset, self.store, self.world, attended.status)
 
     def _due(self, source: StandingSource, state: SourceState) -> datetime:
         """When the next look at the source is due."""

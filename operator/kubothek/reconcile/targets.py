@@ -16,7 +16,7 @@ from kubothek.reconcile.references import bears_one_writer, dataset_ref, usable_
 from kubothek.reconcile.world import World
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.gcpolicy import DatasetSelector, Expression, GCPolicy, Retention
-from kubothek.resources.jobs import CollectTarget, RetentionSpec, TableSpec
+from kubothek.resources.jobs import LEFTOVERS, CollectTarget, RetentionSpec, TableSpec
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.values import parse_duration
 
@@ -27,11 +27,19 @@ _SHRINK = 3
 
 
 class Candidate(NamedTuple):
-    """A Dataset that can be collected now. A round goes through them by their keys, ``<store>/<name>``."""
+    """A Dataset that can be collected now. A round goes through them by their keys, ``<store>/<name>``.
+
+    Without a Dataset it is what deleted ones have left in a store, where there is no other to be collected with.
+    """
 
     key: str
-    dataset: Dataset
+    dataset: Dataset | None
     store: ObjectStore
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.dataset.name if self.dataset else f"deleted Datasets of ObjectStore {self.store.name}"
 
 
 @dataclass(frozen=True)
@@ -51,15 +59,20 @@ class Selection:
     def ready(self) -> Sequence[Candidate]:
         """Those that can be collected, in order; worked out only when a job is about to start."""
         names = {dataset.spec.store_ref.name for dataset in self.chosen}
+        if self.policy.spec.selector.all:
+            names |= {store.name for store in self.world.list(ObjectStore, self.policy.namespace)}
         found = {name: usable_store(name, self.policy, self.world) for name in names}
-        stores = {name: store for name, store in found.items() if isinstance(store, ObjectStore)}
-        candidates = (
+        # A collection commits as well, and nobody waits for it.
+        fit = (store for store in found.values() if isinstance(store, ObjectStore) and not bears_one_writer(store))
+        stores = {store.name: store for store in fit}
+        candidates = [
             Candidate(f"{store.name}/{dataset.name}", dataset, store)
             for dataset in self.chosen
-            if (store := stores.get(dataset.spec.store_ref.name)) is not None
-            and not bears_one_writer(store)  # a collection commits as well, and nobody waits for it
-            and _fit(dataset)
-        )
+            if (store := stores.get(dataset.spec.store_ref.name)) is not None and _fit(dataset)
+        ]
+        if self.policy.spec.selector.all:
+            empty = stores.keys() - {dataset.spec.store_ref.name for dataset in self.chosen}
+            candidates += [Candidate(f"{name}/{LEFTOVERS}", None, stores[name]) for name in empty]
         return sorted(candidates, key=lambda candidate: candidate.key)
 
     def after(self, cursor: str) -> tuple[Candidate, ...]:
@@ -69,6 +82,11 @@ class Selection:
     def chunk(self, after: str, until: str) -> tuple[Candidate, ...]:
         """Those of one job."""
         return tuple(candidate for candidate in self.ready if after < candidate.key <= until)
+
+    def is_last_of_store(self, last: Candidate) -> bool:
+        """Whether no other of the same store comes behind it."""
+        following = self.after(last.key)[:1]
+        return not following or following[0].store.name != last.store.name
 
     def end_of_chunk(self, after: str, failures: int) -> str:
         """The last key of the next job: one store, and the fewer Datasets the more often it failed. "" at the end."""
@@ -101,7 +119,9 @@ class Keepers:
         """The longest grace period of all that select a Dataset of the store; at least one does."""
         stored = [d for d in world.list(Dataset, store.namespace) if d.spec.store_ref.name == store.name]
         return max(
-            parse_duration(policy.spec.grace_period) for policy, selects in self.policies if any(map(selects, stored))
+            parse_duration(policy.spec.grace_period)
+            for policy, selects in self.policies
+            if policy.spec.selector.all or any(map(selects, stored))
         )
 
 

@@ -33,11 +33,12 @@ from kubothek.reconcile.errands import (
 from kubothek.reconcile.giving_way import LOOK_AGAIN, compaction_ahead, is_overdue, writer_ahead
 from kubothek.reconcile.indexing import INDEX
 from kubothek.reconcile.projection import absorb
-from kubothek.reconcile.references import bears_one_writer, digest
+from kubothek.reconcile.references import bears_one_writer, clustering_of, digest
 from kubothek.reconcile.schedule import due_slot, fault, next_start
 from kubothek.resources.conditions import State, progressing, stalled
 from kubothek.resources.dataset import CompactionState, Dataset, DatasetStatus, Errand
 from kubothek.resources.jobs import CompactJob, DatasetState, HealJob, JobResult, TagJob
+from kubothek.resources.maintenance import CompactionWish
 from kubothek.resources.meta import render_time
 from kubothek.resources.schedules import Schedule
 
@@ -152,7 +153,7 @@ def _scattered(dataset: Dataset, status: DatasetStatus, now: datetime) -> str | 
     enough = health is not None and health.worst_partition_small_files >= wish.min_files
     schedule = _schedule(dataset)
     if schedule is None:
-        return str(health.version) if health is not None and enough else None
+        return f"{health.version}{_order(wish)}" if health is not None and enough else None
     handled = (last.cause or None) if last is not None and not is_untried(last) else None
     if not enough:
         return handled if last is not None and last.problem is None else None
@@ -160,6 +161,12 @@ def _scattered(dataset: Dataset, status: DatasetStatus, now: datetime) -> str | 
         return handled
     slot = due_slot(schedule, _since(dataset, status, now), now, uid=dataset.metadata.uid)
     return handled if slot is None else render_time(slot)
+
+
+def _order(wish: CompactionWish) -> str:
+    """A digest of the order that rows get, if any: for another one, a version is looked at again."""
+    order = clustering_of(wish)
+    return "" if order is None else f"-{digest(order.model_dump_json())[:8]}"
 
 
 def _next_window(dataset: Dataset, status: DatasetStatus, now: datetime) -> timedelta | None:

@@ -12,7 +12,7 @@ from kubothek.resources.dataset import TableState
 from kubothek.resources.files import Compression, Csv, FileFormat, file_rules
 from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Strict, Time, render_time
 from kubothek.resources.rules import Immutable, Rule, UniqueBy
-from kubothek.resources.values import Columns, Reference
+from kubothek.resources.values import Columns, Reference, TagName
 
 Operation = Literal["Append", "Replace", "Overwrite", "Delete", "Update", "Rollback"]
 
@@ -31,6 +31,7 @@ _CONTENT = {
     "purge",
     "to_version",
     "to_time",
+    "to_tag",
     "allow_schema_change",
 }
 """The fields that say what a change does."""
@@ -121,14 +122,19 @@ class CommitSpec(Strict):
             holds=lambda self: not self.purge or self.operation == "Delete",
         ),
         Rule(
-            cel="self.operation != 'Rollback' || has(self.toVersion) != has(self.toTime)",
-            message="Rollback needs toVersion or toTime: set exactly one of them",
-            holds=lambda self: self.operation != "Rollback" or (self.to_version is None) != (self.to_time is None),
+            cel="self.operation != 'Rollback' || "
+            "(has(self.toVersion) ? 1 : 0) + (has(self.toTime) ? 1 : 0) + (has(self.toTag) ? 1 : 0) == 1",
+            message="Rollback needs toVersion, toTime or toTag: set exactly one of them",
+            holds=lambda self: (
+                self.operation != "Rollback" or [self.to_version, self.to_time, self.to_tag].count(None) == 2
+            ),
         ),
         Rule(
-            cel="self.operation == 'Rollback' || !(has(self.toVersion) || has(self.toTime))",
-            message="toVersion and toTime go with the operation Rollback: remove them",
-            holds=lambda self: self.operation == "Rollback" or (self.to_version is None and self.to_time is None),
+            cel="self.operation == 'Rollback' || !(has(self.toVersion) || has(self.toTime) || has(self.toTag))",
+            message="toVersion, toTime and toTag go with the operation Rollback: remove them",
+            holds=lambda self: (
+                self.operation == "Rollback" or [self.to_version, self.to_time, self.to_tag].count(None) == 3
+            ),
         ),
         Rule(
             cel="!self.allowSchemaChange || self.operation in ['Overwrite', 'Rollback']",
@@ -163,6 +169,8 @@ class CommitSpec(Strict):
     """Immutable. For Rollback: the version to bring back."""
     to_time: Annotated[_Moment | None, _FIXED] = None
     """Immutable. For Rollback: the time at which the version to bring back was current."""
+    to_tag: Annotated[TagName | None, _FIXED] = None
+    """Immutable. For Rollback: the tag of the version to bring back, as it is when the job runs."""
     allow_schema_change: Annotated[bool, _FIXED] = False
     """Immutable. For Overwrite and Rollback. True: columns that do not go with those of the table take their place."""
     depends_on: Annotated[tuple[Reference, ...], Field(max_length=32), UniqueBy("name"), _FIXED] = ()

@@ -10,7 +10,7 @@ from kubothek.resources.dataset import TableState
 from kubothek.resources.maintenance import Thresholds
 from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Time
 from kubothek.resources.rules import Immutable
-from kubothek.resources.values import Quantity, Reference
+from kubothek.resources.values import ColumnName, Quantity, Reference
 
 _FIXED = Immutable(
     "a Compaction is one run and cannot be edited, but for suspend and retryLimit: create another Compaction"
@@ -28,6 +28,12 @@ class CompactionSpec(Thresholds):
     """Immutable. How many small files a partition, or each bucket of it, must have to be rewritten."""
     min_small_percent: Annotated[int, Field(ge=0, le=100), _FIXED] = 0
     """Immutable. How many percent of the files of a partition, or of a bucket of it, must be small."""
+    sort_by: Annotated[tuple[ColumnName, ...], Field(max_length=16), _FIXED] = ()
+    """Immutable. Put the rows of each partition in order by these columns across its files. All files that are not in
+    this order yet count in place of small ones. Default, without `zOrderBy`: as spec.maintenance.compaction of the
+    Dataset says."""
+    z_order_by: Annotated[tuple[ColumnName, ...], Field(max_length=8), _FIXED] = ()
+    """Immutable. The same along a curve through all of these columns."""
     where: Annotated[str | None, StringConstraints(min_length=1, max_length=16384), _FIXED] = None
     """Immutable. Which partitions, as a filter on partition columns: `month >= 3`; default: all."""
     dry_run: Annotated[bool, _FIXED] = False

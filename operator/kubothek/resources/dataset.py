@@ -10,7 +10,7 @@ from kubothek.resources.maintenance import Health, Maintenance
 from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Strict, Time
 from kubothek.resources.rules import Immutable, Rule, TransitionRule, UniqueBy
 from kubothek.resources.sources import Intake, SourceState, StandingSource
-from kubothek.resources.values import ColumnName, Columns, Quantity, Reference, parse_quantity
+from kubothek.resources.values import ColumnName, Columns, Quantity, Reference, TagName, parse_quantity
 
 SOURCE_TROUBLES = (
     "Corrupt",
@@ -157,16 +157,45 @@ class Table(Strict):
 class Tag(Strict):
     """A name for a version."""
 
-    name: Annotated[
-        str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-zA-Z]([-a-zA-Z0-9_.]*[a-zA-Z0-9])?$")
-    ]
+    name: TagName
     """The name."""
     version: Annotated[int, Field(ge=1)]
     """The version; one that can still be read."""
 
 
+def _ordered_by(field: str, attribute: str) -> tuple[Rule, ...]:
+    """What the columns must be by which a compaction puts rows in order."""
+    listed = f"!has(self.maintenance.compaction) || !has(self.maintenance.compaction.{field})"
+    names = f"self.maintenance.compaction.{field}"
+
+    def named(spec: DatasetSpec) -> set[str]:
+        return set() if (wish := spec.maintenance.compaction) is None else set(getattr(wish, attribute))
+
+    return (
+        Rule(
+            cel=f"!has(self.maintenance) || {listed} || !has(self.table) || !has(self.table.partitionOn) || "
+            f"{names}.all(name, !(name in self.table.partitionOn))",
+            message=f"maintenance.compaction.{field} names a column of table.partitionOn, which no file contains: "
+            "remove it",
+            holds=lambda spec: not named(spec) & set(spec.table.partition_on),
+        ),
+        Rule(
+            cel=f"!has(self.maintenance) || {listed} || !has(self.table) || !has(self.table.schema) || "
+            f"{names}.all(name, self.table.schema.exists(c, c.name == name))",
+            message=f"maintenance.compaction.{field} names a column that table.schema does not have: add it to the "
+            "schema",
+            holds=lambda spec: spec.table.columns is None or named(spec) <= {c.name for c in spec.table.columns},
+        ),
+    )
+
+
 class DatasetSpec(Strict):
     """What the table is and where it lives."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *_ordered_by("sortBy", "sort_by"),
+        *_ordered_by("zOrderBy", "z_order_by"),
+    )
 
     uuid: Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9+_\-]+$")] | None = None
     """Immutable. The name of the dataset in the store, as Kartothek knows it; default: the name of the resource."""
@@ -272,7 +301,9 @@ class Errand(Deed):
 
 
 class CompactionState(Errand):
-    """The last compaction that the Dataset started by itself; its cause is the time of a slot, or a version."""
+    """The last compaction that the Dataset started by itself; its cause is the time of a slot, or a version, with a
+    digest of the order that was asked for, if any.
+    """
 
     time: Time | None = None
     """When it was over."""

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 RESULT_LIMIT_BYTES = 4096
 """Kubernetes keeps this much of a container's termination message."""
@@ -90,6 +90,13 @@ class TableSpec(_Plain):
     """None: the one that the table has."""
 
 
+class Clustering(_Plain):
+    """The order that a compaction puts the rows of a partition in: by the columns, or along a curve through them."""
+
+    by: tuple[str, ...]
+    curve: bool = False
+
+
 class Claim(_Plain):
     """Who asks to own the dataset: ``<clusterId>/<namespace>/<name>``, and its incarnation: the uid of the Dataset."""
 
@@ -105,6 +112,8 @@ class DatasetRef(_Plain):
     table: TableSpec = TableSpec()
     adopt: bool = False
     """Whether the claim may take over a dataset that another library made."""
+    clustering: Clustering | None = None
+    """Of spec.maintenance.compaction."""
 
 
 class SparkSettings(_Plain):
@@ -143,6 +152,7 @@ class CommitJob(_Job):
     """Of Delete: all versions before it expire."""
     to_version: int | None = None
     to_time: datetime | None = None
+    to_tag: str | None = None
     allow_schema_change: bool = False
     on_conflict: Literal["Fail", "Retry"] = "Fail"
     spark: SparkSettings = SparkSettings()
@@ -233,6 +243,7 @@ class QueryJob(_Job):
     sql: str
     as_of_version: int | None = None
     as_of_time: str | None = None
+    as_of_tag: str | None = None
     location: QueryLocation | None = None
     becomes: QueryDataset | None = None
     memory_bytes: int = 1024 * 1024 * 1024
@@ -251,6 +262,8 @@ class CompactJob(_Job):
     """None: that of the table."""
     min_files: int = 2
     min_small_percent: int = 0
+    clustering: Clustering | None = None
+    """None: that of the dataset."""
     dry_run: bool = False
     spark: SparkSettings = SparkSettings()
 
@@ -290,12 +303,21 @@ class CollectJob(_Job):
     """Delete, or only count, what no kept version of some datasets of a store needs; one after the other."""
 
     verb: Literal["collect"] = "collect"
-    targets: Annotated[tuple[CollectTarget, ...], Field(min_length=1)]
+    targets: tuple[CollectTarget, ...] = ()
+    leftovers: str | None = None
+    """What deleted datasets have left goes as well, of those claimed by an owner whose name begins so; None: it stays.
+    """
     enforce: bool = False
     max_deletes: int = 1_000_000
     grace_seconds: float = 86400.0
     """The longest grace period of all policies that select Datasets of this store: put into the store, and obeyed."""
     spark: SparkSettings = SparkSettings()
+
+    @model_validator(mode="after")
+    def _has_work(self) -> Self:
+        if not self.targets and self.leftovers is None:
+            raise ValueError("there is nothing to collect: name targets, or whose leftovers")
+        return self
 
 
 AnyJob = (
@@ -458,6 +480,10 @@ class KindCount(_Plain):
     kind: str
     objects: int = 0
     bytes: int = 0
+
+
+LEFTOVERS = "~"
+"""What stands in place of a target's name for all deleted datasets together: it comes after all names."""
 
 
 class CollectOutcome(_Plain):

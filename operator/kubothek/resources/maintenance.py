@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from kubothek.resources.meta import Lenient, Strict
+from kubothek.resources.rules import Rule
 from kubothek.resources.schedules import Schedule
-from kubothek.resources.values import Quantity
+from kubothek.resources.values import ColumnName, Quantity
+
+
+def _distinct(field: str, attribute: str) -> Rule:
+    return Rule(
+        cel=f"!has(self.{field}) || self.{field}.all(name, self.{field}.exists_one(other, other == name))",
+        message=f"{field} names a column twice: remove one",
+        holds=lambda self: len(set(names := getattr(self, attribute))) == len(names),
+    )
 
 
 class Thresholds(Strict):
-    """Which files are worth rewriting."""
+    """Which files are worth rewriting, and in which order."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="!has(self.sortBy) || self.sortBy.size() == 0 || !has(self.zOrderBy) || self.zOrderBy.size() == 0",
+            message="sortBy and zOrderBy exclude each other, as rows have one order: remove one",
+            holds=lambda self: not (self.sort_by and self.z_order_by),
+        ),
+        _distinct("sortBy", "sort_by"),
+        _distinct("zOrderBy", "z_order_by"),
+    )
 
     target_file_size: Quantity | None = None
     """How large files should get; default: table.targetFileSize. Files below half of it are small."""
@@ -20,6 +39,12 @@ class Thresholds(Strict):
     """How many small files a partition, or each bucket of it, must have to be rewritten."""
     min_small_percent: Annotated[int, Field(ge=0, le=100)] = 0
     """How many percent of the files of a partition, or of a bucket of it, must be small."""
+    sort_by: Annotated[tuple[ColumnName, ...], Field(max_length=16)] = ()
+    """Put the rows of each partition in order by these columns across its files, so that a filter on the first one
+    opens few of them. All files that are not in this order yet count in place of small ones. Without it, and without
+    `zOrderBy`, rows are in order by table.sortBy inside each file only."""
+    z_order_by: Annotated[tuple[ColumnName, ...], Field(max_length=8)] = ()
+    """The same along a curve through all of these columns, so that a filter on any of them opens few files."""
 
 
 class CompactionWish(Thresholds):
@@ -59,7 +84,8 @@ class Health(Lenient):
     small_percent: int = 0
     """Their share of all files."""
     worst_partition_small_files: int = 0
-    """The most small files that one partition, or one bucket of it, has."""
+    """The most small files that one partition, or one bucket of it, has; of files that are not in order yet, if
+    spec.maintenance.compaction has sortBy or zOrderBy."""
     sizes: Annotated[tuple[Bin, ...], Field(max_length=8)] = ()
     """How large files are; steps without files are left out."""
     versions: int = 0

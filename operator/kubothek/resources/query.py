@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from kubothek.resources.dataset import TableState
 from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Strict, Time
 from kubothek.resources.rules import Immutable, Rule, UniqueBy
-from kubothek.resources.values import Duration, Reference
+from kubothek.resources.values import Duration, Reference, TagName
 
 _FIXED = Immutable("a Query is one run and cannot be edited, but for suspend and retryLimit: create another Query")
 _Directory = Annotated[
@@ -18,13 +18,13 @@ _Directory = Annotated[
 
 
 class AsOf(Strict):
-    """Which version is read: exactly one of `version` and `time`."""
+    """Which version is read: exactly one of `version`, `time` and `tag`."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            cel="has(self.version) != has(self.time)",
-            message="asOf has either a version or a time: set exactly one of them",
-            holds=lambda self: (self.version is None) != (self.time is None),
+            cel="(has(self.version) ? 1 : 0) + (has(self.time) ? 1 : 0) + (has(self.tag) ? 1 : 0) == 1",
+            message="asOf has a version, a time or a tag: set exactly one of them",
+            holds=lambda self: [self.version, self.time, self.tag].count(None) == 2,
         ),
     )
 
@@ -38,6 +38,8 @@ class AsOf(Strict):
         ),
     ] = None
     """The time at which the versions were current, with a time zone: `2026-11-21T14:00:00Z`."""
+    tag: TagName | None = None
+    """The tag of the version, which every dataset that the statement names must have."""
 
 
 class Location(Strict):

@@ -58,6 +58,10 @@ def _a_quantity(value: int | str) -> int | str:
 
 Duration = Annotated[str, StringConstraints(pattern=DURATION_PATTERN, max_length=32)]
 """A length of time, such as ``90s`` or ``1h30m``."""
+TagName = Annotated[
+    str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-zA-Z]([-a-zA-Z0-9_.]*[a-zA-Z0-9])?$")
+]
+"""The name that a version has."""
 
 Quantity = Annotated[
     int | str,

@@ -19,8 +19,7 @@ from kubothek.lake.errors import LakeError, RowsLost
 from kubothek.lake.indices import Collected
 from kubothek.lake.maintenance import Bundle, Compactor
 from kubothek.lake.maintenance.grouping import tasks
-from kubothek.lake.maintenance.rewriting import TASK_BYTES, Replaced, Rewritten, rewrite_bundles
-from kubothek.lake.operations.copying import Copying
+from kubothek.lake.maintenance.rewriting import TASK_BYTES, Compacting, Replaced, Rewritten, rewrite_bundles
 from kubothek.lake.store import open_store
 from kubothek.spark.collect import collect
 from kubothek.spark.tasks import Failure, Joined, report
@@ -37,9 +36,9 @@ def compact_with_spark(session: SparkSession, told: Told = lambda done, total: N
     SparkFailed.
     """
 
-    def run(copying: Copying, bundles: Sequence[Bundle]) -> Rewritten:
+    def run(compacting: Compacting, bundles: Sequence[Bundle]) -> Rewritten:
         cores = session.sparkContext.defaultParallelism
-        return _run(session, copying, tasks(bundles, most_bytes=TASK_BYTES, at_least=cores), told)
+        return _run(session, compacting, tasks(bundles, most_bytes=TASK_BYTES, at_least=cores), told)
 
     return run
 
@@ -48,19 +47,19 @@ class Rewrites:
     """Numbers of tasks in, :data:`RESULT_SCHEMA` out."""
 
     def __init__(
-        self, copying: Copying, tasks: Sequence[Sequence[Bundle]], failures: Accumulator[list[Failure]]
+        self, compacting: Compacting, tasks: Sequence[Sequence[Bundle]], failures: Accumulator[list[Failure]]
     ) -> None:
-        self._copying = copying
+        self._compacting = compacting
         self._tasks = tasks
         self._failures = failures
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = open_store(self._copying.store)
+        store = open_store(self._compacting.store)
         for batch in batches:
             for value in batch.column(0):
                 number = value.as_py()
                 try:
-                    done = rewrite_bundles(self._copying, store, self._tasks[number])
+                    done = rewrite_bundles(self._compacting, store, self._tasks[number])
                 except LakeError as error:
                     report(error, self._failures, number, None)
                     return
@@ -81,11 +80,11 @@ def _result(number: int, done: Rewritten) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=["task", "added", "collected"])
 
 
-def _run(session: SparkSession, copying: Copying, parts: Sequence[tuple[Bundle, ...]], told: Told) -> Rewritten:
+def _run(session: SparkSession, compacting: Compacting, parts: Sequence[tuple[Bundle, ...]], told: Told) -> Rewritten:
     context = session.sparkContext
     failures: Accumulator[list[Failure]] = context.accumulator([], Joined())
-    frame = session.range(0, len(parts), 1, len(parts)).mapInArrow(Rewrites(copying, parts, failures), RESULT_SCHEMA)
-    found = collect(session, frame, f"compact {copying.table.uuid}", failures, told)
+    frame = session.range(0, len(parts), 1, len(parts)).mapInArrow(Rewrites(compacting, parts, failures), RESULT_SCHEMA)
+    found = collect(session, frame, f"compact {compacting.table.uuid}", failures, told)
     if isinstance(found, Failure):
         raise found.error()
     return _joined(parts, found)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from functools import partial
+from operator import eq
 
 from kubothek.lake.commits import keys
 
@@ -21,6 +23,8 @@ class Kind(StrEnum):
     INTAKE = "intake"
     JOBS = "jobs"
     PLANS = "plans"
+    NOTES = "notes"
+    """What was worked out of the table, and is kept for the next look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +50,15 @@ def areas(uuid: str, table: str) -> tuple[Area, ...]:
         Area(Kind.INTAKE, keys.intakes(uuid), _ends_with(".json", ".parquet")),
         Area(Kind.JOBS, keys.jobs(uuid), _ends_with(".json")),
         Area(Kind.PLANS, keys.collections(uuid), _ends_with(".json", ".parquet")),
+        *(Area(Kind.NOTES, note, partial(eq, note)) for note in notes(uuid)),
         Area(Kind.INDEX, keys.indices(uuid), _ends_with(_INDEX_SUFFIX)),
         Area(Kind.DATA, keys.data_prefix(uuid, table), _ends_with(keys.DATA_SUFFIX)),
     )
+
+
+def notes(uuid: str) -> tuple[str, ...]:
+    """The keys of all notes: they stay as long as there is a table."""
+    return keys.inventory(uuid), keys.lost(uuid)
 
 
 class Turn(IntEnum):

@@ -37,7 +37,8 @@ from kubothek.lake.collector.plan import NO_OBJECTS, Count, Counts, Found, Spool
 from kubothek.lake.collector.retention import Retention
 from kubothek.lake.collector.spread import Spread, spread_here
 from kubothek.lake.collector.sweeping import Sweep
-from kubothek.lake.commits import Change, DatasetLog, Operation, keys, read_settings
+from kubothek.lake.commits import Change, DatasetLog, Operation, Record, keys, read_settings
+from kubothek.lake.commits.head import digest
 from kubothek.lake.commits.journal import Observed
 from kubothek.lake.commits.rebuild import has_checkpoint, rebuild
 from kubothek.lake.errors import (
@@ -238,10 +239,18 @@ class _Run:
         try:
             for record in self._kept.anchors:
                 if not has_checkpoint(journal, record):
-                    state = rebuild(journal, record).render()
-                    self._store.put(keys.checkpoint(journal.uuid, record.version), zstandard.compress(state))
+                    state = zstandard.compress(self._state(record))
+                    self._store.put(keys.checkpoint(journal.uuid, record.version), state)
         except VersionIncomplete as error:
             raise _MovedError from error  # another collector was at work
+
+    def _state(self, record: Record) -> bytes:
+        """The head that this commit made; the present one is here already, if it is just what the record says."""
+        if self._seen.marker is not None and record.key == self._seen.marker.record:
+            present = self._seen.head.render()
+            if digest(present) == record.head_digest:
+                return present
+        return rebuild(self._log.journal, record).render()
 
     def _expire(self) -> tuple[int, frozenset[str]]:
         """The commit after which nobody can ask for what goes; its version, and what became needed before it."""

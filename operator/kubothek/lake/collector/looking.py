@@ -22,7 +22,7 @@ from kubothek.lake.collector.sorted_keys import unreferenced
 from kubothek.lake.commits import keys
 from kubothek.lake.store import ObjectInfo, Store
 
-RANGE_KEYS: Final = 20_000
+RANGE_KEYS: Final = 10_000
 """Keys that stay, in one range."""
 _KEPT: Final = pa.schema({"key": pa.string()})
 _BATCH: Final = 5_000

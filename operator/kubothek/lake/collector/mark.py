@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from kubothek.lake.collector import references
-from kubothek.lake.collector.areas import Area, Kind
+from kubothek.lake.collector.areas import Area, Kind, notes
 from kubothek.lake.collector.retention import Retention, is_retained, may_be_read
 from kubothek.lake.collector.sorted_keys import SortedKeys, unreferenced
 from kubothek.lake.collector.tagged import TaggedVersions
@@ -157,9 +157,13 @@ def mark_versions(
         tags.meet(found)
         count += 1
     assert last is not None, "the present version is kept"
+    assert seen.marker is not None, "a settled head is ours"
+    if count > 1 or not seen.head.tombstone:
+        into.add(notes(journal.uuid))
     for key in (*seen.head.lost, *seen.head.overwritten):
         into.add((key, *_of_record_at(journal, key)))
-    oldest = _mark_whole(journal, last, into)
+    # Where the present version is the only one, it need not be rebuilt.
+    oldest = _mark_whole(journal, last, into, seen.head if last.key == seen.marker.record else None)
     anchors = [record for record in restored if record is not last and _restores_below(record, last.version)]
     anchors += [journal.record(key) for key in tags.apart()]
     for record in anchors:
@@ -172,9 +176,9 @@ def mark_versions(
     return Kept(last.version, count + len(tags.apart()), (last, *anchors), tags.present)
 
 
-def _mark_whole(journal: Journal, record: Record, into: References) -> Head:
-    """Mark all of a version, as if no other stayed."""
-    head = rebuild(journal, record)
+def _mark_whole(journal: Journal, record: Record, into: References, known: Head | None = None) -> Head:
+    """Mark all of a version, as if no other stayed; ``known``: its head."""
+    head = known or rebuild(journal, record)
     into.add((record.key, keys.checkpoint(journal.uuid, record.version), *references.of_head(head)))
     return head
 

@@ -30,13 +30,13 @@ from kubothek.lake.commits.record import size_of
 from kubothek.lake.errors import Conflict, FilterInvalid, VersionIncomplete
 from kubothek.lake.indices import Collected, IndexChange
 from kubothek.lake.maintenance.grouping import Bundle, Thresholds, bundles
-from kubothek.lake.maintenance.rewriting import Compactor, Replaced, rewrite_here
+from kubothek.lake.maintenance.rewriting import Compacting, Compactor, Replaced, rewrite_here
 from kubothek.lake.maintenance.sizes import sizes
-from kubothek.lake.operations.copying import Copying
 from kubothek.lake.operations.filters import bind, require_table
 from kubothek.lake.predicates import Predicate
 from kubothek.lake.store import Store
 from kubothek.lake.table.bucketing import Bucketing
+from kubothek.lake.table.clustering import Clustering
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.table.plan import plan
 
@@ -50,6 +50,7 @@ class Wish:
     ``target_bytes``     the size of the new files; None = the layout's
     ``min_files``        small files that a partition (or bucket) must have
     ``min_small_share``  of its files, the share that must be small
+    ``clustering``       the order that rows get; then it is files that are not in it that count, in place of small ones
     """
 
     where: Predicate | None = None
@@ -57,6 +58,7 @@ class Wish:
     target_bytes: int | None = None
     min_files: int = 2
     min_small_share: float = 0.0
+    clustering: Clustering | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +102,13 @@ def plan_compaction(store: Store, log: DatasetLog, snapshot: Snapshot, wish: Wis
     require_table(snapshot)
     layout = _layout(snapshot, wish)
     schema = pa.schema([]) if snapshot.schema is None else snapshot.schema
+    if wish.clustering is not None:
+        wish.clustering.check(schema, layout.partition_on)
     files = sizes(store, log, _selected(store, snapshot, wish.where))
     thresholds = Thresholds(
         target_bytes=layout.target_file_bytes, min_files=wish.min_files, min_small_share=wish.min_small_share
     )
-    return CompactionPlan(size_of(files), bundles(files, Bucketing.of(layout, schema), thresholds))
+    return CompactionPlan(size_of(files), bundles(files, Bucketing.of(layout, schema), thresholds, wish.clustering))
 
 
 def compact(
@@ -129,8 +133,8 @@ def compact(
     planned = plan_compaction(store, log, snapshot, wish)
     if not planned.bundles:
         return Compaction(None)
-    copying = Copying.of(store, snapshot, _layout(snapshot, wish))
-    done = (compactor or rewrite_here(store))(copying, planned.bundles)
+    compacting = Compacting.of(store, snapshot, _new_files(snapshot, wish), clustering=wish.clustering)
+    done = (compactor or rewrite_here(store))(compacting, planned.bundles)
     return _committed(started, done.replaced, done.collected, by)
 
 
@@ -209,6 +213,12 @@ def _layout(snapshot: Snapshot, wish: Wish) -> Layout:
     if snapshot.schema is not None:
         layout.check(snapshot.schema)
     return layout if wish.target_bytes is None else replace(layout, target_file_bytes=wish.target_bytes)
+
+
+def _new_files(snapshot: Snapshot, wish: Wish) -> Layout:
+    """The layout of the new files, which are sorted by what the clustering sorts by, if anything."""
+    layout, order = _layout(snapshot, wish), wish.clustering
+    return layout if order is None else replace(layout, sort_by=() if order.curve else order.by)
 
 
 def _selected(store: Store, snapshot: Snapshot, where: Predicate | None) -> Head:

@@ -9,7 +9,7 @@ nothing to do.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,10 +18,13 @@ import pyarrow.compute as pc
 
 from kubothek.lake.commits import PartitionFile, partition_path
 from kubothek.lake.table.bucketing import Bucketing
+from kubothek.lake.table.clustering import Clustering
 from kubothek.lake.table.partitioning import Group
 
 BUNDLE_TARGETS: Final = 4
 """A bundle holds so many times the target size: large partitions are rewritten piece by piece, side by side."""
+RUN_TARGETS: Final = 16
+"""The same for a bundle that is put in order, as far as files are not larger themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +32,8 @@ class Thresholds:
     """When a partition is rewritten.
 
     ``target_bytes``     the size that files shall have
-    ``min_files``        small files that a group must have, at least 2
-    ``min_small_share``  of all files of a group, the share that must be small: 0 to 1
+    ``min_files``        files to rewrite that a group must have, at least 2: small ones, or those that are not in order
+    ``min_small_share``  of all files of a group, the share that they must be: 0 to 1
     """
 
     target_bytes: int
@@ -64,22 +67,70 @@ class Bundle:
         return sum(file.bytes for file in self.files)
 
 
-def bundles(files: Sequence[PartitionFile], bucketing: Bucketing | None, thresholds: Thresholds) -> tuple[Bundle, ...]:
+def bundles(
+    files: Sequence[PartitionFile],
+    bucketing: Bucketing | None,
+    thresholds: Thresholds,
+    clustering: Clustering | None = None,
+) -> tuple[Bundle, ...]:
     """What to rewrite of these files, in head order; ``bucketing`` is the table's present one."""
     found = []
+    runs = _runs(files, clustering)
     for group, members in _groups(files, bucketing).items():
-        small = [file for file in members if thresholds.is_small(file)]
+        due = [file for file in members if thresholds.is_small(file)]
+        if clustering is not None:
+            due = [file for file in members if runs[file.label] is None]
         least = max(thresholds.min_files, _least(group.bucket, bucketing))
-        if len(small) >= least and len(small) >= thresholds.min_small_share * len(members):
+        if len(due) < least or len(due) < thresholds.min_small_share * len(members):
+            continue
+        if clustering is None:
             limit = BUNDLE_TARGETS * thresholds.target_bytes
-            found += [Bundle(group, piece) for piece in _pieces(small, limit) if len(piece) > 1]
+            found += [Bundle(group, piece) for piece in _pieces(due, limit) if len(piece) > 1]
+        else:
+            *whole, last = _pieces(due, RUN_TARGETS * thresholds.target_bytes)
+            found += [Bundle(group, piece) for piece in whole]
+            found.append(Bundle(group, _joined(last, members, runs, RUN_TARGETS * thresholds.target_bytes)))
     return tuple(found)
+
+
+def _runs(files: Sequence[PartitionFile], clustering: Clustering | None) -> dict[str, str | None]:
+    """The run of each file, by its label."""
+    labels = [file.label for file in files]
+    if clustering is None:
+        return {}
+    return dict(zip(labels, clustering.read(pa.array(labels, pa.string())).to_pylist(), strict=True))
+
+
+def _joined(
+    piece: tuple[PartitionFile, ...],
+    members: Sequence[PartitionFile],
+    runs: Mapping[str, str | None],
+    limit: int,
+) -> tuple[PartitionFile, ...]:
+    """The files, and those runs of their group that are worth it, the smallest first, as far as there is room."""
+    by_run: dict[str, list[PartitionFile]] = defaultdict(list)
+    for file in members:
+        if (name := runs[file.label]) is not None:
+            by_run[name].append(file)
+    joined = set(piece)
+    size = _size(piece)
+    for run in sorted(by_run.values(), key=_size):
+        if _size(run) > 2 * size or size + _size(run) > limit:
+            break
+        joined.update(run)
+        size += _size(run)
+    return tuple(file for file in members if file in joined)
+
+
+def _size(files: Sequence[PartitionFile]) -> int:
+    return sum(file.bytes for file in files)
 
 
 def most_small(labels: pa.StringArray, places: pa.Array[Any], small: pa.Array[Any], bucketing: Bucketing | None) -> int:
     """The most small files that one partition, or one bucket of it, has and that can become fewer; 0 if none can.
 
-    Of each file its label, what tells its partition, and whether it is small; in columns, as there may be many.
+    Of each file its label, what tells its partition, and whether it is small; in columns, as there may be many. Files
+    that are not in the order of a clustering are counted in the same way.
     """
     buckets: pa.Array[Any] = pa.nulls(len(labels), pa.int32()) if bucketing is None else bucketing.read(labels)
     mixed = pc.is_in(places, value_set=pc.unique(places.filter(pc.is_null(buckets))))

@@ -21,6 +21,7 @@ from kubothek.lake.maintenance.inventory import keep, take
 from kubothek.lake.operations.filters import require_table
 from kubothek.lake.store import Store
 from kubothek.lake.table.bucketing import Bucketing
+from kubothek.lake.table.clustering import Clustering
 from kubothek.lake.table.layout import MIB, Layout
 
 BOUNDS: Final = (64 << 10, MIB, 8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, None)
@@ -43,7 +44,8 @@ class Health:
 
     ``totals``         of its files
     ``small``          of the files below half of ``target_bytes``, the size that its layout wants
-    ``most_small``     the most of them that one partition, or one bucket of it, has, as far as they can become fewer
+    ``most_small``     the most of them that one partition, or one bucket of it, has, as far as they can become fewer;
+                       of files that are not in order, where a clustering was asked for
     ``histogram``      all files by size
     ``versions``       that can be asked for
     ``history``        of files that these versions need and the present one does not: what expiry would free
@@ -68,13 +70,22 @@ class Health:
         return self.small.files / self.totals.files if self.totals.files else 0.0
 
 
-def health(store: Store, log: DatasetLog, snapshot: Snapshot, *, estimates: bool = True, keeps: bool = False) -> Health:
+def health(
+    store: Store,
+    log: DatasetLog,
+    snapshot: Snapshot,
+    *,
+    clustering: Clustering | None = None,
+    estimates: bool = True,
+    keeps: bool = False,
+) -> Health:
     """How the table of this snapshot, the present one, is. Raises DatasetNotFound, LayoutInvalid.
 
     Reads the last inventory, and the records since; all records down to the horizon if there is none, and footers of
     files that no record tells the size of. Files that history holds, and whose record had expired before any inventory
     was taken, are not counted.
 
+    ``clustering`` in which order the table is to be
     ``estimates``  list the records, and read some, for how much garbage there is; else that is as it was when somebody
                    did so last
     ``keeps``      leave the inventory for the next one to look
@@ -91,12 +102,14 @@ def health(store: Store, log: DatasetLog, snapshot: Snapshot, *, estimates: bool
     small = pc.less(pc.multiply(sizes, pa.scalar(2)), pa.scalar(layout.target_file_bytes))
     places = _places(present)
     bucketing = Bucketing.of(layout, pa.schema([]) if snapshot.schema is None else snapshot.schema)
+    labels = pa.array(live, pa.string())
+    due = small if clustering is None else pc.is_null(clustering.read(labels))
     return Health(
         version=snapshot.version,
         totals=_totals(present, places),
         target_bytes=layout.target_file_bytes,
         small=_totals(present.filter(small), places.filter(small)),
-        most_small=most_small(pa.array(live, pa.string()), places, small, bucketing),
+        most_small=most_small(labels, places, due, bucketing),
         histogram=tuple(_histogram(sizes)),
         versions=len(inventory.versions),
         history=_totals(history, _places(history)),

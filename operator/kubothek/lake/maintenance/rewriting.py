@@ -18,22 +18,19 @@ from kubothek.lake.errors import RowsChanged
 from kubothek.lake.indices import Collected
 from kubothek.lake.maintenance.content import Content
 from kubothek.lake.maintenance.grouping import Bundle, tasks
+from kubothek.lake.maintenance.ordering import in_order
+from kubothek.lake.maintenance.reading import rows_of
 from kubothek.lake.operations.copying import Copying
 from kubothek.lake.store import Store
 from kubothek.lake.table.bucketing import Bucketing
+from kubothek.lake.table.clustering import Clustering
 from kubothek.lake.table.files import PartitionedWriter
 from kubothek.lake.table.layout import MIB
 from kubothek.lake.table.partitioning import Group, split
-from kubothek.lake.table.scan import read_failure
 
 TASK_BYTES: Final = 256 * MIB
 """What one task rewrites at most, if it is not a single bundle."""
 _TASKS_A_CORE: Final = 2
-_AHEAD_BYTES: Final = 64 * MIB
-_MOST_AHEAD: Final = 16
-_BATCHES_AHEAD: Final = 8
-_ROWS_AT_ONCE: Final = 1 << 16
-_BYTES_AT_ONCE: Final = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +58,21 @@ class Rewritten:
         )
 
 
-Compactor = Callable[[Copying, Sequence[Bundle]], Rewritten]
+@dataclass(frozen=True, slots=True)
+class Compacting(Copying):
+    """How bundles are rewritten; travels to executors. ``clustering``: in which order; None = as the layout says."""
+
+    clustering: Clustering | None
+
+
+Compactor = Callable[[Compacting, Sequence[Bundle]], Rewritten]
 """Rewrites bundles: here, or with Spark."""
 
 
 def rewrite_here(store: Store, told: Callable[[int, int], None] = lambda done, total: None) -> Compactor:
     """Rewriting in this process, with a thread for each core; ``told`` hears of files done, and of all files."""
 
-    def run(copying: Copying, bundles: Sequence[Bundle]) -> Rewritten:
+    def run(compacting: Compacting, bundles: Sequence[Bundle]) -> Rewritten:
         cores = os.cpu_count() or 1
         parts = tasks(bundles, most_bytes=TASK_BYTES, at_least=_TASKS_A_CORE * cores)
         total = sum(len(bundle.files) for bundle in bundles)
@@ -77,7 +81,7 @@ def rewrite_here(store: Store, told: Callable[[int, int], None] = lambda done, t
         with ThreadPoolExecutor(cores, thread_name_prefix="compact") as pool:
             try:
                 for part, result in zip(
-                    parts, pool.map(lambda task: rewrite_bundles(copying, store, task), parts), strict=True
+                    parts, pool.map(lambda task: rewrite_bundles(compacting, store, task), parts), strict=True
                 ):
                     done.append(result)
                     files += sum(len(bundle.files) for bundle in part)
@@ -90,40 +94,53 @@ def rewrite_here(store: Store, told: Callable[[int, int], None] = lambda done, t
     return run
 
 
-def rewrite_bundles(copying: Copying, store: Store, bundles: Sequence[Bundle]) -> Rewritten:
+def rewrite_bundles(compacting: Compacting, store: Store, bundles: Sequence[Bundle]) -> Rewritten:
     """Rewrite these bundles, one after the other, in bounded memory; then read back what was stored.
 
     Raises VersionIncomplete if a file is gone, what :class:`~kubothek.lake.table.files.PartitionedWriter` raises, and
     RowsChanged unless the new files of each bundle hold exactly the rows of the old ones.
     """
     replaced, before = [], []
-    collector = copying.collector(store)
-    with copying.writer(store, collector) as writer:
+    collector = compacting.collector(store)
+    with compacting.writer(store, collector, presorted=compacting.clustering is not None) as writer:
         for bundle in bundles:
-            before.append(_copy(copying, store, bundle, writer))
+            before.append(_copy(compacting, store, bundle, writer))
             replaced.append(Replaced(bundle.group.path, bundle.files, tuple(writer.flush())))
         writer.finish()
     for each, content in zip(replaced, before, strict=True):
-        _prove(copying, store, each, content)
+        _prove(compacting, store, each, content)
     return Rewritten(tuple(replaced), collector.finish())
 
 
-def _copy(copying: Copying, store: Store, bundle: Bundle, writer: PartitionedWriter) -> Content:
+def _copy(compacting: Compacting, store: Store, bundle: Bundle, writer: PartitionedWriter) -> Content:
     """Write the rows of a bundle; what they were."""
     found = Content()
-    bucketing = Bucketing.of(copying.layout, copying.schema)
-    for batch in _rows(copying, store, bundle.files):
-        found += Content.of([batch])
+    bucketing = Bucketing.of(compacting.layout, compacting.schema)
+
+    def read(columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        return rows_of(compacting, store, bundle.files, columns)
+
+    def read_all() -> Iterator[pa.RecordBatch]:
+        nonlocal found
+        for batch in read():
+            found += _content(batch)
+            yield batch
+
+    mark, rows = "", read_all()
+    if compacting.clustering is not None:
+        mark = compacting.clustering.new_mark()
+        rows = in_order(read_all, read, bundle.rows, compacting.clustering)
+    for batch in rows:
         if bucketing is None or bundle.group.bucket is not None:
-            writer.write_group(bundle.group, batch)
+            writer.write_group(bundle.group._replace(mark=mark), batch)
             continue
-        for group, rows in split(batch, (), bucketing):
-            writer.write_group(Group(bundle.group.path, group.bucket), rows)
+        for group, part in split(batch, (), bucketing):
+            writer.write_group(Group(bundle.group.path, group.bucket, mark), part)
     return found
 
 
 def _prove(copying: Copying, store: Store, replaced: Replaced, before: Content) -> None:
-    after = sum(map(_content, _rows(copying, store, replaced.added)), Content())
+    after = sum(map(_content, rows_of(copying, store, replaced.added)), Content())
     counted = sum(file.rows for file in replaced.added)
     if before != after or counted != after.rows:
         raise RowsChanged(
@@ -135,36 +152,3 @@ def _prove(copying: Copying, store: Store, replaced: Replaced, before: Content) 
 
 def _content(batch: pa.RecordBatch) -> Content:
     return Content.of([batch])
-
-
-def _rows(copying: Copying, store: Store, files: Sequence[PartitionFile]) -> Iterator[pa.RecordBatch]:
-    """All columns but the partition columns, whatever the files are cut into, in pieces that are worth their overhead.
-
-    The partition path of a bundle is kept as it is, however another writer spelled its values.
-    """
-    dataset = copying.open(store, [file.key for file in files])
-    names = [name for name in copying.schema.names if name not in copying.layout.partition_on]
-    largest = max((file.bytes for file in files), default=0)
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    try:
-        for batch in dataset.scanner(
-            columns=names,
-            batch_readahead=_BATCHES_AHEAD,
-            fragment_readahead=max(1, min(_MOST_AHEAD, _AHEAD_BYTES // max(1, largest))),
-            use_threads=False,  # there is a bundle for each core, and passing small batches on costs more than it saves
-        ).to_batches():
-            held.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
-            if rows >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
-                yield _joined(held)
-                held, rows, size = [], 0, 0
-    except (OSError, pa.ArrowException) as error:
-        raise read_failure(store, dataset, error) from error
-    if rows:
-        yield _joined(held)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined

@@ -47,10 +47,17 @@ class Copying:
         """What observes the new rows for the table's indices."""
         return IndexCollector(store, self.table.uuid, {name: self.schema.field(name).type for name in self.indexed})
 
-    def writer(self, store: Store, observer: Observer) -> PartitionedWriter:
-        """A writer of the table's files."""
-        uuid, table = self.table.uuid, self.table.table
-        return PartitionedWriter(store, uuid, self.schema, self.layout, table=table, observer=observer)
+    def writer(self, store: Store, observer: Observer, *, presorted: bool = False) -> PartitionedWriter:
+        """A writer of the table's files; ``presorted``: of rows that come in their order."""
+        return PartitionedWriter(
+            store,
+            self.table.uuid,
+            self.schema,
+            self.layout,
+            table=self.table.table,
+            observer=observer,
+            presorted=presorted,
+        )
 
     def open(self, store: Store, keys: Iterable[str]) -> ds.FileSystemDataset:
         """The rows of these files."""

@@ -121,6 +121,7 @@ class PartitionedWriter:
     ``layout``         how files are made of them
     ``table``          name of the table in the dataset, as its head has it
     ``observer``       sees each row group that is encoded
+    ``presorted``      the rows of each group come in the order of the layout, and are left in it
     ``memory_budget``  bytes for rows, unfinished files and files on their way; when they exceed it, the
                        largest partitions are written early: rows grouped by partition make the best files
 
@@ -139,6 +140,7 @@ class PartitionedWriter:
         *,
         table: str = keys.DEFAULT_TABLE,
         observer: Observer | None = None,
+        presorted: bool = False,
         memory_budget: int = MEMORY_BUDGET,
     ) -> None:
         check_partition_keys(schema, layout.partition_on)
@@ -150,6 +152,7 @@ class PartitionedWriter:
         self._payload = pa.schema([f for f in schema if f.name not in layout.partition_on])
         self._bucketing = Bucketing.of(layout, schema)
         self._observer = observer
+        self._sort_by = () if presorted else layout.sort_by
         self._budget = memory_budget
         self._step = max(1, min(_ROW_GROUP_BYTES, layout.target_file_bytes, memory_budget // 4))
         self._open: dict[Group, _Rows] = {}
@@ -210,7 +213,7 @@ class PartitionedWriter:
 
     def _add(self, group: Group, batch: pa.RecordBatch) -> None:
         if (rows := self._open.get(group)) is None:
-            runs = SortedRuns(self._layout.sort_by, self._step // _BLOCKS_OF_A_RUN) if self._layout.sort_by else None
+            runs = SortedRuns(self._sort_by, self._step // _BLOCKS_OF_A_RUN) if self._sort_by else None
             rows = self._open[group] = _Rows(group, runs)
         with self._accounted(rows):
             rows.buffer([batch])
@@ -285,7 +288,7 @@ class PartitionedWriter:
         self._uploads.append((self._pool.submit(self._store.put, key, memoryview(content)), content.size))
 
     def _new_label(self, group: Group) -> str:
-        name = uuids.uuid4().hex
+        name = uuids.uuid4().hex + group.mark
         if self._bucketing and group.bucket is not None:
             name += self._bucketing.mark(group.bucket)
         return f"{group.path}/{name}" if group.path else name

@@ -10,7 +10,7 @@ sorted (in its Parquet footer) and which bucket it is (in its name), so files of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -131,13 +131,18 @@ class Layout:
             ("bucketBy", self.bucket_by),
             ("dictionaryColumns", self.dictionary_columns or ()),
         ):
-            for column in columns:
-                self._check_column(field, columns, column, schema)
+            check_columns(field, columns, schema, self.partition_on)
 
-    def _check_column(self, field: str, columns: tuple[str, ...], column: str, schema: pa.Schema) -> None:
+
+def check_columns(field: str, columns: Sequence[str], schema: pa.Schema, partition_on: Sequence[str]) -> None:
+    """Raises LayoutInvalid unless these are columns of plain values in the files of a table of this stored schema.
+
+    ``field`` is what names them, for people.
+    """
+    for column in columns:
         if columns.count(column) > 1:
             raise LayoutInvalid(f"{field} names column {column!r} twice; remove one")
-        if column in self.partition_on:
+        if column in partition_on:
             raise LayoutInvalid(f"{field} names partition column {column!r}, which no file contains; remove it")
         if column not in schema.names:
             raise LayoutInvalid(f"{field} names column {column!r}; the columns are {', '.join(schema.names)}")

@@ -134,10 +134,14 @@ def _join(segments: Sequence[str]) -> str:
 
 
 class Group(NamedTuple):
-    """Rows that go into the same files: of one partition path and, if the table has buckets, one bucket."""
+    """Rows that go into the same files: of one partition path and, if the table has buckets, one bucket.
+
+    ``mark``  what the names of these files say besides: in which order their rows are
+    """
 
     path: str
     bucket: int | None = None
+    mark: str = ""
 
 
 def split(

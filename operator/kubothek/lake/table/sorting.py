@@ -1,14 +1,16 @@
-"""Sorting more rows than fit: sorted runs, compressed in memory, and their merge.
+"""Sorting more rows than fit: sorted runs, compressed in memory or on disk, and their merge.
 
 The order is Arrow's and Parquet's: ascending, text by its bytes, NaN after all numbers and nulls last.
 """
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,12 +24,14 @@ class SortedRuns:
 
     ``by``           columns to sort by, the first one first
     ``block_bytes``  how much of each run is in memory uncompressed while they are merged
+    ``disk``         an empty file for what is compressed; None: that stays in memory
     """
 
-    def __init__(self, by: Sequence[str], block_bytes: int) -> None:
+    def __init__(self, by: Sequence[str], block_bytes: int, disk: BinaryIO | None = None) -> None:
         self.rows = 0
         self._by = tuple(by)
         self._block_bytes = block_bytes
+        self._disk = disk
         self._runs: list[_Run] = []
 
     @property
@@ -38,7 +42,8 @@ class SortedRuns:
     def add(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Take rows, at least one and no more than can be sorted at once, as one more run."""
         rows = self._sorted(pa.Table.from_batches(batches))
-        self._runs.append(_Run(rows, max(1, rows.num_rows * self._block_bytes // max(1, rows.nbytes))))
+        block_rows = max(1, rows.num_rows * self._block_bytes // max(1, rows.nbytes))
+        self._runs.append(_Run(rows, block_rows, self._disk))
         self.rows += rows.num_rows
 
     def pop(self) -> pa.Table:
@@ -51,7 +56,7 @@ class SortedRuns:
             run.load()
         limit = min(self._key(run.head, run.head.num_rows - 1) for run in self._runs)
         parts = [run.take(self._up_to(limit, run.head)) for run in self._runs]
-        self._runs = [run for run in self._runs if run.size]
+        self._runs = [run for run in self._runs if run.has_rows]
         popped = parts[0] if len(parts) == 1 else self._sorted(pa.concat_tables(parts))
         self.rows -= popped.num_rows
         return popped
@@ -69,26 +74,53 @@ class SortedRuns:
 class _Run:
     """Sorted rows: the first ones as a table, the others in compressed blocks. A single block is left as it is."""
 
-    def __init__(self, rows: pa.Table, block_rows: int) -> None:
+    def __init__(self, rows: pa.Table, block_rows: int, disk: BinaryIO | None) -> None:
         alone = rows.num_rows <= block_rows
         self.head = rows if alone else rows.schema.empty_table()
         starts = () if alone else range(0, rows.num_rows, block_rows)
-        self._blocks = deque(_compressed(rows.slice(start, block_rows)) for start in starts)
+        blocks = (_compressed(rows.slice(start, block_rows)) for start in starts)
+        self._blocks = deque(block if disk is None else _OnDisk.write(disk, block) for block in blocks)
 
     @property
     def size(self) -> int:
         """Bytes in memory; 0 without rows."""
-        return (self.head.nbytes or 1) * bool(self.head.num_rows) + sum(block.size for block in self._blocks)
+        held = sum(block.size for block in self._blocks if isinstance(block, pa.Buffer))
+        return (self.head.nbytes or 1) * bool(self.head.num_rows) + held
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there are any left."""
+        return bool(self.head.num_rows or self._blocks)
 
     def load(self) -> None:
         """Have rows in ``head`` if there are any."""
         if not self.head.num_rows and self._blocks:
-            self.head = pa.ipc.open_stream(self._blocks.popleft()).read_all()
+            block = self._blocks.popleft()
+            self.head = pa.ipc.open_stream(block.read() if isinstance(block, _OnDisk) else block).read_all()
 
     def take(self, count: int) -> pa.Table:
         """The first rows of ``head``, which it then no longer has."""
         taken, self.head = self.head.slice(0, count), self.head.slice(count)
         return taken
+
+
+@dataclass(frozen=True, slots=True)
+class _OnDisk:
+    """A compressed block in a file that blocks are only ever added to."""
+
+    disk: BinaryIO
+    start: int
+    length: int
+
+    @classmethod
+    def write(cls, disk: BinaryIO, block: pa.Buffer) -> _OnDisk:
+        start = disk.tell()
+        disk.write(block)
+        disk.flush()
+        return cls(disk, start, block.size)
+
+    def read(self) -> bytes:
+        return os.pread(self.disk.fileno(), self.length, self.start)
 
 
 def _compressed(rows: pa.Table) -> pa.Buffer:

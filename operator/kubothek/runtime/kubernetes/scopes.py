@@ -33,6 +33,7 @@ class Scopes:
         self._namespaces = namespaces
         self._datasets = controller.state.resources["Dataset"]
         self._resync = resync
+        self._told: list[str] = []
         self.insights = Insights()
 
     async def run(self) -> None:
@@ -48,9 +49,10 @@ class Scopes:
         """Leave out namespaces without rights, take up those that have them. Raises ApiError, ApiUnavailable."""
         watched = {NamespaceName(name) for name in self._namespaces if await self._may_watch(name)}
         lost = sorted(set(self._namespaces) - watched)
+        if lost and lost != self._told:
+            log.warning("left out until there are rights in them (or deleted): %s", ", ".join(lost))
+        self._told = lost
         if self.insights.namespaces != watched:
-            if lost:
-                log.warning("left out until there are rights in them (or deleted): %s", ", ".join(lost))
             async with self.insights.revised:
                 self.insights.namespaces.clear()
                 self.insights.namespaces.update(watched)

@@ -1,0 +1,56 @@
+"""What deleted datasets have left in a store, where nobody asks for them by name any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from kubothek.lake.collector.areas import Kind, areas
+from kubothek.lake.commits import Head, keys
+from kubothek.lake.commits.claims import owner_of
+from kubothek.lake.commits.records import parallel
+from kubothek.lake.errors import CommitError, InputError, ObjectNotFound
+from kubothek.lake.store import Store
+
+_SIDE: Final = ".kubothek/"
+_AT_ONCE: Final = 256
+_LARGEST_TOMBSTONE: Final = 1 << 20
+"""A head that is larger has files: it need not be read to know that it is no tombstone."""
+_OF_NO_WEIGHT: Final = (Kind.CHECKPOINTS, Kind.JOBS, Kind.PLANS)
+"""Each collection leaves a plan: such objects alone are no reason for another one."""
+
+
+def leftovers(store: Store, owners: str) -> Iterator[tuple[str, str]]:
+    """The deleted datasets that were claimed by an owner with this prefix and have anything left: uuid and owner.
+
+    One listing of the names of all datasets, and some small requests for each. One that is there, is claimed by
+    somebody else or by nobody, or makes no sense is not among them.
+    """
+    names = (name.rstrip("/") for name in store.list_names(_SIDE) if name.endswith("/"))
+    while batch := list(islice(names, _AT_ONCE)):
+        for uuid, owner in zip(batch, parallel(lambda uuid: _left_by(store, uuid, owners), batch), strict=True):
+            if owner is not None:
+                yield uuid, owner
+
+
+def _left_by(store: Store, uuid: str, owners: str) -> str | None:
+    """The owner, if the dataset is deleted, something is left of it, and the owner is one of those that are meant."""
+    try:
+        key = keys.head(keys.check_uuid(uuid))
+        if store.stat(key).size > _LARGEST_TOMBSTONE:
+            return None
+        head = Head.parse(uuid, store.get(key))
+        owner = owner_of(store, uuid) if head.tombstone else None
+    except (ObjectNotFound, InputError, CommitError):
+        return None
+    return owner if owner is not None and owner.startswith(owners) and _has_more(store, head) else None
+
+
+def _has_more(store: Store, head: Head) -> bool:
+    for area in areas(head.uuid, head.table):
+        if area.kind not in _OF_NO_WEIGHT:
+            owned = (info.key for info in store.list(area.prefix) if area.owns(info.key) and info.key != head.commit)
+            if next(owned, None) is not None:
+                return True
+    return False
