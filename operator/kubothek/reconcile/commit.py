@@ -1,8 +1,8 @@
 """Commit: a change that happens exactly once.
 
-The commit protocol in the store sees to "once"; what is decided here is when to start an attempt, what to make of its
-end, and what to tell people. In order: a Commit that has ended stays as it is; a job that is there is followed,
-whatever else has changed; otherwise the gates are passed (``_gate``), and the next attempt is announced and launched.
+The commit protocol in the store sees to "once"; how a run goes on from attempt to attempt is the same for all kinds
+(:mod:`kubothek.reconcile.runs`). What is decided here is when an attempt may start (``_gate``), what to make of its
+end, and what to tell people.
 
 A Commit that names no Dataset, or one that is not ready, is *waiting* (Ready False, Reconciling True), as manifests are
 applied in any order and it goes on by itself when the Dataset is there. After some minutes a missing Dataset is more
@@ -14,26 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kubothek.reconcile.attempts import (
-    Active,
-    GivenUp,
-    Start,
-    Step,
-    Succeeded,
-    first,
-    follow,
-    job_name,
-)
-from kubothek.reconcile.budget import budget_of
+from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.giving_way import alone
-from kubothek.reconcile.launching import under_way
 from kubothek.reconcile.projection import table_state
 from kubothek.reconcile.queue import awaited, depends_on_itself, may_go
 from kubothek.reconcile.references import (
     Blocked,
     columns_of,
     dataset_ref,
-    engine_digest,
     find_engine,
     launch_job,
     missing,
@@ -42,12 +30,12 @@ from kubothek.reconcile.references import (
     usable_dataset,
     usable_store,
 )
-from kubothek.reconcile.runs import given_up, held_up, launched, revived
-from kubothek.reconcile.summary import conclude, unchanged
-from kubothek.reconcile.world import Outcome, Settings, World
+from kubothek.reconcile.runs import Course, go_through
+from kubothek.reconcile.summary import conclude
+from kubothek.reconcile.world import LaunchJob, Outcome, Settings, World
 from kubothek.resources import jobs
 from kubothek.resources.commit import Commit, CommitProgress, CommitStatus, Source
-from kubothek.resources.conditions import complete, progressing, resting, stalled, state_of, waiting
+from kubothek.resources.conditions import complete, progressing, stalled, waiting
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine
 from kubothek.resources.objectstore import ObjectStore
@@ -57,39 +45,21 @@ _RUNNING = progressing("Progressing", "a job makes the change")
 
 def reconcile(commit: Commit, world: World) -> Outcome:
     """What to do about a Commit."""
-    if commit.deleting or commit.frozen:
-        return unchanged(commit)
-    engine = _engine(commit, world)
-    known_engine = None if isinstance(engine, Blocked) else engine
-    budget = budget_of(known_engine, commit.spec.retry_limit)
-    if commit.finished and not revived(commit.status, budget):
-        state = state_of(commit.status)
-        assert state is not None, "a run that has ended has conditions"
-        return conclude(commit, world, state)
-    digest = engine_digest(known_engine, world.settings)
-    step = follow(first(commit.status), commit.name, commit, world, budget, digest)
-    status = step.attempts.model_copy(update={"id": commit.id, "progress": None})
-    match step.stage:
-        case Active() as active:
-            return conclude(commit, world, under_way(active, _RUNNING), _with_progress(status, active))
-        case Succeeded(result):
-            return _succeeded(commit, world, status, result)
-        case GivenUp() as end:
-            return given_up(commit, world, end, step, status)
-        case Start() as begin:
-            return _start(commit, world, Step(status, begin, step.setback, step.cancel), begin, digest)
+    course: Course[CommitStatus] = Course(
+        prefix=commit.name,
+        running=_RUNNING,
+        progress=CommitProgress,
+        engine=_engine(commit, world),
+        launch=lambda attempt: _launch(commit, attempt, world),
+        succeeded=lambda status, result: _succeeded(commit, world, status, result),
+        marks={"id": commit.id},
+    )
+    return go_through(commit, commit.status, world, course)
 
 
 def _engine(commit: Commit, world: World) -> Engine | Blocked | None:
     dataset = world.get(Dataset, commit.namespace, commit.spec.dataset_ref.name)
     return find_engine((commit.spec.engine_ref, dataset.spec.engine_ref if dataset else None), commit, world)
-
-
-def _with_progress(status: CommitStatus, active: Active) -> CommitStatus:
-    progress = active.view.progress
-    if progress is None:
-        return status
-    return status.model_copy(update={"progress": CommitProgress.model_validate(progress.model_dump())})
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
@@ -126,19 +96,17 @@ class _Parts:
     engine: Engine | None
 
 
-def _start(commit: Commit, world: World, step: Step[CommitStatus], begin: Start, digest: str) -> Outcome:
+def _launch(commit: Commit, attempt: int, world: World) -> LaunchJob | Blocked:
+    """The job of an attempt, or what it has to wait for."""
     parts = _gate(commit, world)
     if isinstance(parts, Blocked):
-        return held_up(commit, world, step, parts)
-    job = _job(commit, step.attempts.attempt, parts, world.settings)
-    launch = launch_job(job, commit, parts.engine, parts.store, parts.source_store)
-    return launched(commit, world, step, begin, launch, _RUNNING, digest)
+        return parts
+    job = _job(commit, attempt, parts, world.settings)
+    return launch_job(job, commit, parts.engine, parts.store, parts.source_store)
 
 
 def _gate(commit: Commit, world: World) -> _Parts | Blocked:
     """Everything that an attempt needs, or what it has to wait for."""
-    if commit.spec.suspend:
-        return Blocked(resting("Suspended", "nothing is started while spec.suspend is true"))
     dataset = usable_dataset(commit.spec.dataset_ref.name, commit, world)
     if isinstance(dataset, Blocked):
         return dataset

@@ -1,34 +1,21 @@
 """Query: a SELECT whose result is there exactly once.
 
-As for a Commit, the store sees to "once" (``jobs.query``); what is decided here is when to start an attempt, what to
-make of its end, and what to tell people. In order: a Query that has ended stays as it is; a job that is there is
-followed; otherwise the stores (and the Dataset, if the rows become one) must be ready, and the next attempt is
-announced and launched. Queries do not wait for each other, nor for Commits that ``dependsOn`` does not name: each reads
-the versions that it finds. Only where the rows become a Dataset in a store that bears one writer is that waited for.
+As for a Commit, the store sees to "once" (``jobs.query``), and :mod:`kubothek.reconcile.runs` to the way from attempt
+to attempt. For one to start the stores must be ready, and the Dataset, if the rows become one. Queries do not wait for
+each other, nor for Commits that ``dependsOn`` does not name: each reads the versions that it finds. Only where the rows
+become a Dataset in a store that bears one writer is that waited for.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kubothek.reconcile.attempts import (
-    Active,
-    GivenUp,
-    Start,
-    Step,
-    Succeeded,
-    first,
-    follow,
-    job_name,
-)
-from kubothek.reconcile.budget import budget_of
+from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.giving_way import alone, query_prefix
-from kubothek.reconcile.launching import under_way
 from kubothek.reconcile.projection import table_state
 from kubothek.reconcile.references import (
     Blocked,
     dataset_ref,
-    engine_digest,
     find_engine,
     launch_job,
     missing,
@@ -36,12 +23,12 @@ from kubothek.reconcile.references import (
     usable_dataset,
     usable_store,
 )
-from kubothek.reconcile.runs import given_up, held_up, launched, revived
-from kubothek.reconcile.summary import conclude, unchanged
-from kubothek.reconcile.world import Outcome, Settings, World
+from kubothek.reconcile.runs import Course, go_through
+from kubothek.reconcile.summary import conclude
+from kubothek.reconcile.world import LaunchJob, Outcome, Settings, World
 from kubothek.resources import jobs
 from kubothek.resources.commit import Commit
-from kubothek.resources.conditions import complete, progressing, resting, stalled, state_of, waiting
+from kubothek.resources.conditions import complete, progressing, stalled, waiting
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine, EngineSpec
 from kubothek.resources.objectstore import ObjectStore
@@ -53,34 +40,15 @@ _RUNNING = progressing("Progressing", "a job runs the query")
 
 def reconcile(query: Query, world: World) -> Outcome:
     """What to do about a Query."""
-    if query.deleting or query.frozen:
-        return unchanged(query)
-    engine = find_engine((query.spec.engine_ref,), query, world)
-    known_engine = None if isinstance(engine, Blocked) else engine
-    budget = budget_of(known_engine, query.spec.retry_limit)
-    if query.finished and not revived(query.status, budget):
-        state = state_of(query.status)
-        assert state is not None, "a run that has ended has conditions"
-        return conclude(query, world, state)
-    digest = engine_digest(known_engine, world.settings)
-    step = follow(first(query.status), query_prefix(query), query, world, budget, digest)
-    status = step.attempts.model_copy(update={"progress": None})
-    match step.stage:
-        case Active() as active:
-            return conclude(query, world, under_way(active, _RUNNING), _with_progress(status, active))
-        case Succeeded(result):
-            return _succeeded(query, world, status, result)
-        case GivenUp() as end:
-            return given_up(query, world, end, step, status)
-        case Start() as begin:
-            return _start(query, world, Step(status, begin, step.setback, step.cancel), begin, digest)
-
-
-def _with_progress(status: QueryStatus, active: Active) -> QueryStatus:
-    progress = active.view.progress
-    if progress is None:
-        return status
-    return status.model_copy(update={"progress": QueryProgress(stage=progress.stage, rows=progress.rows)})
+    course: Course[QueryStatus] = Course(
+        prefix=query_prefix(query),
+        running=_RUNNING,
+        progress=QueryProgress,
+        engine=find_engine((query.spec.engine_ref,), query, world),
+        launch=lambda attempt: _launch(query, attempt, world),
+        succeeded=lambda status, result: _succeeded(query, world, status, result),
+    )
+    return go_through(query, query.status, world, course)
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
@@ -109,19 +77,16 @@ class _Parts:
     engine: Engine | None
 
 
-def _start(query: Query, world: World, step: Step[QueryStatus], begin: Start, digest: str) -> Outcome:
+def _launch(query: Query, attempt: int, world: World) -> LaunchJob | Blocked:
+    """The job of an attempt, or what it has to wait for."""
     parts = _gate(query, world)
     if isinstance(parts, Blocked):
-        return held_up(query, world, step, parts)
-    job = _job(query, step.attempts.attempt, parts, world.settings)
-    launch = launch_job(job, query, parts.engine, parts.store, parts.target)
-    return launched(query, world, step, begin, launch, _RUNNING, digest)
+        return parts
+    return launch_job(_job(query, attempt, parts, world.settings), query, parts.engine, parts.store, parts.target)
 
 
 def _gate(query: Query, world: World) -> _Parts | Blocked:
     """Everything that an attempt needs, or what it has to wait for."""
-    if query.spec.suspend:
-        return Blocked(resting("Suspended", "nothing is started while spec.suspend is true"))
     store = usable_store(query.spec.store_ref.name, query, world)
     if isinstance(store, Blocked):
         return store

@@ -1,27 +1,96 @@
-"""What the kinds that run once share, Commit, Query and Compaction: the end of a run, what revives it, its start."""
+"""What the kinds that run once share, Commit, Query and Compaction: the way from the first attempt to the end.
+
+In order: a run that has ended stays as it is; a job that is there is followed, whatever else has changed; otherwise the
+next attempt is announced and launched, if nothing is in its way.
+"""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-from kubothek.reconcile.attempts import ENGINE_FAULTS, GivenUp, Start, Step
-from kubothek.reconcile.budget import DISRUPTION_LIMIT, Budget
-from kubothek.reconcile.launching import start
+from kubothek.reconcile.attempts import ENGINE_FAULTS, Active, GivenUp, Start, Step, Succeeded, first, follow
+from kubothek.reconcile.budget import DISRUPTION_LIMIT, Budget, budget_of
+from kubothek.reconcile.launching import start, under_way
 from kubothek.reconcile.projection import Run
-from kubothek.reconcile.references import Blocked
-from kubothek.reconcile.summary import conclude
+from kubothek.reconcile.references import Blocked, engine_digest
+from kubothek.reconcile.summary import conclude, unchanged
 from kubothek.reconcile.world import CancelJob, FailureClass, LaunchJob, Outcome, World
-from kubothek.resources.commit import CommitStatus
-from kubothek.resources.compaction import CompactionStatus
-from kubothek.resources.conditions import State, failed, stalled, state_of
-from kubothek.resources.query import QueryStatus
+from kubothek.resources.commit import CommitProgress, CommitStatus
+from kubothek.resources.compaction import CompactionProgress, CompactionStatus
+from kubothek.resources.conditions import State, failed, resting, stalled, state_of
+from kubothek.resources.engine import Engine
+from kubothek.resources.jobs import JobResult
+from kubothek.resources.query import QueryProgress, QueryStatus
 
 S = TypeVar("S", CommitStatus, QueryStatus, CompactionStatus)
 
 RunStatus = CommitStatus | QueryStatus | CompactionStatus
 
 
-def revived(status: RunStatus, budget: Budget) -> bool:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course(Generic[S]):
+    """What one kind of run does in its own way.
+
+    ``prefix``     what the names of its jobs begin with
+    ``running``    its state while a job is at work
+    ``progress``   the model of ``status.progress``
+    ``engine``     the Engine that its jobs are on, None for the operator's defaults, or why there is none
+    ``launch``     the job of an attempt, or what that has to wait for
+    ``succeeded``  the outcome when a job has done it
+    ``marks``      fields that its status has from the first moment
+    """
+
+    prefix: str
+    running: State
+    progress: type[CommitProgress | QueryProgress | CompactionProgress]
+    engine: Engine | Blocked | None
+    launch: Callable[[int], LaunchJob | Blocked]
+    succeeded: Callable[[S, JobResult], Outcome]
+    marks: Mapping[str, object] = field(default_factory=dict)
+
+
+def go_through(run: Run, status: S, world: World, course: Course[S]) -> Outcome:
+    """What to do about a run, of which ``status`` is the published one."""
+    if run.deleting or run.frozen:
+        return unchanged(run)
+    engine = None if isinstance(course.engine, Blocked) else course.engine
+    budget = budget_of(engine, run.spec.retry_limit)
+    if run.finished and not _revived(status, budget):
+        state = state_of(status)
+        assert state is not None, "a run that has ended has conditions"
+        return conclude(run, world, state)
+    digest = engine_digest(engine, world.settings)
+    step = follow(first(status), course.prefix, run, world, budget, digest)
+    status = step.attempts.model_copy(update={**course.marks, "progress": None})
+    match step.stage:
+        case Active() as active:
+            return conclude(run, world, under_way(active, course.running), _with_progress(status, active, course))
+        case Succeeded(result):
+            return course.succeeded(status, result)
+        case GivenUp() as end:
+            return _given_up(run, world, end, step, status)
+        case Start() as begin:
+            return _start(run, world, Step(status, begin, step.setback, step.cancel), begin, course, digest)
+
+
+def _with_progress(status: S, active: Active, course: Course[S]) -> S:
+    progress = active.view.progress
+    if progress is None:
+        return status
+    return status.model_copy(update={"progress": course.progress.model_validate(progress.model_dump())})
+
+
+def _start(run: Run, world: World, step: Step[S], begin: Start, course: Course[S], digest: str) -> Outcome:
+    suspended = Blocked(resting("Suspended", "nothing is started while spec.suspend is true"))
+    launch = suspended if run.spec.suspend else course.launch(step.attempts.attempt)
+    if isinstance(launch, Blocked):
+        return conclude(run, world, launch.state, step.attempts, actions=_cancelled(run, step), again=launch.again)
+    return _launched(run, world, step, begin, launch, course.running, digest)
+
+
+def _revived(status: RunStatus, budget: Budget) -> bool:
     """Whether a run that was out of attempts has been given more."""
     state = state_of(status)
     return (
@@ -32,17 +101,12 @@ def revived(status: RunStatus, budget: Budget) -> bool:
     )
 
 
-def given_up(run: Run, world: World, end: GivenUp, step: Step[S], status: S) -> Outcome:
+def _given_up(run: Run, world: World, end: GivenUp, step: Step[S], status: S) -> Outcome:
     """The outcome of a run for which there is no other attempt."""
     return conclude(run, world, _verdict(run.kind, end, step), status, actions=_cancelled(run, step))
 
 
-def held_up(run: Run, world: World, step: Step[S], blocked: Blocked) -> Outcome:
-    """The outcome of a run that cannot start yet."""
-    return conclude(run, world, blocked.state, step.attempts, actions=_cancelled(run, step), again=blocked.again)
-
-
-def launched(
+def _launched(
     run: Run, world: World, step: Step[S], begin: Start, launch: LaunchJob, running: State, digest: str
 ) -> Outcome:
     """The outcome of a run whose next attempt may start; the first one that is launched is the run's beginning."""
