@@ -6,23 +6,22 @@ workers, with the functions of :mod:`kubothek.lake.maintenance.rewriting`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import orjson
 import pyarrow as pa
-from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
 from kubothek.lake.commits import PartitionFile
-from kubothek.lake.errors import LakeError, RowsLost
+from kubothek.lake.errors import RowsLost
 from kubothek.lake.indices import Collected
 from kubothek.lake.maintenance import Bundle, Compactor
 from kubothek.lake.maintenance.grouping import tasks
 from kubothek.lake.maintenance.rewriting import TASK_BYTES, Compacting, Replaced, Rewritten, rewrite_bundles
-from kubothek.lake.store import open_store
-from kubothek.spark.collect import collect
-from kubothek.spark.tasks import Failure, Joined, report
+from kubothek.lake.store import Store
+from kubothek.spark.numbered import Numbered
 
 RESULT_SCHEMA: Final = "task bigint, added string, collected string"
 """By the number of the task: a line for each of its bundles, in order, with the new files; one with index entries."""
@@ -43,27 +42,8 @@ def compact_with_spark(session: SparkSession, told: Told = lambda done, total: N
     return run
 
 
-class Rewrites:
-    """Numbers of tasks in, :data:`RESULT_SCHEMA` out."""
-
-    def __init__(
-        self, compacting: Compacting, tasks: Sequence[Sequence[Bundle]], failures: Accumulator[list[Failure]]
-    ) -> None:
-        self._compacting = compacting
-        self._tasks = tasks
-        self._failures = failures
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = open_store(self._compacting.store)
-        for batch in batches:
-            for value in batch.column(0):
-                number = value.as_py()
-                try:
-                    done = rewrite_bundles(self._compacting, store, self._tasks[number])
-                except LakeError as error:
-                    report(error, self._failures, number, None)
-                    return
-                yield _result(number, done)
+def _rewritten(compacting: Compacting, parts: Sequence[Sequence[Bundle]], store: Store, number: int) -> pa.RecordBatch:
+    return _result(number, rewrite_bundles(compacting, store, parts[number]))
 
 
 def _result(number: int, done: Rewritten) -> pa.RecordBatch:
@@ -81,13 +61,14 @@ def _result(number: int, done: Rewritten) -> pa.RecordBatch:
 
 
 def _run(session: SparkSession, compacting: Compacting, parts: Sequence[tuple[Bundle, ...]], told: Told) -> Rewritten:
-    context = session.sparkContext
-    failures: Accumulator[list[Failure]] = context.accumulator([], Joined())
-    frame = session.range(0, len(parts), 1, len(parts)).mapInArrow(Rewrites(compacting, parts, failures), RESULT_SCHEMA)
-    found = collect(session, frame, f"compact {compacting.table.uuid}", failures, told)
-    if isinstance(found, Failure):
-        raise found.error()
-    return _joined(parts, found)
+    work = Numbered(
+        store=compacting.store,
+        work=partial(_rewritten, compacting, parts),
+        pieces=len(parts),
+        tasks=len(parts),
+        schema=RESULT_SCHEMA,
+    )
+    return _joined(parts, work.run(session, f"compact {compacting.table.uuid}", told))
 
 
 def _joined(parts: Sequence[tuple[Bundle, ...]], found: pa.Table) -> Rewritten:

@@ -6,7 +6,8 @@ and its other rows copied, in one task, with the functions of :mod:`kubothek.lak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -15,13 +16,13 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
 from kubothek.lake.commits import PartitionFile
-from kubothek.lake.errors import LakeError, RowsLost
+from kubothek.lake.errors import RowsLost
 from kubothek.lake.indices import Collected
 from kubothek.lake.operations.rewrite import Rewrite, Rewriter, Rewritten, require_all_rows, rewrite_files
-from kubothek.lake.store import open_store
+from kubothek.lake.store import Store
 from kubothek.lake.table.plan import PlannedFile
-from kubothek.spark.collect import collect
-from kubothek.spark.tasks import MANIFEST_SCHEMA, Failure, Joined, report
+from kubothek.spark.numbered import Numbered
+from kubothek.spark.tasks import MANIFEST_SCHEMA
 
 FILES_A_TASK: Final = 4
 """Enough that the rows of small files come together in larger ones."""
@@ -42,35 +43,15 @@ def rewrite_with_spark(session: SparkSession, told: Told) -> Rewriter:
     return run
 
 
-class Rewrites:
-    """Numbers of bundles in; out a row for each new file, each file that goes (its label only), and each bundle (the
-    rows that matched as ``rows``, those that did not as ``bytes``, and the index entries).
+def _rewritten(
+    rewrite: Rewrite, bundles: Sequence[Sequence[PlannedFile]], matched: Accumulator[int], store: Store, number: int
+) -> pa.RecordBatch:
+    """A row for each new file, each file that goes (its label only), and the bundle (the rows that matched as ``rows``,
+    those that did not as ``bytes``, and the index entries).
     """
-
-    def __init__(
-        self,
-        rewrite: Rewrite,
-        bundles: Sequence[Sequence[PlannedFile]],
-        failures: Accumulator[list[Failure]],
-        matched: Accumulator[int],
-    ) -> None:
-        self._rewrite = rewrite
-        self._bundles = bundles
-        self._failures = failures
-        self._matched = matched
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = open_store(self._rewrite.store)
-        for batch in batches:
-            for value in batch.column(0):
-                number = value.as_py()
-                try:
-                    done = rewrite_files(self._rewrite, store, self._bundles[number])
-                except LakeError as error:
-                    report(error, self._failures, number, None)
-                    return
-                self._matched.add(done.matched)
-                yield _manifest(done)
+    done = rewrite_files(rewrite, store, bundles[number])
+    matched.add(done.matched)
+    return _manifest(done)
 
 
 def _manifest(done: Rewritten) -> pa.RecordBatch:
@@ -91,17 +72,17 @@ def _manifest(done: Rewritten) -> pa.RecordBatch:
 
 
 def _run(session: SparkSession, rewrite: Rewrite, files: Sequence[PlannedFile], told: Told) -> Rewritten:
-    context = session.sparkContext
     size = max(FILES_A_TASK, -(-len(files) // _MOST_TASKS))
     bundles = [files[start : start + size] for start in range(0, len(files), size)]
-    failures: Accumulator[list[Failure]] = context.accumulator([], Joined())
-    matched: Accumulator[int] = context.accumulator(0)
-    frame = session.range(0, len(bundles), 1, len(bundles)).mapInArrow(
-        Rewrites(rewrite, bundles, failures, matched), MANIFEST_SCHEMA
+    matched: Accumulator[int] = session.sparkContext.accumulator(0)
+    work = Numbered(
+        store=rewrite.store,
+        work=partial(_rewritten, rewrite, bundles, matched),
+        pieces=len(bundles),
+        tasks=len(bundles),
+        schema=MANIFEST_SCHEMA,
     )
-    found = collect(session, frame, f"rewrite {rewrite.table.uuid}", failures, lambda d, n: told(d, n, matched.value))
-    if isinstance(found, Failure):
-        raise found.error()
+    found = work.run(session, f"rewrite {rewrite.table.uuid}", lambda done, total: told(done, total, matched.value))
     return _result(rewrite, found, len(bundles))
 
 

@@ -1,0 +1,65 @@
+"""Pieces of work that are known by their numbers: no data travels through Spark, only numbers in and answers out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.accumulators import Accumulator
+from pyspark.sql import SparkSession
+
+from kubothek.lake.errors import LakeError
+from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.spark.collect import collect
+from kubothek.spark.tasks import Failure, Joined, report
+
+Work = Callable[[Store, int], pa.RecordBatch]
+"""Does the piece of work with this number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbered:
+    """Pieces of work, each done by a worker with the store.
+
+    ``pieces``  how many; their numbers begin with 0
+    ``tasks``   how many tasks they are done in, at most as many
+    ``schema``  of the answers, as Spark writes it
+    """
+
+    store: StoreConfig
+    work: Work
+    pieces: int
+    tasks: int
+    schema: str
+
+    def run(self, session: SparkSession, title: str, told: Callable[[int, int], None]) -> pa.Table:
+        """All answers. ``told`` hears of tasks done, and of all tasks. Raises what the work raises, and SparkFailed."""
+        failures: Accumulator[list[Failure]] = session.sparkContext.accumulator([], Joined())
+        numbers = session.range(0, self.pieces, 1, self.tasks)
+        frame = numbers.mapInArrow(_Worker(self.store, self.work, failures), self.schema)
+        found = collect(session, frame, title, failures, told)
+        if isinstance(found, Failure):
+            raise found.error()
+        return found
+
+
+class _Worker:
+    """What Spark's Python workers run."""
+
+    def __init__(self, store: StoreConfig, work: Work, failures: Accumulator[list[Failure]]) -> None:
+        self._store = store
+        self._work = work
+        self._failures = failures
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = open_store(self._store)
+        for batch in batches:
+            for value in batch.column(0):
+                number = value.as_py()
+                try:
+                    answer = self._work(store, number)
+                except LakeError as error:
+                    report(error, self._failures, number, None)
+                    return
+                yield answer
