@@ -27,7 +27,6 @@ from typing import Any, Final
 from uuid import uuid4
 
 import orjson
-import zstandard
 
 from kubothek.lake.collector import references
 from kubothek.lake.collector.areas import Kind, Turn, areas
@@ -239,8 +238,7 @@ class _Run:
         try:
             for record in self._kept.anchors:
                 if not has_checkpoint(journal, record):
-                    state = zstandard.compress(self._state(record))
-                    self._store.put(keys.checkpoint(journal.uuid, record.version), state)
+                    journal.put_checkpoint(record.version, self._state(record))
         except VersionIncomplete as error:
             raise _MovedError from error  # another collector was at work
 

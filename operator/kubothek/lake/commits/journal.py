@@ -239,6 +239,10 @@ class Journal:
                 still_there=lambda: (now := self.observe()) is not None and now.etag == foreign.etag,
             )
 
+    def put_checkpoint(self, version: int, state: bytes) -> None:
+        """Store the head of a version, as :meth:`Head.render` gives it, so that no older record is needed for it."""
+        self.store.put(keys.checkpoint(self.uuid, version), zstandard.compress(state))
+
     def own_id(self, what: str) -> str:
         """A new id for a commit that Kubothek makes on its own account."""
         return f"{keys.OWN_ID_PREFIX}{what}:{self.rng.getrandbits(64):016x}"
@@ -260,7 +264,7 @@ class Journal:
         marker = seen.marker
         assert marker is not None, "only our own commits are completed"
         if marker.since_checkpoint == Distance():
-            self.store.put(keys.checkpoint(self.uuid, marker.version), zstandard.compress(seen.head.render()))
+            self.put_checkpoint(marker.version, seen.head.render())
         mark = partial(
             self.markers.mark,
             marker,

@@ -132,10 +132,7 @@ class DatasetLog:
         return Transaction(self._journal, request, self._settled(), self._patience)
 
     def _settled(self) -> Observed | None:
-        def look() -> Observed | None:
-            return self._store.together(self._require_claim, self._journal.observe)[1]
-
-        seen = settled(self._journal, self._new_patience(), look)
+        seen = self.settled()
         require_alive(seen, self._claim)
         return seen
 
@@ -147,8 +144,11 @@ class DatasetLog:
 
     def settled(self) -> Observed | None:
         """The head with nothing left to settle; None if there is no dataset. May commit what it settles."""
-        self._require_claim()
-        return settled(self._journal, self._new_patience())
+
+        def look() -> Observed | None:
+            return self._store.together(self._require_claim, self._journal.observe)[1]
+
+        return settled(self._journal, self._new_patience(), look)
 
     def convert(self, table: str | None = None) -> list[str]:
         """Make another library's dataset one that can be written; see :mod:`kubothek.lake.commits.convert`.

@@ -21,6 +21,7 @@ from kubothek.lake.commits.history import missing_files
 from kubothek.lake.commits.indexing import index_delta, index_metadata, indices_after
 from kubothek.lake.commits.journal import Draft, Journal, Observed
 from kubothek.lake.commits.measure import size_of_removed
+from kubothek.lake.commits.noting import noted
 from kubothek.lake.commits.rebuild import rebuild
 from kubothek.lake.commits.record import Delta, Record, Totals, after, size_of
 from kubothek.lake.commits.records import records_from
@@ -194,16 +195,8 @@ def _merged_schema(journal: Journal, head: Head, schema: str | None) -> str | No
 
 def _note(journal: Journal, seen: Observed, notes: Mapping[str, Any]) -> Draft:
     """A commit that changes what is noted in the head, and no data."""
-    to_set, dropped = metadata_delta(seen.head.metadata, without_noise({**seen.head.metadata, **notes}))
-    return Draft(
-        id=journal.own_id("note"),
-        digest="",
-        operation=Operation.EXTERNAL,
-        by=FOREIGN,
-        base=seen.head,
-        delta=Delta(metadata=to_set, dropped=dropped),
-        totals=_counted(seen),
-    )
+    metadata = without_noise({**seen.head.metadata, **notes})
+    return noted(journal, seen, metadata, what="note", operation=Operation.EXTERNAL, by=FOREIGN)
 
 
 def _user_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,13 +10,12 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from kubothek.lake.commits.apply import metadata_delta
 from kubothek.lake.commits.changes import Operation
 from kubothek.lake.commits.head import TAGS, Head, Tag
 from kubothek.lake.commits.history import History
 from kubothek.lake.commits.journal import Draft, Journal, Observed
+from kubothek.lake.commits.noting import noted
 from kubothek.lake.commits.rebuild import rebuild
-from kubothek.lake.commits.record import Delta
 from kubothek.lake.errors import InputError, VersionTagged
 
 MOST_TAGS: Final = 64
@@ -40,17 +39,7 @@ def retag(journal: Journal, seen: Observed, wanted: Mapping[str, int], *, by: st
     metadata = {key: value for key, value in seen.head.metadata.items() if key != TAGS}
     if tags:
         metadata[TAGS] = {name: [tag.version, tag.record] for name, tag in tags.items()}
-    to_set, dropped = metadata_delta(seen.head.metadata, metadata)
-    assert seen.totals is not None, "a settled head is counted"
-    return Draft(
-        id=journal.own_id("tag"),
-        digest="",
-        operation=Operation.TAG,
-        by=by,
-        base=seen.head,
-        delta=Delta(metadata=to_set, dropped=dropped),
-        totals=seen.totals,
-    )
+    return noted(journal, seen, metadata, what="tag", operation=Operation.TAG, by=by)
 
 
 def require_untagged(head: Head, below: int, spared: frozenset[str] = frozenset()) -> None:

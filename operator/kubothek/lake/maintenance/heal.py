@@ -15,8 +15,6 @@ from hashlib import sha256
 from itertools import islice
 from typing import Final
 
-import zstandard
-
 from kubothek.lake.commits import DatasetLog, Head, Record, Snapshot, keys
 from kubothek.lake.commits.journal import Journal, Observed
 from kubothek.lake.commits.markers import Marker
@@ -157,11 +155,11 @@ def _heal_history(log: DatasetLog, seen: Observed) -> Iterator[str]:
     for key in absent(journal.store, keys.checkpoints(journal.uuid), checkpoints):
         with suppress(VersionIncomplete):  # nothing tells any more what it held
             head = rebuild(journal, journal.record(checkpoints[key]))
-            _put_checkpoint(journal.store, head)
+            journal.put_checkpoint(head.version, head.render())
             yield f"the checkpoint of version {head.version}"
     if _cannot_be_rebuilt(journal, seen):
         # Older versions cannot be read any more; this one, and those to come, must not share that.
-        _put_checkpoint(journal.store, seen.head)
+        journal.put_checkpoint(seen.head.version, seen.head.render())
         yield f"the checkpoint of version {seen.version}"
 
 
@@ -172,10 +170,6 @@ def _mark_again(store: Store, key: str, record: Record) -> bool:
     except PreconditionFailed:
         return False
     return True
-
-
-def _put_checkpoint(store: Store, head: Head) -> None:
-    store.put(keys.checkpoint(head.uuid, head.version), zstandard.compress(head.render()))
 
 
 def _cannot_be_rebuilt(journal: Journal, seen: Observed) -> bool:

@@ -21,6 +21,7 @@ from kubothek.lake.commits import DatasetLog, Head, PartitionFile, Record, Snaps
 from kubothek.lake.commits.measure import measure
 from kubothek.lake.commits.records import chain
 from kubothek.lake.errors import ObjectNotFound, VersionIncomplete
+from kubothek.lake.maintenance.runs import runs
 from kubothek.lake.store import Store
 
 _TYPES: Final[dict[str, pa.DataType]] = {
@@ -88,8 +89,8 @@ def kept(store: Store, uuid: str) -> Inventory | None:
         table = pq.read_table(pa.BufferReader(store.get(keys.inventory(uuid))))
         about = table.schema.metadata
         if about[b"format"] == _FORMAT:
-            runs = orjson.loads(about[b"versions"])
-            versions = tuple(version for first, last in runs for version in range(first, last + 1))
+            spans = orjson.loads(about[b"versions"])
+            versions = tuple(version for first, last in spans for version in range(first, last + 1))
             files = table.replace_schema_metadata().cast(FILES)
             return Inventory(about[b"commit"].decode(), files, versions, Totals(**orjson.loads(about[b"garbage"])))
     return None
@@ -201,16 +202,10 @@ def _needed(files: pa.Table, head: Head) -> pa.Table:
 
 
 def _render(inventory: Inventory) -> pa.Buffer:
-    runs: list[list[int]] = []
-    for version in inventory.versions:
-        if runs and version == runs[-1][1] + 1:
-            runs[-1][1] = version
-        else:
-            runs.append([version, version])
     about = {
         b"format": _FORMAT,
         b"commit": (inventory.commit or "").encode(),
-        b"versions": orjson.dumps(runs),
+        b"versions": orjson.dumps(runs(inventory.versions)),
         b"garbage": orjson.dumps(inventory.garbage.to_json()),
     }
     files = inventory.files.filter(pc.greater(inventory.files.column("bytes"), pa.scalar(0)))

@@ -21,6 +21,7 @@ from kubothek.lake.commits import DatasetLog, Record, Snapshot, keys
 from kubothek.lake.commits.presence import absent
 from kubothek.lake.commits.records import chain
 from kubothek.lake.errors import ObjectNotFound, VersionIncomplete
+from kubothek.lake.maintenance.runs import runs
 from kubothek.lake.store import Store
 
 _SHOWN: Final = 3
@@ -152,10 +153,4 @@ def _is_whole(log: DatasetLog, version: int, gone: set[str]) -> bool:
 
 def ranges(versions: tuple[int, ...]) -> str:
     """Ascending numbers for people: 3, 5 to 9."""
-    runs: list[list[int]] = []
-    for version in versions:
-        if runs and version == runs[-1][-1] + 1:
-            runs[-1] = [runs[-1][0], version]
-        else:
-            runs.append([version])
-    return ", ".join(" to ".join(map(str, run)) for run in runs)
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs(versions))
