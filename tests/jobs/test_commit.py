@@ -17,6 +17,7 @@ from plateau.io.eager import read_table
 from kubothek.lake.sources import reader
 from kubothek.lake.store.file import FileStore
 from kubothek.resources.jobs import ExitCode, JobResult
+from tests.commits.hashes import require_hashes
 from tests.jobs.conftest import Here, with_spark
 
 HEADER = "year,month,day,dep_delay,carrier,time_hour\n"
@@ -65,6 +66,7 @@ def test_a_csv_file_becomes_partitions(either: Here) -> None:
     either.put("in/flights.csv.gz", gzip.compress(flights_csv().encode()))
     result = either.commit("in/flights.csv.gz", table={"partition_on": ["month"]})
     assert either.sessions == (0 if either.from_bytes else 1)
+    require_hashes(either.log)
     assert result.commit is not None
     assert result.dataset is not None
     assert (result.commit.version, result.commit.rows, result.commit.files) == (1, 1000, 3)

@@ -16,6 +16,7 @@ from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.table.clustering import Clustering
 from kubothek.spark.compact import compact_with_spark
 from kubothek.spark.session import running
+from tests.commits.hashes import require_hashes
 from tests.maintenance.table import ROWS, files_of, filled
 from tests.operations.table import labels, rows
 
@@ -46,6 +47,7 @@ def test_spark_compacts_as_one_process_does(session: SparkSession, store: Store)
     assert rows(table) == ROWS
     assert dict(table.plan("carrier = 'A2'").steps)["secondary indices"] == 1
     assert not log.inspect().problem
+    require_hashes(log)
     assert all(total == 2 for _, total in heard)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import tracemalloc
 from collections.abc import Callable
+from hashlib import sha3_256
 from pathlib import Path
 
 import pyarrow as pa
@@ -67,6 +68,7 @@ def test_a_file_is_ours_in_every_respect(store: Store) -> None:
     assert file.key == f"ds/table/{file.label}.parquet"
     assert file.rows == 2
     assert file.bytes == store.stat(file.key).size
+    assert file.sha3 == sha3_256(store.get(file.key)).hexdigest()
     assert keys_in(store) == {file.key}
     found = pq.ParquetFile(pa.BufferReader(store.get(file.key)))
     assert found.schema_arrow.remove_metadata() == pa.schema([("t", pa.timestamp("us")), ("x", pa.int64())])

@@ -47,10 +47,7 @@ def _rewritten(compacting: Compacting, parts: Sequence[Sequence[Bundle]], store:
 
 
 def _result(number: int, done: Rewritten) -> pa.RecordBatch:
-    added = [
-        orjson.dumps([[file.label, file.key, file.rows, file.bytes] for file in each.added]).decode()
-        for each in done.replaced
-    ]
+    added = [orjson.dumps([file.to_json() for file in each.added]).decode() for each in done.replaced]
     collected = orjson.dumps(done.collected.to_json()).decode()
     columns: list[Any] = [
         pa.array([number] * (len(added) + 1), pa.int64()),

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import orjson
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
-from kubothek.lake.commits import PartitionFile
 from kubothek.lake.errors import RowsLost
 from kubothek.lake.indices import Collected
 from kubothek.lake.operations.rewrite import Rewrite, Rewriter, Rewritten, require_all_rows, rewrite_files
 from kubothek.lake.store import Store
 from kubothek.lake.table.plan import PlannedFile
+from kubothek.spark import manifest
 from kubothek.spark.numbered import Numbered
-from kubothek.spark.tasks import MANIFEST_SCHEMA
 
 FILES_A_TASK: Final = 4
 """Enough that the rows of small files come together in larger ones."""
@@ -55,20 +54,14 @@ def _rewritten(
 
 
 def _manifest(done: Rewritten) -> pa.RecordBatch:
-    lines: list[tuple[str | None, str | None, int | None, int | None, str | None]] = [
-        *((file.label, file.key, file.rows, file.bytes, None) for file in done.added),
-        *((label, None, None, None, None) for label in done.removed),
-        (None, None, done.matched, done.kept, orjson.dumps(done.collected.to_json()).decode()),
-    ]
-    labels, keys, rows, sizes, indexed = zip(*lines, strict=True)
-    columns: list[Any] = [
-        pa.array(labels, pa.string()),
-        pa.array(keys, pa.string()),
-        pa.array(rows, pa.int64()),
-        pa.array(sizes, pa.int64()),
-        pa.array(indexed, pa.string()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=["label", "key", "rows", "bytes", "indexed"])
+    collected = orjson.dumps(done.collected.to_json()).decode()
+    return manifest.batch_of(
+        [
+            *map(manifest.written, done.added),
+            *({"label": label} for label in done.removed),
+            {"rows": done.matched, "bytes": done.kept, "indexed": collected},
+        ]
+    )
 
 
 def _run(session: SparkSession, rewrite: Rewrite, files: Sequence[PlannedFile], told: Told) -> Rewritten:
@@ -80,23 +73,23 @@ def _run(session: SparkSession, rewrite: Rewrite, files: Sequence[PlannedFile], 
         work=partial(_rewritten, rewrite, bundles, matched),
         pieces=len(bundles),
         tasks=len(bundles),
-        schema=MANIFEST_SCHEMA,
+        schema=manifest.SCHEMA,
     )
     found = work.run(session, f"rewrite {rewrite.table.uuid}", lambda done, total: told(done, total, matched.value))
     return _result(rewrite, found, len(bundles))
 
 
-def _result(rewrite: Rewrite, manifest: pa.Table, bundles: int) -> Rewritten:
+def _result(rewrite: Rewrite, found: pa.Table, bundles: int) -> Rewritten:
     """What all tasks did, after the counts proved that nothing is missing."""
     added, removed, collected, matched, kept = [], [], [], 0, 0
-    for row in manifest.to_pylist():
+    for row in found.to_pylist():
         if row["label"] is None:
             collected.append(Collected.from_json(orjson.loads(row["indexed"])))
             matched, kept = matched + row["rows"], kept + row["bytes"]
         elif row["key"] is None:
             removed.append(row["label"])
         else:
-            added.append(PartitionFile(row["label"], row["key"], row["rows"], row["bytes"]))
+            added.append(manifest.file_of(row))
     if len(collected) != bundles:
         raise RowsLost(f"{len(collected)} of {bundles} tasks reported what they rewrote; try again")
     done = Rewritten(tuple(removed), tuple(added), matched, kept, Collected.joined(collected))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -24,13 +24,11 @@ from kubothek.lake.sources import Ingest, SourceReader, Split
 from kubothek.lake.store import open_store
 from kubothek.lake.table.bucketing import Bucketing
 from kubothek.lake.table.partitioning import split as split_rows
+from kubothek.spark import manifest
 from kubothek.spark.fatrows import Packer, Unpacker, fat_rows
 
 RETRIES: Final = 2
 """How often Spark may try a task again for an error that may pass, before it counts."""
-
-MANIFEST_SCHEMA: Final = "label string, key string, rows bigint, bytes bigint, indexed string"
-"""``indexed``: on the line without label, the index files that the task stored, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +121,8 @@ class Writes:
         except LakeError as error:
             report(error, self._failures, len(self._ingest.plan.splits), None)
             return
-        lines = [(file.label, file.key, file.rows, file.bytes, None) for file in files]
-        entries = json.dumps(collected.to_json())
-        labels, keys, counts, sizes, indexed = zip(*lines, (None, None, rows, bundles, entries), strict=True)
-        texts = [pa.array(labels, pa.string()), pa.array(keys, pa.string())]
-        numbers = [pa.array(counts, pa.int64()), pa.array(sizes, pa.int64())]
-        columns: list[Any] = [*texts, *numbers, pa.array(indexed, pa.string())]
-        yield pa.RecordBatch.from_arrays(columns, names=["label", "key", "rows", "bytes", "indexed"])
+        counted = {"rows": rows, "bytes": bundles, "indexed": json.dumps(collected.to_json())}
+        yield manifest.batch_of([*map(manifest.written, files), counted])
 
     def _write(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[PartitionFile], Collected, int, int]:
         """The files, their index entries, and the rows and bundles that the readers counted."""

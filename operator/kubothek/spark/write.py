@@ -25,9 +25,9 @@ from kubothek.lake.errors import InputError, RowsLost
 from kubothek.lake.indices import Collected, IndexCollector
 from kubothek.lake.sources import Ingest, SourceReader
 from kubothek.lake.sources.ingest import require_all_rows
-from kubothek.spark import fatrows
+from kubothek.spark import fatrows, manifest
 from kubothek.spark.collect import collect
-from kubothek.spark.tasks import MANIFEST_SCHEMA, Failure, Joined, Reads, Writes
+from kubothek.spark.tasks import Failure, Joined, Reads, Writes
 
 READ_TASK_BYTES: Final = 32 << 20
 """Stored source bytes that one task reads, if the source can be cut so."""
@@ -76,21 +76,21 @@ def _run(session: SparkSession, ingest: Ingest, told: Told, collector: IndexColl
         session.range(0, len(bundles), 1, len(bundles))
         .mapInArrow(Reads(ingest, bundles, failures, rows_read), fatrows.SPARK_SCHEMA)
         .hint("rebalance", parts, *fatrows.GROUP)
-        .mapInArrow(Writes(ingest, failures), MANIFEST_SCHEMA)
+        .mapInArrow(Writes(ingest, failures), manifest.SCHEMA)
     )
     found = collect(session, frame, f"write {ingest.uuid}", failures, lambda d, n: told(d, n, rows_read.value))
     return found if isinstance(found, Failure) else _files(ingest, found, len(bundles), collector)
 
 
-def _files(ingest: Ingest, manifest: pa.Table, bundles: int, collector: IndexCollector) -> list[PartitionFile]:
+def _files(ingest: Ingest, found: pa.Table, bundles: int, collector: IndexCollector) -> list[PartitionFile]:
     """The files in the manifest, after its counts proved that nothing is missing."""
     files, rows, reported = [], 0, 0
-    for row in manifest.to_pylist():
+    for row in found.to_pylist():
         if row["label"] is None:
             rows, reported = rows + row["rows"], reported + row["bytes"]
             collector.add(Collected.from_json(json.loads(row["indexed"])))
         else:
-            files.append(PartitionFile(row["label"], row["key"], row["rows"], row["bytes"]))
+            files.append(manifest.file_of(row))
     if reported != bundles:
         raise RowsLost(f"{reported} of {bundles} tasks reported what they read; try again")
     require_all_rows(ingest, rows, files)

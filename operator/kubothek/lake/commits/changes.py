@@ -47,12 +47,20 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFile:
-    """One data file: the label under which the head lists it, its key, and its size in rows and bytes."""
+    """One data file: the label under which the head lists it, its key, and its size in rows and bytes.
+
+    ``sha3``  SHA3-256 of its bytes in hex, made as it was written; None of a file that another program wrote
+    """
 
     label: str
     key: str
     rows: int
     bytes: int
+    sha3: str | None = None
+
+    def to_json(self) -> list[Any]:
+        """As it stands in records: the arguments that make it."""
+        return [self.label, self.key, self.rows, self.bytes, self.sha3]
 
 
 @dataclass(frozen=True, slots=True)

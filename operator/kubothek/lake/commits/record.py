@@ -140,7 +140,7 @@ class Record:
                 "restores": self.restores,
                 "recovers": self.recovers,
                 "reads": _render_reads(self.reads),
-                "added": [[file.label, file.key, file.rows, file.bytes] for file in delta.added],
+                "added": [file.to_json() for file in delta.added],
                 "positions": delta.positions,
                 "removed": delta.removed,
                 "indices": delta.indices,

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha3_256
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -282,7 +283,8 @@ class PartitionedWriter:
         rows.part = None
         content = part.finish()
         key = f"{self._prefix}{part.label}.parquet"
-        self._files.append(PartitionFile(part.label, key, part.rows, content.size))
+        digest = sha3_256(content).hexdigest()
+        self._files.append(PartitionFile(part.label, key, part.rows, content.size, digest))
         self._wait(max(0, self._budget // 2 - content.size))
         self._in_flight += content.size
         self._uploads.append((self._pool.submit(self._store.put, key, memoryview(content)), content.size))
