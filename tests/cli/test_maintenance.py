@@ -40,6 +40,11 @@ def test_compact_says_what_it_did(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("compact", "letters", "--dry-run").out.startswith("letters: nothing to do: the 2 files")
 
 
+def test_compact_works_on_what_a_cluster_manages(kubothek: Kubothek, store: Path) -> None:
+    (store / ".kubothek" / "letters" / "owner.json").write_text('{"owner": "cluster/ns/letters"}')
+    assert kubothek("compact", "letters").out.startswith("letters: version ")
+
+
 def test_compact_puts_rows_in_order(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("compact", "letters", "--z-order-by", "n, c", "--dry-run").out.startswith("letters: 6 of 6 files")
     assert kubothek("compact", "letters", "--z-order-by", "n,c").out.startswith("letters: version 5: 6 files (")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import click
 
@@ -12,6 +13,7 @@ from kubothek.cli.options import store_options
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
     from kubothek.lake.maintenance import Compaction, CompactionPlan
+    from kubothek.lake.table.clustering import Clustering
 
 _SHOWN = 50
 
@@ -61,25 +63,37 @@ def compact(
     it yet. No row changes, which is proved before the new files are committed. Works beside all other writers:
     partitions that they change meanwhile are left alone.
     """
-    from kubothek.lake.door import Lake
+    from kubothek.lake.commits import DatasetLog
+    from kubothek.lake.maintenance import Wish, plan_compaction
+    from kubothek.lake.maintenance import compact as compact_dataset
+    from kubothek.lake.predicates import parse
     from kubothek.lake.store import open_store
 
+    if sort_by and z_order_by:
+        raise click.UsageError("a compaction has one order: leave out --sort-by or --z-order-by")
     with choice.config() as config:
-        table = Lake(open_store(config)).dataset(dataset)
-        wish: dict[str, Any] = {
-            "where": where,
-            "target_file_size": target_size,
-            "min_files": min_files,
-            "sort_by": _columns(sort_by),
-            "z_order_by": _columns(z_order_by),
-        }
-        lines = _planned(dataset, table.plan_compaction(**wish)) if dry_run else _done(dataset, table.compact(**wish))
+        store = open_store(config)
+        log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
+        wish = Wish(
+            where=parse(where) if where else None,
+            target_bytes=target_size,
+            min_files=min_files,
+            clustering=_clustering(sort_by or z_order_by, curve=bool(z_order_by)),
+        )
+        if dry_run:
+            lines = _planned(dataset, plan_compaction(store, log, log.snapshot(), wish))
+        else:
+            lines = _done(
+                dataset, compact_dataset(store, log, wish, commit_id=f"cli:compact:{uuid4()}", digest="", by="cli")
+            )
         for line in lines:
             click.echo(line)
 
 
-def _columns(text: str | None) -> list[str]:
-    return [name.strip() for name in text.split(",")] if text else []
+def _clustering(columns: str | None, *, curve: bool) -> Clustering | None:
+    from kubothek.lake.table.clustering import Clustering
+
+    return Clustering(tuple(name.strip() for name in columns.split(",")), curve=curve) if columns else None
 
 
 def _planned(dataset: str, plan: CompactionPlan) -> Iterator[str]:
