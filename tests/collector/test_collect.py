@@ -7,7 +7,7 @@ from datetime import timedelta
 import orjson
 import pytest
 
-from kubothek.lake.collector import Kind, Mode, Retention, collect
+from kubothek.lake.collector import Kind, Mode, Retention, collect, mark
 from kubothek.lake.commits import Change, Everything, Operation, StoreSettings, write_settings
 from kubothek.lake.commits.reindex import reindex
 from kubothek.lake.errors import IndexStale, InputError, TooManyDeletes, VersionIncomplete, VersionNotFound
@@ -111,6 +111,31 @@ def test_nothing_expires_where_every_version_is_kept(store: AgingStore) -> None:
     store.pass_by(LATER)
     assert sweep(store, [Retention()]) == {Kind.DATA: 1, Kind.PLANS: 2}
     assert contents(store) == {1: [1], 2: [2], 3: [3], 4: [4], 5: [4]}
+
+
+def test_where_files_only_came_no_version_is_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = AgingStore()
+    for n in (1, 2, 3):
+        append(log_of(made), made, f"v{n}", [n])
+        made.pass_by(LATER)
+    write(made, "litter")
+    made.pass_by(LATER)
+    monkeypatch.setattr(mark, "rebuild", lambda journal, record: pytest.fail(f"{record.key} is rebuilt"))
+    assert sweep(made, [Retention(versions=2)]) == {Kind.DATA: 1, Kind.RECORDS: 1}
+    assert contents(made) == {4: [1, 2, 3], 3: [1, 2, 3], 2: [1, 2]}
+
+
+def test_what_only_the_oldest_kept_version_names_stays() -> None:
+    """It came with a commit that goes, and is not in the present version."""
+    made = AgingStore()
+    for n in (1, 2):
+        append(log_of(made), made, f"v{n}", [n])
+        made.pass_by(LATER)
+    overwrite(made, "v3", [3])
+    append(log_of(made), made, "v4", [4])
+    made.pass_by(LATER)
+    assert sweep(made, [Retention(versions=3)]) == {Kind.RECORDS: 1}
+    assert contents(made) == {5: [3, 4], 4: [3, 4], 3: [3], 2: [1, 2]}
 
 
 def test_without_garbage_there_is_no_commit(store: AgingStore) -> None:

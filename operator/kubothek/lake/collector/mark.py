@@ -16,6 +16,7 @@ from kubothek.lake.collector.retention import Retention, is_retained, may_be_rea
 from kubothek.lake.collector.sorted_keys import SortedKeys, unreferenced
 from kubothek.lake.collector.tagged import TaggedVersions
 from kubothek.lake.commits import Head, Operation, Record, keys
+from kubothek.lake.commits.head import HORIZON, OWN_PREFIX
 from kubothek.lake.commits.journal import Journal, Observed
 from kubothek.lake.commits.rebuild import rebuild
 from kubothek.lake.commits.records import Stored, parallel, stored, stored_chain
@@ -148,8 +149,9 @@ def mark_versions(
     """Mark what the kept versions name, and what a person still has to decide about. Memory: a head, not a history."""
     restored: list[Record] = []
     tags = TaggedVersions(seen.head, lambda successor: _is_recent(successor, moment))
-    count, last = 0, None
+    count, last, grown = 0, None, True
     for found in kept_versions(journal, seen, policies, moment):
+        grown = grown and (last is None or (not seen.head.tombstone and _only_adds(last)))
         last = found.record
         into.add((last.key, *references.of_record(last)))
         if last.restores is not None:
@@ -162,8 +164,8 @@ def mark_versions(
         into.add(notes(journal.uuid))
     for key in (*seen.head.lost, *seen.head.overwritten):
         into.add((key, *_of_record_at(journal, key)))
-    # Where the present version is the only one, it need not be rebuilt.
-    oldest = _mark_whole(journal, last, into, seen.head if last.key == seen.marker.record else None)
+    # Where files only came since the oldest version, it need not be rebuilt: the present one names what it names.
+    oldest = _mark_whole(journal, last, into, seen.head if grown else None)
     anchors = [record for record in restored if record is not last and _restores_below(record, last.version)]
     anchors += [journal.record(key) for key in tags.apart()]
     for record in anchors:
@@ -177,10 +179,20 @@ def mark_versions(
 
 
 def _mark_whole(journal: Journal, record: Record, into: References, known: Head | None = None) -> Head:
-    """Mark all of a version, as if no other stayed; ``known``: its head."""
+    """Mark all of a version, as if no other stayed; ``known``: its head, or one that names no less, with its tags."""
     head = known or rebuild(journal, record)
     into.add((record.key, keys.checkpoint(journal.uuid, record.version), *references.of_head(head)))
     return head
+
+
+def _only_adds(record: Record) -> bool:
+    """Whether the version of this commit names all that the one before it names, and has the same tags.
+
+    Of the protocol's own metadata only the horizon may change: some of it names objects, more may in times to come.
+    """
+    delta = record.delta
+    owned = any(name.startswith(OWN_PREFIX) and name != HORIZON for name in (*delta.metadata, *delta.dropped))
+    return not (owned or delta.removed or delta.indices or record.restores)
 
 
 def mark_young_records(

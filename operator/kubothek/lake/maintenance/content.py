@@ -141,11 +141,16 @@ def _sequences(words: npt.NDArray[np.unsignedinteger[Any]], offsets: _Offsets) -
 
     It is a polynomial in a constant; those of all runs are differences of one sum that goes on over all of them.
     """
-    sums = _running_sums(words, offsets)
-    blocks, places = np.divmod(offsets[:-1], _BLOCK)
-    unshifted = _powers(_INVERSE)[places] * _power(_INVERSE, _BLOCK, int(blocks.max(initial=0)))[blocks]
-    lengths = np.diff(offsets).astype(np.uint64) + np.uint64(1)
-    hashes: Words = np.diff(sums) * unshifted + lengths * _LENGTH
+    hashes = np.diff(_running_sums(words, offsets))
+    places = offsets[:-1]
+    if len(words) > _BLOCK:
+        blocks, places = np.divmod(places, _BLOCK)
+        hashes *= _power(_INVERSE, _BLOCK, int(blocks.max(initial=0)))[blocks]
+    hashes *= _powers(_INVERSE)[places]
+    lengths = np.diff(offsets).astype(np.uint64)
+    lengths += np.uint64(1)
+    lengths *= _LENGTH
+    hashes += lengths
     return hashes
 
 
@@ -155,17 +160,22 @@ def _running_sums(words: npt.NDArray[np.unsignedinteger[Any]], offsets: _Offsets
     before, shift = np.uint64(0), 1
     for start in range(0, len(words), _BLOCK):
         block = words[start : start + _BLOCK].astype(np.uint64)
-        summed = np.cumsum(block * _powers(_FACTOR)[: len(block)] * np.uint64(shift)) + before
+        np.multiply(block, _powers(_FACTOR)[: len(block)], out=block)
+        if start:
+            np.multiply(block, np.uint64(shift), out=block)
+        np.cumsum(block, out=block)
+        if start:
+            np.add(block, before, out=block)
         first, last = np.searchsorted(offsets, (start, start + len(block)), "right")
-        sums[first:last] = summed[offsets[first:last] - start - 1]
-        before, shift = summed[-1], shift * pow(_FACTOR, _BLOCK, 1 << 64) % (1 << 64)
+        sums[first:last] = block[offsets[first:last] - (start + 1)]
+        before, shift = block[-1], shift * pow(_FACTOR, _BLOCK, 1 << 64) % (1 << 64)
     return sums
 
 
 @cache
 def _powers(base: int) -> Words:
-    """``base`` to the powers from 0 up, a block of them."""
-    return _power(base, 1, _BLOCK - 1)
+    """``base`` to the powers from 0 up, to that of a block's length."""
+    return _power(base, 1, _BLOCK)
 
 
 def _power(base: int, step: int, most: int) -> Words:

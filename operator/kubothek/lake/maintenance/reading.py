@@ -27,6 +27,7 @@ SMALL_BYTES: Final = MIB
 """A file that is smaller is fetched whole."""
 _FETCHES: Final = 8
 """Small files that are fetched at a time. They are decoded one after the other: there is a bundle for each core."""
+_HANDFUL: Final = 16
 _AHEAD_BYTES: Final = 64 * MIB
 _MOST_AHEAD: Final = 16
 _BATCHES_AHEAD: Final = 8
@@ -57,34 +58,52 @@ def _fetched(
     copying: Copying, store: Store, files: Sequence[PartitionFile], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     with ThreadPoolExecutor(min(_FETCHES, len(files)), thread_name_prefix="fetch") as pool:
-        remaining = iter(files)
-        ahead: deque[tuple[PartitionFile, Future[bytes | None]]] = deque()
+        remaining = _handfuls(files)
+        ahead: deque[tuple[list[PartitionFile], Future[list[bytes | None]]]] = deque()
         try:
             while True:
-                for file in islice(remaining, 2 * _FETCHES - len(ahead)):
-                    ahead.append((file, pool.submit(_get, store, file.key)))
+                for handful in islice(remaining, 2 * _FETCHES - len(ahead)):
+                    ahead.append((handful, pool.submit(_get, store, handful)))
                 if not ahead:
                     return
-                file, coming = ahead.popleft()
-                data = coming.result()
-                table = None if data is None else _decoded(data, schema)
-                yield from _streamed(copying, store, [file], schema) if table is None else table.to_batches()
+                handful, coming = ahead.popleft()
+                for file, data in zip(handful, coming.result(), strict=True):
+                    table = None if data is None else _decoded(data, schema)
+                    yield from _streamed(copying, store, [file], schema) if table is None else table.to_batches()
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _get(store: Store, key: str) -> bytes | None:
-    """None if the file is gone."""
-    try:
-        return store.get(key)
-    except ObjectNotFound:
-        return None
+def _handfuls(files: Sequence[PartitionFile]) -> Iterator[list[PartitionFile]]:
+    """What one thread fetches in a row, as passing on each small file costs more than fetching it from a disk: few of
+    them if there are few, so that all threads have some, and not much more than one large one would be.
+    """
+    most = max(1, min(_HANDFUL, len(files) // (2 * _FETCHES)))
+    handful: list[PartitionFile] = []
+    for file in files:
+        handful.append(file)
+        if len(handful) == most or sum(each.bytes for each in handful) >= SMALL_BYTES:
+            yield handful
+            handful = []
+    if handful:
+        yield handful
+
+
+def _get(store: Store, files: Sequence[PartitionFile]) -> list[bytes | None]:
+    """None for a file that is gone."""
+    found: list[bytes | None] = []
+    for file in files:
+        try:
+            found.append(store.get(file.key))
+        except ObjectNotFound:
+            found.append(None)
+    return found
 
 
 def _decoded(data: bytes, schema: pa.Schema) -> pa.Table | None:
     """The columns of a file; None if they are not just these, or it cannot be read."""
     try:
-        with pq.ParquetFile(pa.BufferReader(data)) as file:
+        with pq.ParquetFile(pa.BufferReader(data), pre_buffer=False) as file:  # it is in memory already
             all_of_them = file.metadata.num_columns == len(schema)
             found = file.read(columns=None if all_of_them else schema.names, use_threads=False)
     except (pa.ArrowException, OSError):

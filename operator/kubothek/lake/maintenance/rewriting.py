@@ -30,7 +30,7 @@ from kubothek.lake.table.partitioning import Group, split
 
 TASK_BYTES: Final = 256 * MIB
 """What one task rewrites at most, if it is not a single bundle."""
-_TASKS_A_CORE: Final = 2
+_TASKS_A_CORE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)

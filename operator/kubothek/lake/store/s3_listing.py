@@ -52,7 +52,7 @@ def _object(content: str) -> dict[str, Any]:
     return {
         "Key": _plain(fields["Key"]),
         "Size": int(fields["Size"]),
-        "ETag": _plain(fields["ETag"]),
+        "ETag": _plain(fields["ETag"].replace("&#34;", '"').replace("&quot;", '"')),  # in every one of them
         "LastModified": modified,
     }
 
