@@ -8,14 +8,14 @@ import os
 import warnings
 from collections.abc import Iterator
 
-from benchmarks import bulk, collection, compaction, indexed, memory, tables
+from benchmarks import bulk, collection, compaction, cubes, indexed, memory, tables
 from benchmarks.collection import Peaks
 from benchmarks.harness import Table
 from benchmarks.memory import Memory
 from benchmarks.places import Place, place
 
 PLACES = ("fs", "s3")
-WORK = ("tables", "indexed", "memory", "bulk", "compaction", "collection")
+WORK = ("tables", "indexed", "memory", "bulk", "compaction", "collection", "cubes")
 
 
 def main() -> None:
@@ -30,6 +30,9 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=2_000, help="that are compacted into eight")
     parser.add_argument("--live", type=int, default=100_000, help="files among which garbage is collected")
     parser.add_argument("--garbage", type=int, default=10_000, help="objects that are collected")
+    parser.add_argument("--cells", type=int, default=10_000_000, help="of the cube")
+    parser.add_argument("--cube-partitions", type=int, default=1_000)
+    parser.add_argument("--kartothek", help="a Python with kartothek 5.3, to query the cube as well")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
@@ -57,6 +60,12 @@ def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table |
                 (live, garbage) for live in (given.live // 10, given.live) for garbage in (given.live // 10, given.live)
             ]
             yield collection.memory(where, sizes)
+        return
+    if work == "cubes":
+        if name == "fs":
+            with place(name) as where:
+                size = cubes.Size(given.cube_partitions, given.cells)
+                yield from cubes.run(where, size, kartothek=given.kartothek)
         return
     for partitions in given.partitions:
         with place(name) as where:

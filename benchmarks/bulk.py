@@ -44,7 +44,7 @@ def run(place: Place, rows: int, *, rounds: int = 3, seconds: float = 300) -> It
     """One table. Spark's rows are there on a file system only: its S3 jars are in the images, not in the wheel."""
     source = place.root("source")
     make_source(source, rows)
-    with running({"spark.master": "local[*]"} | _SPARKS_OWN) as session:
+    with running({"spark.master": "local[*]"} | SPARKS_OWN) as session:
         cases = [
             Case("kubothek, with Spark", partial(ours, source, place, "spark", partial(with_spark, session))),
             Case("kubothek, one process", partial(ours, source, place, "here", here)),
@@ -58,7 +58,7 @@ def run(place: Place, rows: int, *, rounds: int = 3, seconds: float = 300) -> It
         yield compare(title, cases, rounds=rounds, seconds=seconds, cpu=cpu_of_all)
 
 
-_SPARKS_OWN = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+SPARKS_OWN = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 """Our sessions do without code generation, as fat rows gain nothing by it; Spark's own write does."""
 
 

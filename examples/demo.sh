@@ -1,23 +1,33 @@
 #!/usr/bin/env bash
-# The main job on this machine: 336,776 flights from CSV files into a versioned dataset, by Spark, and a query.
+# The main job on this machine: 336,776 flights from CSV files into a versioned dataset, by Spark, a query, and a cube.
 # Run by `make demo`, from the checkout, with kubothek on the PATH. Everything it makes is under .demo/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
-say "1/4  the source files, and a Java for Spark"
+say "1/5  the source files, and a Java for Spark"
 python examples/fetch_flights.py .demo/sources
 JAVA_HOME="$(python -m kubothek.runtime.local.java)" && export JAVA_HOME
 echo "Java: $JAVA_HOME"
 
-say "2/4  kubothek put: the sources into the store"
+say "2/5  kubothek put: the sources into the store"
 kubothek put -f examples/stores/local.yaml .demo/sources/* --to sources/
 
-say "3/4  kubothek run: the manifests come true"
+say "3/5  kubothek run: the manifests come true"
 kubothek run -f examples/stores/local.yaml -f examples/flights
 
-say "4/4  kubothek query: what lies in the store now"
+say "4/5  kubothek query: what lies in the store now"
 kubothek query --store file:.demo/store "$(cat examples/flights.sql)"
+
+say "5/5  a cube: who left more than two hours late in a gale, in which planes?"
+mkdir -p .demo/cube
+for name in flights weather planes airports; do
+    kubothek query --store file:.demo/store --output csv "$(cat "examples/cube/$name.sql")" >".demo/cube/$name.csv"
+done
+kubothek put -f examples/stores/local.yaml .demo/cube/*.csv --to sources/cube/
+kubothek run -f examples/stores/local.yaml -f examples/flights -f examples/cube
+kubothek cube query --store file:.demo/store nyc --conditions "month = 1 AND wind_speed > 30 AND dep_delay > 120" \
+    --payload-columns dep_delay,wind_speed,manufacturer,airport
 
 cat <<EOT
 
@@ -27,6 +37,7 @@ What to try next:
   kubothek get                                  # the datasets
   kubothek log flights                          # every commit of one
   kubothek query "SELECT month, count(*) FROM flights GROUP BY 1 ORDER BY 1"
+  kubothek cube info nyc                        # what a cube is made of
   kubothek run -f examples/stores/local.yaml -f examples/flights -f examples/changes   # changes, and all of it back
   make demo                                     # again: adds no row
   make demo-cluster                             # the same manifests on a real cluster

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks import bulk, collection, compaction, indexed, memory, tables
+from benchmarks import bulk, collection, compaction, cubes, indexed, memory, tables
 from benchmarks.harness import Case, Series, Table, compare
 from benchmarks.places import Place, place
 
@@ -81,6 +81,20 @@ def test_all_bulk_writes_write_all_rows(monkeypatch: pytest.MonkeyPatch) -> None
         tables_written = sorted(where.scratch.glob("*/table/year=*"))
     assert len(rows(found)) == 5
     assert len(tables_written) == 2 * 2
+
+
+@pytest.mark.spark
+def test_all_queries_of_a_cube_find_as_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cubes, "_VALUES_OF_I", 2)
+    with place("fs") as where:
+        found = list(cubes.run(where, cubes.Size(4, 80), rounds=1, seconds=30))
+    assert [len(rows(table)) for table in found] == [2] * 3 + [3] * 4
+    assert [table.title.split(":")[0] for table in found][3:] == [
+        "query one cell",
+        "query one value of an index",
+        "query a tenth of the partitions",
+        "query everything",
+    ]
 
 
 def without_spark(monkeypatch: pytest.MonkeyPatch, work: ModuleType) -> None:

@@ -73,3 +73,81 @@ def test_the_visits_are_compacted_and_collected(kubothek: Kubothek, checkout: Pa
     assert "0 objects (0 B) of 1 Dataset that would be deleted (mode is DryRun); next at " in collected.out
     assert not leftover.exists()
     assert "8" in kubothek("query", *STORE, "SELECT count(*) FROM visits").out
+
+
+@pytest.mark.slow
+def test_the_cube_of_flights_answers_from_all_of_its_datasets(kubothek: Kubothek, checkout: Path) -> None:
+    sources = checkout / ".demo" / "cube"
+    sources.mkdir(parents=True)
+    hour = "1,2013-01-31 13:00:00,EWR"
+    flights = f"{hour},B6,1172,N258JB,RSW,228\n{hour},UA,1,N1,SFO,500\n{hour},UA,2,unknown,SFO,\n"
+    (sources / "flights.csv").write_text(f"month,time_hour,origin,carrier,flight,tailnum,dest,dep_delay\n{flights}")
+    (sources / "weather.csv").write_text(f"month,time_hour,origin,temp,wind_speed,visib\n{hour},39,39.1,10\n")
+    (sources / "planes.csv").write_text("tailnum,manufacturer,model,seats\nN258JB,EMBRAER,ERJ 190-100 IGW,20\n")
+    (sources / "airports.csv").write_text("origin,airport\nEWR,Newark Liberty Intl\n")
+    assert kubothek("put", *STORE, *sorted(sources.iterdir()), "--to", "sources/cube/").code == 0
+    manifests = (*STORE, "-f", "examples/cube")
+    planned = kubothek("plan", *manifests).out
+    assert "+ create    cube/nyc              nothing is at 'nyc' yet; its first commit builds it" in planned
+    assert "> commit    commit/nyc            build cube/nyc: 4 files (" in planned
+    ran = kubothek("run", *manifests)
+    assert ran.code == 0, ran.err
+    assert "Ready: version 1: 3 cells in 4 datasets, " in ran.out
+    (report,) = (checkout / ".demo" / "store" / "reports" / "late-in-a-gale").iterdir()
+    rows = report.read_text().splitlines()
+    assert rows[0].replace('"', "").split(",")[:3] == ["airport", "carrier", "dep_delay"]
+    assert [line.split(",")[4] for line in rows[1:]] == ['"EMBRAER"', ""], "a plane that nobody knows is NULL"
+    again = kubothek("run", *manifests)
+    assert "all is as it should be: 9 resources (0 jobs started, " in again.out
+    assert again.err == "", "the Datasets that the Cube made are no strangers"
+    planned = kubothek("plan", *manifests).out
+    assert "= as it is  cube/nyc              version 1, 4 datasets" in planned
+    assert "= as it is  commit/nyc            is version 1 of cube/nyc" in planned
+    assert "= as it is  dataset/nyc-planes    version 1, 1 row" in planned
+    assert kubothek("lint", "-f", "examples/cube").out == "valid: 1 Cube, 1 Commit, 1 Query\n"
+
+
+@pytest.mark.slow
+def test_a_member_that_is_written_by_itself_is_refused(kubothek: Kubothek, checkout: Path) -> None:
+    (checkout / "m.yaml").write_text(
+        """\
+apiVersion: kubothek.io/v1alpha1
+kind: Cube
+metadata: {name: geo}
+spec:
+  storeRef: {name: lake}
+  dimensionColumns: [x]
+  partitionColumns: [p]
+  datasets: [{name: seed}]
+---
+apiVersion: kubothek.io/v1alpha1
+kind: Commit
+metadata: {name: build}
+spec:
+  cube:
+    cubeRef: {name: geo}
+    operation: Build
+    datasets: [{name: seed, source: {paths: [in/seed.csv], format: CSV}}]
+---
+apiVersion: kubothek.io/v1alpha1
+kind: Commit
+metadata: {name: plain}
+spec: {datasetRef: {name: geo-seed}, dependsOn: [{name: build}], operation: Delete, where: p = 1}
+"""
+    )
+    (checkout / "tidy.yaml").write_text(
+        """apiVersion: kubothek.io/v1alpha1
+kind: Compaction
+metadata: {name: tidy}
+spec: {datasetRef: {name: geo-seed}}
+"""
+    )
+    (checkout / "seed.csv").write_text("p,x,v\n1,1,1\n")
+    assert kubothek("put", *STORE, "seed.csv", "--to", "in/").code == 0
+    ran = kubothek("run", *STORE, "-f", "m.yaml")
+    assert ran.code == 1
+    assert "failed: commit/plain (m.yaml:19): MemberOfCube: Dataset 'geo-seed' belongs to Cube 'geo'" in ran.err
+    assert "! blocked   commit/plain" in kubothek("plan", *STORE, "-f", "m.yaml").out
+    ran = kubothek("run", *STORE, "-f", "m.yaml", "-f", "tidy.yaml")
+    assert "compaction/tidy" in ran.out
+    assert "compaction/tidy" not in ran.err, "its maintenance is its own"

@@ -15,7 +15,19 @@ from tests.e2e.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
 FLIGHTS = "flights"
-WATCHED = (FLIGHTS, "commits", "crashes", "owner-a", "owner-b", "deletion", "doomed", "bad-input", "tables", "soak")
+WATCHED = (
+    FLIGHTS,
+    "commits",
+    "crashes",
+    "owner-a",
+    "owner-b",
+    "deletion",
+    "doomed",
+    "bad-input",
+    "tables",
+    "cubes",
+    "soak",
+)
 """The namespaces of the operator; another one, with another cluster id, watches ``OTHER``."""
 OTHER = "other-cluster"
 

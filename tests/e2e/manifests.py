@@ -42,6 +42,13 @@ def dataset(name: str, partition_on: list[str] | None = None, **spec: Any) -> Ma
     return _resource("Dataset", name, {"storeRef": {"name": "lake"}, "table": table, **spec})
 
 
+def cube(name: str, dimensions: list[str], partitions: list[str], *datasets: str) -> Manifest:
+    """A cube in the store ``lake``; the first of the datasets is the seed."""
+    spec = {"dimensionColumns": dimensions, "partitionColumns": partitions, "seedDataset": datasets[0]}
+    members = [{"name": dataset} for dataset in datasets]
+    return _resource("Cube", name, {"storeRef": {"name": "lake"}, **spec, "datasets": members})
+
+
 def query(name: str, sql: str, **result: Any) -> Manifest:
     """A SELECT over the datasets in the store ``lake``."""
     return _resource("Query", name, {"storeRef": {"name": "lake"}, "sql": sql, "result": result})

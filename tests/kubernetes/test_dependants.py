@@ -222,3 +222,71 @@ def test_an_engine_wakes_the_policies_that_it_may_run(state: ClusterState) -> No
     state.resources["GCPolicy"].put(obj("GCPolicy", "nightly", {"engineRef": {"name": "small"}}))
     assert "GCPolicy/nightly" in woken(state, "Engine", None, obj("Engine", "small", {}))
     assert "GCPolicy/nightly" not in woken(state, "Engine", None, obj("Engine", "large", {}))
+
+
+# --- cubes -----------------------------------------------------------------------------------------------------------
+
+
+def member(name: str, cube: str, **more: Any) -> Any:
+    made = dataset(name, "s", **more)
+    owner = {
+        "apiVersion": "kubothek.io/v1alpha1",
+        "kind": "Cube",
+        "name": cube,
+        "uid": f"Cube-{cube}",
+        "controller": True,
+    }
+    made["metadata"]["ownerReferences"] = [owner]
+    return made
+
+
+def change(name: str, cube: str, version: int = 1, **conditions: Any) -> Any:
+    spec = {"cube": {"cubeRef": {"name": cube}, "operation": "Delete"}}
+    return obj("Commit", name, spec, version=version, **conditions)
+
+
+@pytest.fixture
+def cubes() -> ClusterState:
+    """A cube geo in s, with two datasets, two Commits and a Compaction; and another cube."""
+    known = ClusterState()
+    objects = [
+        obj("Cube", "geo", {"storeRef": {"name": "s"}}),
+        obj("Cube", "other", {"storeRef": {"name": "t"}}),
+        member("geo-seed", "geo"),
+        member("geo-names", "geo"),
+        change("first", "geo", 1),
+        change("second", "geo", 2),
+        compaction("tidy", "geo-names"),
+    ]
+    for one in objects:
+        known.resources[one["kind"]].put(one)
+    return known
+
+
+def test_a_dataset_of_a_cube_wakes_it_and_its_commits(cubes: ClusterState) -> None:
+    found = woken(cubes, "Dataset", member("geo-seed", "geo"), member("geo-seed", "geo", Ready="True"))
+    assert {"Cube/geo", "Commit/first"} <= found
+    assert "Cube/other" not in found
+
+
+def test_a_foreign_dataset_that_goes_wakes_the_cube_that_may_need_its_name(cubes: ClusterState) -> None:
+    assert "Cube/geo" in woken(cubes, "Dataset", dataset("geo-extra", "s"), None)
+    assert "Cube/geo" not in woken(cubes, "Dataset", dataset("else", "s"), None)
+
+
+def test_a_cube_wakes_its_store_its_commits_and_its_datasets(cubes: ClusterState) -> None:
+    found = woken(cubes, "Cube", None, obj("Cube", "geo", {"storeRef": {"name": "s"}}))
+    assert found == {"ObjectStore/s", "Commit/first", "Commit/second", "Dataset/geo-seed", "Dataset/geo-names"}
+
+
+def test_a_change_that_ends_wakes_the_cube_its_datasets_and_the_next_one(cubes: ClusterState) -> None:
+    ended = change("first", "geo", 9, Complete="True")
+    cubes.resources["Commit"].put(ended)
+    assert woken(cubes, "Commit", change("first", "geo"), ended) == {
+        *("Cube/geo", "Dataset/geo-seed", "Dataset/geo-names", "Commit/second", "Compaction/tidy")
+    }
+
+
+def test_a_store_wakes_its_cubes_and_their_commits(cubes: ClusterState) -> None:
+    store = obj("ObjectStore", "s", {"url": "s3://a"})
+    assert {"Cube/geo", "Commit/first", "Dataset/geo-seed"} <= woken(cubes, "ObjectStore", store, store)

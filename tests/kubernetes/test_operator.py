@@ -25,7 +25,18 @@ COMMIT = {
     "source": {"paths": ["a.csv"], "format": "CSV"},
 }
 
-LISTS = {"objectstores", "engines", "datasets", "commits", "queries", "compactions", "gcpolicies", "pods", "events"}
+LISTS = {
+    "objectstores",
+    "engines",
+    "cubes",
+    "datasets",
+    "commits",
+    "queries",
+    "compactions",
+    "gcpolicies",
+    "pods",
+    "events",
+}
 
 
 def result_of(job: dict[str, Any]) -> JobResult:

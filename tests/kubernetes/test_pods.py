@@ -17,6 +17,10 @@ from kubothek.resources.jobs import (
     JOB,
     Claim,
     CommitJob,
+    CubeJob,
+    CubeRef,
+    CubeRows,
+    CubeTarget,
     DatasetRef,
     DeleteJob,
     IntakeJob,
@@ -313,3 +317,23 @@ def test_an_intake_reaches_the_store_in_which_files_land_and_may_start_spark() -
     rendered = JOB.validate_json(pods.config_map(action, CONFIG)["data"]["job.json"])
     assert isinstance(rendered, IntakeJob)
     assert rendered.spark.conf["spark.executor.instances"]
+
+
+def test_a_change_of_a_cube_reaches_every_store_that_it_reads_and_writes_and_may_start_spark() -> None:
+    inbox = StoreRef(name="inbox", url="s3://inbox", credentials_dir="/var/run/kubothek/credentials/inbox")
+    job = CubeJob(
+        job="build-1",
+        uid="0f-1",
+        store=LAKE,
+        cube=CubeRef(prefix="geo"),
+        by="cluster/team/geo",
+        commit_id="team/build",
+        digest="d",
+        operation="Build",
+        rows=(CubeRows(name="seed", source=SourceSpec(store=inbox, paths=("a.csv",), format="CSV")),),
+        target=CubeTarget(store=OUT, prefix="geo"),
+    )
+    action = LaunchJob(job=job, owner=owner(), engine=None, secrets={"lake": "a", "inbox": "b", "out": "c"})
+    mounted = {mount["mountPath"] for mount in driver(action)["volumeMounts"]}
+    assert mounted >= {LAKE.credentials_dir, inbox.credentials_dir, OUT.credentials_dir}
+    assert conf(action)["spark.executor.instances"]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from kubothek.reconcile import commit, compaction, dataset, engine, gcpolicy, objectstore, query
+from kubothek.reconcile import commit, compaction, cube, dataset, engine, gcpolicy, objectstore, query
 from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.world import (
     AwaitPlace,
@@ -25,6 +25,7 @@ from kubothek.reconcile.world import (
     Load,
     Outcome,
     Place,
+    PutDataset,
     SetFinalizer,
     Settings,
     World,
@@ -33,7 +34,7 @@ from kubothek.resources import jobs
 from kubothek.resources.commit import Commit
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine
-from kubothek.resources.kinds import parse
+from kubothek.resources.kinds import manifest_of, parse
 from kubothek.resources.meta import FINALIZER, Resource
 from kubothek.resources.objectstore import ObjectStore
 from tests import kstatus
@@ -44,6 +45,7 @@ NAMESPACE = "team"
 RECONCILERS: Mapping[str, Callable[[Any, World], Outcome]] = {
     "ObjectStore": objectstore.reconcile,
     "Engine": engine.reconcile,
+    "Cube": cube.reconcile,
     "Dataset": dataset.reconcile,
     "Commit": commit.reconcile,
     "Query": query.reconcile,
@@ -207,10 +209,28 @@ class Fake:
                 self.jobs.pop(job_, None)
             case AwaitPlace(place):
                 self.awaited.append(place)
+            case PutDataset(put):
+                self._put(put)
             case SetFinalizer(present):
                 self._metadata(kind, name, finalizers=(FINALIZER,) if present else ())
                 if not present and self.resources[kind, name].deleting:
                     del self.resources[kind, name]
+
+    def _put(self, put: Dataset) -> None:
+        """As an API server does: what is there keeps its identity, and takes the spec and the labels."""
+        manifest = manifest_of(put)
+        there = self.resources.get(("Dataset", put.name))
+        if there is None:
+            metadata = manifest["metadata"]
+            self.create(
+                "Dataset", put.name, manifest["spec"], **{k: metadata[k] for k in ("labels", "ownerReferences")}
+            )
+            return
+        assert there.controller == put.controller, "a Dataset of somebody else is left alone"
+        spec = parse(manifest | {"metadata": {"name": put.name}}).spec
+        changes = {"generation": there.metadata.generation + 1, "labels": there.metadata.labels | put.metadata.labels}
+        metadata_now = there.metadata.model_copy(update=changes)
+        self.resources["Dataset", put.name] = there.model_copy(update={"spec": spec, "metadata": metadata_now})
 
     def _check_announced(
         self,

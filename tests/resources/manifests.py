@@ -88,11 +88,34 @@ def files(**source: Any) -> Json:
     return {"paths": ["in/flights.csv"], "format": "CSV"} | source
 
 
+def cube(*datasets: Json, **spec: Any) -> Json:
+    """A Cube with a seed, and other datasets."""
+    given = {"storeRef": {"name": "lake"}, "dimensionColumns": ["x", "y"], "partitionColumns": ["p"]}
+    return given | {"datasets": [{"name": "seed"}, *datasets]} | spec
+
+
+def cube_change(operation: str, **spec: Any) -> Json:
+    """A Commit of a Cube, but for the fields that are None."""
+    change = {"cubeRef": {"name": "geo"}, "operation": operation} | spec
+    return {"cube": {name: value for name, value in change.items() if value is not None}}
+
+
+def rows(name: str = "seed", **source: Any) -> Json:
+    return {"name": name, "source": files(**source)}
+
+
+def question(**spec: Any) -> Json:
+    """A Query of a cube."""
+    result = {"location": {"path": "reports"}}
+    return {"cube": {"uuidPrefix": "geo"} | spec, "storeRef": {"name": "lake"}, "result": result}
+
+
 def column(name: str, type_: str = "int64") -> Json:
     return {"name": name, "type": type_}
 
 
 COMPACTION = {"datasetRef": {"name": "flights"}}
+ADOPTED = {"storeRef": {"name": "lake"}, "adopt": True}
 DELETION = change("Delete", where="month = 3")
 UPDATE = change("Update", where="month = 3", set={"a": "1", "b": "NULL"}, rowLevel=True)
 FILE_STORE = {"url": "file:///data", "volume": {"claimName": "data"}}
@@ -446,7 +469,7 @@ CASES = [
         "a cluster reads no file: urls",
         cluster_only=True,
     ),
-    Case("a commit without an operation", "Commit", {"datasetRef": {"name": "d"}, "source": files()}, "spec.operation"),
+    Case("a commit without an operation", "Commit", {"datasetRef": {"name": "d"}, "source": files()}, "operation goes"),
     Case("an operation that is none yet", "Commit", commit(operation="Upsert"), "spec.operation"),
     Case("a replace", "Commit", commit(operation="Replace")),
     Case("a replace of what a filter names", "Commit", commit(operation="Replace", where="month = 3")),
@@ -590,6 +613,131 @@ CASES = [
     Case("a format that is none", "Query", query({"format": "xlsx"}), "spec.result.location.format"),
     Case("a limit that is no time", "Query", query(timeLimit="soon"), "spec.timeLimit"),
     Case("a commit twice", "Query", query(dependsOn=[{"name": "b"}, {"name": "b"}]), "spec.dependsOn[1]"),
+    # Cube
+    Case("a cube of a seed", "Cube", cube()),
+    Case(
+        "a cube with everything",
+        "Cube",
+        cube(
+            {
+                "name": "Weather_2",
+                "partitionOn": [],
+                "table": {
+                    "targetFileSize": "64Mi",
+                    "rowGroupRows": 1000,
+                    "compression": "SNAPPY",
+                    "schema": [column("x"), column("temp", "float64")],
+                    "schemaEvolution": "Compatible",
+                },
+                "sources": [{"name": "landing", "prefix": "in/", "format": "CSV", "batch": {"maxFiles": 4}}],
+            },
+            uuidPrefix="geo+1",
+            engineRef={"name": "big"},
+            indexColumns=["i"],
+            suppressIndexOn=["y"],
+            seedDataset="seed",
+            maintenance={"compaction": {"minFiles": 4}, "healing": "Off"},
+            suspend=True,
+        ),
+    ),
+    Case("a cube that is in the store", "Cube", ADOPTED),
+    Case("what is known of an adopted cube", "Cube", ADOPTED | {"suppressIndexOn": ["y"], "datasets": [{"name": "x"}]}),
+    Case("a cube of nothing", "Cube", {"storeRef": {"name": "lake"}}, "needs dimensionColumns and partitionColumns"),
+    Case("a cube without dimensions", "Cube", cube(dimensionColumns=[]), "needs dimensionColumns"),
+    Case("a cube without partitions", "Cube", cube(partitionColumns=[]), "needs dimensionColumns"),
+    Case("a cube without a seed", "Cube", cube(datasets=[{"name": "extra"}]), "datasets lacks the seed"),
+    Case("a seed of another name", "Cube", cube({"name": "cells"}, seedDataset="cells")),
+    Case("a dimension twice", "Cube", cube(dimensionColumns=["x", "x"]), "dimensionColumns names a column twice"),
+    Case("a partition column of a cube twice", "Cube", cube(partitionColumns=["p", "p"]), "partitionColumns names a"),
+    Case(
+        "a dimension that is a partition column",
+        "Cube",
+        cube(partitionColumns=["x"]),
+        "dimensionColumns and partitionColumns share a column",
+    ),
+    Case("an index of a cube twice", "Cube", cube(indexColumns=["i", "i"]), "indexColumns names a column twice"),
+    Case("an index on a dimension", "Cube", cube(indexColumns=["x"]), "indexColumns and dimensionColumns share"),
+    Case("an index on a partition column of a cube", "Cube", cube(indexColumns=["p"]), "indexColumns and partition"),
+    Case("no index on what is no dimension", "Cube", cube(suppressIndexOn=["v"]), "is none of dimensionColumns"),
+    Case("two datasets of a name", "Cube", cube({"name": "a"}, {"name": "a"}), "spec.datasets[2]"),
+    Case(
+        "two names that are the same for a Dataset", "Cube", cube({"name": "A_b"}, {"name": "a-b"}), "of the same name"
+    ),
+    Case("a dataset whose Dataset has a long name", "Cube", cube({"name": "n" * 34}), "longer than 40 characters"),
+    Case("a dataset whose Dataset has the longest name", "Cube", cube({"name": "n" * 33})),
+    *(
+        Case(f"{name!r} for a dataset of a cube", "Cube", cube({"name": name}), "spec.datasets[1].name")
+        for name in ("a++b", "+a", "a+", "a.b", "")
+    ),
+    Case("a prefix with two pluses", "Cube", cube(uuidPrefix="a++b"), "spec.uuidPrefix"),
+    Case(
+        "another partitioning of the seed", "Cube", cube(datasets=[{"name": "seed", "partitionOn": []}]), "of the seed"
+    ),
+    Case("the partitioning of the seed", "Cube", cube(datasets=[{"name": "seed", "partitionOn": ["p"]}])),
+    Case(
+        "a partition column of a dataset twice",
+        "Cube",
+        cube({"name": "a", "partitionOn": ["p", "p"]}),
+        "partitionOn names a column twice",
+    ),
+    # changes of cubes
+    Case("a cube is built", "Commit", cube_change("Build", datasets=[rows(), rows("extra")], overwrite=True)),
+    Case("a cube is extended", "Commit", cube_change("Extend", datasets=[rows("extra", storeRef={"name": "in"})])),
+    Case("a cube is updated", "Commit", cube_change("Update", datasets=[rows()], where="p = 1") | {"id": "a"}),
+    Case("partitions are removed", "Commit", cube_change("RemovePartitions", where="TRUE", members=["seed"])),
+    Case("a cube is deleted", "Commit", cube_change("Delete")),
+    Case("a cube is copied", "Commit", cube_change("Copy", to={"uuidPrefix": "g2", "rename": {"a": "b"}})),
+    Case("a cube is indexed", "Commit", cube_change("Index", columns=["v"])),
+    Case("a cube is cleaned up", "Commit", cube_change("Cleanup", dryRun=True)),
+    Case(
+        "a commit of two things", "Commit", commit() | cube_change("Delete"), "either a Dataset (datasetRef) or a Cube"
+    ),
+    Case("a commit of nothing", "Commit", {}, "either a Dataset (datasetRef) or a Cube"),
+    Case("a dataset without an operation", "Commit", {"datasetRef": {"name": "a"}}, "operation goes with datasetRef"),
+    Case("two operations", "Commit", cube_change("Delete") | {"operation": "Delete"}, "operation goes with datasetRef"),
+    Case("a source beside a cube", "Commit", cube_change("Delete") | {"source": files()}, "source goes with the op"),
+    Case("a filter beside a cube", "Commit", cube_change("Delete") | {"where": "p = 1"}, "where goes with the op"),
+    Case("a retry of a cube", "Commit", cube_change("Delete") | {"onConflict": "Retry"}, "onConflict: Retry goes with"),
+    Case("a build of nothing", "Commit", cube_change("Build"), "cube.datasets, with a source each"),
+    Case(
+        "rows for a deletion", "Commit", cube_change("Delete", datasets=[rows()]), "cube.datasets, with a source each"
+    ),
+    Case("rows for a dataset twice", "Commit", cube_change("Append", datasets=[rows(), rows()]), "cube.datasets[1]"),
+    Case("an update of no partitions", "Commit", cube_change("Update", datasets=[rows()]), "cube.where, which part"),
+    Case(
+        "a filter for an append", "Commit", cube_change("Append", datasets=[rows()], where="TRUE"), "cube.where, which"
+    ),
+    Case("a copy to nowhere", "Commit", cube_change("Copy"), "cube.to goes with the operation Copy"),
+    Case("a copy onto itself", "Commit", cube_change("Copy", to={}), "neither another storeRef nor another uuidPrefix"),
+    Case("an index on nothing", "Commit", cube_change("Index"), "cube.columns goes with the operation Index"),
+    Case(
+        "members of a build", "Commit", cube_change("Build", datasets=[rows()], members=["seed"]), "cube.members goes"
+    ),
+    Case(
+        "an append over what is there", "Commit", cube_change("Append", datasets=[rows()], overwrite=True), "overwrite"
+    ),
+    Case("a dry run of a deletion", "Commit", cube_change("Delete", dryRun=True), "cube.dryRun goes with Cleanup"),
+    # questions to cubes
+    Case("all of a cube", "Query", question()),
+    Case(
+        "a question with everything",
+        "Query",
+        question(
+            conditions="p = 1 AND v > 2",
+            dimensionColumns=["x"],
+            partitionBy=["p"],
+            payloadColumns=["v"],
+            datasets=["seed", "extra"],
+            explain=True,
+        )
+        | {"asOf": {"version": 3}},
+    ),
+    Case("a question in two languages", "Query", question() | {"sql": "SELECT 1"}, "either by sql or of a cube"),
+    Case(
+        "a query of nothing", "Query", {"storeRef": {"name": "a"}, "result": {"location": {"path": "a"}}}, "either by"
+    ),
+    Case("a tag of a cube", "Query", question() | {"asOf": {"tag": "audit"}}, "versions of a cube have no tags"),
+    Case("no dimensions at all", "Query", question(dimensionColumns=[]), "spec.cube.dimensionColumns"),
     # GCPolicy
     Case("a policy", "GCPolicy", policy()),
     Case(
@@ -803,6 +951,22 @@ EDITS = [
     Edit("another url", "ObjectStore", store(), store(url="s3://other"), "spec.url cannot change"),
     Edit("another endpoint", "ObjectStore", store(), store(endpoint="https://new.example")),
     Edit("a larger engine", "Engine", {}, {"executor": {"instances": 9}}),
+    Edit("another dataset for a cube", "Cube", cube(), cube({"name": "a"}, indexColumns=["i"])),
+    Edit("a prefix that says what was", "Cube", cube(), cube(uuidPrefix="a-name")),
+    Edit("another store for a cube", "Cube", cube(), cube(storeRef={"name": "other"}), "spec.storeRef cannot change"),
+    Edit("another prefix", "Cube", cube(), cube(uuidPrefix="b"), "spec.uuidPrefix cannot change"),
+    Edit("another dimension", "Cube", cube(), cube(dimensionColumns=["x"]), "columns and seed of a cube cannot change"),
+    Edit("columns after all", "Cube", ADOPTED, cube(adopt=True), "columns and seed of a cube cannot change"),
+    Edit(
+        "another partitioning of a dataset",
+        "Cube",
+        cube({"name": "b"}, {"name": "a", "partitionOn": []}),
+        cube({"name": "a", "partitionOn": ["p"]}),
+        "partitionOn of a dataset of a cube cannot change",
+    ),
+    Edit("a dataset with its partitioning", "Cube", cube(), cube({"name": "a", "partitionOn": []})),
+    Edit("another change of a cube", "Commit", cube_change("Delete"), cube_change("Delete", members=["a"]), FIXED),
+    Edit("another question", "Query", question(), question(conditions="p = 1"), FIXED_QUERY),
     Edit("another index", "Dataset", table(), table(indices=[{"column": "a"}])),
     Edit("a uuid that says what was", "Dataset", dataset(), dataset(uuid="a-name")),
     Edit("another uuid", "Dataset", dataset(uuid="a"), dataset(uuid="b"), "spec.uuid cannot change"),

@@ -20,6 +20,7 @@ from tests.resources.manifests import (
     Case,
     Edit,
     commit,
+    cube,
     dataset,
     maintenance,
     policy,
@@ -30,6 +31,7 @@ from tests.resources.manifests import (
 PLURALS = {
     "ObjectStore": "objectstores",
     "Engine": "engines",
+    "Cube": "cubes",
     "Dataset": "datasets",
     "Commit": "commits",
     "Query": "queries",
@@ -177,6 +179,9 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
         "lookTime": moment,
         "nextLookTime": moment,
     }
+    sizes = {"rows": 2**40, "files": 3, "bytes": 2**50}
+    shape = {"seed": "seed", "dimensionColumns": ["x"], "partitionColumns": ["p"], "indexColumns": ["i"]}
+    state = {"version": 3, "lastCommitTime": moment, "shape": shape | {"datasets": ["seed"]}}
     statuses: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "ObjectStore": (
             store(),
@@ -225,7 +230,14 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
                 "files": 1,
                 "bytes": 1,
             }
-            | {"progress": {"stage": "Reading", "tasksDone": 1, "tasksTotal": 2, "rows": 3}, "table": numbers},
+            | {"progress": {"stage": "Reading", "tasksDone": 1, "tasksTotal": 2, "rows": 3}, "table": numbers}
+            | {"cube": state, "members": [{"name": "seed", "version": 1, "table": numbers} | sizes]},
+        ),
+        "Cube": (
+            cube(),
+            state
+            | {"uuidPrefix": "geo", "rows": 2**40, "bytes": 2**50, "size": "1 B", "problem": "P: x"}
+            | {"inspectedTime": moment, "members": [{"name": "seed", "dataset": "geo-seed", "version": 1} | sizes]},
         ),
     }
     for kind, (spec, status) in statuses.items():

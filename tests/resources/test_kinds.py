@@ -35,7 +35,7 @@ KNOWN = {"apiVersion": "kubothek.io/v1alpha1"}
         (KNOWN | {"kind": "Datset"}, "kind: no kind 'Datset' in kubothek.io/v1alpha1; did you mean Dataset?"),
         (
             KNOWN,
-            "kind: no kind None in kubothek.io/v1alpha1; known are ObjectStore, Engine, Dataset, Commit, Query, "
+            "kind: no kind None in kubothek.io/v1alpha1; known are ObjectStore, Engine, Cube, Dataset, Commit, Query, "
             "Compaction, GCPolicy",
         ),
         (KNOWN | {"kind": "Dataset"}, "metadata: is required"),

@@ -24,11 +24,14 @@ _SHOWN: Final = 5
 @store_options
 @click.argument("dataset")
 def describe(choice: StoreChoice, dataset: str) -> None:
-    """Show one dataset: schema, layout, size, owner, sources.
+    """Show one dataset: schema, layout, size, owner, sources. A cube is shown with all of its datasets.
 
     One of several tables that kartothek put into a dataset is called DATASET/TABLE.
     """
+    from kubothek.cli.cube.common import open_cube
+    from kubothek.cli.cube.show import lines
     from kubothek.lake.commits import DatasetLog
+    from kubothek.lake.door import Lake
     from kubothek.lake.schema import type_name
     from kubothek.lake.store import open_store
 
@@ -36,6 +39,10 @@ def describe(choice: StoreChoice, dataset: str) -> None:
         store = open_store(config)
         uuid, _, table = dataset.partition("/")
         log = DatasetLog(store, uuid)
+        if log.inspect().version is None and dataset in Lake(store).cubes():
+            for line in lines(open_cube(store, dataset).info()):
+                click.echo(line)
+            return
         snapshot, state = log.snapshot(table=table or None), log.inspect()
         sources = list(_sources(store, snapshot.head))
     for name, value in _facts(snapshot, state):

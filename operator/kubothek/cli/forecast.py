@@ -6,11 +6,11 @@ import json
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 
+from kubothek.cli.forecast_cubes import cube_change_step, cube_step
+from kubothek.cli.steps import Step, Verb
 from kubothek.cli.stores import reachable
 from kubothek.jobs.translate import clustering
 from kubothek.lake.commits import Claim, DatasetLog
@@ -35,6 +35,7 @@ from kubothek.reconcile.targets import matcher
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
 from kubothek.resources.conditions import state_of
+from kubothek.resources.cube import Cube
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine, EngineSpec
 from kubothek.resources.gcpolicy import GCPolicy
@@ -49,36 +50,6 @@ from kubothek.runtime.local.changes import changes
 from kubothek.runtime.local.manifests import Key
 from kubothek.runtime.local.runner import CLUSTER_ID
 from kubothek.runtime.local.words import count
-
-
-class Verb(StrEnum):
-    """What happens to a resource."""
-
-    KEEP = "as it is"
-    CREATE = "create"
-    CHANGE = "change"
-    COMMIT = "commit"
-    SUSPENDED = "suspended"
-    BLOCKED = "blocked"
-
-    @property
-    def mark(self) -> str:
-        """One character for it."""
-        return {"as it is": "=", "create": "+", "change": "~", "commit": ">", "suspended": "‖"}.get(self, "!")
-
-    @property
-    def color(self) -> str:
-        """A terminal's colour for it."""
-        return {"!": "red", "=": "bright_black", "‖": "bright_black"}.get(self.mark, "green")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One line of the plan."""
-
-    key: Key
-    verb: Verb
-    why: str
 
 
 class Forecaster:
@@ -113,8 +84,11 @@ class Forecaster:
             yield self._dataset_step(key, resource)
             yield from self._source_steps(key, resource)
             yield from self._upkeep_steps(key, resource)
+        elif isinstance(resource, Cube):
+            home = self._home(resource)
+            yield cube_step(key, resource, self._open(home), home)
         elif isinstance(resource, Commit):
-            yield self._commit_step(key, resource)
+            yield self._waits(key, resource) or self._commit_step(key, resource)
         elif isinstance(resource, Query):
             yield self._query_step(key, resource)
         elif isinstance(resource, Compaction):
@@ -168,15 +142,22 @@ class Forecaster:
                 else:
                     yield Step(key, Verb.KEEP, f"source {source.name!r}: nothing new")
 
+    def _waits(self, key: Key, commit: Commit) -> Step | None:
+        """What the Commit needs and no manifest has."""
+        wanted = [Key(commit.subject.kind, key.namespace, commit.subject.name)]
+        wanted += [Key("Commit", key.namespace, reference.name) for reference in commit.spec.depends_on]
+        absent = next((other for other in wanted if other not in self._applied.resources), None)
+        return None if absent is None else Step(key, Verb.BLOCKED, f"needs {absent}, {_wrong(None)}")
+
     def _commit_step(self, key: Key, commit: Commit) -> Step:
-        dataset_key = Key("Dataset", key.namespace, commit.spec.dataset_ref.name)
-        dataset = self._applied.resources.get(dataset_key)
-        if not isinstance(dataset, Dataset):
-            return Step(key, Verb.BLOCKED, f"needs {dataset_key}, {_wrong(None)}")
-        for reference in commit.spec.depends_on:
-            other = Key("Commit", key.namespace, reference.name)
-            if other not in self._applied.resources:
-                return Step(key, Verb.BLOCKED, f"needs {other}, {_wrong(None)}")
+        dataset_key = Key(commit.subject.kind, key.namespace, commit.subject.name)
+        dataset = self._applied.resources[dataset_key]
+        if isinstance(dataset, Cube):
+            known = cube_change_step(key, commit, dataset, self._open(self._home(dataset)))
+            return known or self._new_commit(key, commit, dataset)
+        assert isinstance(dataset, Dataset), "that is its kind"
+        if dataset.cube is not None:
+            return Step(key, Verb.BLOCKED, f"MemberOfCube: {dataset_key} is written through cube/{dataset.cube} only")
         store = self._open(self._home(dataset))
         if isinstance(store, Store):
             marker = _applied(store, dataset, commit)
@@ -213,7 +194,7 @@ class Forecaster:
         """The Commits of the same Dataset that this one depends on."""
         for reference in commit.spec.depends_on:
             other = self._applied.resources.get(Key("Commit", commit.namespace, reference.name))
-            if isinstance(other, Commit) and other.spec.dataset_ref == commit.spec.dataset_ref:
+            if isinstance(other, Commit) and other.subject == commit.subject:
                 yield other
 
     def _query_step(self, key: Key, query: Query) -> Step:
@@ -304,37 +285,41 @@ class Forecaster:
             return Step(key, Verb.KEEP, f"says what it would delete of {count(number, 'dataset')}")
         return Step(key, Verb.CHANGE, f"deletes what no kept version of {count(number, 'dataset')} needs")
 
-    def _new_commit(self, key: Key, commit: Commit, dataset: Dataset) -> Step:
-        source = commit.spec.source
-        target = _deed(commit, dataset)
-        if source is None:
+    def _new_commit(self, key: Key, commit: Commit, subject: Dataset | Cube) -> Step:
+        target, size, names = _deed(commit, subject), 0, list[str]()
+        for source in commit.sources:
+            names += source.urls or ()
+            if source.paths is None:
+                continue
+            home = self._home(subject)
+            if source.store_ref is not None:
+                home = Key("ObjectStore", commit.namespace, source.store_ref.name)
+            store = self._open(home)
+            if isinstance(store, BucketNotFound):
+                return Step(key, Verb.BLOCKED, _no_source(source.paths[0], home))
+            if not isinstance(store, Store):
+                return Step(key, Verb.BLOCKED, f"needs {home}, {_wrong(store)}")
+            for path in source.paths:
+                try:
+                    size += store.stat(path).size
+                except ObjectNotFound:
+                    return Step(key, Verb.BLOCKED, _no_source(path, home))
+                names.append(path)
+        if not names:
             return Step(key, Verb.COMMIT, target)
-        if source.paths is None:
-            return Step(key, Verb.COMMIT, f"{target}: {', '.join(source.urls or ())}")
-        home = self._home(dataset)
-        if source.store_ref is not None:
-            home = Key("ObjectStore", commit.namespace, source.store_ref.name)
-        store = self._open(home)
-        if isinstance(store, BucketNotFound):
-            return Step(key, Verb.BLOCKED, _no_source(source.paths[0], home))
-        if not isinstance(store, Store):
-            return Step(key, Verb.BLOCKED, f"needs {home}, {_wrong(store)}")
-        size = 0
-        for path in source.paths:
-            try:
-                size += store.stat(path).size
-            except ObjectNotFound:
-                return Step(key, Verb.BLOCKED, _no_source(path, home))
-        spark = size >= parse_quantity(self._engine(commit, dataset).spark_from)
-        how = "by Spark" if spark else "without Spark"
-        names = source.paths[0] if len(source.paths) == 1 else f"{len(source.paths)} files"
-        return Step(key, Verb.COMMIT, f"{target}: {names} ({render_bytes(size)}, {how})")
+        told = ", ".join(names) if any(source.urls for source in commit.sources) else _files(names)
+        if not size:
+            return Step(key, Verb.COMMIT, f"{target}: {told}")
+        spark = size >= parse_quantity(self._engine(commit, subject).spark_from)
+        return Step(
+            key, Verb.COMMIT, f"{target}: {told} ({render_bytes(size)}, {'by Spark' if spark else 'without Spark'})"
+        )
 
-    def _home(self, dataset: Dataset) -> Key:
-        return Key("ObjectStore", dataset.namespace, dataset.spec.store_ref.name)
+    def _home(self, resource: Dataset | Cube) -> Key:
+        return Key("ObjectStore", resource.namespace, resource.spec.store_ref.name)
 
-    def _engine(self, commit: Commit, dataset: Dataset) -> EngineSpec:
-        reference = commit.spec.engine_ref or dataset.spec.engine_ref
+    def _engine(self, commit: Commit, subject: Dataset | Cube) -> EngineSpec:
+        reference = commit.spec.engine_ref or subject.spec.engine_ref
         key = Key("Engine", commit.namespace, reference.name if reference is not None else DEFAULT_ENGINE)
         engine = self._applied.resources.get(key)
         return engine.spec if isinstance(engine, Engine) else EngineSpec()
@@ -367,9 +352,13 @@ def _to_rewrite(store: Store, dataset: Dataset, thresholds: Thresholds, where: s
     return plan_compaction(store, log, log.snapshot(), wish).rewritten.files, order is not None
 
 
-def _deed(commit: Commit, dataset: Dataset) -> str:
+def _deed(commit: Commit, subject: Dataset | Cube) -> str:
     """What a Commit is going to do."""
-    spec, name = commit.spec, f"dataset/{dataset.name}"
+    spec, name = commit.spec, f"{subject.kind.lower()}/{subject.name}"
+    if spec.cube is not None:
+        where = f" where {spec.cube.where}" if spec.cube.where else ""
+        verb = "remove partitions of" if spec.cube.operation == "RemovePartitions" else spec.cube.operation.lower()
+        return f"{verb} {name}{where}"
     match spec.operation:
         case "Append":
             return f"append to {name}"
@@ -377,8 +366,12 @@ def _deed(commit: Commit, dataset: Dataset) -> str:
             to = f"version {spec.to_version}" if spec.to_tag is None else f"tag {spec.to_tag}"
             return f"roll {name} back to {to if spec.to_time is None else render_time(spec.to_time)}"
         case operation:
-            verb = "purge" if spec.purge else operation.lower()
+            verb = "purge" if spec.purge else (operation or "").lower()
             return f"{verb} {name}" + (f" where {spec.where}" if spec.where else "")
+
+
+def _files(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)} files"
 
 
 def _shown(value: object) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _KINDS = {
     alias: kind
     for kind, aliases in {
+        "Cube": ("cube", "cubes", "kcube"),
         "Dataset": ("dataset", "datasets", "kds"),
         "Commit": ("commit", "commits", "kcm"),
         "Query": ("query", "queries", "kq"),
@@ -37,14 +38,17 @@ _AT_ONCE = 16
 def get(choice: StoreChoice, what: tuple[str, ...]) -> None:
     """List datasets, or resources of a kind.
 
-    Without KIND, or with `datasets`: the datasets in the store, as their heads say, whoever wrote them. With `commits`,
-    `queries` or `objectstores`: what `kubothek run` on this machine knows; a cluster's are listed by kubectl.
+    Without KIND, or with `datasets`: the datasets in the store, as their heads say, whoever wrote them; with `cubes`
+    the cubes in it. With `commits`, `queries` or `objectstores`: what `kubothek run` on this machine knows; a cluster's
+    are listed by kubectl.
     """
     kind = _KINDS.get(what[0].lower()) if what else None
     names = what[1:] if kind is not None else what
     with choice.config() as config:
         if kind in (None, "Dataset"):
             _get_datasets(config, names)
+        elif kind == "Cube":
+            _get_cubes(config, names)
         else:
             _get_resources(config, kind or "", names)
 
@@ -80,6 +84,38 @@ def _get_datasets(config: StoreConfig, names: tuple[str, ...]) -> None:
         return
     headers = ("NAME", "VERSION", "ROWS", "FILES", "SIZE", "LAST COMMIT", "OWNER", "")
     for text in columns(headers, [line(state) for state in states], right=("VERSION", "ROWS", "FILES", "SIZE")):
+        click.echo(text)
+
+
+def _get_cubes(config: StoreConfig, names: tuple[str, ...]) -> None:
+    from kubothek.cli.columns import columns, shown_time
+    from kubothek.lake.door import Lake
+    from kubothek.lake.errors import LakeError
+    from kubothek.lake.store import open_store
+    from kubothek.resources.values import render_bytes
+
+    lake = Lake(open_store(config))
+
+    def line(name: str) -> tuple[str, ...]:
+        try:
+            cube = lake.cube(name)
+            snapshot, sizes = cube.snapshot(), cube.stats()
+        except LakeError as error:
+            if names:
+                raise
+            return name, "-", "-", "-", "-", "-", f"{error.reason}: {error}"
+        cells = sizes[snapshot.spec.seed_dataset].rows
+        size = render_bytes(sum(each.bytes for each in sizes.values()))
+        version = str(snapshot.version or "-")
+        return name, version, f"{cells:,}", ", ".join(snapshot.members), size, shown_time(snapshot.time), ""
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        rows = list(pool.map(line, names or lake.cubes()))
+    if not rows:
+        click.echo(f"no cubes in {config.url}")
+        return
+    headers = ("NAME", "VERSION", "CELLS", "DATASETS", "SIZE", "LAST COMMIT", "")
+    for text in columns(headers, rows, right=("VERSION", "CELLS", "SIZE")):
         click.echo(text)
 
 

@@ -6,63 +6,37 @@ that ``kubothek --help`` answers at once.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import click
 
 from kubothek.cli.errors import explain
-
-
-class _Entry(NamedTuple):
-    where: str
-    help: str
-
+from kubothek.cli.lazy import Entry, LazyGroup
 
 COMMANDS = {
-    "run": _Entry("kubothek.cli.run:run", "Make a directory of manifests come true on this machine."),
-    "plan": _Entry("kubothek.cli.plan:plan", "Say what `run` would do, and why; change nothing."),
-    "lint": _Entry("kubothek.cli.lint:lint", "Check manifests without looking at any store."),
-    "put": _Entry("kubothek.cli.put:put", "Upload files into a store, for Commits to read."),
-    "get": _Entry("kubothek.cli.get:get", "List datasets, or resources of a kind."),
-    "describe": _Entry("kubothek.cli.describe:describe", "Show one dataset: schema, layout, size, owner."),
-    "log": _Entry("kubothek.cli.log:log", "Show the history of a dataset, newest first."),
-    "diff": _Entry("kubothek.cli.diff:diff", "Show what lies between two versions of a dataset."),
-    "adopt": _Entry("kubothek.cli.adopt:adopt", "Show who owns a dataset, take it over, or convert it."),
-    "index": _Entry("kubothek.cli.index:index", "Tidy up the indices of a dataset, or build them anew."),
-    "health": _Entry("kubothek.cli.health:health", "Show how a dataset is: its files, and what history holds."),
-    "compact": _Entry("kubothek.cli.compact:compact", "Make fewer, larger files of the small ones of a dataset."),
-    "heal": _Entry("kubothek.cli.heal:heal", "Make anew what is derived from the data; say which data is lost."),
-    "tag": _Entry("kubothek.cli.tag:tag", "Name versions of a dataset, so that they are kept; or show the names."),
-    "gc": _Entry("kubothek.cli.gc:gc", "Say which objects no version needs any more, or delete them."),
-    "query": _Entry("kubothek.cli.query:query", "Run one SELECT over the datasets of a store."),
+    "run": Entry("kubothek.cli.run:run", "Make a directory of manifests come true on this machine."),
+    "plan": Entry("kubothek.cli.plan:plan", "Say what `run` would do, and why; change nothing."),
+    "lint": Entry("kubothek.cli.lint:lint", "Check manifests without looking at any store."),
+    "put": Entry("kubothek.cli.put:put", "Upload files into a store, for Commits to read."),
+    "get": Entry("kubothek.cli.get:get", "List datasets, or resources of a kind."),
+    "describe": Entry("kubothek.cli.describe:describe", "Show one dataset: schema, layout, size, owner."),
+    "log": Entry("kubothek.cli.log:log", "Show the history of a dataset, newest first."),
+    "diff": Entry("kubothek.cli.diff:diff", "Show what lies between two versions of a dataset."),
+    "adopt": Entry("kubothek.cli.adopt:adopt", "Show who owns a dataset, take it over, or convert it."),
+    "index": Entry("kubothek.cli.index:index", "Tidy up the indices of a dataset, or build them anew."),
+    "health": Entry("kubothek.cli.health:health", "Show how a dataset is: its files, and what history holds."),
+    "compact": Entry("kubothek.cli.compact:compact", "Make fewer, larger files of the small ones of a dataset."),
+    "heal": Entry("kubothek.cli.heal:heal", "Make anew what is derived from the data; say which data is lost."),
+    "tag": Entry("kubothek.cli.tag:tag", "Name versions of a dataset, so that they are kept; or show the names."),
+    "gc": Entry("kubothek.cli.gc:gc", "Say which objects no version needs any more, or delete them."),
+    "query": Entry("kubothek.cli.query:query", "Run one SELECT over the datasets of a store."),
+    "cube": Entry("kubothek.cli.cube:cube", "Cubes: several datasets as one. See `kubothek cube --help`."),
 }
 
 
-class _LazyGroup(click.Group):
-    """A group whose commands are listed by name and help, and imported when one is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
-            return None
-        module, _, attribute = entry.where.partition(":")
-        command = getattr(importlib.import_module(module), attribute)
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
-
-
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, entries=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="kubothek", message="%(prog)s %(version)s")
 def cli() -> None:
     """Versioned Parquet datasets in object storage, from manifests.

@@ -25,7 +25,8 @@ def plan(manifests: tuple[Path, ...]) -> int:
     Reads the manifests, what earlier runs left, and the stores. An edit that is forbidden is refused here in the
     same words as by a cluster. Exit code 1 if anything stands in the way.
     """
-    from kubothek.cli.forecast import Forecaster, Verb
+    from kubothek.cli.forecast import Forecaster
+    from kubothek.cli.steps import Verb
     from kubothek.runtime.local.apply import apply, states_of
     from kubothek.runtime.local.manifests import load
 

@@ -52,12 +52,12 @@ def query(choice: StoreChoice, sql: str, output: str, as_of: int | datetime | st
             return
         reader = prepared.rows()
         if output == "csv":
-            _write_csv(reader)
+            write_csv(reader)
             return
         if output == "json":
-            _write_json(reader)
+            write_json(reader)
             return
-        told = _print_table(reader)
+        told = print_table(reader)
     read = ", ".join(
         f"{scan.name}{f' version {scan.version}' if scan.version else ''} ({count(scan.files, 'file')})"
         for scan in prepared.scans
@@ -92,7 +92,7 @@ def _explain(scans: Sequence[TableScan], *, as_json: bool) -> None:
             click.echo(line)
 
 
-def _print_table(reader: pa.RecordBatchReader) -> str:
+def print_table(reader: pa.RecordBatchReader) -> str:
     """Print the first rows; returns how many there are, in words."""
     from kubothek.cli.columns import columns, rich_table
     from kubothek.runtime.local.words import count
@@ -122,7 +122,8 @@ def _is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
 
-def _write_csv(reader: pa.RecordBatchReader) -> None:
+def write_csv(reader: pa.RecordBatchReader) -> None:
+    """Write all rows to standard output as they come. Raises QueryInvalid for columns that CSV cannot hold."""
     import pyarrow as pa
     import pyarrow.csv
 
@@ -136,7 +137,7 @@ def _write_csv(reader: pa.RecordBatchReader) -> None:
             writer.write_batch(batch)
 
 
-def _write_json(reader: pa.RecordBatchReader) -> None:
+def write_json(reader: pa.RecordBatchReader) -> None:
     """One array of objects, an object a line."""
     import orjson  # it writes NaN and the infinities as null, as JSON has none of them
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -17,21 +18,34 @@ from kubothek.lake.predicates import Predicate
 from kubothek.lake.sources import Ingest, SourcePlan, SourceReader, decide_schemas, ingest_here
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout
-from kubothek.resources.jobs import CommitJob, IntakeJob
+from kubothek.resources.jobs import CommitJob, DatasetRef, IntakeJob, SourceSpec, SparkSettings, StoreRef
 
 Check = Callable[[pa.Schema, Layout], Predicate | None]
 """Given the stored schema and the layout of the rows to come: raises what stands against them, and gives the bound
 filter that each of them has to satisfy, if any."""
+Arrange = Callable[[pa.Schema, Layout], tuple[Layout, Mapping[str, IndexKind]]]
+"""Given the same: how the rows are laid out, and which indices a new table gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inflow:
+    """One source of a job that has several, and the dataset that its rows are for."""
+
+    source: SourceSpec
+    store: StoreRef
+    dataset: DatasetRef
+    spark: SparkSettings
 
 
 def write_source(
-    job: CommitJob | IntakeJob,
+    job: CommitJob | IntakeJob | Inflow,
     store: Store,
     snapshot: Snapshot,
     reporter: Reporter,
     *,
     table: pa.Schema | None,
     check: Check = lambda schema, layout: None,
+    arrange: Arrange | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Written:
     """Read, validate and write; everything that can be checked without reading all rows is checked first.
@@ -55,8 +69,11 @@ def write_source(
             infer=partial(reader.infer_schema, plan),
             evolve=evolves,
         )
+        if arrange is None:
+            wanted: Mapping[str, IndexKind] = _wanted(job, snapshot, stored, layout.partition_on)
+        else:
+            layout, wanted = arrange(stored, layout)
         layout.check(stored)
-        wanted = _wanted(job, snapshot, stored, layout.partition_on)
         ingest = Ingest(
             source=source,
             plan=plan,
@@ -84,7 +101,7 @@ def write_source(
 
 
 def _wanted(
-    job: CommitJob | IntakeJob, snapshot: Snapshot, stored: pa.Schema, partition_on: Sequence[str]
+    job: CommitJob | IntakeJob | Inflow, snapshot: Snapshot, stored: pa.Schema, partition_on: Sequence[str]
 ) -> dict[str, IndexKind]:
     """Indices to make with the first rows of a table; later ones are a job's to make.
 
@@ -107,7 +124,7 @@ def _require_versions(plan: SourcePlan, versions: Mapping[str, str]) -> None:
 
 
 def _write(
-    job: CommitJob | IntakeJob,
+    job: CommitJob | IntakeJob | Inflow,
     store: Store,
     ingest: Ingest,
     reader: SourceReader,

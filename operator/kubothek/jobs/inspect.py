@@ -1,4 +1,4 @@
-"""Look at a store and at all Datasets of it; put right what a crash or a foreign writer left half done."""
+"""Look at a store and at all Cubes and Datasets of it; put right what a crash or a foreign writer left half done."""
 
 from __future__ import annotations
 
@@ -9,20 +9,29 @@ from typing import Final
 
 from kubothek.jobs import outcome, translate
 from kubothek.jobs.progress import Reporter
-from kubothek.jobs.state import examined
-from kubothek.lake.commits import DatasetLog
+from kubothek.jobs.state import cube_state, examined
+from kubothek.lake.commits import DatasetLog, owner_of
 from kubothek.lake.errors import LakeError, StoreError
 from kubothek.lake.maintenance import settle
 from kubothek.lake.store import Store
-from kubothek.resources.jobs import DatasetRef, DatasetState, InspectJob, JobResult, StoreState
+from kubothek.resources.jobs import (
+    CubeRef,
+    CubeState,
+    DatasetRef,
+    DatasetState,
+    InspectJob,
+    JobResult,
+    StoreState,
+)
 
 _AT_ONCE: Final = 8
 _BATCH: Final = 16
 _TEXT_LIMIT: Final = 512
+_BY: Final = "inspection"
 
 
 def run(job: InspectJob, store: Store, reporter: Reporter) -> JobResult:
-    """Probe the store, then look at the Datasets in the order of their uuids.
+    """Probe the store, then look at the Cubes, and at the Datasets in the order of their uuids.
 
     Stops when the result is full: ``truncated`` tells the operator to ask for the rest. Raises StoreError when
     the store itself is the problem.
@@ -35,14 +44,47 @@ def run(job: InspectJob, store: Store, reporter: Reporter) -> JobResult:
         message=f"{store.url} can be used",
         store=StoreState(conditional_writes=found.conditional_writes, clock_skew_seconds=found.clock_skew),
     )
+    for cube in sorted(job.cubes, key=lambda cube: cube.prefix):
+        state = _look_at_cube(cube, store, conditional_writes=found.conditional_writes)
+        result = result.model_copy(update={"cubes": (*result.cubes, state)})
+        if _is_full(result):
+            return result
     waiting = iter(sorted(job.datasets, key=lambda dataset: dataset.uuid))
     while batch := list(islice(waiting, _BATCH)):
         states = (*result.datasets, *_look(batch, store, conditional_writes=found.conditional_writes))
         result = result.model_copy(update={"datasets": states})
         reporter.tell("Reading", len(states), len(job.datasets))
-        if len(outcome.render(result)) < len(outcome.render(result, limit=1 << 30)):
+        if _is_full(result):
             break
     return result
+
+
+def _is_full(result: JobResult) -> bool:
+    """Whether there is no room to tell of more."""
+    return len(outcome.render(result)) < len(outcome.render(result, limit=1 << 30))
+
+
+def _look_at_cube(cube: CubeRef, store: Store, *, conditional_writes: bool) -> CubeState:
+    """How the cube is, once what can be put right has been. One that is not ours, or is not yet, is only looked at."""
+    log = translate.cube_log(store, cube, by=_BY, conditional_writes=conditional_writes)
+    seen = cube_state(log, cube)
+    owners = {member.name: member.dataset.claim.owner for member in cube.members}
+    uuids = {member.name: member.dataset.uuid for member in cube.members}
+    ours = all(name in uuids and owner_of(store, uuids[name]) == owners[name] for name in seen.members)
+    if not seen.version or not ours:
+        return seen
+    try:
+        log.settle()
+        seen = cube_state(log, cube)
+    except StoreError:
+        raise
+    except LakeError as error:
+        seen = seen.model_copy(update={"problem": f"{error.reason}: {error}"})
+    return (
+        seen
+        if seen.problem is None
+        else seen.model_copy(update={"problem": outcome.shortened(seen.problem, _TEXT_LIMIT)})
+    )
 
 
 def _look(batch: Sequence[DatasetRef], store: Store, *, conditional_writes: bool) -> list[DatasetState]:

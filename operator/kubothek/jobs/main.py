@@ -10,9 +10,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Final
 
 from pydantic import ValidationError
@@ -21,6 +21,7 @@ from kubothek.jobs import (
     collect,
     commit,
     compact,
+    cube,
     delete,
     heal,
     index,
@@ -35,26 +36,37 @@ from kubothek.jobs import (
 )
 from kubothek.jobs.progress import PodAnnotation, Reporter
 from kubothek.lake.errors import InputError, OwnedByAnother, VersionIncomplete
-from kubothek.lake.store import Store, open_store
+from kubothek.lake.store import open_store
 from kubothek.resources.jobs import (
     JOB,
     AnyJob,
     CollectJob,
     CommitJob,
     CompactJob,
-    DeleteJob,
+    CubeJob,
     ExitCode,
-    HealJob,
-    IndexJob,
     InspectJob,
     IntakeJob,
     JobResult,
     QueryJob,
-    RestoreJob,
-    TagJob,
 )
 
-_OF_NO_ONE_DATASET: Final = (InspectJob, QueryJob, CollectJob)
+_OF_NO_ONE_DATASET: Final = (InspectJob, QueryJob, CollectJob, CubeJob)
+_MODULES: Final[Mapping[str, ModuleType]] = {
+    "commit": commit,
+    "cube": cube,
+    "inspect": inspect,
+    "delete": delete,
+    "index": index,
+    "restore": restore,
+    "intake": intake,
+    "query": query,
+    "compact": compact,
+    "collect": collect,
+    "heal": heal,
+    "tag": tag,
+}
+"""What does a job, by its verb."""
 _USAGE: Final = "usage: python -m kubothek.jobs.main job.json"
 
 
@@ -87,13 +99,15 @@ def perform(arguments: Sequence[str], reporter: Reporter) -> tuple[JobResult, in
     retry_conflicts = wanted or isinstance(job, QueryJob | IntakeJob | CompactJob)
     foreign = False
     try:
-        result, code = _run(job, store, reporter), ExitCode.DONE
+        result, code = _MODULES[job.verb].run(job, store, reporter), ExitCode.DONE
     except Exception as error:  # noqa: BLE001 - every end is a result
         result, code = outcome.failure(error, retry_conflicts=retry_conflicts)
         foreign = isinstance(error, OwnedByAnother)
         if isinstance(error, VersionIncomplete) and not isinstance(job, _OF_NO_ONE_DATASET):
             result = loss.looked_into(store, job.dataset, result)
-    if not isinstance(job, _OF_NO_ONE_DATASET) and not foreign:
+    if isinstance(job, CubeJob) and not foreign:
+        outcome.keep(store, translate.seed_uuid(job.cube), job.uid, result)
+    elif not isinstance(job, _OF_NO_ONE_DATASET) and not foreign:
         outcome.keep(store, job.dataset.uuid, job.uid, result)
     return result, code
 
@@ -110,32 +124,6 @@ def read(arguments: Sequence[str]) -> AnyJob:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise InputError(f"{arguments[0]!r} is no job: {where}: {first['msg']}; do operator and image match?") from None
-
-
-def _run(job: AnyJob, store: Store, reporter: Reporter) -> JobResult:
-    match job:
-        case CommitJob():
-            return commit.run(job, store, reporter)
-        case InspectJob():
-            return inspect.run(job, store, reporter)
-        case DeleteJob():
-            return delete.run(job, store, reporter)
-        case IndexJob():
-            return index.run(job, store, reporter)
-        case RestoreJob():
-            return restore.run(job, store, reporter)
-        case IntakeJob():
-            return intake.run(job, store, reporter)
-        case QueryJob():
-            return query.run(job, store, reporter)
-        case CompactJob():
-            return compact.run(job, store, reporter)
-        case CollectJob():
-            return collect.run(job, store, reporter)
-        case HealJob():
-            return heal.run(job, store, reporter)
-        case TagJob():
-            return tag.run(job, store, reporter)
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:

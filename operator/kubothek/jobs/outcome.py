@@ -65,15 +65,19 @@ def shortened(text: str, limit: int = MESSAGE_LIMIT) -> str:
 
 
 def render(result: JobResult, limit: int = RESULT_LIMIT_BYTES) -> bytes:
-    """The result in at most ``limit`` bytes of JSON: datasets go from the end, then the message is cut, then details.
+    """The result in at most ``limit`` bytes of JSON: datasets go from the end, then cubes, then the message is cut,
+    then details go.
 
     What an operator needs to go on (outcome, reason, the commit, the dataset) always stays.
     """
     data = _dump(result)
-    while len(data) > limit and len(result.datasets) > 1:
-        number = min(len(result.datasets) - 1, len(result.datasets) * limit // len(data))
-        kept = result.datasets[: max(1, number)]
-        result = result.model_copy(update={"datasets": kept, "truncated": True})
+    while len(data) > limit and len(result.datasets) + len(result.cubes) > 1:
+        # What comes first in a round of inspections is told first: see reconcile.objectstore.
+        field = "datasets" if result.datasets else "cubes"
+        states = getattr(result, field)
+        number = min(len(states) - 1, len(states) * limit // len(data))
+        least = 0 if result.datasets and (result.cubes or result.cube) else 1
+        result = result.model_copy(update={field: states[: max(least, number)], "truncated": True})
         data = _dump(result)
     while len(data) > limit and result.message:
         keep = len(result.message) - max(2, (len(data) - limit) // 6)
@@ -90,6 +94,9 @@ def _leaner(result: JobResult) -> JobResult | None:
 
     Tags go last, and one by one: a policy collects nothing where the tags of the manifest are not seen.
     """
+    if result.commit is not None and result.commit.members:
+        members = result.commit.members[:-1]
+        return result.model_copy(update={"commit": result.commit.model_copy(update={"members": members})})
     state = result.dataset or next(iter(result.datasets), None)
     if state is None:
         return None

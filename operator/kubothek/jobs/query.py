@@ -1,4 +1,4 @@
-"""Run one SELECT and keep its rows, exactly once: as a file, or as the content of a dataset."""
+"""Answer one question, by SQL or of a cube, and keep its rows exactly once: as a file, or as content of a dataset."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from kubothek.jobs import translate
+from kubothek.jobs import cube_query, translate
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
 from kubothek.lake.commits import AlreadyApplied, Committed, Snapshot
@@ -16,8 +16,8 @@ from kubothek.lake.door import Lake
 from kubothek.lake.errors import DataTypeMismatch, InputError
 from kubothek.lake.operations import Written, overwrite
 from kubothek.lake.sources import decide_schemas
-from kubothek.lake.sql import Limits, Query, prepare
-from kubothek.lake.sql.result import Destination, Result, digest, find, publish, tidy
+from kubothek.lake.sql import Limits, prepare
+from kubothek.lake.sql.result import Answer, Destination, Result, digest, find, publish, tidy
 from kubothek.lake.store import Store, open_store
 from kubothek.lake.table.files import PartitionedWriter
 from kubothek.lake.table.layout import Layout
@@ -43,10 +43,16 @@ def run(job: QueryJob, store: Store, reporter: Reporter) -> JobResult:
     return _into_file(job, job.location, store, reporter)
 
 
-def _prepare(job: QueryJob, store: Store, reporter: Reporter) -> Query:
+def _prepare(job: QueryJob, store: Store, reporter: Reporter) -> Answer:
     reporter.tell("Planning")
-    lake = Lake(store)
     as_of = (job.as_of_version or job.as_of_tag) if job.as_of_time is None else _moment(job.as_of_time)
+    if job.cube is not None:
+        asked = cube_query.prepare(job.cube, store, as_of)
+        reporter.tell("Running")
+        return asked
+    if job.sql is None:
+        raise InputError("a query has a statement, or asks a cube")
+    lake = Lake(store)
     limits = Limits(f"{job.memory_bytes >> 20}MiB", job.time_limit_seconds)
     query = prepare(store, job.sql, lake.look(as_of), lake.datasets, limits)
     reporter.tell("Running")
@@ -55,7 +61,8 @@ def _prepare(job: QueryJob, store: Store, reporter: Reporter) -> Query:
 
 def _question(job: QueryJob) -> tuple[object, ...]:
     """What tells one query from another."""
-    return job.sql, f"tag {job.as_of_tag}" if job.as_of_tag else job.as_of_version, job.as_of_time
+    asked = job.sql if job.cube is None else job.cube.model_dump_json(exclude_defaults=True)
+    return asked, f"tag {job.as_of_tag}" if job.as_of_tag else job.as_of_version, job.as_of_time
 
 
 def _moment(text: str) -> datetime:
@@ -120,7 +127,9 @@ def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: 
     )
 
 
-def _write(query: Query, store: Store, dataset: DatasetRef, snapshot: Snapshot, told: Callable[[int], None]) -> Written:
+def _write(
+    query: Answer, store: Store, dataset: DatasetRef, snapshot: Snapshot, told: Callable[[int], None]
+) -> Written:
     """The rows as data files. Raises SchemaMismatch, PartitionInvalid before the first is read."""
     layout = Layout.of(snapshot.head, translate.layout(dataset, snapshot.head))
     reader = query.rows()

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import Final
 
 from kubothek.jobs import translate
 from kubothek.jobs.outcome import shortened
 from kubothek.lake.commits import DatasetLog
-from kubothek.lake.errors import LakeError
+from kubothek.lake.commits.cubes.spec import CubeSpec
+from kubothek.lake.cube.log import CubeLog
+from kubothek.lake.errors import DatasetNotFound, LakeError
 from kubothek.lake.maintenance import ailments, health
 from kubothek.lake.maintenance.lost import glance
 from kubothek.lake.store import Store
-from kubothek.resources.jobs import DatasetRef, DatasetState
+from kubothek.resources.jobs import CubeRef, CubeState, DatasetRef, DatasetState
 
+_NOWHERE: Final = f"{DatasetNotFound.reason}:"
 _logger = logging.getLogger(__name__)
 
 _MOST_AILMENTS: Final = 8
@@ -51,3 +55,44 @@ def examined(store: Store, log: DatasetLog, dataset: DatasetRef) -> DatasetState
             "corrupt": None if lost is None else str(lost),
         }
     )
+
+
+def cube_state(log: CubeLog, cube: CubeRef) -> CubeState:
+    """The cube as it is now, and what is wrong with it, or with what the Cube says of it."""
+    seen = log.inspect()
+    snapshot = seen.snapshot
+    if snapshot is None:
+        absent = seen.problem is None or seen.problem.startswith(_NOWHERE)
+        return CubeState(prefix=cube.prefix, problem=None if absent else seen.problem)
+    spec = snapshot.spec
+    return CubeState(
+        prefix=cube.prefix,
+        version=snapshot.version,
+        last_commit_time=snapshot.time.isoformat() if snapshot.time else None,
+        seed=spec.seed_dataset,
+        dimension_columns=spec.dimension_columns,
+        partition_columns=spec.partition_columns,
+        index_columns=tuple(sorted(spec.index_columns)),
+        members=tuple(snapshot.members),
+        problem=seen.problem or _contradiction(cube, snapshot.spec),
+    )
+
+
+def _contradiction(cube: CubeRef, spec: CubeSpec) -> str | None:
+    """Where the Cube says otherwise than the store: columns and seed of a cube cannot change."""
+    for field, said, found in (
+        ("dimensionColumns", cube.dimension_columns, spec.dimension_columns),
+        ("partitionColumns", cube.partition_columns, spec.partition_columns),
+        ("seedDataset", cube.seed if cube.dimension_columns else None, spec.seed_dataset),
+    ):
+        if said and said != found:
+            told = found if isinstance(found, str) else ", ".join(found)
+            return f"CubeMismatch: the cube {cube.prefix!r} in the store has {field} {told}: correct spec.{field}"
+    return None
+
+
+def member_states(store: Store, cube: CubeRef, names: Collection[str]) -> tuple[DatasetState, ...]:
+    """The datasets of these names, as they are now, in the order of their uuids; without their health."""
+    refs = sorted((member.dataset for member in cube.members if member.name in names), key=lambda ref: ref.uuid)
+    logs = (DatasetLog(store, ref.uuid, claim=translate.claim(ref)) for ref in refs)
+    return tuple(translate.dataset_state(log.inspect()) for log in logs)

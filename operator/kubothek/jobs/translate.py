@@ -10,6 +10,8 @@ import pyarrow as pa
 from kubothek.lake import commits
 from kubothek.lake.collector import Retention
 from kubothek.lake.commits import DatasetLog, Head
+from kubothek.lake.commits.cubes.spec import SEPARATOR, CubeSpec
+from kubothek.lake.cube.log import CubeLog
 from kubothek.lake.indices import Dialect, IndexKind
 from kubothek.lake.maintenance import Health
 from kubothek.lake.schema import parse_type
@@ -87,12 +89,43 @@ def retention(policy: jobs.RetentionSpec) -> Retention:
     return Retention(policy.versions, None if policy.seconds is None else timedelta(seconds=policy.seconds))
 
 
+def claim(dataset: jobs.DatasetRef) -> commits.Claim:
+    """Who asks to write the dataset."""
+    return commits.Claim(dataset.claim.owner, dataset.claim.incarnation, adopts=dataset.adopt)
+
+
+def cube_spec(cube: jobs.CubeRef) -> CubeSpec | None:
+    """What the Cube says the cube is; None if it leaves that to the store. Raises CubeInvalid."""
+    if not cube.dimension_columns:
+        return None
+    return CubeSpec(
+        cube.prefix,
+        cube.dimension_columns,
+        cube.partition_columns,
+        seed_dataset=cube.seed,
+        index_columns=frozenset(cube.index_columns),
+        suppress_index_on=frozenset(cube.suppress_index_on),
+    )
+
+
+def seed_uuid(cube: jobs.CubeRef) -> str:
+    """The dataset beside which results of jobs are kept."""
+    return f"{cube.prefix}{SEPARATOR}{cube.seed}"
+
+
+def cube_log(store: Store, cube: jobs.CubeRef, *, by: str, conditional_writes: bool | None) -> CubeLog:
+    """The cube's log, for the claims that ask. A store of which nobody knows if it can do so is probed."""
+    if conditional_writes is None:
+        conditional_writes = store.probe().conditional_writes
+    claims = {member.name: claim(member.dataset) for member in cube.members}
+    return CubeLog(store, cube.prefix, claim_of=claims.get, by=by, conditional_writes=conditional_writes)
+
+
 def dataset_log(store: Store, dataset: jobs.DatasetRef, *, conditional_writes: bool | None) -> DatasetLog:
     """The dataset's log, for the claim that asks. A store of which nobody knows if it can do so is probed."""
     if conditional_writes is None:
         conditional_writes = store.probe().conditional_writes
-    claim = commits.Claim(dataset.claim.owner, dataset.claim.incarnation, adopts=dataset.adopt)
-    return DatasetLog(store, dataset.uuid, claim=claim, conditional_writes=conditional_writes)
+    return DatasetLog(store, dataset.uuid, claim=claim(dataset), conditional_writes=conditional_writes)
 
 
 def dataset_state(state: commits.DatasetState) -> jobs.DatasetState:

@@ -10,6 +10,7 @@
     flights.compact()
     flights.scan(columns=["carrier"], where="month = 1", as_of=3).read_pandas()
     lake.sql("SELECT carrier, count(*) FROM flights GROUP BY 1").read_all()
+    lake.cube("nyc").query(conditions="month = 1", payload_columns=["delay", "temp"]).to_pandas()
 
 **Who may write.** A dataset that a Dataset resource has claimed is written through that resource only
 (commit-protocol, "Ownership"): here it can be read, and a write is refused with OwnedByAnother. Datasets that
@@ -19,7 +20,7 @@ claims one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
@@ -45,11 +46,16 @@ from kubothek.lake.commits import (
     keys,
 )
 from kubothek.lake.commits.compare import Comparison, compare
+from kubothek.lake.commits.cubes.spec import CubeSpec
+from kubothek.lake.cube.discovery import cubes
+from kubothek.lake.cube.handle import Cube
+from kubothek.lake.cube.log import CubeLog
 from kubothek.lake.errors import (
     DatasetExists,
     DatasetNotFound,
     IdReused,
     InputError,
+    OwnedByAnother,
 )
 from kubothek.lake.indices import Dialect, IndexChange, IndexKind, check_indexable
 from kubothek.lake.maintenance import (
@@ -109,15 +115,68 @@ class Lake:
         names = self.store.list_names("")
         return sorted({name.removesuffix(end) for name in names for end in _HEAD_ENDS if name.endswith(end)})
 
-    def dataset(self, name: str, *, table: str | None = None) -> Dataset:
+    def dataset(self, name: str, *, table: str | None = None, raw: bool = False) -> Dataset:
         """A dataset that exists, whoever wrote it. Raises DatasetNotFound.
 
+        Of a dataset of a cube, readers see the version that belongs to the cube now; ``raw`` asks for its own head.
         ``table`` names one of the tables that kartothek may have put into one dataset; in SQL and on the command
         line such a table is called ``"<name>/<table>"``. They can be read; see ``kubothek adopt --convert``.
         """
-        dataset = Dataset(self, name, table)
+        dataset = Dataset(self, name, table, raw=raw)
         dataset.snapshot()
         return dataset
+
+    def cubes(self) -> list[str]:
+        """The prefixes of datasets whose names have one, sorted; whether they make a cube, :meth:`cube` tells."""
+        return cubes(self.store)
+
+    def cube(self, prefix: str) -> Cube:
+        """A cube that exists, whoever wrote it. Raises DatasetNotFound, CubeInvalid."""
+        cube = Cube(self.store, self._cube_log(prefix))
+        cube.snapshot()
+        return cube
+
+    def create_cube(
+        self,
+        prefix: str,
+        *,
+        dimension_columns: Sequence[str] | str,
+        partition_columns: Sequence[str] | str,
+        seed_dataset: str = "seed",
+        index_columns: Iterable[str] | str = (),
+        suppress_index_on: Iterable[str] | str = (),
+    ) -> Cube:
+        """Say what a cube is to be; :meth:`Cube.build` makes it, and nothing is written before.
+
+        ``dimension_columns``  columns that together name a cell, in the order in which rows are sorted
+        ``partition_columns``  columns that partition the seed
+        ``seed_dataset``       the dataset that says which cells there are
+        ``index_columns``      further columns with an index, wherever they occur
+        ``suppress_index_on``  dimensions without an index on the seed
+
+        Raises CubeInvalid, which names the rule, and DatasetExists.
+        """
+        spec = CubeSpec.of(
+            prefix,
+            dimension_columns=dimension_columns,
+            partition_columns=partition_columns,
+            seed_dataset=seed_dataset,
+            index_columns=index_columns,
+            suppress_index_on=suppress_index_on,
+        )
+        cube = Cube(self.store, self._cube_log(prefix), spec)
+        try:
+            cube.snapshot()
+        except DatasetNotFound:
+            return cube
+        raise DatasetExists(f"there is a cube {prefix!r} in {self.store.url} already; lake.cube({prefix!r}) opens it")
+
+    def _cube_log(self, prefix: str) -> CubeLog:
+        return CubeLog(self.store, prefix, unowned_only=True, by=_BY, before_writing=self._require_conditional_writes)
+
+    def _require_conditional_writes(self) -> None:
+        if not self._conditional_writes:
+            raise OwnedByAnother(f"{self.store.url} has no conditional writes: only the owner of a cube may write it")
 
     def create_dataset(
         self,
@@ -225,9 +284,10 @@ class Dataset:
     ``as_of``  a version number, a time at which it was current (a ``datetime``; without time zone: UTC), or a tag of it
     """
 
-    def __init__(self, lake: Lake, name: str, table: str | None = None) -> None:
+    def __init__(self, lake: Lake, name: str, table: str | None = None, *, raw: bool = False) -> None:
         self.name = keys.check_uuid(name)
         self._table = table
+        self._raw = raw
         self._lake = lake
         self._store = lake.store
 
@@ -239,7 +299,7 @@ class Dataset:
 
     def snapshot(self, as_of: Version | None = None) -> Snapshot:
         """One version's head, schema and totals. Raises DatasetNotFound, VersionNotFound, VersionIncomplete."""
-        return self._log().snapshot(as_of, table=self._table)
+        return self._log().snapshot(as_of, table=self._table, raw=self._raw)
 
     @property
     def version(self) -> int:

@@ -189,8 +189,14 @@ class RowLevelNeeded(InputError):
     reason = "RowLevelNeeded"
 
 
+class CubeInvalid(InputError):
+    """A cube, or data for it, that breaks one of Kartothek Cube's rules; names dataset, column and rule."""
+
+    reason = "CubeInvalid"
+
+
 class QueryInvalid(InputError):
-    """SQL that does not parse, or does more than one SELECT over registered datasets."""
+    """SQL that does not parse, or does more than one SELECT over registered datasets; what no cube query can ask."""
 
     reason = "QueryInvalid"
 
@@ -299,6 +305,12 @@ class ForeignOverwrite(CommitError):
     """A foreign writer overwrote commits of ours that cannot be merged again; names the versions."""
 
     reason = "ForeignOverwrite"
+
+
+class CubeBroken(CommitError):
+    """Another program changed a dataset of a cube against the cube's rules; a person repairs or discards the change."""
+
+    reason = "CubeBroken"
 
 
 class VersionNotFound(LakeError):

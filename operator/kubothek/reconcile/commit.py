@@ -1,4 +1,4 @@
-"""Commit: a change that happens exactly once.
+"""Commit: a change that happens exactly once, of a Dataset or (:mod:`kubothek.reconcile.cube_change`) of a Cube.
 
 The commit protocol in the store sees to "once"; how a run goes on from attempt to attempt is the same for all kinds
 (:mod:`kubothek.reconcile.runs`). What is decided here is when an attempt may start (``_gate``), what to make of its
@@ -14,17 +14,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kubothek.reconcile import cube_change
 from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.giving_way import alone
-from kubothek.reconcile.projection import table_state
-from kubothek.reconcile.queue import awaited, depends_on_itself, may_go
+from kubothek.reconcile.projection import cube_state, table_state
+from kubothek.reconcile.queue import turn
 from kubothek.reconcile.references import (
     Blocked,
-    columns_of,
     dataset_ref,
     find_engine,
     launch_job,
-    missing,
+    refuse_member,
+    source_spec,
     spark_settings,
     store_ref,
     usable_dataset,
@@ -34,10 +35,12 @@ from kubothek.reconcile.runs import Course, go_through
 from kubothek.reconcile.summary import conclude
 from kubothek.reconcile.world import LaunchJob, Outcome, Settings, World
 from kubothek.resources import jobs
-from kubothek.resources.commit import Commit, CommitProgress, CommitStatus, Source
-from kubothek.resources.conditions import complete, progressing, stalled, waiting
+from kubothek.resources.commit import Commit, CommitProgress, CommitStatus, MemberChange
+from kubothek.resources.conditions import complete, progressing
+from kubothek.resources.cube import Cube
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine
+from kubothek.resources.members import member_uuid
 from kubothek.resources.objectstore import ObjectStore
 
 _RUNNING = progressing("Progressing", "a job makes the change")
@@ -50,7 +53,7 @@ def reconcile(commit: Commit, world: World) -> Outcome:
         running=_RUNNING,
         progress=CommitProgress,
         engine=_engine(commit, world),
-        launch=lambda attempt: _launch(commit, attempt, world),
+        launch=lambda attempt: (_launch if commit.spec.cube is None else cube_change.launch)(commit, attempt, world),
         succeeded=lambda status, result: _succeeded(commit, world, status, result),
         marks={"id": commit.id},
     )
@@ -58,8 +61,10 @@ def reconcile(commit: Commit, world: World) -> Outcome:
 
 
 def _engine(commit: Commit, world: World) -> Engine | Blocked | None:
-    dataset = world.get(Dataset, commit.namespace, commit.spec.dataset_ref.name)
-    return find_engine((commit.spec.engine_ref, dataset.spec.engine_ref if dataset else None), commit, world)
+    kind, name = commit.subject
+    cube = world.get(Cube, commit.namespace, name) if kind == "Cube" else None
+    subject = cube or (world.get(Dataset, commit.namespace, name) if kind == "Dataset" else None)
+    return find_engine((commit.spec.engine_ref, subject.spec.engine_ref if subject else None), commit, world)
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
@@ -75,12 +80,25 @@ def _succeeded(commit: Commit, world: World, status: CommitStatus, result: jobs.
         changes |= {"version": done.version} | added
     if result.dataset is not None:
         changes["table"] = table_state(result.dataset)
+    if result.cube is not None:
+        changes["cube"] = cube_state(result.cube)
+        changes["members"] = tuple(_member(member, result) for member in done.members) if done is not None else ()
     state = (
         complete("AlreadyApplied", f"a commit with the id {commit.id!r} had made this change before; nothing was added")
         if again
         else complete("Succeeded", result.message or "the change is committed")
     )
     return conclude(commit, world, state, status.model_copy(update=changes))
+
+
+def _member(done: jobs.MemberOutcome, result: jobs.JobResult) -> MemberChange:
+    """What was done to one dataset of a cube, and how it is now if there was room to tell."""
+    assert result.cube is not None, "asked only of changes of cubes"
+    uuid = member_uuid(result.cube.prefix, done.name)
+    state = next((state for state in result.datasets if state.uuid == uuid), None)
+    return MemberChange.model_validate(
+        done.model_dump() | {"table": None if state is None else table_state(state).model_dump()}
+    )
 
 
 # --- the start -------------------------------------------------------------------------------------------------------
@@ -107,9 +125,12 @@ def _launch(commit: Commit, attempt: int, world: World) -> LaunchJob | Blocked:
 
 def _gate(commit: Commit, world: World) -> _Parts | Blocked:
     """Everything that an attempt needs, or what it has to wait for."""
-    dataset = usable_dataset(commit.spec.dataset_ref.name, commit, world)
+    dataset = usable_dataset(commit.subject.name, commit, world)
     if isinstance(dataset, Blocked):
         return dataset
+    member = refuse_member(dataset, "create a Commit with spec.cube")
+    if member is not None:
+        return member
     store = usable_store(dataset.spec.store_ref.name, commit, world)
     if isinstance(store, Blocked):
         return store
@@ -121,33 +142,8 @@ def _gate(commit: Commit, world: World) -> _Parts | Blocked:
     engine = _engine(commit, world)
     if isinstance(engine, Blocked):
         return engine
-    blocked = _turn(commit, world) or alone(commit, dataset, store, world)
+    blocked = turn(commit, world) or alone(commit, dataset, store, world)
     return blocked or _Parts(dataset, store, source_store, engine)
-
-
-def _turn(commit: Commit, world: World) -> Blocked | None:
-    """What other Commits must be waited for."""
-    name = awaited(commit, world)
-    if name is not None:
-        if depends_on_itself(commit, world):
-            message = "spec.dependsOn leads back to this Commit: create the Commits anew, without the circle"
-            return Blocked(stalled("DependencyCycle", message))
-        other = world.get(Commit, commit.namespace, name)
-        if other is None:
-            return missing("Commit", name, commit, world)
-        if other.status.holds("Failed"):
-            message = (
-                f"Commit {name!r} of spec.dependsOn failed: create it anew under the same name, and this one goes on"
-            )
-            return Blocked(stalled("DependencyFailed", message))
-        return Blocked(waiting("DependencyNotReady", f"Commit {name!r} of spec.dependsOn is not complete"))
-    if not may_go(commit, world):
-        message = (
-            f"Commits of Dataset {commit.spec.dataset_ref.name!r} run one at a time, in the order of their creation: "
-            "others come first; one that hangs can be suspended or deleted"
-        )
-        return Blocked(waiting("Waiting", message))
-    return None
 
 
 def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> jobs.CommitJob:
@@ -160,8 +156,8 @@ def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> job
         dataset=dataset_ref(parts.dataset, settings),
         commit_id=commit.id,
         digest=commit.digest(parts.store.name),
-        operation=spec.operation,
-        source=None if spec.source is None else _source(spec.source, parts.source_store, settings),
+        operation=spec.operation or "Append",
+        source=None if spec.source is None else source_spec(spec.source, parts.source_store, settings),
         where=spec.where,
         new_values=spec.new_values or {},
         row_level=spec.row_level,
@@ -172,19 +168,4 @@ def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> job
         allow_schema_change=spec.allow_schema_change,
         on_conflict=spec.on_conflict,
         spark=spark_settings(parts.engine),
-    )
-
-
-def _source(source: Source, store: ObjectStore, settings: Settings) -> jobs.SourceSpec:
-    csv = source.csv
-    return jobs.SourceSpec(
-        store=store_ref(store) if source.paths is not None else None,
-        paths=source.paths or (),
-        urls=source.urls or (),
-        format=source.format,
-        compression=source.compression,
-        csv=jobs.CsvOptions() if csv is None else jobs.CsvOptions.model_validate(csv.model_dump()),
-        columns=columns_of(source.columns),
-        allowed_hosts=settings.allowed_source_hosts,
-        allow_local=settings.allow_local_sources,
     )

@@ -74,7 +74,8 @@ def reconcile(dataset: Dataset, world: World) -> Outcome:
         status = status.model_copy(update={"restoration": _again(status.restoration)})
     state = _state(dataset, world, status)
     fit = state.ready == "True" and not dataset.spec.suspend
-    sources = attend(dataset, world, store, engine, status, start=fit)
+    built = dataset.cube is None or status.version is not None  # what lands is appended; a Commit builds
+    sources = attend(dataset, world, store, engine, status, start=fit and built)
     kept = keep_up(Case(dataset, world, store, engine), sources.status, start=fit)
     trouble = sources.trouble or kept.trouble
     state = trouble if fit and trouble is not None else state

@@ -16,7 +16,15 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from kubothek.reconcile.attempts import job_name
-from kubothek.reconcile.queue import about_to_commit, could_run, intake_active, is_active, job_is_there, order
+from kubothek.reconcile.queue import (
+    about_to_commit,
+    changes,
+    could_run,
+    intake_active,
+    is_active,
+    job_is_there,
+    order,
+)
 from kubothek.reconcile.references import Blocked, bears_one_writer
 from kubothek.reconcile.world import World
 from kubothek.resources.commit import Commit
@@ -107,7 +115,7 @@ def alone(
 def _writing(asker: Resource, dataset: Dataset, status: DatasetStatus, world: World) -> Iterator[str]:
     """Everything else that has a job which writes to the Dataset, for people."""
     for commit in world.list(Commit, dataset.namespace):
-        if commit.spec.dataset_ref.name == dataset.name and is_active(commit, world) and not _same(commit, asker):
+        if changes(commit, dataset) and is_active(commit, world) and not _same(commit, asker):
             yield f"Commit {commit.name!r}"
     if intake_active(dataset, world) and not _same(dataset, asker):
         yield "a look at a source"

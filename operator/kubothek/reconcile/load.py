@@ -27,7 +27,7 @@ from kubothek.resources.conditions import waiting
 LOOK_AGAIN = timedelta(minutes=1)
 """When to ask again for a place, if nothing wakes us before."""
 
-_USER_WORK = frozenset({"commit", "intake", "query"})
+_USER_WORK = frozenset({"commit", "cube", "intake", "query"})
 _MAINTENANCE = frozenset({"index", "compact", "heal", "collect"})
 
 _Scope = tuple[str, ...]

@@ -1,9 +1,9 @@
-"""ObjectStore: is it there, can it be used, and what has become of the Datasets in it.
+"""ObjectStore: is it there, can it be used, and what has become of the Cubes and Datasets in it.
 
-The operator reads no data itself: one inspection job at a time, for all Datasets of the namespace in the store, answers
-all of it. An inspection is due when there was none, when the store is reached otherwise than before, on request, at
-intervals, soon after Datasets came or went, and after a failure. A result holds a few kilobytes only: when it is
-truncated, the next inspection goes on after the last Dataset that it told of, until the round is complete.
+The operator reads no data itself: one inspection job at a time, for all Cubes and Datasets of the namespace in the
+store, answers all of it. An inspection is due when there was none, when the store is reached otherwise than before, on
+request, at intervals, soon after Datasets came or went, and after a failure. A result holds a few kilobytes only: when
+it is truncated, the next inspection goes on after the last Dataset that it told of, until the round is complete.
 
 A look at a store that is known to be fine, or known to be bad, changes no condition before its end.
 """
@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 
 from kubothek.reconcile.attempts import Active, Setback, Start, Succeeded, follow, job_name
 from kubothek.reconcile.budget import Budget
 from kubothek.reconcile.launching import refused, under_way
+from kubothek.reconcile.members import cube_ref
 from kubothek.reconcile.references import (
     Blocked,
     dataset_ref,
@@ -29,16 +31,22 @@ from kubothek.reconcile.references import (
 from kubothek.reconcile.summary import conclude, unchanged
 from kubothek.reconcile.world import Action, CancelJob, Event, FailureClass, Outcome, World
 from kubothek.resources.conditions import State, problem_state, problem_text, progressing, ready, resting
+from kubothek.resources.cube import Cube
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine
 from kubothek.resources.jobs import InspectJob, JobResult
+from kubothek.resources.members import head_uuid
 from kubothek.resources.objectstore import Capabilities, Inspection, ObjectStore
 from kubothek.resources.values import parse_duration
+
+Asked = Cube | Dataset
+"""What an inspection is asked about."""
 
 SETTLING = timedelta(seconds=5)
 """Least time between the starts of two inspections when Datasets come and go, so that many share one."""
 ASKED_LIMIT = 500
-"""How many Datasets one job is asked about: its spec must fit into a ConfigMap, its answer holds far fewer."""
+"""How many Cubes and Datasets one job is asked about: its spec must fit into a ConfigMap, its answer holds far fewer.
+"""
 FIRST_RETRY = timedelta(seconds=10)
 """The wait after one failed inspection; it doubles up to the interval."""
 
@@ -61,17 +69,15 @@ def reconcile(store: ObjectStore, world: World) -> Outcome:
     return case.follow(knowledge) if knowledge.under_way else case.start_or_rest(knowledge)
 
 
-def _in_store(store: ObjectStore, world: World) -> tuple[Dataset, ...]:
-    return tuple(
-        sorted(
-            (
-                dataset
-                for dataset in world.list(Dataset, store.namespace)
-                if dataset.spec.store_ref.name == store.name and not dataset.deleting
-            ),
-            key=lambda dataset: dataset.uuid,
-        )
-    )
+def _in_store(store: ObjectStore, world: World) -> tuple[Asked, ...]:
+    """By what they are called in the store; Cubes come first, as their names begin with ``++``."""
+    resources = chain[Asked](world.list(Cube, store.namespace), world.list(Dataset, store.namespace))
+    here = (each for each in resources if each.spec.store_ref.name == store.name and not each.deleting)
+    return tuple(sorted(here, key=_uuid))
+
+
+def _uuid(asked: Asked) -> str:
+    return asked.head if isinstance(asked, Cube) else asked.uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +107,8 @@ class _Case:
     store: ObjectStore
     world: World
     engine: Engine | None
-    datasets: Sequence[Dataset]
-    """Those in the store, by uuid."""
+    contents: Sequence[Asked]
+    """The Cubes and Datasets in the store, by uuid."""
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()
 
@@ -120,9 +126,9 @@ class _Case:
         return digest(self.store.spec.model_dump_json(exclude={"interval", "suspend"}))
 
     @property
-    def contents(self) -> str:
-        """A digest of which Datasets there are, and as what they are claimed."""
-        return digest(*map(_claimed, self.datasets))
+    def claims(self) -> str:
+        """A digest of which Cubes and Datasets there are, and as what they are claimed."""
+        return digest(*map(_claimed, self.contents))
 
     def follow(self, knowledge: _Knowledge) -> Outcome:
         """An inspection was announced: see how far it is."""
@@ -164,18 +170,19 @@ class _Case:
             case = self._with((), Event("Warning", "NoConditionalWrites", _ALONE.message))
         return case.start_or_rest(_Knowledge(capabilities, finished))
 
-    def _asked(self, inspection: Inspection) -> Sequence[Dataset]:
-        """The Datasets that an inspection is about, by uuid."""
-        return [dataset for dataset in self.datasets if dataset.uuid > inspection.after][:ASKED_LIMIT]
+    def _asked(self, inspection: Inspection) -> Sequence[Asked]:
+        """What an inspection is about, by uuid."""
+        return [asked for asked in self.contents if _uuid(asked) > inspection.after][:ASKED_LIMIT]
 
     def _reached(self, inspection: Inspection, result: JobResult) -> str | None:
         """Where the round goes on; None if it is complete."""
         if result.truncated:
-            # An answer that tells of no Dataset at all would get the round no further.
-            return max((state.uuid for state in result.datasets), default=None)
+            # An answer that tells of nothing at all would get the round no further.
+            told = [*(head_uuid(state.prefix) for state in result.cubes), *(state.uuid for state in result.datasets)]
+            return max(told, default=None)
         asked = self._asked(inspection)
-        more = asked and asked[-1].uuid != self.datasets[-1].uuid
-        return asked[-1].uuid if more else None
+        more = asked and asked[-1] is not self.contents[-1]
+        return _uuid(asked[-1]) if more else None
 
     def _failed(self, setback: Setback, knowledge: _Knowledge) -> Outcome:
         """The store cannot be used, or the inspection was lost: it is tried again for ever, ever more rarely."""
@@ -227,12 +234,12 @@ class _Case:
             return inspection.next_attempt_time
         if inspection.reached is not None:
             return self.world.now
-        changed = inspection.datasets != self.contents
+        changed = inspection.datasets != self.claims
         return inspection.started + (min(SETTLING, self.interval) if changed else self.interval)
 
     def _next(self, inspection: Inspection | None) -> Inspection:
         """The next inspection: of the rest of a round that the last did not complete, or of a new round."""
-        now, contents = self.world.now, self.contents
+        now, contents = self.world.now, self.claims
         if inspection is None:
             return Inspection(attempt=1, started=now, connection=self.connection, datasets=contents)
         going_on = inspection.reached is not None and inspection.datasets == contents
@@ -254,12 +261,14 @@ class _Case:
         inspection = knowledge.inspection
         assert inspection is not None
         store, world, number = self.store, self.world, inspection.attempt
+        asked = self._asked(inspection)
         job = InspectJob(
             job=job_name(self.prefix, number),
             uid=store.metadata.uid,
             attempt=number,
             store=store_ref(store),
-            datasets=tuple(dataset_ref(dataset, world.settings) for dataset in self._asked(inspection)),
+            cubes=tuple(cube_ref(cube, world) for cube in asked if isinstance(cube, Cube)),
+            datasets=tuple(dataset_ref(each, world.settings) for each in asked if isinstance(each, Dataset)),
         )
         launch = launch_job(job, store, self.engine, store)
         # The Datasets may still have to read the last result; the one before was read or is out of date.
@@ -286,8 +295,8 @@ class _Case:
         return conclude(self.store, self.world, state, status, actions=self.actions, events=self.events, again=again)
 
 
-def _claimed(dataset: Dataset) -> str:
-    return f"{dataset.uuid} {dataset.name} {dataset.metadata.uid}" + (" adopt" if dataset.spec.adopt else "")
+def _claimed(asked: Asked) -> str:
+    return f"{_uuid(asked)} {asked.name} {asked.metadata.uid}" + (" adopt" if asked.spec.adopt else "")
 
 
 def _finished(inspection: Inspection, now: datetime, **changes: object) -> Inspection:

@@ -1,4 +1,4 @@
-"""What a Dataset's status says about its table: the newest of what inspections and runs saw."""
+"""What statuses of Datasets and Cubes say about the store: the newest of what inspections and runs saw."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Any
 
 from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.world import World
+from kubothek.resources import jobs
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
+from kubothek.resources.cube import Cube, CubeState, CubeStatus
 from kubothek.resources.dataset import Dataset, DatasetStatus, TableState
-from kubothek.resources.jobs import DatasetState
+from kubothek.resources.jobs import DatasetState, JobResult
+from kubothek.resources.members import SEPARATOR
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
 from kubothek.resources.values import render_bytes
@@ -57,10 +60,8 @@ def project(dataset: Dataset, store: ObjectStore, world: World) -> DatasetStatus
     for run in chain[Run](
         world.list(Commit, namespace), world.list(Query, namespace), world.list(Compaction, namespace)
     ):
-        table, ended = run.status.table, run.status.completion_time
-        if table is None or ended is None or table.version is None:
-            continue
-        if _changed(run) != dataset.name or not _later(dataset, status, ended):
+        table, ended = _left(run, dataset), run.status.completion_time
+        if table is None or ended is None or table.version is None or not _later(dataset, status.inspected_time, ended):
             continue
         if table.version > (best.version if best and best.version else status.version or 0):
             best = table
@@ -87,6 +88,14 @@ def with_table(status: DatasetStatus, table: TableState, **changes: Any) -> Data
 
 def _answers(dataset: Dataset, store: ObjectStore, world: World) -> Iterator[tuple[datetime, DatasetState]]:
     """What the last two inspections told of the dataset, older first, with the times at which they began."""
+    for began, result in _inspections(dataset, store, world):
+        for state in result.datasets:
+            if state.uuid == dataset.uuid:
+                yield began, state
+
+
+def _inspections(asker: Dataset | Cube, store: ObjectStore, world: World) -> Iterator[tuple[datetime, JobResult]]:
+    """The last two inspections that knew of the asker, older first, with the times at which they began."""
     inspection = store.status.last_inspection
     if inspection is None:
         return
@@ -95,28 +104,79 @@ def _answers(dataset: Dataset, store: ObjectStore, world: World) -> Iterator[tup
         (inspection.attempt, inspection.started),
     )
     for number, began in begins:
-        view = world.job(dataset.namespace, job_name(f"{store.name}-inspect", number)) if began else None
+        view = world.job(asker.namespace, job_name(f"{store.name}-inspect", number)) if began else None
         if began is None or view is None or view.result is None or view.owner_uid not in ("", store.metadata.uid):
             continue
-        for state in view.result.datasets:
-            if state.uuid == dataset.uuid and _asked_for(dataset, began):
-                yield began, state
+        if _asked_for(asker, began):
+            yield began, view.result
 
 
-def _asked_for(dataset: Dataset, began: datetime) -> bool:
-    """Whether an inspection that began then knew of this Dataset, and not only of an earlier one of its uuid."""
-    created = dataset.metadata.creation_timestamp
+def _asked_for(asker: Dataset | Cube, began: datetime) -> bool:
+    """Whether an inspection that began then knew of this resource, and not only of an earlier one of its uuid."""
+    created = asker.metadata.creation_timestamp
     return created is None or created.replace(microsecond=0) <= began
 
 
-def _changed(run: Run) -> str | None:
-    """The name of the Dataset that a run changes, if it changes one."""
+def _left(run: Run, dataset: Dataset) -> TableState | None:
+    """The Dataset as a run left it, if the run has changed it."""
+    if isinstance(run, Commit) and run.subject.kind == "Cube":
+        if run.subject.name != dataset.cube:
+            return None
+        ours = (member for member in run.status.members if dataset.uuid.endswith(f"{SEPARATOR}{member.name}"))
+        return next((member.table for member in ours), None)
     reference = run.spec.result.dataset_ref if isinstance(run, Query) else run.spec.dataset_ref
-    return reference.name if reference is not None else None
+    return run.status.table if reference is not None and reference.name == dataset.name else None
 
 
-def _later(dataset: Dataset, status: DatasetStatus, ended: datetime) -> bool:
-    """Whether a run ended after the last inspection began, on this Dataset and not on an earlier of its name."""
-    created = dataset.metadata.creation_timestamp
-    since = max((moment for moment in (status.inspected_time, created) if moment is not None), default=None)
+def _later(resource: Dataset | Cube, inspected: datetime | None, ended: datetime) -> bool:
+    """Whether a run ended after the last inspection began, on this resource and not on an earlier of its name."""
+    created = resource.metadata.creation_timestamp
+    since = max((moment for moment in (inspected, created) if moment is not None), default=None)
     return since is None or ended >= since.replace(microsecond=0)
+
+
+# --- cubes -----------------------------------------------------------------------------------------------------------
+
+
+def cube_state(state: jobs.CubeState) -> CubeState:
+    """What a job saw of a cube, as statuses keep it."""
+    there = state.version is not None
+    return CubeState.model_validate(
+        {
+            "version": state.version,
+            "last_commit_time": state.last_commit_time,
+            "shape": {
+                "seed": state.seed,
+                "dimension_columns": state.dimension_columns,
+                "partition_columns": state.partition_columns,
+                "index_columns": state.index_columns,
+                "datasets": state.members,
+            }
+            if there
+            else None,
+        }
+    )
+
+
+def project_cube(cube: Cube, store: ObjectStore, world: World) -> CubeStatus:
+    """The status with the newest knowledge of the cube in it, as :func:`project` for a Dataset."""
+    status = cube.status
+    for began, result in _inspections(cube, store, world):
+        seen = next((state for state in result.cubes if state.prefix == cube.prefix), None)
+        if seen is not None and (status.inspected_time is None or began > status.inspected_time):
+            status = _with_cube(status, cube_state(seen), problem=seen.problem, inspected_time=began)
+    best: CubeState | None = None
+    for commit in world.list(Commit, cube.namespace):
+        left, ended = commit.status.cube, commit.status.completion_time
+        if left is None or ended is None or commit.subject != ("Cube", cube.name):
+            continue
+        newest = best.version if best is not None else status.version
+        if _later(cube, status.inspected_time, ended) and (left.version or 0) > (newest or 0):
+            best = left
+    if best is not None:
+        status = _with_cube(status, best, problem=None)
+    return status.model_copy(update={"uuid_prefix": cube.prefix})
+
+
+def _with_cube(status: CubeStatus, state: CubeState, **changes: Any) -> CubeStatus:
+    return status.model_copy(update={name: getattr(state, name) for name in CubeState.model_fields} | changes)

@@ -19,6 +19,7 @@ from kubothek.reconcile.references import (
     find_engine,
     launch_job,
     missing,
+    refuse_member,
     store_ref,
     usable_dataset,
     usable_store,
@@ -29,6 +30,7 @@ from kubothek.reconcile.world import LaunchJob, Outcome, Settings, World
 from kubothek.resources import jobs
 from kubothek.resources.commit import Commit
 from kubothek.resources.conditions import complete, progressing, stalled, waiting
+from kubothek.resources.cube_changes import CubeQuestion
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine, EngineSpec
 from kubothek.resources.objectstore import ObjectStore
@@ -96,6 +98,9 @@ def _gate(query: Query, world: World) -> _Parts | Blocked:
         found = usable_dataset(result.dataset_ref.name, query, world)
         if isinstance(found, Blocked):
             return found
+        member = refuse_member(found, "let the rows become a file, and append it with spec.cube of a Commit")
+        if member is not None:
+            return member
         dataset, other = found, found.spec.store_ref
     else:
         assert result.location is not None, "a rule of the kind"
@@ -138,6 +143,7 @@ def _job(query: Query, attempt: int, parts: _Parts, settings: Settings) -> jobs.
         attempt=attempt,
         store=store_ref(parts.store),
         sql=spec.sql,
+        cube=spec.cube and _question(spec.cube),
         as_of_version=spec.as_of.version if spec.as_of else None,
         as_of_time=spec.as_of.time if spec.as_of else None,
         as_of_tag=spec.as_of.tag if spec.as_of else None,
@@ -150,4 +156,16 @@ def _job(query: Query, attempt: int, parts: _Parts, settings: Settings) -> jobs.
         ),
         memory_bytes=parse_quantity(engine.driver.memory),
         time_limit_seconds=parse_duration(spec.time_limit).total_seconds(),
+    )
+
+
+def _question(asked: CubeQuestion) -> jobs.CubeQuestion:
+    return jobs.CubeQuestion(
+        prefix=asked.uuid_prefix,
+        conditions=asked.conditions,
+        dimension_columns=asked.dimension_columns,
+        partition_by=asked.partition_by,
+        payload_columns=asked.payload_columns,
+        datasets=asked.datasets,
+        explain=asked.explain,
     )

@@ -1,9 +1,9 @@
-"""Which Commit of a Dataset is next.
+"""Which Commit of a Dataset or a Cube is next.
 
-Commits of one Dataset run one at a time, in the order of their creation, then of their names. A Commit keeps its place
-while it waits for a retry or for something that is missing, so that what was applied first is committed first. Three
-kinds give way: those that have ended, those that are suspended, and those that wait for other Commits (``dependsOn``),
-which may have been created later.
+Commits of one Dataset or Cube run one at a time, in the order of their creation, then of their names. A Commit keeps
+its place while it waits for a retry or for something that is missing, so that what was applied first is committed
+first. Three kinds give way: those that have ended, those that are suspended, and those that wait for other Commits
+(``dependsOn``), which may have been created later.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from kubothek.reconcile.attempts import job_name
+from kubothek.reconcile.references import Blocked, missing
 from kubothek.reconcile.world import JobPhase, World
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
-from kubothek.resources.conditions import state_of
+from kubothek.resources.conditions import stalled, state_of, waiting
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.meta import Resource
 from kubothek.resources.query import Query
@@ -29,16 +30,29 @@ def order(run: Commit | Compaction) -> tuple[datetime, str]:
 
 
 def siblings(commit: Commit, world: World) -> Iterator[Commit]:
-    """The other Commits of the same Dataset that have not ended."""
+    """The other Commits of the same Dataset or Cube that have not ended."""
     for other in world.list(Commit, commit.namespace):
-        if other.name != commit.name and other.spec.dataset_ref == commit.spec.dataset_ref and not other.finished:
+        if other.name != commit.name and other.subject == commit.subject and not other.finished:
             yield other
 
 
+def changes(commit: Commit, dataset: Dataset) -> bool:
+    """Whether the Commit is one of the Dataset, or of the Cube that it belongs to."""
+    return commit.subject in (("Dataset", dataset.name), ("Cube", dataset.cube))
+
+
+def datasets_of(commit: Commit, world: World) -> list[Dataset]:
+    """The Datasets that the Commit may change: the one, or all of its Cube."""
+    kind, name = commit.subject
+    if kind == "Cube":
+        return [dataset for dataset in world.list(Dataset, commit.namespace) if dataset.cube == name]
+    dataset = world.get(Dataset, commit.namespace, name)
+    return [] if dataset is None else [dataset]
+
+
 def may_go(commit: Commit, world: World) -> bool:
-    """Whether no other Commit of the Dataset runs or comes first, and none of its sources is being looked at."""
-    dataset = world.get(Dataset, commit.namespace, commit.spec.dataset_ref.name)
-    if dataset is not None and intake_active(dataset, world):
+    """Whether no other Commit of the same runs or comes first, and none of its sources is being looked at."""
+    if any(intake_active(dataset, world) for dataset in datasets_of(commit, world)):
         return False
     place = order(commit)
     return not any(
@@ -70,9 +84,7 @@ def intake_active(dataset: Dataset, world: World) -> bool:
 def about_to_commit(dataset: Dataset, world: World) -> bool:
     """Whether a Commit of the Dataset runs, or waits for nothing but its turn."""
     queue = [
-        commit
-        for commit in world.list(Commit, dataset.namespace)
-        if commit.spec.dataset_ref.name == dataset.name and not commit.finished
+        commit for commit in world.list(Commit, dataset.namespace) if changes(commit, dataset) and not commit.finished
     ]
     if any(is_active(commit, world) for commit in queue):
         return True
@@ -126,3 +138,28 @@ def depends_on_itself(commit: Commit, world: World) -> bool:
         if other is not None and not other.finished:
             ahead.extend(reference.name for reference in other.spec.depends_on)
     return False
+
+
+def turn(commit: Commit, world: World) -> Blocked | None:
+    """What a Commit has to wait for: Commits that it depends on, and those that come before it."""
+    name = awaited(commit, world)
+    if name is not None:
+        if depends_on_itself(commit, world):
+            message = "spec.dependsOn leads back to this Commit: create the Commits anew, without the circle"
+            return Blocked(stalled("DependencyCycle", message))
+        other = world.get(Commit, commit.namespace, name)
+        if other is None:
+            return missing("Commit", name, commit, world)
+        if other.status.holds("Failed"):
+            message = (
+                f"Commit {name!r} of spec.dependsOn failed: create it anew under the same name, and this one goes on"
+            )
+            return Blocked(stalled("DependencyFailed", message))
+        return Blocked(waiting("DependencyNotReady", f"Commit {name!r} of spec.dependsOn is not complete"))
+    if not may_go(commit, world):
+        message = (
+            f"Commits of {commit.subject} run one at a time, in the order of their creation: "
+            "others come first; one that hangs can be suspended or deleted"
+        )
+        return Blocked(waiting("Waiting", message))
+    return None

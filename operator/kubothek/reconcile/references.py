@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 from kubothek.reconcile.world import LaunchJob, Settings, World
 from kubothek.resources import jobs
 from kubothek.resources.conditions import State, stalled, state_of, waiting
+from kubothek.resources.cube import Cube
 from kubothek.resources.dataset import Dataset, Index
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine
+from kubothek.resources.files import Source
 from kubothek.resources.maintenance import Thresholds
 from kubothek.resources.meta import Resource
 from kubothek.resources.objectstore import ObjectStore
@@ -82,6 +84,22 @@ def usable_dataset(name: str, asker: Resource, world: World) -> Dataset | Blocke
     if dataset is None:
         return missing("Dataset", name, asker, world)
     return _usable(dataset, suspended=dataset.spec.suspend, fit=dataset.writable)
+
+
+def usable_cube(name: str, asker: Resource, world: World) -> Cube | Blocked:
+    """The Cube of this name, if jobs can be started on it."""
+    cube = world.get(Cube, asker.namespace, name)
+    if cube is None:
+        return missing("Cube", name, asker, world)
+    return _usable(cube, suspended=cube.spec.suspend, fit=cube.writable)
+
+
+def refuse_member(dataset: Dataset, advice: str) -> Blocked | None:
+    """What is said to those who would change rows of a Dataset that belongs to a Cube."""
+    if dataset.cube is None:
+        return None
+    message = f"Dataset {dataset.name!r} belongs to Cube {dataset.cube!r}, and is written through it only: {advice}"
+    return Blocked(stalled("MemberOfCube", message))
 
 
 def _usable(resource: K, *, suspended: bool, fit: bool) -> K | Blocked:
@@ -209,3 +227,19 @@ def spark_settings(engine: Engine | None) -> jobs.SparkSettings:
     if engine is None:
         return jobs.SparkSettings()
     return jobs.SparkSettings(from_bytes=parse_quantity(engine.spec.spark_from), conf=dict(engine.spec.spark_conf))
+
+
+def source_spec(source: Source, store: ObjectStore, settings: Settings) -> jobs.SourceSpec:
+    """A source as jobs need it; ``store`` holds its paths, if it has any."""
+    csv = source.csv
+    return jobs.SourceSpec(
+        store=store_ref(store) if source.paths is not None else None,
+        paths=source.paths or (),
+        urls=source.urls or (),
+        format=source.format,
+        compression=source.compression,
+        csv=jobs.CsvOptions() if csv is None else jobs.CsvOptions.model_validate(csv.model_dump()),
+        columns=columns_of(source.columns),
+        allowed_hosts=settings.allowed_source_hosts,
+        allow_local=settings.allow_local_sources,
+    )

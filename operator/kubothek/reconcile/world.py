@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal, Protocol, TypeVar
 
+from kubothek.resources.dataset import Dataset
 from kubothek.resources.jobs import AnyJob, JobResult, Progress
 from kubothek.resources.meta import Resource
 
@@ -140,13 +141,23 @@ class AwaitPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class PutDataset:
+    """Create a Dataset, or give the one that is there this spec and these labels. Its controller is the resource that
+    is reconciled; one that is another's is left as it is. What refuses it is told as ``launch_refusal`` of its
+    ``members.refusal_key``.
+    """
+
+    dataset: Dataset
+
+
+@dataclass(frozen=True, slots=True)
 class SetFinalizer:
     """Add or remove our finalizer on the resource."""
 
     present: bool
 
 
-Action = LaunchJob | CancelJob | AwaitPlace | SetFinalizer
+Action = LaunchJob | CancelJob | AwaitPlace | PutDataset | SetFinalizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,4 +205,6 @@ class World(Protocol):
         """The attempt of this name, or None if there is no trace of it."""
 
     def launch_refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
-        """Reason and message if the last try to launch this attempt was refused (quota, admission, namespace)."""
+        """Reason and message if the last try to launch this attempt, or to put this Dataset, was refused (quota,
+        admission, namespace).
+        """

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import AwareDatetime, Field, PlainSerializer, StringConstraints
 
+from kubothek.resources.cube import CubeState
+from kubothek.resources.cube_changes import CubeChange
 from kubothek.resources.dataset import TableState
-from kubothek.resources.files import Compression, Csv, FileFormat, file_rules
+from kubothek.resources.files import Source
 from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Strict, Time, render_time
 from kubothek.resources.rules import Immutable, Rule, UniqueBy
-from kubothek.resources.values import Columns, Reference, TagName
+from kubothek.resources.values import Reference, TagName
 
 Operation = Literal["Append", "Replace", "Overwrite", "Delete", "Update", "Rollback"]
 
 _FIXED = Immutable("a Commit is one change and cannot be edited, but for suspend and retryLimit: create another Commit")
-_Path = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[^/\x00-\x1f][^\x00-\x1f]*$")]
 _Moment = Annotated[AwareDatetime, PlainSerializer(render_time, when_used="json")]
 _Filter = Annotated[str, StringConstraints(min_length=1, max_length=16384)]
 _Literal = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 _WITH_SOURCE = ("Append", "Replace", "Overwrite")
 _CONTENT = {
+    "cube",
     "operation",
     "source",
     "where",
@@ -35,51 +37,6 @@ _CONTENT = {
     "allow_schema_change",
 }
 """The fields that say what a change does."""
-_Url = Annotated[str, StringConstraints(max_length=2048, pattern=r"^(https?|file):[^\s]+$")]
-
-
-class Source(Strict):
-    """Where the rows come from: exactly one of `paths` and `urls`."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            cel="has(self.paths) != has(self.urls)",
-            message="a source has either paths (in a store) or urls: set exactly one of them",
-            holds=lambda self: (self.paths is None) != (self.urls is None),
-        ),
-        Rule(
-            cel="!has(self.storeRef) || has(self.paths)",
-            message="source.storeRef goes with source.paths: remove it, or name paths",
-            holds=lambda self: self.store_ref is None or self.paths is not None,
-        ),
-        Rule(
-            cel="!has(self.urls) || self.urls.all(url, !url.startsWith('file:'))",
-            message="a cluster reads no file: urls: put the files into an ObjectStore and name them in paths",
-            holds=lambda self: not any(url.startswith("file:") for url in self.urls or ()),
-            cluster_only=True,
-        ),
-        Rule(
-            cel="!has(self.paths) || self.paths.all(path, !('..' in path.split('/')))",
-            message="source.paths has a '..': name files below the url of the store",
-            holds=lambda self: not any(".." in path.split("/") for path in self.paths or ()),
-        ),
-        *file_rules("source."),
-    )
-
-    store_ref: Reference | None = None
-    """The ObjectStore that holds `paths`; default: the one of the Dataset."""
-    paths: Annotated[tuple[_Path, ...] | None, Field(min_length=1, max_length=1000)] = None
-    """Files, relative to the url of the store."""
-    urls: Annotated[tuple[_Url, ...] | None, Field(min_length=1, max_length=100)] = None
-    """Files on web servers that the operator allows (http, https)."""
-    format: FileFormat
-    """The format of the files."""
-    compression: Compression = "Auto"
-    """The compression of the files; Auto goes by the ending of the name."""
-    csv: Csv | None = None
-    """How to read CSV; the defaults read what spreadsheets and R write."""
-    columns: Columns = None
-    """The columns of the files and their types; default: those of the Dataset, else what the files look like."""
 
 
 class CommitSpec(Strict):
@@ -87,42 +44,52 @@ class CommitSpec(Strict):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            cel="(self.operation in ['Append', 'Replace', 'Overwrite']) == has(self.source)",
+            cel="has(self.datasetRef) != has(self.cube)",
+            message="a Commit changes either a Dataset (datasetRef) or a Cube (cube): set exactly one of them",
+            holds=lambda self: (self.dataset_ref is None) != (self.cube is None),
+        ),
+        Rule(
+            cel="has(self.operation) == has(self.datasetRef)",
+            message="operation goes with datasetRef, which needs it, and that of a Cube is cube.operation: correct it",
+            holds=lambda self: (self.operation is None) == (self.dataset_ref is None),
+        ),
+        Rule(
+            cel="(has(self.operation) && self.operation in ['Append', 'Replace', 'Overwrite']) == has(self.source)",
             message="source goes with the operations Append, Replace and Overwrite, which need it: add or remove it",
             holds=lambda self: (self.operation in _WITH_SOURCE) == (self.source is not None),
         ),
         Rule(
-            cel="!(self.operation in ['Delete', 'Update']) || has(self.where)",
+            cel="!has(self.operation) || !(self.operation in ['Delete', 'Update']) || has(self.where)",
             message="Delete and Update need where, which rows they concern: add it, TRUE for all",
             holds=lambda self: self.operation not in ("Delete", "Update") or self.where is not None,
         ),
         Rule(
-            cel="!has(self.where) || self.operation in ['Replace', 'Delete', 'Update']",
+            cel="!has(self.where) || (has(self.operation) && self.operation in ['Replace', 'Delete', 'Update'])",
             message="where goes with the operations Replace, Delete and Update: remove it, or correct the operation",
             holds=lambda self: self.where is None or self.operation in ("Replace", "Delete", "Update"),
         ),
         Rule(
-            cel="(self.operation == 'Update') == has(self.set)",
+            cel="(has(self.operation) && self.operation == 'Update') == has(self.set)",
             message="set goes with the operation Update, which needs it: add or remove it",
             holds=lambda self: (self.operation == "Update") == (self.new_values is not None),
         ),
         Rule(
-            cel="self.operation != 'Update' || self.rowLevel",
+            cel="!has(self.operation) || self.operation != 'Update' || self.rowLevel",
             message="an Update changes rows inside of files: say rowLevel: true to rewrite the files that hold them",
             holds=lambda self: self.operation != "Update" or self.row_level,
         ),
         Rule(
-            cel="!self.rowLevel || self.operation in ['Delete', 'Update']",
+            cel="!self.rowLevel || (has(self.operation) && self.operation in ['Delete', 'Update'])",
             message="rowLevel goes with the operations Delete and Update: remove it",
             holds=lambda self: not self.row_level or self.operation in ("Delete", "Update"),
         ),
         Rule(
-            cel="!self.purge || self.operation == 'Delete'",
+            cel="!self.purge || (has(self.operation) && self.operation == 'Delete')",
             message="purge goes with the operation Delete: remove it",
             holds=lambda self: not self.purge or self.operation == "Delete",
         ),
         Rule(
-            cel="self.operation != 'Rollback' || "
+            cel="!has(self.operation) || self.operation != 'Rollback' || "
             "(has(self.toVersion) ? 1 : 0) + (has(self.toTime) ? 1 : 0) + (has(self.toTag) ? 1 : 0) == 1",
             message="Rollback needs toVersion, toTime or toTag: set exactly one of them",
             holds=lambda self: (
@@ -130,27 +97,36 @@ class CommitSpec(Strict):
             ),
         ),
         Rule(
-            cel="self.operation == 'Rollback' || !(has(self.toVersion) || has(self.toTime) || has(self.toTag))",
+            cel="(has(self.operation) && self.operation == 'Rollback') || "
+            "!(has(self.toVersion) || has(self.toTime) || has(self.toTag))",
             message="toVersion, toTime and toTag go with the operation Rollback: remove them",
             holds=lambda self: (
                 self.operation == "Rollback" or [self.to_version, self.to_time, self.to_tag].count(None) == 3
             ),
         ),
         Rule(
-            cel="!self.allowSchemaChange || self.operation in ['Overwrite', 'Rollback']",
+            cel="!self.allowSchemaChange || (has(self.operation) && self.operation in ['Overwrite', 'Rollback'])",
             message="allowSchemaChange goes with the operations Overwrite and Rollback: remove it",
             holds=lambda self: not self.allow_schema_change or self.operation in ("Overwrite", "Rollback"),
         ),
+        Rule(
+            cel="!has(self.cube) || self.onConflict == 'Fail'",
+            message="onConflict: Retry goes with datasetRef: changes of a Cube run one after the other, remove it",
+            holds=lambda self: self.cube is None or self.on_conflict == "Fail",
+        ),
     )
 
-    dataset_ref: Annotated[Reference, _FIXED]
+    dataset_ref: Annotated[Reference | None, _FIXED] = None
     """Immutable. The Dataset to change."""
+    cube: Annotated[CubeChange | None, _FIXED] = None
+    """Immutable. In place of `datasetRef` and `operation`: the change of a Cube, of all of its datasets or of none."""
     id: Annotated[str | None, StringConstraints(min_length=1, max_length=200, pattern=r"^[!-~]+$"), _FIXED] = None
-    """Immutable. What makes the change happen once: a second Commit of the same Dataset with the same id, in this
-    cluster or another, changes nothing. Default: `<namespace>/<name>` of the Commit."""
-    operation: Annotated[Operation, _FIXED]
-    """Immutable. What to do. Append: add rows. Replace: put rows in the place of whole partitions. Overwrite: in the
-    place of all rows. Delete: take rows away. Update: give rows other values. Rollback: bring back a version."""
+    """Immutable. What makes the change happen once: a second Commit of the same Dataset or Cube with the same id, in
+    this cluster or another, changes nothing. Default: `<namespace>/<name>` of the Commit."""
+    operation: Annotated[Operation | None, _FIXED] = None
+    """Immutable. What to do with the Dataset. Append: add rows. Replace: put rows in the place of whole partitions.
+    Overwrite: in the place of all rows. Delete: take rows away. Update: give rows other values. Rollback: bring back a
+    version."""
     source: Annotated[Source | None, _FIXED] = None
     """Immutable. Where the rows come from: for Append, Replace and Overwrite."""
     where: Annotated[_Filter | None, _FIXED] = None
@@ -179,13 +155,23 @@ class CommitSpec(Strict):
     """Immutable. What happens if a concurrent commit changed what this one was based on. Fail: nothing is changed.
     Retry: do it again from the new version."""
     engine_ref: Annotated[Reference | None, _FIXED] = None
-    """Immutable. The Engine that does it; default: the one of the Dataset."""
+    """Immutable. The Engine that does it; default: the one of the Dataset or Cube."""
     suspend: bool = False
     """May be edited. Start no job. A job that runs goes on. Later Commits of the Dataset do not wait for a suspended
     one."""
     retry_limit: Annotated[int | None, Field(ge=0, le=20)] = None
     """May be edited. How many times the job is tried again when it fails in a way that may pass; default: that of the
     Engine. Raising it revives a Commit that ended with RetryLimitReached."""
+
+
+class Subject(NamedTuple):
+    """What a Commit changes."""
+
+    kind: Literal["Dataset", "Cube"]
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r}"
 
 
 class CommitProgress(Lenient):
@@ -201,6 +187,23 @@ class CommitProgress(Lenient):
     """Number of rows so far."""
 
 
+class MemberChange(Lenient):
+    """What a change of a cube did to one of its datasets."""
+
+    name: str
+    """The dataset, by its name in the cube."""
+    version: int | None = None
+    """Its version afterwards."""
+    rows: int = 0
+    """Number of rows that were added."""
+    files: int = 0
+    """Number of data files that were added."""
+    bytes: int = 0
+    """Size of the data files that were added."""
+    table: TableState | None = None
+    """The dataset as the job left it, if there was room to tell."""
+
+
 class CommitStatus(Status, Attempts):
     """How far the change is, and what it did."""
 
@@ -213,7 +216,7 @@ class CommitStatus(Status, Attempts):
     completion_time: Time | None = None
     """When the change was complete."""
     version: int | None = None
-    """The version of the dataset that this change made."""
+    """The version of the dataset, or of the cube, that this change made."""
     rows: int | None = None
     """Number of rows that this change added."""
     files: int | None = None
@@ -222,11 +225,15 @@ class CommitStatus(Status, Attempts):
     """Size of the data files that this change added."""
     table: TableState | None = None
     """The table as the job left it."""
+    cube: CubeState | None = None
+    """The cube as the job left it."""
+    members: Annotated[tuple[MemberChange, ...], Field(max_length=32)] = ()
+    """What this change did to each dataset of a cube."""
 
 
 class Commit(Resource):
-    """A Commit is one change of one Dataset. It happens exactly once, however often it is tried, and whatever
-    re-creates the manifest.
+    """A Commit is one change of one Dataset, or of one Cube. It happens exactly once, however often it is tried, and
+    whatever re-creates the manifest.
     """
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -248,18 +255,34 @@ class Commit(Resource):
         return self.spec.id or f"{self.namespace}/{self.name}"
 
     @property
+    def subject(self) -> Subject:
+        """What it changes: a Dataset or a Cube."""
+        if self.spec.cube is not None:
+            return Subject("Cube", self.spec.cube.cube_ref.name)
+        assert self.spec.dataset_ref is not None, "a rule of the kind"
+        return Subject("Dataset", self.spec.dataset_ref.name)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Where its rows come from."""
+        if self.spec.cube is not None:
+            return tuple(rows.source for rows in self.spec.cube.datasets)
+        return () if self.spec.source is None else (self.spec.source,)
+
+    @property
     def finished(self) -> bool:
         """Whether nothing will start for this Commit any more."""
         return self.status.holds("Complete") or self.status.holds("Failed")
 
-    def digest(self, dataset_store: str) -> str:
+    def digest(self, home: str) -> str:
         """SHA-256 of what the change does: tells a repeated commit from a reused id.
 
         Defaults are left out, so that fields that a later release adds leave old digests as they are.
-        ``dataset_store`` is the store that the source means when it names none.
+        ``home`` is the store of the Dataset or Cube, which a source means when it names none.
         """
         content = self.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=_CONTENT)
-        source = content.get("source", {})
-        if source.get("storeRef") == {"name": dataset_store}:
-            del source["storeRef"]
+        members = content.get("cube", {}).get("datasets", ())
+        for source in (content.get("source", {}), *(member["source"] for member in members)):
+            if source.get("storeRef") == {"name": home}:
+                del source["storeRef"]
         return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

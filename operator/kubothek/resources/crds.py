@@ -64,6 +64,19 @@ NAMES = {
         "keng",
         (Column("EXECUTORS", ".spec.executor.instances", "integer"), Column("IMAGE", ".spec.image", priority=1)),
     ),
+    "Cube": Names(
+        "cubes",
+        "kcube",
+        (
+            Column("VERSION", ".status.version", "integer"),
+            Column("CELLS", ".status.rows", "integer"),
+            Column("DATASETS", ".status.members[*].name"),
+            Column("SIZE", ".status.size"),
+            Column("LAST-COMMIT", ".status.lastCommitTime", "date"),
+            Column("STORE", ".spec.storeRef.name", priority=1),
+        ),
+        (".spec.storeRef.name",),
+    ),
     "Dataset": Names(
         "datasets",
         "kds",
@@ -82,12 +95,13 @@ NAMES = {
         "kcm",
         (
             Column("DATASET", ".spec.datasetRef.name"),
+            Column("CUBE", ".spec.cube.cubeRef.name"),
             Column("VERSION", ".status.version", "integer"),
             Column("ROWS", ".status.rows", "integer"),
             Column("STAGE", ".status.progress.stage"),
             Column("ATTEMPT", ".status.attempt", "integer", 1),
         ),
-        (".spec.datasetRef.name",),
+        (".spec.datasetRef.name", ".spec.cube.cubeRef.name"),
     ),
     "Query": Names(
         "queries",

@@ -382,6 +382,12 @@ class Dataset(Resource):
         return self.spec.uuid or self.name
 
     @property
+    def cube(self) -> str | None:
+        """The name of the Cube that it belongs to: then only changes of that one change its rows."""
+        owner = self.controller
+        return owner.name if owner is not None and owner.kind == "Cube" else None
+
+    @property
     def writable(self) -> bool:
         """Whether jobs can write to the table: trouble with a source is no reason not to."""
         ready = self.status.condition("Ready")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
 from kubothek.resources.meta import Strict
 from kubothek.resources.rules import Rule
+from kubothek.resources.values import Columns, Reference
 
+Path = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[^/\x00-\x1f][^\x00-\x1f]*$")]
+_Url = Annotated[str, StringConstraints(max_length=2048, pattern=r"^(https?|file):[^\s]+$")]
 _Character = Annotated[str, StringConstraints(min_length=1, max_length=1)]
 
 FileFormat = Literal["CSV", "JSONLines", "Parquet"]
@@ -47,3 +50,47 @@ def file_rules(field: str = "") -> tuple[Rule, ...]:
             holds=lambda self: self.format != "Parquet" or self.compression not in ("Gzip", "Zip"),
         ),
     )
+
+
+class Source(Strict):
+    """Where the rows come from: exactly one of `paths` and `urls`."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="has(self.paths) != has(self.urls)",
+            message="a source has either paths (in a store) or urls: set exactly one of them",
+            holds=lambda self: (self.paths is None) != (self.urls is None),
+        ),
+        Rule(
+            cel="!has(self.storeRef) || has(self.paths)",
+            message="source.storeRef goes with source.paths: remove it, or name paths",
+            holds=lambda self: self.store_ref is None or self.paths is not None,
+        ),
+        Rule(
+            cel="!has(self.urls) || self.urls.all(url, !url.startsWith('file:'))",
+            message="a cluster reads no file: urls: put the files into an ObjectStore and name them in paths",
+            holds=lambda self: not any(url.startswith("file:") for url in self.urls or ()),
+            cluster_only=True,
+        ),
+        Rule(
+            cel="!has(self.paths) || self.paths.all(path, !('..' in path.split('/')))",
+            message="source.paths has a '..': name files below the url of the store",
+            holds=lambda self: not any(".." in path.split("/") for path in self.paths or ()),
+        ),
+        *file_rules("source."),
+    )
+
+    store_ref: Reference | None = None
+    """The ObjectStore that holds `paths`; default: the one of the Dataset."""
+    paths: Annotated[tuple[Path, ...] | None, Field(min_length=1, max_length=1000)] = None
+    """Files, relative to the url of the store."""
+    urls: Annotated[tuple[_Url, ...] | None, Field(min_length=1, max_length=100)] = None
+    """Files on web servers that the operator allows (http, https)."""
+    format: FileFormat
+    """The format of the files."""
+    compression: Compression = "Auto"
+    """The compression of the files; Auto goes by the ending of the name."""
+    csv: Csv | None = None
+    """How to read CSV; the defaults read what spreadsheets and R write."""
+    columns: Columns = None
+    """The columns of the files and their types; default: those of the Dataset, else what the files look like."""

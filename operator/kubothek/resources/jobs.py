@@ -158,6 +158,67 @@ class CommitJob(_Job):
     spark: SparkSettings = SparkSettings()
 
 
+class CubeMemberRef(_Plain):
+    """A dataset of a cube as a job needs it. ``partition_on`` None: as the cube is partitioned, or as it is."""
+
+    name: str
+    dataset: DatasetRef
+    partition_on: tuple[str, ...] | None = None
+
+
+class CubeRef(_Plain):
+    """A cube as a job needs it. Without ``dimension_columns`` it is what the store has."""
+
+    prefix: str
+    seed: str = "seed"
+    dimension_columns: tuple[str, ...] = ()
+    partition_columns: tuple[str, ...] = ()
+    index_columns: tuple[str, ...] = ()
+    suppress_index_on: tuple[str, ...] = ()
+    members: tuple[CubeMemberRef, ...] = ()
+
+
+class CubeRows(_Plain):
+    """The new rows of one dataset of a cube."""
+
+    name: str
+    source: SourceSpec
+
+
+class CubeTarget(_Plain):
+    """Where a cube is copied to; ``rename`` is new names of datasets by the old ones."""
+
+    store: StoreRef
+    prefix: str
+    rename: dict[str, str] = {}
+    overwrite: bool = False
+
+
+class CubeJob(_Job):
+    """Commit one change to one cube: to all of its datasets, or to none."""
+
+    verb: Literal["cube"] = "cube"
+    cube: CubeRef
+    by: str
+    """Who makes the change: ``<clusterId>/<namespace>/<name>`` of the Cube."""
+    commit_id: str
+    digest: str
+    operation: Literal["Build", "Extend", "Append", "Update", "RemovePartitions", "Delete", "Copy", "Index", "Cleanup"]
+    rows: tuple[CubeRows, ...] = ()
+    """Of Build, Extend, Append and Update."""
+    members: tuple[str, ...] | None = None
+    """Of the others: which datasets; None: all."""
+    where: str | None = None
+    """Of Update and RemovePartitions: which partitions go."""
+    columns: tuple[str, ...] = ()
+    """Of Index."""
+    target: CubeTarget | None = None
+    """Of Copy."""
+    overwrite: bool = False
+    dry_run: bool = False
+    spark: SparkSettings = SparkSettings()
+
+
 class StalledFile(_Plain):
     """The version of a file at which a source stopped, and why: ``Reason: text``.
 
@@ -193,9 +254,12 @@ class IntakeJob(_Job):
 
 
 class InspectJob(_Job):
-    """Look at a store and at all Datasets of it at once: probe, heads, claims; heals what a crash left half done."""
+    """Look at a store and at all Datasets and Cubes of it at once: probe, heads, claims; heals what a crash left half
+    done.
+    """
 
     verb: Literal["inspect"] = "inspect"
+    cubes: tuple[CubeRef, ...] = ()
     datasets: tuple[DatasetRef, ...] = ()
 
 
@@ -236,11 +300,26 @@ class QueryDataset(_Plain):
     commit_id: str
 
 
+class CubeQuestion(_Plain):
+    """Which cells of a cube, and which columns of them; see ``resources.cube_changes.CubeQuestion``."""
+
+    prefix: str
+    conditions: str | None = None
+    dimension_columns: tuple[str, ...] | None = None
+    partition_by: tuple[str, ...] = ()
+    payload_columns: tuple[str, ...] | None = None
+    datasets: tuple[str, ...] | None = None
+    explain: bool = False
+
+
 class QueryJob(_Job):
-    """Run one SELECT over the datasets of ``store``; exactly one of ``location`` and ``becomes`` takes its rows."""
+    """Run one SELECT over the datasets of ``store``, or ask a cube of it; exactly one of ``location`` and ``becomes``
+    takes the rows.
+    """
 
     verb: Literal["query"] = "query"
-    sql: str
+    sql: str | None = None
+    cube: CubeQuestion | None = None
     as_of_version: int | None = None
     as_of_time: str | None = None
     as_of_tag: str | None = None
@@ -322,6 +401,7 @@ class CollectJob(_Job):
 
 AnyJob = (
     CommitJob
+    | CubeJob
     | InspectJob
     | DeleteJob
     | RestoreJob
@@ -398,6 +478,21 @@ class DatasetState(_Plain):
     """Which data files are lost, of which versions, and which version is whole."""
 
 
+class CubeState(_Plain):
+    """A cube's head, as a job saw it. ``version`` None = nothing of it is there yet; ``members`` are names."""
+
+    prefix: str
+    version: int | None = None
+    last_commit_time: str | None = None
+    seed: str = ""
+    dimension_columns: tuple[str, ...] = ()
+    partition_columns: tuple[str, ...] = ()
+    index_columns: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
+    problem: str | None = None
+    """Reason and message ``Reason: text`` if the cube cannot be written or is not what the asker says."""
+
+
 class StoreState(_Plain):
     """What the probe of a store found."""
 
@@ -405,14 +500,26 @@ class StoreState(_Plain):
     clock_skew_seconds: float = 0.0
 
 
-class CommitOutcome(_Plain):
-    """What a commit did; ``already_applied`` when it had happened before."""
+class MemberOutcome(_Plain):
+    """What a change of a cube did to one of its datasets."""
 
-    version: int
+    name: str
+    version: int | None = None
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+class CommitOutcome(_Plain):
+    """What a commit did; ``already_applied`` when it had happened before. ``version`` None: it makes none."""
+
+    version: int | None
     already_applied: bool = False
     rows: int = 0
     files: int = 0
     bytes: int = 0
+    members: tuple[MemberOutcome, ...] = ()
+    """Of a change of a cube."""
 
 
 class QueryRead(_Plain):
@@ -519,9 +626,11 @@ class JobResult(_Plain):
     heal: HealOutcome | None = None
     dataset: DatasetState | None = None
     datasets: tuple[DatasetState, ...] = ()
+    cube: CubeState | None = None
+    cubes: tuple[CubeState, ...] = ()
     store: StoreState | None = None
     truncated: bool = False
-    """True when ``datasets``, or details of the only one, did not fit: the full result is in the store."""
+    """True when ``datasets``, ``cubes``, or details of the only one, did not fit: the full result is in the store."""
 
 
 class Progress(_Plain):

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
+from kubothek.resources.cube import Cube
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine
 from kubothek.resources.gcpolicy import GCPolicy
@@ -24,6 +25,7 @@ from kubothek.resources.rules import Path, Problem, broken_rules, broken_transit
 KINDS: dict[str, type[Resource]] = {
     "ObjectStore": ObjectStore,
     "Engine": Engine,
+    "Cube": Cube,
     "Dataset": Dataset,
     "Commit": Commit,
     "Query": Query,

@@ -59,6 +59,17 @@ class Lenient(BaseModel):
     )
 
 
+class OwnerReference(Lenient):
+    """A resource without which another one has no reason to be there."""
+
+    api_version: str = API_VERSION
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
 class ObjectMeta(Lenient):
     """The part of ``metadata`` that reconcilers look at."""
 
@@ -71,6 +82,7 @@ class ObjectMeta(Lenient):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
     resource_version: str = ""
 
 
@@ -163,6 +175,11 @@ class Resource(BaseModel):
     def namespace(self) -> str:
         """``metadata.namespace``."""
         return self.metadata.namespace
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The resource that made this one and keeps its spec, if any."""
+        return next((owner for owner in self.metadata.owner_references if owner.controller), None)
 
     @property
     def deleting(self) -> bool:

@@ -1,4 +1,4 @@
-"""Query: one SELECT over datasets, its result kept."""
+"""Query: one SELECT over datasets, or cells of a cube, its result kept."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
+from kubothek.resources.cube_changes import CubeQuestion
 from kubothek.resources.dataset import TableState
 from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Strict, Time
 from kubothek.resources.rules import Immutable, Rule, UniqueBy
@@ -89,9 +90,24 @@ class Result(Strict):
 class QuerySpec(Strict):
     """The question, and where the answer goes. Immutable, but for `suspend` and `retryLimit`."""
 
-    sql: Annotated[str, StringConstraints(min_length=1, max_length=65536), _FIXED]
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="has(self.sql) != has(self.cube)",
+            message="a Query asks either by sql or of a cube: set exactly one of them",
+            holds=lambda self: (self.sql is None) != (self.cube is None),
+        ),
+        Rule(
+            cel="!has(self.cube) || !has(self.asOf) || !has(self.asOf.tag)",
+            message="versions of a cube have no tags: give asOf a version or a time",
+            holds=lambda self: self.cube is None or self.as_of is None or self.as_of.tag is None,
+        ),
+    )
+
+    sql: Annotated[str | None, StringConstraints(min_length=1, max_length=65536), _FIXED] = None
     """Immutable. One SELECT. The datasets of the store are tables of their names in the store; `FROM flights AS OF
     VERSION 3` reads one as it was."""
+    cube: Annotated[CubeQuestion | None, _FIXED] = None
+    """Immutable. In place of `sql`: cells of a cube of the store."""
     store_ref: Annotated[Reference, _FIXED]
     """Immutable. The ObjectStore whose datasets are read."""
     as_of: Annotated[AsOf | None, _FIXED] = None
@@ -158,8 +174,8 @@ class QueryStatus(Status, Attempts):
 
 
 class Query(Resource):
-    """A Query is one SELECT over the datasets of an ObjectStore. Its rows become a file or the content of a Dataset,
-    exactly once, however often it is tried.
+    """A Query is one SELECT over the datasets of an ObjectStore, or a question to a cube in it. Its rows become a file
+    or the content of a Dataset, exactly once, however often it is tried.
     """
 
     kind: Literal["Query"] = "Query"

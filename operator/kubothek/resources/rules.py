@@ -121,10 +121,28 @@ def broken_transitions(old: BaseModel, new: BaseModel, *, at: Path = ()) -> Iter
     for alias, rule in field_rules(type(new)):
         if not rule.holds(old, new):
             yield Problem(render_path((*at, alias)), rule.message)
-    before = {step: child for step, child in _children(old) if len(step) == 1}
-    for step, child in _children(new):
-        if step in before:
-            yield from broken_transitions(before[step], child, at=(*at, *step))
+    before = {name: child for name, _, child in _corresponding(old)}
+    for name, step, child in _corresponding(new):
+        if name in before:
+            yield from broken_transitions(before[name], child, at=(*at, *step))
+
+
+def _corresponding(model: BaseModel) -> Iterator[tuple[Path, Path, BaseModel]]:
+    """What is in a model and can be compared with the same in another: by which name, and where.
+
+    As for the API server, items of a list correspond if they have the same key; without one none do.
+    """
+    keys = {
+        info.alias or name: mark.key
+        for name, info in type(model).model_fields.items()
+        for mark in info.metadata
+        if isinstance(mark, UniqueBy)
+    }
+    for step, child in _children(model):
+        if len(step) == 1:
+            yield step, step, child
+        elif (key := keys.get(str(step[0]))) is not None:
+            yield (step[0], getattr(child, key)), step, child
 
 
 def _duplicates(model: BaseModel, at: Path) -> Iterator[Problem]:

@@ -32,6 +32,7 @@ from kubothek.lake.collector import references
 from kubothek.lake.collector.areas import Kind, Turn, areas
 from kubothek.lake.collector.looking import Look, add, write_kept
 from kubothek.lake.collector.mark import Kept, Moment, References, mark_versions, mark_young_records
+from kubothek.lake.collector.pinned import pinned
 from kubothek.lake.collector.plan import NO_OBJECTS, Count, Counts, Found, Spool, added, to_json
 from kubothek.lake.collector.retention import Retention
 from kubothek.lake.collector.spread import Spread, spread_here
@@ -201,7 +202,8 @@ class _Run:
 
     def _mark(self) -> Kept:
         try:
-            return mark_versions(self._log.journal, self._seen, self._policies, self._moment, self._marked)
+            needed = pinned(self._store, self._log.uuid, self._policies, self._moment.now)
+            return mark_versions(self._log.journal, self._seen, self._policies, self._moment, self._marked, needed)
         except VersionIncomplete as error:
             if self._settled().etag != self._seen.etag:
                 raise _MovedError from error  # another collector was at work

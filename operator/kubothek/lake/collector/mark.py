@@ -51,7 +51,7 @@ class Kept:
     """The versions that stay, ``versions`` of them: ``oldest`` and all above it on the chain, and tagged ones.
 
     ``anchors``  those whose state the kept records alone do not tell: each needs a checkpoint
-    ``tagged``   the records of the versions that have tags
+    ``tagged``   the records of the versions that have tags, or that a cube needs
     """
 
     oldest: int
@@ -144,11 +144,19 @@ def kept_versions(journal: Journal, seen: Observed, policies: Sequence[Retention
 
 
 def mark_versions(
-    journal: Journal, seen: Observed, policies: Sequence[Retention], moment: Moment, into: References
+    journal: Journal,
+    seen: Observed,
+    policies: Sequence[Retention],
+    moment: Moment,
+    into: References,
+    pinned: frozenset[str] = frozenset(),
 ) -> Kept:
-    """Mark what the kept versions name, and what a person still has to decide about. Memory: a head, not a history."""
+    """Mark what the kept versions name, and what a person still has to decide about. Memory: a head, not a history.
+
+    ``pinned``  the records of versions that stay whatever the policies say
+    """
     restored: list[Record] = []
-    tags = TaggedVersions(seen.head, lambda successor: _is_recent(successor, moment))
+    tags = TaggedVersions(seen.head, lambda successor: _is_recent(successor, moment), pinned)
     count, last, grown = 0, None, True
     for found in kept_versions(journal, seen, policies, moment):
         grown = grown and (last is None or (not seen.head.tombstone and _only_adds(last)))
@@ -167,10 +175,12 @@ def mark_versions(
     # Where files only came since the oldest version, it need not be rebuilt: the present one names what it names.
     oldest = _mark_whole(journal, last, into, seen.head if grown else None)
     anchors = [record for record in restored if record is not last and _restores_below(record, last.version)]
-    anchors += [journal.record(key) for key in tags.apart()]
+    apart = [key for key in tags.apart() if key not in pinned]
+    anchors += [journal.record(key) for key in apart]
     for record in anchors:
         _mark_whole(journal, record, into)
-    for key in tags.lost_lately(oldest):
+    # A version that a cube needed once, and that expired before a policy was there that keeps it, stays gone.
+    for key in (*(pinned & set(tags.apart())), *tags.lost_lately(oldest)):
         with suppress(VersionIncomplete):  # a collector that obeyed a shorter grace period took it
             record = journal.record(key)
             _mark_whole(journal, record, into)

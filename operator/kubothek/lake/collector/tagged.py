@@ -15,10 +15,12 @@ class TaggedVersions:
     ``present``  the records of the versions that have tags; those of a deleted dataset count as long as the deletion
                  can be taken back
     ``recent``   whether what a commit replaced may still be read
+    ``pinned``   the records of versions that are needed as if they had tags
     """
 
-    def __init__(self, head: Head, recent: Callable[[Stored], bool]) -> None:
-        self.present = frozenset(tag.record for tag in head.tags.values())
+    def __init__(self, head: Head, recent: Callable[[Stored], bool], pinned: frozenset[str] = frozenset()) -> None:
+        self.present = frozenset(tag.record for tag in head.tags.values()) | pinned
+        self._pinned = pinned
         self._head = head
         self._recent = recent
         self._newest = True
@@ -29,7 +31,7 @@ class TaggedVersions:
         """A kept commit."""
         record = found.record
         if self._newest and self._head.tombstone and not self._recent(found):
-            self.present = frozenset()
+            self.present = self._pinned
         self._newest = False
         if record.key in self.present:
             self._met.add(record.key)

@@ -88,6 +88,15 @@ class Draft:
     floor: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A commit whose record is stored: the head that it makes, and its bytes."""
+
+    record: Record
+    head: Head
+    data: bytes
+
+
 class Journal:
     """One dataset's head, records and markers; ``clock`` gives aware times, ``rng`` names and jitter."""
 
@@ -195,6 +204,15 @@ class Journal:
         ``before_swap`` is called with the stored record and may raise to give up; ``after_swap`` with the ETag of the
         new head, beside the marker's request.
         """
+        prepared = self.prepare(draft, on)
+        if prepared is None:
+            return None
+        if before_swap:
+            before_swap(prepared.record)
+        return self.swap(prepared, on, after_swap=after_swap)
+
+    def prepare(self, draft: Draft, on: Observed | None) -> Prepared | None:
+        """Write the record of a commit, and all that comes before its swap. None if that was in vain: start over."""
         record, head = self._record(draft, on)
         data = head.render()
         record = replace(record, head_digest=digest(data))
@@ -203,9 +221,14 @@ class Journal:
         try:
             self.store.put_if_absent(record.key, record.render())
         except PreconditionFailed:
-            return None  # a retried request met its own first try, or the nonce is taken: start over
-        if before_swap:
-            before_swap(record)
+            return None  # a retried request met its own first try, or the nonce is taken
+        return Prepared(record, head, data)
+
+    def swap(
+        self, prepared: Prepared, on: Observed | None, *, after_swap: Callable[[str], None] | None = None
+    ) -> Observed | None:
+        """Put the head that was prepared in the place of the one it was prepared for; see :meth:`publish`."""
+        record, head, data = prepared.record, prepared.head, prepared.data
         try:
             if on is None or on.etag is None:
                 etag = self.store.put_if_absent(keys.head(self.uuid), data)
@@ -215,7 +238,7 @@ class Journal:
             return None
         published = Observed(head, etag, self.clock(), Marker.of(record), marked=False)
         # Also for a first head: another first commit may have put its own schema there, and lost.
-        if draft.operation is Operation.EXTERNAL:
+        if record.operation is Operation.EXTERNAL:
             self.heal_common_metadata(head)
         elif on is None or head.schema_hash != on.head.schema_hash:
             self._put_common_metadata(head)

@@ -12,13 +12,15 @@ from uuid import uuid4
 
 from kubothek.lake.commits import convert, keys, tombstone
 from kubothek.lake.commits.claims import Claim, ensure_claim, owner_of, require_unowned
+from kubothek.lake.commits.cubes.gate import way_of
+from kubothek.lake.commits.cubes.snapshots import at_version
 from kubothek.lake.commits.history import History, Version
 from kubothek.lake.commits.journal import Draft, Journal, Observed, system_clock
 from kubothek.lake.commits.legacy import one_table
 from kubothek.lake.commits.rebuild import rebuild
 from kubothek.lake.commits.record import Record, Totals
 from kubothek.lake.commits.recover import accept_overwritten, versions_in
-from kubothek.lake.commits.settle import Patience, head_missing, settle_thoroughly, settled
+from kubothek.lake.commits.settle import Patience, head_missing, settle_thoroughly
 from kubothek.lake.commits.snapshot import Snapshot, snapshot_of
 from kubothek.lake.commits.tagging import retag, versions_of
 from kubothek.lake.commits.transaction import (
@@ -99,7 +101,9 @@ class DatasetLog:
         self._unowned_only = unowned_only
         self._patience = patience
         self._conditional_writes = conditional_writes
-        self._journal = Journal(store, uuid, clock=clock, rng=rng or random.SystemRandom())
+        open_journal = partial(Journal, store, clock=clock, rng=rng or random.SystemRandom())
+        self._journal = open_journal(uuid)
+        self._way = way_of(self._journal, open_journal)
 
     @property
     def journal(self) -> Journal:
@@ -121,7 +125,7 @@ class DatasetLog:
         marker = applied(self._journal, request, seen)
         if marker is not None:
             return AlreadyApplied(marker.version, marker.record, marker.time, marker.totals, marker.added)
-        return Transaction(self._journal, request, seen, self._patience)
+        return Transaction(self._way, request, seen, self._patience)
 
     def begin_new(self, what: str, digest: str = "") -> Transaction:
         """Start a commit under an id that is drawn here, behind ``what``, and so was never used: nobody can repeat it.
@@ -129,7 +133,7 @@ class DatasetLog:
         A request less than :meth:`begin`, whose errors it raises but for those about the id.
         """
         request = Request(f"{what}:{uuid4()}", digest, self._claim)
-        return Transaction(self._journal, request, self._settled(), self._patience)
+        return Transaction(self._way, request, self._settled(), self._patience)
 
     def _settled(self) -> Observed | None:
         seen = self.settled()
@@ -140,6 +144,7 @@ class DatasetLog:
         """Put right what foreign writers and crashes left, and say how the dataset is then."""
         self._require_claim()
         settle_thoroughly(self._journal, self._new_patience())
+        self._way.settled(self._new_patience())
         return self.inspect()
 
     def settled(self) -> Observed | None:
@@ -148,7 +153,7 @@ class DatasetLog:
         def look() -> Observed | None:
             return self._store.together(self._require_claim, self._journal.observe)[1]
 
-        return settled(self._journal, self._new_patience(), look)
+        return self._way.settled(self._new_patience(), look)
 
     def convert(self, table: str | None = None) -> list[str]:
         """Make another library's dataset one that can be written; see :mod:`kubothek.lake.commits.convert`.
@@ -260,23 +265,28 @@ class DatasetLog:
         """Commit what is decided for the present head until it is as wanted; None if there is no dataset."""
         patience = self._new_patience()
         while True:
-            seen = settled(self._journal, patience)
+            seen = self._way.settled(patience)
             if seen is None:
                 return None
             if done(seen):
                 return seen
             before_swap = partial(check, seen) if check else None
-            if self._journal.publish(decide(seen), seen, before_swap=before_swap) is None:
+            if self._way.publish(decide(seen), seen, before_swap=before_swap) is None:
                 patience.pause()
 
     # --- reading ---
 
-    def snapshot(self, version: Version | None = None, *, table: str | None = None) -> Snapshot:
+    def snapshot(self, version: Version | None = None, *, table: str | None = None, raw: bool = False) -> Snapshot:
         """The present version, that of a number, of a time, or of a tag. Writes nothing.
 
-        ``table`` is needed only where another library put several into one dataset. Raises DatasetNotFound,
+        ``table`` is needed only where another library put several into one dataset. Of a member of a cube, the present
+        version is the one that the cube's head names; ``raw`` asks for its own head. Raises DatasetNotFound,
         HeadMissing, VersionNotFound, VersionIncomplete; InputError if the table is not there, or not named.
         """
+        if version is None and not raw and (shown := self._way.shown()) is not None:
+            if shown[0] is None:
+                raise DatasetNotFound(f"dataset {self.uuid!r} in {self._store.url} does not belong to its cube now")
+            return at_version(self._journal, shown[0])
         seen = self._look()
         if version is None:
             return snapshot_of(self._journal, seen, table)

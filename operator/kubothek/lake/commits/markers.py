@@ -160,6 +160,12 @@ class Markers:
         """Void a marker whatever it says: its commit was lost, and may be done again."""
         self._store.put(key, self._void())
 
+    def take_back(self, key: str, record: str) -> None:
+        """Void a marker if it still names this record, whose commit was undone: its id may be used again."""
+        found, etag = self._read(key)
+        if found is not None and found.record == record:
+            self._swap(key, self._void(), etag)
+
     def any_applied(self) -> bool:
         """Whether any commit of this dataset was ever reported as done."""
         return any(self.get(info.key) for info in self._store.list(keys.markers(self._uuid)))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
 
 from kubothek.lake.commits import keys
 from kubothek.lake.commits.changes import Change, Operation
@@ -17,22 +15,19 @@ from kubothek.lake.commits.drafting import draft
 from kubothek.lake.commits.head import Head
 from kubothek.lake.commits.journal import Journal, Observed
 from kubothek.lake.commits.markers import Marker
-from kubothek.lake.commits.record import Record, Totals
+from kubothek.lake.commits.pace import Pace
+from kubothek.lake.commits.record import Totals
 from kubothek.lake.commits.records import chain
-from kubothek.lake.commits.settings import read_settings
-from kubothek.lake.commits.settle import Patience, settled
+from kubothek.lake.commits.settle import Patience
 from kubothek.lake.commits.snapshot import Snapshot, live_head, snapshot_of
+from kubothek.lake.commits.way import Way
 from kubothek.lake.errors import (
     Conflict,
     DatasetDeleted,
     ForeignOverwrite,
     IdReused,
     ObjectNotFound,
-    TooSlow,
 )
-
-_NEVER_TOO_SLOW: Final = timedelta(seconds=20)
-"""Below half of the shortest grace period, so that usual commits need not ask the store for the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +106,19 @@ def require_alive(seen: Observed | None, claim: Claim | None) -> None:
 class Transaction:
     """One commit, from the snapshot it starts from to the swap. Use it once, from one thread."""
 
-    def __init__(self, journal: Journal, request: Request, seen: Observed | None, patience: timedelta) -> None:
-        self._journal = journal
+    def __init__(self, way: Way, request: Request, seen: Observed | None, patience: timedelta) -> None:
+        self._way = way
+        self._journal = journal = way.journal
         self._request = request
         self._seen = seen
         self._patience = patience
-        self._began = journal.clock(), time.monotonic()
-        self._first_written: str | None = None
+        self._pace = Pace(journal)
         self._unchanged = False
         self.snapshot = snapshot_of(journal, seen)
 
     def note_written(self, key: str) -> None:
         """Tell of an object that was written for this commit; the first is the oldest, which TooSlow looks at."""
-        self._first_written = self._first_written or key
+        self._pace.note_written(key)
 
     def commit(
         self,
@@ -160,13 +155,13 @@ class Transaction:
                 snapshot = snapshot_of(self._journal, seen)
                 change, base = again(snapshot), snapshot.head
                 continue
-            published = self._journal.publish(
-                decided, seen, before_swap=self._require_timely, after_swap=self._look_again
+            published = self._way.publish(
+                decided, seen, before_swap=self._pace.require_timely, after_swap=self._look_again
             )
             if published is not None:
                 return self._confirmed(published, patience)
             patience.pause()
-            seen = settled(self._journal, patience)
+            seen = self._way.settled(patience)
             if (marker := applied(self._journal, self._request, seen)) is not None:
                 return _committed(marker, seen, patience.tries)
             self._require_same_epoch(seen)
@@ -195,7 +190,7 @@ class Transaction:
         assert marker is not None, "this commit made the head"
         if self._unchanged:
             return _committed(marker, published, lost)
-        seen = settled(self._journal, patience)
+        seen = self._way.settled(patience)
         return _committed(applied(self._journal, self._request, seen) or marker, seen, lost)
 
     def _require_same_epoch(self, seen: Observed | None) -> None:
@@ -206,34 +201,6 @@ class Transaction:
                 f"dataset {self._journal.uuid!r} was deleted or restored while this commit was on its way; run it "
                 "again if it is still wanted"
             )
-
-    def _require_timely(self, record: Record) -> None:
-        """Raises TooSlow if a collector may own what was written: half the grace period, by the store's clock.
-
-        The own clocks only say when there is nothing to ask. Two of them: one stands still in a suspended
-        machine, the other can be set.
-        """
-        began, ticks = self._began
-        elapsed = max(self._journal.clock() - began, timedelta(seconds=time.monotonic() - ticks))
-        if elapsed < _NEVER_TOO_SLOW:
-            return
-        limit = read_settings(self._journal.store).grace / 2
-        age = self._age_at(record) if self._first_written else elapsed
-        if age is None or age > limit:
-            raise TooSlow(
-                f"commit {self._request.id!r} of {self._journal.uuid!r}: its oldest file is "
-                f"{'gone' if age is None else f'{age} old'}, and after {limit} a garbage collection may take it. "
-                "Nothing was committed; give the job more resources, commit in smaller parts, or raise the "
-                "store's grace period"
-            )
-
-    def _age_at(self, record: Record) -> timedelta | None:
-        store = self._journal.store
-        assert self._first_written is not None, "asked only if something was noted"
-        try:
-            return store.stat(record.key).modified - store.stat(self._first_written).modified
-        except ObjectNotFound:
-            return None
 
 
 def _committed(marker: Marker, seen: Observed | None, rebased: int) -> Committed:

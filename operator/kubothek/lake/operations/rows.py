@@ -47,8 +47,8 @@ def write_rows(
     """
     head = snapshot.head
     layout = Layout.of(head)
-    given, pieces = _pieces(data)
-    schema = _stored(given, table, layout, evolve=evolve)
+    given, pieces = pieces_of(data)
+    schema = stored_after(given, table, layout, evolve=evolve)
     where = check(schema)
     row = 1
     collector = index_collector(store, snapshot, schema)
@@ -68,7 +68,7 @@ def write_rows(
     return Written(tuple(files), schema, layout.partition_on, evolves=evolve, collected=collector.finish())
 
 
-def _stored(given: pa.Schema, table: pa.Schema | None, layout: Layout, *, evolve: bool) -> pa.Schema:
+def stored_after(given: pa.Schema, table: pa.Schema | None, layout: Layout, *, evolve: bool) -> pa.Schema:
     """The stored schema of the table after rows of this schema; raises what forbids them."""
     check_without_time_zones(given, layout.partition_on)
     new = normalise(without_time_zones(given), layout.partition_on)
@@ -84,7 +84,7 @@ def _complete(piece: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
     return with_nulls(piece if isinstance(piece, pa.Table) else pa.Table.from_batches([piece]), schema)
 
 
-def _pieces(data: Rows) -> tuple[pa.Schema, Iterable[pa.Table | pa.RecordBatch]]:
+def pieces_of(data: Rows) -> tuple[pa.Schema, Iterable[pa.Table | pa.RecordBatch]]:
     """The schema of what somebody hands in, and the rows piece by piece."""
     if isinstance(data, pa.Table | pa.RecordBatch):
         return data.schema, [data]

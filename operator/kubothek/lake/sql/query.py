@@ -15,8 +15,8 @@ import pyarrow.dataset as ds
 from kubothek.lake.commits import Snapshot, Version
 from kubothek.lake.errors import DatasetNotFound, InputError, LakeError, QueryInvalid
 from kubothek.lake.predicates import Predicate
-from kubothek.lake.schema import require_distinct
 from kubothek.lake.sql.filters import needed_rows
+from kubothek.lake.sql.lines import as_json
 from kubothek.lake.sql.statement import Reference, Statement, parse
 from kubothek.lake.store.base import Store
 from kubothek.lake.table.plan import Step, plan
@@ -111,7 +111,7 @@ class Query:
         """Run it, once; each row as one JSON object in the one column of the stream. What JSON has no number for (NaN,
         infinities) is null. Raises SchemaMismatch if two columns have one name.
         """
-        return self._run(_as_json)
+        return self._run(as_json)
 
     def _run(self, shaped: Callable[[duckdb.DuckDBPyRelation], duckdb.DuckDBPyRelation]) -> pa.RecordBatchReader:
         timer = None
@@ -175,16 +175,6 @@ def prepare(
         database.close()
         raise
     return query
-
-
-def _as_json(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    require_distinct(relation.columns)
-    fields = []
-    for field in relation.limit(0).to_arrow_table().schema:
-        column = '"' + field.name.replace('"', '""') + '"'
-        value = f"CASE WHEN isfinite({column}) THEN {column} END" if pa.types.is_floating(field.type) else column
-        fields.append(f"{column} := {value}")
-    return relation.project(f"to_json(struct_pack({', '.join(fields)}))::VARCHAR AS line")
 
 
 def _snapshot(

@@ -9,12 +9,12 @@ attempts left.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from tempfile import TemporaryFile
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final, Protocol, cast
 
 import orjson
 import pyarrow as pa
@@ -25,11 +25,36 @@ import pyarrow.parquet as pq
 from kubothek.lake.commits import keys
 from kubothek.lake.errors import IdReused, InputError, ObjectNotFound, PreconditionFailed, QueryInvalid
 from kubothek.lake.schema import require_distinct
-from kubothek.lake.sql.query import Query
 from kubothek.lake.store.base import Store
 
 _OURS: Final = ".kubothek"
 ENDINGS: Final = {"Parquet": "parquet", "CSV": "csv", "JSONLines": "jsonl"}
+
+
+class Scan(Protocol):
+    """What is read of one dataset: which version of it, and how many files."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def files(self) -> int: ...
+
+
+class Answer(Protocol):
+    """Rows that can be had once: of a statement, or of a question to a cube."""
+
+    @property
+    def scans(self) -> Sequence[Scan]: ...
+
+    def rows(self) -> pa.RecordBatchReader:
+        """The rows as a stream."""
+
+    def lines(self) -> pa.RecordBatchReader:
+        """Each row as one JSON object in the one column of the stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +113,9 @@ def find(store: Store, destination: Destination) -> Result | None:
 
 
 def publish(
-    store: Store, destination: Destination, query: Query, told: Callable[[int], None] = lambda rows: None
+    store: Store, destination: Destination, query: Answer, told: Callable[[int], None] = lambda rows: None
 ) -> Result:
-    """Run the query and make its rows the result, unless another attempt was faster; then it is that one's.
+    """Run it and make its rows the result, unless another attempt was faster; then it is that one's.
 
     ``told`` hears the number of rows so far. Raises QueryInvalid, InputError with nothing written.
     """
@@ -138,7 +163,7 @@ def _require_free(store: Store, destination: Destination) -> None:
 # --- formats --------------------------------------------------------------------------------------------------------
 
 
-def _write(query: Query, form: str, file: IO[bytes], told: Callable[[int], None]) -> int:
+def _write(query: Answer, form: str, file: IO[bytes], told: Callable[[int], None]) -> int:
     """The rows to a file; returns their number."""
     reader = query.lines() if form == "JSONLines" else query.rows()
     _require_storable(reader.schema, form)

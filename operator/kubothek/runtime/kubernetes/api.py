@@ -31,6 +31,7 @@ PAGE = 500
 RESOURCES: Mapping[str, tuple[str, str]] = {
     "ObjectStore": (f"/apis/{API_VERSION}", "objectstores"),
     "Engine": (f"/apis/{API_VERSION}", "engines"),
+    "Cube": (f"/apis/{API_VERSION}", "cubes"),
     "Dataset": (f"/apis/{API_VERSION}", "datasets"),
     "Commit": (f"/apis/{API_VERSION}", "commits"),
     "Query": (f"/apis/{API_VERSION}", "queries"),

@@ -17,8 +17,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kubothek.reconcile import invalid
-from kubothek.reconcile.world import Action, CancelJob, LaunchJob, Outcome, SetFinalizer, Settings, World
-from kubothek.resources.kinds import KINDS, InvalidResource
+from kubothek.reconcile.members import refusal_key
+from kubothek.reconcile.world import Action, CancelJob, LaunchJob, Outcome, PutDataset, SetFinalizer, Settings, World
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.kinds import KINDS, InvalidResource, manifest_of
 from kubothek.resources.meta import API_VERSION, FINALIZER
 from kubothek.runtime.kubernetes import outcome
 from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable, Object
@@ -217,6 +219,8 @@ class Controller:
                 await self._launch(key, uid, action)
             case CancelJob():
                 await self._cancel(key, uid, action)
+            case PutDataset():
+                await self._put(key, uid, action.dataset)
             case SetFinalizer():
                 await self._set_finalizer(key, action.present)
 
@@ -239,6 +243,28 @@ class Controller:
         if ending is None and known is not None:
             self.state.remove_pod(action.namespace, action.name, known["metadata"]["uid"])
             self.queue.add(key)
+
+    async def _put(self, key: Key, uid: str, dataset: Dataset) -> None:
+        """Create the Dataset, or edit the one that is there and ours, if it is as we know it."""
+        cache, name = self.state.resources["Dataset"], dataset.name
+        there, wanted = cache.get(key.namespace, name), manifest_of(dataset)
+        try:
+            if there is None:
+                written = await self._api.create("Dataset", key.namespace, wanted)
+            else:
+                written = await self._api.json_patch("Dataset", key.namespace, name, edit_patch(there, wanted))
+        except ApiError as error:
+            if error.status == 409:  # another one came first, and the watch has yet to tell of it
+                raise
+            if self.state.refuse(key.namespace, refusal_key(name), uid, (error.reason or "Refused", error.message)):
+                self.queue.add(key)
+            return
+        if self.state.refusal(key.namespace, refusal_key(name)) is not None:
+            self.state.cancel(key.namespace, refusal_key(name))
+            self.queue.add(key)
+        if cache.put(written):
+            self.queue.add(Key("Dataset", key.namespace, name))
+            self._wake_dependants("Dataset", there, written)
 
     async def _set_finalizer(self, key: Key, present: bool) -> None:
         obj = self.state.resources[key.kind].get(key.namespace, key.name)
@@ -272,6 +298,16 @@ def finalizer_patch(obj: Object, present: bool) -> list[Object] | None:
     if finalizers:
         return [guard, {"op": "add", "path": "/metadata/finalizers/-", "value": FINALIZER}]
     return [guard, {"op": "add", "path": "/metadata/finalizers", "value": [FINALIZER]}]
+
+
+def edit_patch(there: Object, wanted: Object) -> list[Object]:
+    """A JSON patch that gives an object another spec, and more labels, if it is still as we know it."""
+    labels = (there["metadata"].get("labels") or {}) | wanted["metadata"]["labels"]
+    return [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": there["metadata"]["resourceVersion"]},
+        {"op": "add", "path": "/metadata/labels", "value": labels},
+        {"op": "add", "path": "/spec", "value": wanted["spec"]},
+    ]
 
 
 def without_none(value: Mapping[str, object]) -> dict[str, object]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kubothek.resources.engine import DEFAULT_ENGINE
 from kubothek.runtime.kubernetes.cache import Object
+from kubothek.runtime.kubernetes.names import controller_of
 from kubothek.runtime.kubernetes.queue import Key
 
 if TYPE_CHECKING:
@@ -32,24 +33,20 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
     if kind == "ObjectStore":
         yield from _users_of_store(state, namespace, name)
         yield from _queries(state, namespace, "ObjectStore", name)
+    elif kind == "Cube":
+        appeared = _respecified(before, after) or _ready(before) != _ready(after)
+        if appeared:
+            yield Key("ObjectStore", namespace, obj["spec"]["storeRef"]["name"])
+        yield from _queues(state, namespace, {("Cube", name)}, head_only=not appeared)
+        yield from _members(state, namespace, name)
     elif kind == "Engine" and _respecified(before, after):
         yield from _users_of_engine(state, namespace, name)
     elif kind == "Dataset":
         appeared = _respecified(before, after) or _ready(before) != _ready(after)
-        if appeared:
-            yield Key("ObjectStore", namespace, obj["spec"]["storeRef"]["name"])
-        yield from _queues(state, namespace, {name}, head_only=not appeared)
-        yield from _compactions(state, namespace, {name})
-        if appeared:
-            yield from _queries(state, namespace, "Dataset", name)
+        yield from _of_dataset(state, obj, appeared=appeared)
         yield from _policies(state, namespace, before, after)
     elif kind == "Commit" and (_respecified(before, after) or (after is not None and finished(after))):
-        dataset = obj["spec"]["datasetRef"]["name"]
-        yield Key("Dataset", namespace, dataset)
-        yield from _queues(state, namespace, {dataset}, head_only=True)
-        yield from _compactions(state, namespace, {dataset})
-        yield from _waiting_for(state, namespace, name)
-        yield from _queries(state, namespace, "Commit", name)
+        yield from _of_commit(state, obj)
     elif kind == "Query" and after is not None and finished(after):
         target = obj["spec"]["result"].get("datasetRef")
         if target is not None:
@@ -61,9 +58,60 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
         yield from _compactions(state, namespace, {dataset})
 
 
+def _of_dataset(state: ClusterState, dataset: Object, *, appeared: bool) -> Iterator[Key]:
+    namespace, name = dataset["metadata"]["namespace"], dataset["metadata"]["name"]
+    if appeared:
+        yield Key("ObjectStore", namespace, dataset["spec"]["storeRef"]["name"])
+        yield from _queries(state, namespace, "Dataset", name)
+    yield from _queues(state, namespace, {("Dataset", name)}, head_only=not appeared)
+    yield from _compactions(state, namespace, {name})
+    cube = _cube_of(dataset)
+    if cube is not None:
+        yield Key("Cube", namespace, cube)
+        yield from _queues(state, namespace, {("Cube", cube)}, head_only=True)
+    elif appeared:  # perhaps it has the name that a Cube needs
+        cubes = (other["metadata"]["name"] for other in state.resources["Cube"].objects(namespace))
+        yield from (Key("Cube", namespace, other) for other in cubes if name.startswith(f"{other}-"))
+
+
+def _of_commit(state: ClusterState, commit: Object) -> Iterator[Key]:
+    namespace, name = commit["metadata"]["namespace"], commit["metadata"]["name"]
+    subject = _subject(commit)
+    datasets = [Key("Dataset", namespace, subject[1])]
+    if subject[0] == "Cube":
+        yield Key("Cube", namespace, subject[1])
+        datasets = list(_members(state, namespace, subject[1]))
+    yield from datasets
+    yield from _queues(state, namespace, {subject}, head_only=True)
+    yield from _compactions(state, namespace, {key.name for key in datasets})
+    yield from _waiting_for(state, namespace, name)
+    yield from _queries(state, namespace, "Commit", name)
+
+
 def finished(run: Object) -> bool:
     """Whether the Commit, Query or Compaction is Complete or Failed."""
     return _holds(run, "Complete") or _holds(run, "Failed")
+
+
+def _subject(commit: Object) -> tuple[str, str]:
+    """The kind and the name of what a Commit changes."""
+    spec = commit["spec"]
+    if "cube" in spec:
+        return "Cube", str(spec["cube"]["cubeRef"]["name"])
+    return "Dataset", str(spec["datasetRef"]["name"])
+
+
+def _cube_of(dataset: Object) -> str | None:
+    """The name of the Cube that a Dataset belongs to."""
+    owner = controller_of(dataset)
+    return str(owner["name"]) if owner is not None and owner["kind"] == "Cube" else None
+
+
+def _members(state: ClusterState, namespace: str, cube: str) -> Iterator[Key]:
+    """The Datasets of a Cube."""
+    for dataset in state.resources["Dataset"].objects(namespace):
+        if _cube_of(dataset) == cube:
+            yield Key("Dataset", namespace, dataset["metadata"]["name"])
 
 
 def _compactions(state: ClusterState, namespace: str, datasets: set[str]) -> Iterator[Key]:
@@ -105,13 +153,28 @@ def _users_of_store(state: ClusterState, namespace: str, name: str) -> Iterator[
         for dataset in state.resources["Dataset"].objects(namespace)
         if any(other["name"] == name for other in _stores_of(dataset["spec"]))
     }
+    cubes = [
+        cube["metadata"]["name"]
+        for cube in state.resources["Cube"].objects(namespace)
+        if cube["spec"]["storeRef"]["name"] == name
+    ]
     yield from (Key("Dataset", namespace, dataset) for dataset in stored)
-    yield from _queues(state, namespace, stored, head_only=True)
+    yield from (Key("Cube", namespace, cube) for cube in cubes)
+    subjects = {*(("Dataset", dataset) for dataset in stored), *(("Cube", cube) for cube in cubes)}
+    yield from _queues(state, namespace, subjects, head_only=True)
     yield from _compactions(state, namespace, stored)
     for commit in state.resources["Commit"].objects(namespace):
-        source = commit["spec"].get("source") or {}
-        if (source.get("storeRef") or {}).get("name") == name and not finished(commit):
+        if name in _stores_named(commit["spec"]) and not finished(commit):
             yield Key("Commit", namespace, commit["metadata"]["name"])
+
+
+def _stores_named(commit: Object) -> Iterator[str]:
+    """The ObjectStores that a Commit names: of its sources, and of a copy."""
+    cube = commit.get("cube") or {}
+    places = (commit.get("source"), cube.get("to"), *(rows["source"] for rows in cube.get("datasets") or ()))
+    for place in places:
+        if place is not None and "storeRef" in place:
+            yield str(place["storeRef"]["name"])
 
 
 def _stores_of(dataset: Object) -> Iterator[Object]:
@@ -123,21 +186,21 @@ def _stores_of(dataset: Object) -> Iterator[Object]:
 
 
 def _users_of_engine(state: ClusterState, namespace: str, name: str) -> Iterator[Key]:
-    for kind in ("Dataset", "Commit", "Query", "Compaction", "GCPolicy"):
+    for kind in ("Cube", "Dataset", "Commit", "Query", "Compaction", "GCPolicy"):
         for obj in state.resources[kind].objects(namespace):
             engine = (obj["spec"].get("engineRef") or {}).get("name", DEFAULT_ENGINE)
             if engine in (name, DEFAULT_ENGINE) and not _holds(obj, "Complete"):
                 yield Key(kind, namespace, obj["metadata"]["name"])
 
 
-def _queues(state: ClusterState, namespace: str, datasets: set[str], *, head_only: bool) -> Iterator[Key]:
-    """The unfinished Commits of the datasets: all, or of each dataset the first few that hold their place."""
-    queues: dict[str, list[tuple[str, str]]] = {}
+def _queues(state: ClusterState, namespace: str, subjects: set[tuple[str, str]], *, head_only: bool) -> Iterator[Key]:
+    """The unfinished Commits of Datasets and Cubes: all, or of each the first few that hold their place."""
+    queues: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for commit in state.resources["Commit"].objects(namespace):
-        dataset = commit["spec"]["datasetRef"]["name"]
-        if dataset in datasets and not finished(commit) and (not head_only or _keeps_place(state, commit)):
+        subject = _subject(commit)
+        if subject in subjects and not finished(commit) and (not head_only or _keeps_place(state, commit)):
             meta = commit["metadata"]
-            queues.setdefault(dataset, []).append((meta["creationTimestamp"], meta["name"]))
+            queues.setdefault(subject, []).append((meta["creationTimestamp"], meta["name"]))
     for queue in queues.values():
         for _, name in nsmallest(_QUEUE_HEAD, queue) if head_only else queue:
             yield Key("Commit", namespace, name)

@@ -16,6 +16,7 @@ from kubothek.resources.jobs import (
     CollectJob,
     CommitJob,
     CompactJob,
+    CubeJob,
     HealJob,
     IndexJob,
     IntakeJob,
@@ -34,7 +35,7 @@ Object = dict[str, Any]
 USER = 185
 """The uid of Spark's images, and of ours."""
 
-_SPARK = CommitJob | IntakeJob | CompactJob | CollectJob
+_SPARK = CommitJob | CubeJob | IntakeJob | CompactJob | CollectJob
 """Jobs that may start Spark."""
 _HEAVY = _SPARK | IndexJob | HealJob | QueryJob
 """Jobs that read data."""
@@ -257,9 +258,14 @@ def _volumes(action: LaunchJob) -> list[Object]:
 def _stores(action: LaunchJob) -> dict[str, StoreRef]:
     """The stores that the job touches, by name."""
     stores = {action.job.store.name: action.job.store}
-    source = action.job.source if isinstance(action.job, CommitJob | IntakeJob) else None
-    if source is not None and source.store is not None:
-        stores[source.store.name] = source.store
+    sources = [action.job.source] if isinstance(action.job, CommitJob | IntakeJob) else []
+    if isinstance(action.job, CubeJob):
+        sources = [rows.source for rows in action.job.rows]
+        if action.job.target is not None:
+            stores[action.job.target.store.name] = action.job.target.store
+    for source in sources:
+        if source is not None and source.store is not None:
+            stores[source.store.name] = source.store
     if isinstance(action.job, QueryJob):
         target = action.job.location or action.job.becomes
         if target is not None:

@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Mapping
 
-from kubothek.reconcile import commit, compaction, dataset, engine, gcpolicy, objectstore, query
+from kubothek.reconcile import commit, compaction, cube, dataset, engine, gcpolicy, objectstore, query
 from kubothek.reconcile.world import Settings
 from kubothek.runtime.kubernetes.api import Api
 from kubothek.runtime.kubernetes.config import OperatorConfig
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 RECONCILERS: Mapping[str, Reconciler] = {
     "ObjectStore": objectstore.reconcile,
     "Engine": engine.reconcile,
+    "Cube": cube.reconcile,
     "Dataset": dataset.reconcile,
     "Commit": commit.reconcile,
     "Query": query.reconcile,

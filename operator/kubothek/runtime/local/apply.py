@@ -10,8 +10,10 @@ from pathlib import Path
 from kubothek.reconcile.schedule import fault, next_slot
 from kubothek.resources.commit import Commit, CommitStatus
 from kubothek.resources.compaction import Compaction, CompactionStatus
+from kubothek.resources.cube import Cube
 from kubothek.resources.dataset import Dataset, DatasetStatus
 from kubothek.resources.gcpolicy import GCPolicy
+from kubothek.resources.kinds import KINDS
 from kubothek.resources.meta import REQUEST_ANNOTATIONS, Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query, QueryStatus
@@ -42,10 +44,12 @@ def states_of(manifests: Manifests, base: Path) -> dict[Key, State]:
         if isinstance(resource, ObjectStore)
     }
     for key, resource in manifests.resources.items():  # Datasets come before what changes them
-        if isinstance(resource, Dataset | Query):
+        if isinstance(resource, Cube | Dataset | Query):
             home = Key("ObjectStore", key.namespace, resource.spec.store_ref.name)
-        elif isinstance(resource, Commit | Compaction):
-            home = Key("Dataset", key.namespace, resource.spec.dataset_ref.name)
+        elif isinstance(resource, Commit):
+            home = _home_of(Key(resource.subject.kind, key.namespace, resource.subject.name), manifests, states)
+        elif isinstance(resource, Compaction):
+            home = _home_of(Key("Dataset", key.namespace, resource.spec.dataset_ref.name), manifests, states)
         elif isinstance(resource, GCPolicy):
             stores = (other for other in states if (other.kind, other.namespace) == ("ObjectStore", key.namespace))
             home = min(stores, default=key)
@@ -54,6 +58,17 @@ def states_of(manifests: Manifests, base: Path) -> dict[Key, State]:
         if home in states:
             states[key] = states[home]
     return states
+
+
+def _home_of(dataset: Key, manifests: Manifests, states: Mapping[Key, State]) -> Key:
+    """The Dataset, or if no manifest has it the Cube that made it in an earlier run; a Cube as it is."""
+    if dataset in manifests.resources or dataset.kind == "Cube":
+        return dataset
+    for key, state in states.items():
+        made = state.load(Dataset, dataset) if key.kind == "Cube" and key.namespace == dataset.namespace else None
+        if isinstance(made, Dataset) and made.cube == key.name:
+            return key
+    return dataset
 
 
 def apply(manifests: Manifests, states: Mapping[Key, State], now: datetime) -> Applied:
@@ -69,8 +84,20 @@ def apply(manifests: Manifests, states: Mapping[Key, State], now: datetime) -> A
         ]
     if problems:
         raise ManifestError(problems)
-    known = {key for state in set(states.values()) for key in state.known()}
-    return Applied(_once_more(resources, now), states, manifests.secrets, sorted(known - set(resources)))
+    known = {key: state for state in set(states.values()) for key in state.known() if key not in resources}
+    made = {key: found for key, state in known.items() if (found := _made(key, state, resources)) is not None}
+    homes = {**states, **{key: known[key] for key in made}}
+    absent = sorted(key for key in known if key not in made)
+    return Applied(_once_more({**resources, **made}, now), homes, manifests.secrets, absent)
+
+
+def _made(key: Key, state: State, resources: Mapping[Key, Resource]) -> Resource | None:
+    """What a resource of the manifests made in an earlier run, and is in no manifest itself."""
+    resource = state.load(KINDS[key.kind], key) if key.kind in KINDS else None
+    owner = resource.controller if resource is not None else None
+    if owner is None or Key(owner.kind, key.namespace, owner.name) not in resources:
+        return None
+    return resource
 
 
 def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Resource]:
@@ -91,17 +118,18 @@ def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Re
             again[key] = resource.model_copy(update={"status": QueryStatus(attempt=resource.status.attempt + 1)})
         elif isinstance(resource, Compaction) and resource.status.holds("Failed"):
             again[key] = resource.model_copy(update={"status": CompactionStatus(attempt=resource.status.attempt + 1)})
-        elif isinstance(resource, ObjectStore | Dataset) and not summarise(resource).phase.fine:
+        elif isinstance(resource, ObjectStore | Cube | Dataset) and not summarise(resource).phase.fine:
             home = resource.name if isinstance(resource, ObjectStore) else resource.spec.store_ref.name
             store = resources.get(Key("ObjectStore", key.namespace, home))
             if store is not None:
-                again[key_of(store)] = _requested(store, now)
+                again[key_of(store)] = requested(store, now)
         elif isinstance(resource, GCPolicy) and (_slot_has_passed(resource, now) or resource.status.holds("Stalled")):
-            again[key] = _requested(resource, now)
+            again[key] = requested(resource, now)
     return again
 
 
-def _requested(resource: Resource, now: datetime) -> Resource:
+def requested(resource: Resource, now: datetime) -> Resource:
+    """The resource with the request to do now what is otherwise done at intervals."""
     annotations = resource.metadata.annotations | {REQUEST_ANNOTATIONS[0]: now.isoformat()}
     metadata = resource.metadata.model_copy(update={"annotations": annotations})
     return resource.model_copy(update={"metadata": metadata})

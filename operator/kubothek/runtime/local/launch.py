@@ -9,7 +9,16 @@ from typing import Any
 
 from kubothek.reconcile.world import LaunchJob
 from kubothek.resources.engine import Engine, EngineSpec
-from kubothek.resources.jobs import CollectJob, CommitJob, CompactJob, IntakeJob, QueryJob, StoreRef
+from kubothek.resources.jobs import (
+    CollectJob,
+    CommitJob,
+    CompactJob,
+    CubeJob,
+    IntakeJob,
+    QueryJob,
+    SourceSpec,
+    StoreRef,
+)
 from kubothek.resources.values import parse_quantity
 from kubothek.runtime.local import java
 from kubothek.runtime.local.manifests import Key
@@ -17,7 +26,7 @@ from kubothek.runtime.local.state import absolute_url
 
 MIB = 1024 * 1024
 
-_SPARK = CommitJob | IntakeJob | CompactJob | CollectJob
+_SPARK = CommitJob | CubeJob | IntakeJob | CompactJob | CollectJob
 """Jobs that may start Spark."""
 
 
@@ -44,13 +53,18 @@ def render_job(action: LaunchJob, base: Path, credentials: Mapping[Key, Path]) -
         found = str(directory) if directory is not None else None
         return store.model_copy(update={"url": absolute_url(store.url, base), "credentials_dir": found})
 
+    def readable(source: SourceSpec) -> SourceSpec:
+        store = reachable(source.store) if source.store is not None else None
+        urls = tuple(absolute_url(url, base) for url in source.urls)
+        return source.model_copy(update={"store": store, "urls": urls})
+
     changes: dict[str, Any] = {"store": reachable(job.store)}
-    if isinstance(job, CommitJob | IntakeJob):
-        source = job.source
-        if source is not None:
-            store = reachable(source.store) if source.store is not None else None
-            urls = tuple(absolute_url(url, base) for url in source.urls)
-            changes["source"] = source.model_copy(update={"store": store, "urls": urls})
+    if isinstance(job, CommitJob | IntakeJob) and job.source is not None:
+        changes["source"] = readable(job.source)
+    if isinstance(job, CubeJob):
+        changes["rows"] = tuple(rows.model_copy(update={"source": readable(rows.source)}) for rows in job.rows)
+        if job.target is not None:
+            changes["target"] = job.target.model_copy(update={"store": reachable(job.target.store)})
     if isinstance(job, _SPARK):
         engine = engine_spec(action)
         conf = {

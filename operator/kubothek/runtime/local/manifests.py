@@ -50,8 +50,9 @@ class Manifests:
     """Contents of core Secrets by namespace and name; they serve ``credentialsSecretRef``."""
 
     def where(self, key: Key, path: str = "") -> str:
-        """``file:line`` of a field, given as ``spec.source.paths[0]``."""
-        return self.documents[key].where(_steps(path))
+        """``file:line`` of a field, given as ``spec.source.paths[0]``; words for a resource that another one made."""
+        document = self.documents.get(key)
+        return "in no manifest: another resource made it" if document is None else document.where(_steps(path))
 
 
 def load(paths: Sequence[Path]) -> Manifests:

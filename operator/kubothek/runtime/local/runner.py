@@ -18,16 +18,32 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from kubothek.reconcile import commit, compaction, dataset, engine, gcpolicy, objectstore, query
-from kubothek.reconcile.world import Action, CancelJob, JobView, LaunchJob, Outcome, SetFinalizer, Settings, World
+from kubothek.reconcile import commit, compaction, cube, dataset, engine, gcpolicy, objectstore, query
+from kubothek.reconcile.members import refusal_key
+from kubothek.reconcile.world import (
+    Action,
+    CancelJob,
+    JobView,
+    LaunchJob,
+    Outcome,
+    PutDataset,
+    SetFinalizer,
+    Settings,
+    World,
+)
+from kubothek.resources.commit import Commit
+from kubothek.resources.compaction import Compaction
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.kinds import KINDS
 from kubothek.resources.meta import FINALIZER, Resource
 from kubothek.resources.objectstore import ObjectStore
-from kubothek.runtime.local.apply import Applied
+from kubothek.runtime.local.apply import Applied, requested
 from kubothek.runtime.local.attempt import Attempt, Launch
 from kubothek.runtime.local.credentials import CredentialFiles
 from kubothek.runtime.local.launch import cores, job_environment, render_job
 from kubothek.runtime.local.manifests import Key, key_of
 from kubothek.runtime.local.processes import Processes
+from kubothek.runtime.local.state import admit
 from kubothek.runtime.local.world import LocalWorld, Objects
 
 Reconciler = Callable[[Any, World], Outcome]
@@ -35,6 +51,7 @@ Reconciler = Callable[[Any, World], Outcome]
 RECONCILERS: Mapping[str, Reconciler] = {
     "ObjectStore": objectstore.reconcile,
     "Engine": engine.reconcile,
+    "Cube": cube.reconcile,
     "Dataset": dataset.reconcile,
     "Commit": commit.reconcile,
     "Query": query.reconcile,
@@ -68,7 +85,8 @@ class Runner:
         clock: Callable[[], datetime],
     ) -> None:
         self.objects = Objects(applied.resources)
-        self._states = applied.states
+        self._states = dict(applied.states)
+        self._refusals: dict[tuple[str, str], tuple[str, str]] = {}
         self._base = base
         self._clock = clock
         self._on_change: Callable[[Resource], None] = lambda resource: None
@@ -87,6 +105,13 @@ class Runner:
     def jobs_started(self) -> int:
         """How many jobs this run has started so far."""
         return self._processes.started
+
+    def in_order(self) -> list[Resource]:
+        """All resources as they are now, in the order in which they are applied."""
+        kinds = list(KINDS)
+        return sorted(
+            self.objects, key=lambda resource: (kinds.index(resource.kind), resource.namespace, resource.name)
+        )
 
     def log_of(self, key: Key) -> Path | None:
         """The log of the newest attempt of a resource that this run has looked at."""
@@ -144,7 +169,8 @@ class Runner:
 
     def _decide(self, resource: Resource, now: datetime) -> Outcome:
         key = self._looking = key_of(resource)
-        return RECONCILERS[key.kind](resource, LocalWorld(self.objects, self._settings, now, self._view))
+        world = LocalWorld(self.objects, self._settings, now, self._view, self._refusals)
+        return RECONCILERS[key.kind](resource, world)
 
     def _view(self, namespace: str, job: str) -> JobView | None:
         """The attempt as the reconciler at work sees it. All that it looks at belongs to the same store."""
@@ -182,9 +208,42 @@ class Runner:
             attempt = self._attempt(key, action.namespace, action.name)
             if attempt is not None:
                 self._processes.cancel(attempt)
+        elif isinstance(action, PutDataset):
+            self._put(key, action.dataset)
         elif isinstance(action, SetFinalizer):  # nothing waits for a place on one's own machine
             self._set_finalizer(key, action.present)
         self._dirty[key] = None
+
+    def _put(self, owner: Key, dataset: Dataset) -> None:
+        """What a resource made is remembered where that is. One that another made under the name stays as it is."""
+        key, now = key_of(dataset), self._clock()
+        there = self.objects.get(key)
+        if there is not None and there.controller != dataset.controller:
+            return
+        admitted, refused = admit(dataset, there, now)
+        if refused:
+            self._refusals[key.namespace, refusal_key(key.name)] = ("Invalid", "; ".join(map(str, refused)))
+            return
+        self.objects.add(admitted)
+        for about in (key, *self._homeless(key)):
+            self._states[about] = self._states[owner]
+            self._states[about].save(self.objects[about])
+        store = self.objects.get(Key("ObjectStore", key.namespace, dataset.spec.store_ref.name))
+        if there is None and store is not None:  # nobody is to wait for its next interval
+            self._keep(requested(store, now))
+        self._dirty.update(dict.fromkeys((key, *self.objects.woken_by(key))))
+        self._on_change(admitted)
+
+    def _homeless(self, dataset: Key) -> list[Key]:
+        """The runs on a Dataset that no manifest had: from now on they are remembered where it is."""
+        found = []
+        for resource in self.objects:
+            key = key_of(resource)
+            about = isinstance(resource, Commit) and resource.subject == ("Dataset", dataset.name)
+            about = about or (isinstance(resource, Compaction) and resource.spec.dataset_ref.name == dataset.name)
+            if about and key.namespace == dataset.namespace and key not in self._states:
+                found.append(key)
+        return found
 
     def _set_finalizer(self, key: Key, present: bool) -> None:
         resource = self.objects[key]

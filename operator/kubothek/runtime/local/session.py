@@ -43,7 +43,7 @@ class Session:
     @property
     def summaries(self) -> Sequence[Summary]:
         """All resources as they are now, in the order in which they are applied."""
-        return [summarise(self._runner.objects[key]) for key in self.applied.resources]
+        return [summarise(resource) for resource in self._runner.in_order()]
 
     def run(self, on_change: Callable[[Resource], None]) -> Report:
         """Run to the end, or until :meth:`stop`; ``on_change`` is told of every new status."""

@@ -8,6 +8,7 @@ from enum import StrEnum
 from kubothek.resources import conditions
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
+from kubothek.resources.cube import Cube
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.jobs import Progress
 from kubothek.resources.meta import Resource
@@ -64,7 +65,11 @@ def _phase(state: conditions.State) -> Phase:
 
 def _achieved(resource: Resource) -> str | None:
     """What a resource that is fine has come to, in numbers."""
-    if isinstance(resource, Commit) and resource.spec.operation == "Append" and (rows := resource.status.rows):
+    if isinstance(resource, Cube) and (cube := resource.status).version is not None:
+        built = sum(member.version is not None for member in cube.members)
+        sizes = f": {count(cube.rows, 'cell')} in {count(built, 'dataset')}, {cube.size}" if built else ""
+        return f"version {cube.version}{sizes}"
+    if isinstance(resource, Commit) and _appends(resource) and (rows := resource.status.rows):
         return f"version {resource.status.version}: {_size(rows, resource.status.files or 0)} added"
     if isinstance(resource, Query) and (status := resource.status).rows is not None:
         where = status.location or f"version {status.version} of {resource.spec.result.target}"
@@ -75,6 +80,11 @@ def _achieved(resource: Resource) -> str | None:
         quarantine = f"; {count(bad, 'file')} in quarantine" if bad else ""
         return f"version {table.version}: {_size(table.rows, table.files)}, {table.size}{quarantine}"
     return None
+
+
+def _appends(commit: Commit) -> bool:
+    cube = commit.spec.cube
+    return commit.spec.operation == "Append" or (cube is not None and cube.operation in ("Build", "Extend", "Append"))
 
 
 def _size(rows: int, files: int) -> str:

@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 from kubothek.reconcile.world import JobView, Load, Settings
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
+from kubothek.resources.cube import Cube
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine
 from kubothek.resources.gcpolicy import GCPolicy
@@ -34,14 +35,13 @@ class Objects:
         self._by_kind: dict[tuple[str, str], dict[str, Resource]] = defaultdict(dict)
         self._users: dict[Key, list[Key]] = defaultdict(list)
         self._queues: dict[Key, list[Key]] = defaultdict(list)
-        """Of each Dataset its Commits, the next one last."""
+        """Of each Dataset and Cube its Commits, the next one last."""
         for key, resource in resources.items():
             self._by_kind[key.kind, key.namespace][key.name] = resource
             for used in _references(resource):
                 self._users[used].append(key)
             if isinstance(resource, Commit):
-                dataset = Key("Dataset", key.namespace, resource.spec.dataset_ref.name)
-                self._queues[dataset].append(key)
+                self._queues[_subject(resource)].append(key)
         for queue in self._queues.values():
             queue.sort(key=lambda key: (resources[key].metadata.creation_timestamp, key.name), reverse=True)
 
@@ -55,6 +55,14 @@ class Objects:
     def put(self, resource: Resource) -> None:
         """Replace a resource by a newer state of itself."""
         self._by_kind[resource.kind, resource.namespace][resource.name] = resource
+
+    def add(self, resource: Resource) -> None:
+        """Take in a resource that another one made; it may have been there, and have been named by others, before."""
+        key = Key(resource.kind, resource.namespace, resource.name)
+        for used in _references(resource):
+            if key not in self._users[used]:
+                self._users[used].append(key)
+        self.put(resource)
 
     def list(self, kind: str, namespace: str) -> Sequence[Resource]:
         """All of a kind in a namespace."""
@@ -75,12 +83,20 @@ class Objects:
             yield Key("ObjectStore", key.namespace, resource.spec.store_ref.name)
             yield from self._next_in_queue(key)
             yield from self._users[key]
+            if resource.cube is not None:
+                cube = Key("Cube", key.namespace, resource.cube)
+                yield cube
+                yield from self._next_in_queue(cube)
+        elif isinstance(resource, Cube):
+            yield Key("ObjectStore", key.namespace, resource.spec.store_ref.name)
+            yield from self._next_in_queue(key)
+            yield from self._users[key]
         elif isinstance(resource, Commit):
-            dataset = Key("Dataset", key.namespace, resource.spec.dataset_ref.name)
+            subject = _subject(resource)
             if resource.finished:
-                yield dataset
-                yield from self._next_in_queue(dataset)
-                yield from self._users[dataset]
+                yield subject
+                yield from self._next_in_queue(subject)
+                yield from self._users[subject]
                 yield from self._users[key]
         elif isinstance(resource, Query | Compaction):
             if resource.finished and (changed := _changed_by(resource)) is not None:
@@ -93,7 +109,7 @@ class Objects:
         elif isinstance(resource, ObjectStore | Engine):
             for user in self._users[key]:
                 yield user
-                if user.kind == "Dataset":
+                if user.kind in ("Dataset", "Cube"):
                     yield from self._next_in_queue(user)
 
     def _next_in_queue(self, dataset: Key) -> Iterator[Key]:
@@ -107,35 +123,44 @@ class Objects:
         return isinstance(commit, Commit) and commit.finished
 
 
+def _subject(commit: Commit) -> Key:
+    return Key(commit.subject.kind, commit.namespace, commit.subject.name)
+
+
 def _changed_by(run: Query | Compaction) -> Reference | None:
     return run.spec.result.dataset_ref if isinstance(run, Query) else run.spec.dataset_ref
+
+
+def _stores(resource: Resource) -> Iterator[Reference | None]:
+    """The ObjectStores that the resource names."""
+    if isinstance(resource, Cube | Dataset | Query):
+        yield resource.spec.store_ref
+    if isinstance(resource, Dataset):
+        yield from (source.store_ref for source in resource.spec.sources)
+    if isinstance(resource, Commit):
+        yield from (source.store_ref for source in resource.sources)
+        cube = resource.spec.cube
+        yield cube.to.store_ref if cube is not None and cube.to is not None else None
+    if isinstance(resource, Query) and resource.spec.result.location is not None:
+        yield resource.spec.result.location.store_ref
 
 
 def _references(resource: Resource) -> Iterator[Key]:
     """What the resource names or falls back on."""
     namespace = resource.namespace
-    if isinstance(resource, Dataset):
-        landings = (source.store_ref for source in resource.spec.sources)
-        for store in dict.fromkeys((resource.spec.store_ref, *filter(None, landings))):
+    for store in dict.fromkeys(_stores(resource)):
+        if store is not None:
             yield Key("ObjectStore", namespace, store.name)
-    if isinstance(resource, Commit):
-        source = resource.spec.source
-        if source is not None and source.store_ref is not None:
-            yield Key("ObjectStore", namespace, source.store_ref.name)
+    if isinstance(resource, Dataset) and resource.cube is not None:
+        yield Key("Cube", namespace, resource.cube)
+    if isinstance(resource, Commit | Query):
         for other in resource.spec.depends_on:
             yield Key("Commit", namespace, other.name)
-    if isinstance(resource, Query):
-        location, dataset = resource.spec.result.location, resource.spec.result.dataset_ref
-        yield Key("ObjectStore", namespace, resource.spec.store_ref.name)
-        if location is not None and location.store_ref is not None:
-            yield Key("ObjectStore", namespace, location.store_ref.name)
-        if dataset is not None:
-            yield Key("Dataset", namespace, dataset.name)
-        for other in resource.spec.depends_on:
-            yield Key("Commit", namespace, other.name)
+    if isinstance(resource, Query) and resource.spec.result.dataset_ref is not None:
+        yield Key("Dataset", namespace, resource.spec.result.dataset_ref.name)
     if isinstance(resource, Compaction):
         yield Key("Dataset", namespace, resource.spec.dataset_ref.name)
-    if isinstance(resource, Dataset | Commit | Query | Compaction | GCPolicy):
+    if isinstance(resource, Cube | Dataset | Commit | Query | Compaction | GCPolicy):
         engine = resource.spec.engine_ref
         yield Key("Engine", namespace, engine.name if engine is not None else DEFAULT_ENGINE)
 
@@ -149,6 +174,8 @@ class LocalWorld:
     now: datetime
     view: Callable[[str, str], JobView | None] = field(repr=False)
     """The attempt of a namespace and name."""
+    refusals: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    """Why a Dataset that another resource is to have could not be put, by namespace and name."""
 
     @property
     def load(self) -> Load:
@@ -173,4 +200,4 @@ class LocalWorld:
 
     def launch_refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
         """Nothing refuses a launch on one's own machine."""
-        return None
+        return self.refusals.get((namespace, name))

@@ -1,0 +1,1 @@
+SELECT faa AS origin, name AS airport FROM airports ORDER BY ALL

@@ -1,0 +1,1 @@
+SELECT tailnum, manufacturer, model, seats FROM planes ORDER BY ALL

@@ -1,0 +1,129 @@
+"""What the commands of cubes share: opening one, choosing datasets, asking before something goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from kubothek.lake.commits.cubes.spec import CubeSpec
+    from kubothek.lake.cube.handle import Cube
+    from kubothek.lake.cube.log import CubeCommitted
+    from kubothek.lake.store import Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+id_option = click.option("--id", "commit_id", metavar="ID", help="Names the change: done again under it, it is done.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
+
+
+def choice_options(command: F) -> F:
+    """``--include`` and ``--exclude``: which datasets."""
+    for option in (
+        click.option("--exclude", metavar="GLOBS", help="Leave out these datasets: a,b*."),
+        click.option("--include", metavar="GLOBS", help="Only these datasets: a,b*; default: all."),
+    ):
+        command = option(command)
+    return command
+
+
+class Names(click.ParamType[tuple[str, ...]]):
+    """``a,b``."""
+
+    name = "a,b"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """The names, without what is empty."""
+        if isinstance(value, tuple):
+            return value
+        return tuple(name.strip() for name in str(value).split(",") if name.strip())
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """``NAME=VALUE``."""
+
+    name = "NAME=VALUE"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Both sides of the first ``=``."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = str(value).partition("=")
+        if not equals or not name:
+            self.fail(f"{value!r} is no NAME=VALUE", param, ctx)
+        return name, text
+
+
+def pairs(given: Collection[tuple[str, str]], option: str) -> dict[str, str]:
+    """The values by name. Raises UsageError for a name that is there twice."""
+    found: dict[str, str] = {}
+    for name, value in given:
+        if name in found:
+            raise click.UsageError(f"{option} names {name!r} twice")
+        found[name] = value
+    return found
+
+
+def open_cube(store: Store, prefix: str, spec: CubeSpec | None = None) -> Cube:
+    """The cube for a person with the store's credentials, who may write what nobody has claimed.
+
+    What the store can do is found out before the first write, and not for reading.
+    """
+    from kubothek.lake.cube.handle import Cube
+    from kubothek.lake.cube.log import CubeLog
+    from kubothek.lake.errors import OwnedByAnother
+
+    @cache
+    def require_conditional_writes() -> None:
+        if not store.probe().conditional_writes:
+            raise OwnedByAnother(f"{store.url} has no conditional writes: only the owner of a cube may write it")
+
+    log = CubeLog(store, prefix, unowned_only=True, by="cli", before_writing=require_conditional_writes)
+    return Cube(store, log, spec)
+
+
+def chosen(names: Collection[str], include: str | None, exclude: str | None) -> tuple[str, ...]:
+    """Those of the datasets that the globs choose, in order. Raises UsageError for a glob that means none."""
+    for option, globs in (("--include", include), ("--exclude", exclude)):
+        for glob in _globs(globs):
+            if not any(fnmatchcase(name, glob) for name in names):
+                raise click.UsageError(f"{option}: no dataset is called {glob!r}; there are {', '.join(names)}")
+    wanted, unwanted = _globs(include) or ("*",), _globs(exclude)
+    found = tuple(name for name in names if _means(wanted, name) and not _means(unwanted, name))
+    if not found:
+        raise click.UsageError("--include and --exclude leave no dataset")
+    return found
+
+
+def _globs(text: str | None) -> tuple[str, ...]:
+    return Names().convert(text, None, None) if text else ()
+
+
+def _means(globs: Collection[str], name: str) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
+
+
+def told(prefix: str, done: CubeCommitted) -> str:
+    """What a change has come to."""
+    from kubothek.lake.cube.log import CubeAlreadyApplied
+
+    if isinstance(done, CubeAlreadyApplied):
+        return f"{prefix}: version {done.version} had made this change before"
+    rows = {name: totals.rows for name, totals in done.added.items() if totals.rows}
+    return f"{prefix}: version {done.version}" + (f": {added(rows)}" if rows else "")
+
+
+def added(rows: Mapping[str, int]) -> str:
+    """``3 rows added to seed, 1 row to weather``."""
+    from kubothek.runtime.local.words import count
+
+    first, *others = [
+        f"{count(number, 'row')}{' added' if not at else ''} to {name}"
+        for at, (name, number) in enumerate(rows.items())
+    ]
+    return ", ".join([first, *others])

@@ -1,0 +1,121 @@
+"""``kubothek cube remove-partitions``, ``delete``, ``cleanup``: what goes, and not without being asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kubothek.cli.cube.common import choice_options, chosen, dry_run_option, id_option, open_cube, told, yes_option
+from kubothek.cli.options import store_options
+
+if TYPE_CHECKING:
+    from kubothek.cli.stores import StoreChoice
+
+
+@click.command("remove-partitions")
+@store_options
+@click.argument("prefix", metavar="CUBE")
+@click.argument("where", metavar="FILTER")
+@choice_options
+@dry_run_option
+@yes_option
+@id_option
+def remove_partitions(
+    choice: StoreChoice,
+    prefix: str,
+    where: str,
+    include: str | None,
+    exclude: str | None,
+    dry_run: bool,
+    yes: bool,
+    commit_id: str | None,
+) -> None:
+    """Take away the partitions of a cube that match FILTER, such as "month = 3", in one commit.
+
+    Each dataset goes by the partition columns that it has. One that has none of them is emptied: --exclude keeps it.
+    """
+    from kubothek.lake.cube import removing
+    from kubothek.lake.predicates import parse
+    from kubothek.lake.store import open_store
+    from kubothek.runtime.local.words import count
+
+    with choice.config() as config:
+        store = open_store(config)
+        cube = open_cube(store, prefix)
+        snapshot, condition = cube.snapshot(), parse(where)
+        names = chosen(snapshot.members, include, exclude)
+        removing.check_condition(snapshot.spec, condition)
+        members = {name: snapshot.member(name) for name in names}
+        for name, change in removing.by_member(store, members, condition, by="cli").items():
+            click.echo(
+                f"{name}: {count(len(change.removed), 'file')} of {len(members[name].snapshot.head.partitions):,}"
+            )
+        if dry_run:
+            return
+        if not yes:
+            click.confirm(f"take them away from {prefix}?", abort=True)
+        click.echo(told(prefix, cube.remove_partitions(condition, datasets=names, id=commit_id)))
+
+
+@click.command()
+@store_options
+@click.argument("prefix", metavar="CUBE")
+@choice_options
+@dry_run_option
+@yes_option
+@id_option
+def delete(
+    choice: StoreChoice,
+    prefix: str,
+    include: str | None,
+    exclude: str | None,
+    dry_run: bool,
+    yes: bool,
+    commit_id: str | None,
+) -> None:
+    """Delete datasets of a cube in one commit; all of them, unless --include or --exclude says otherwise.
+
+    Their data goes after the grace period of the store.
+    """
+    from kubothek.lake.store import open_store
+
+    with choice.config() as config:
+        cube = open_cube(open_store(config), prefix)
+        names = chosen(cube.snapshot().members, include, exclude)
+        if dry_run:
+            click.echo(f"would be deleted: {', '.join(names)}")
+            return
+        if not yes:
+            click.confirm(f"delete {', '.join(names)} of {prefix}?", abort=True)
+        done = cube.delete(names, id=commit_id)
+        click.echo(f"{told(prefix, done)}; {', '.join(names)} deleted")
+
+
+@click.command()
+@store_options
+@click.argument("prefix", metavar="CUBE")
+@dry_run_option
+@yes_option
+def cleanup(choice: StoreChoice, prefix: str, dry_run: bool, yes: bool) -> None:
+    """Delete objects under the prefix of a cube that no version of its datasets needs.
+
+    Only what is older than the grace period of the store goes: what a writer is about to commit stays.
+    """
+    from kubothek.lake.store import open_store
+    from kubothek.resources.values import render_bytes
+    from kubothek.runtime.local.words import count
+
+    with choice.config() as config:
+        cube = open_cube(open_store(config), prefix)
+        found = cube.cleanup(dry_run=True)
+        objects = sum(kind.objects for each in found.values() for kind in each.found.values())
+        size = sum(kind.bytes for each in found.values() for kind in each.found.values())
+        told_of = f"{count(objects, 'object')} ({render_bytes(size)})"
+        if dry_run or not objects:
+            click.echo(f"{prefix}: {told_of} that no version needs")
+            return
+        if not yes:
+            click.confirm(f"delete {told_of} of {prefix}?", abort=True)
+        cube.cleanup(dry_run=False)
+        click.echo(f"{prefix}: {told_of} deleted")

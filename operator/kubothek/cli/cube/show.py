@@ -1,0 +1,148 @@
+"""``kubothek cube info``, ``stats``, ``index``: what a cube is made of, and what helps to find its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from kubothek.cli.cube.common import Names, choice_options, chosen, id_option, open_cube, told
+from kubothek.cli.options import store_options
+from kubothek.cli.versions import AnyVersion
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from kubothek.cli.stores import StoreChoice
+    from kubothek.lake.cube.inspection import CubeInfo, MemberInfo
+
+_output = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+
+
+@click.command()
+@store_options
+@click.argument("prefix", metavar="CUBE", required=False)
+@click.option("--as-of", type=AnyVersion(), help="As it was then: a version of the cube, or a time.")
+@_output
+def info(choice: StoreChoice, prefix: str | None, as_of: int | datetime | str | None, output: str) -> None:
+    """Show what a cube is made of: its columns, and those of each dataset; without a CUBE, which there are."""
+    import orjson
+
+    from kubothek.lake.door import Lake
+    from kubothek.lake.store import open_store
+
+    if isinstance(as_of, str):
+        raise click.UsageError("--as-of: versions of a cube have no tags: give a version or a time")
+    with choice.config() as config:
+        store = open_store(config)
+        if prefix is None:
+            for name in Lake(store).cubes():
+                click.echo(name)
+            return
+        found = open_cube(store, prefix).info(as_of)
+    if output == "json":
+        click.echo(orjson.dumps(_object(found), option=orjson.OPT_INDENT_2))
+        return
+    for line in lines(found):
+        click.echo(line)
+
+
+def _object(found: CubeInfo) -> dict[str, object]:
+    spec = found.spec
+    return {
+        "uuidPrefix": spec.uuid_prefix,
+        "version": found.version,
+        "seedDataset": spec.seed_dataset,
+        "dimensionColumns": spec.dimension_columns,
+        "partitionColumns": spec.partition_columns,
+        "indexColumns": sorted(spec.index_columns),
+        "suppressIndexOn": sorted(spec.suppress_index_on),
+        "datasets": [
+            {
+                "name": member.name,
+                "uuid": member.uuid,
+                "version": member.version,
+                "partitionOn": member.partition_on,
+                "dimensionColumns": member.dimensions,
+                "payloadColumns": {name: member.columns[name] for name in member.payload},
+                "indices": member.indices,
+                "metadata": dict(member.metadata),
+            }
+            for member in found.members
+        ],
+    }
+
+
+def lines(found: CubeInfo) -> Iterator[str]:
+    """What a cube is made of, for people."""
+    spec = found.spec
+    yield f"{'Cube:':<14}{spec.uuid_prefix}"
+    yield f"{'Version:':<14}{found.version or 'never written by Kubothek'}"
+    yield f"{'Dimensions:':<14}{', '.join(spec.dimension_columns)}"
+    yield f"{'Partitions:':<14}{', '.join(spec.partition_columns)}"
+    yield f"{'Indices:':<14}{', '.join(sorted(spec.index_columns)) or 'those of dimensions'}"
+    for member in found.members:
+        yield from _member(member)
+
+
+def _member(member: MemberInfo) -> Iterator[str]:
+    seed = ", the seed" if member.is_seed else ""
+    yield ""
+    yield f"Dataset {member.name}{seed}, version {member.version}"
+    yield f"  {'partitioned on':<16}{', '.join(member.partition_on) or 'nothing'}"
+    yield f"  {'joined by':<16}{', '.join(member.dimensions)}"
+    yield f"  {'indices':<16}{', '.join(member.indices) or 'none'}"
+    for name, value in member.metadata.items():
+        yield f"  {name:<16}{value}"
+    for name in member.payload:
+        yield f"  {name:<24}{member.columns[name]}"
+
+
+@click.command()
+@store_options
+@click.argument("prefix", metavar="CUBE")
+@choice_options
+@_output
+def stats(choice: StoreChoice, prefix: str, include: str | None, exclude: str | None, output: str) -> None:
+    """Show how large the datasets of a cube are."""
+    import orjson
+
+    from kubothek.cli.columns import columns
+    from kubothek.lake.store import open_store
+    from kubothek.resources.values import render_bytes
+
+    with choice.config() as config:
+        cube = open_cube(open_store(config), prefix)
+        found = cube.stats(chosen(cube.snapshot().members, include, exclude))
+    if output == "json":
+        sizes = {
+            name: {"rows": each.rows, "files": each.files, "bytes": each.bytes, "partitions": each.partitions}
+            for name, each in found.items()
+        }
+        click.echo(orjson.dumps(sizes, option=orjson.OPT_INDENT_2))
+        return
+    rows = [
+        (name, f"{each.rows:,}", f"{each.partitions:,}", f"{each.files:,}", render_bytes(each.bytes))
+        for name, each in found.items()
+    ]
+    headers = ("DATASET", "ROWS", "PARTITIONS", "FILES", "SIZE")
+    for line in columns(headers, rows, right=headers[1:]):
+        click.echo(line)
+
+
+@click.command()
+@store_options
+@click.argument("prefix", metavar="CUBE")
+@click.argument("dataset")
+@click.argument("names", type=Names(), metavar="COLUMNS")
+@id_option
+def index(choice: StoreChoice, prefix: str, dataset: str, names: tuple[str, ...], commit_id: str | None) -> None:
+    """Give COLUMNS (a,b*) of a dataset an index that kartothek knows as well; the others stay."""
+    from kubothek.lake.store import open_store
+
+    with choice.config() as config:
+        cube = open_cube(open_store(config), prefix)
+        done = cube.index(dataset, names, id=commit_id)
+        member = cube.snapshot().member(dataset)
+    click.echo(f"{told(prefix, done)}; {dataset} has indices on {', '.join(member.snapshot.head.index_state.wanted())}")

@@ -1,0 +1,194 @@
+"""Make one change of a cube, of all its datasets or of none, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TypedDict
+
+from kubothek.jobs import translate
+from kubothek.jobs.inflow import Inflows
+from kubothek.jobs.progress import Reporter
+from kubothek.jobs.state import cube_state, member_states
+from kubothek.lake.commits import Totals
+from kubothek.lake.commits.cubes.spec import CubeSpec
+from kubothek.lake.cube.handle import Cube
+from kubothek.lake.cube.log import CubeAlreadyApplied, CubeCommitted, CubeLog
+from kubothek.lake.errors import CubeInvalid, InputError
+from kubothek.lake.store import Store, open_store
+from kubothek.lake.table.layout import Layout
+from kubothek.resources.jobs import CommitOutcome, CubeJob, JobResult, MemberOutcome
+from kubothek.resources.values import render_bytes
+
+
+class _Once(TypedDict):
+    """What makes a change happen once."""
+
+    id: str
+    digest: str
+
+
+class _New(TypedDict):
+    """What new datasets are like."""
+
+    partition_on: dict[str, tuple[str, ...]]
+    layouts: dict[str, Layout]
+    overwrite: bool
+
+
+def run(job: CubeJob, store: Store, reporter: Reporter) -> JobResult:
+    """Do it, or learn that it was done. Raises LakeError with the cube as it was."""
+    reporter.tell("Starting")
+    log = translate.cube_log(store, job.cube, by=job.by, conditional_writes=job.store.conditional_writes)
+    cube = Cube(store, log, _spec(job, log))
+    if job.operation == "Cleanup":
+        outcome, message = CommitOutcome(version=None), _clean_up(job, cube, reporter)
+    else:
+        with ExitStack() as held:
+            done = _change(job, store, cube, held, reporter)
+        outcome = _outcome(done)
+        message = _message(job, outcome)
+    return JobResult(
+        outcome="Succeeded",
+        reason="Succeeded",
+        message=message,
+        commit=outcome,
+        cube=cube_state(log, job.cube),
+        datasets=member_states(store, job.cube, [member.name for member in outcome.members]),
+    )
+
+
+def _spec(job: CubeJob, log: CubeLog) -> CubeSpec | None:
+    """What the cube is to be, for one that is not there; of one that is there, it may say nothing else."""
+    wanted = translate.cube_spec(job.cube)
+    if wanted is None:
+        return None
+    found = cube_state(log, job.cube)
+    if found.problem is not None and found.problem.startswith("CubeMismatch: "):
+        raise CubeInvalid(found.problem.removeprefix("CubeMismatch: "))
+    return wanted
+
+
+def _change(job: CubeJob, store: Store, cube: Cube, held: ExitStack, reporter: Reporter) -> CubeCommitted:
+    inflows, once = Inflows(job, store, cube, held, reporter), _Once(id=job.commit_id, digest=job.digest)
+    rows = inflows.by_member()
+    match job.operation:
+        case "Build":
+            new = _New(partition_on=_partition_on(job), layouts=inflows.layouts(rows), overwrite=job.overwrite)
+            return cube.build(rows, **new, **once)
+        case "Extend":
+            new = _New(partition_on=_partition_on(job), layouts=inflows.layouts(rows), overwrite=job.overwrite)
+            return cube.extend(rows, **new, **once)
+        case "Append":
+            return cube.append(rows, **once)
+        case "Update":
+            return cube.update(rows, remove=_where(job), **once)
+        case "RemovePartitions":
+            return cube.remove_partitions(_where(job), datasets=job.members, **once)
+        case "Delete":
+            return cube.delete(job.members, **once)
+        case "Index":
+            return _index(job, cube)
+        case "Copy":
+            return _copy(job, store, cube)
+        case "Cleanup":
+            raise AssertionError("makes no version")
+
+
+# --- what a verb is told ---------------------------------------------------------------------------------------------
+
+
+def _partition_on(job: CubeJob) -> dict[str, tuple[str, ...]]:
+    """Of those datasets that are not partitioned as the cube is."""
+    written = {rows.name for rows in job.rows}
+    return {
+        member.name: member.partition_on
+        for member in job.cube.members
+        if member.partition_on is not None and member.name in written
+    }
+
+
+def _where(job: CubeJob) -> str:
+    if job.where is None:
+        raise InputError(f"{job.operation} needs where, which partitions go; TRUE is all")
+    return job.where
+
+
+def _index(job: CubeJob, cube: Cube) -> CubeCommitted:
+    """A commit for each dataset that has one of the columns, each once by an id of its own."""
+    there = cube.snapshot()
+    done: list[CubeCommitted] = []
+    for name in job.members or tuple(there.members):
+        columns = [column for column in job.columns if column in there.member(name).payload]
+        if columns:
+            done.append(cube.index(name, columns, id=f"{job.commit_id}#{name}", digest=job.digest))
+    if not done:
+        raise CubeInvalid(
+            f"no dataset of cube {job.cube.prefix!r} has a column {', '.join(map(repr, job.columns))} that can have an "
+            "index; dimensions and partition columns need none"
+        )
+    return done[-1]
+
+
+def _copy(job: CubeJob, store: Store, cube: Cube) -> CubeCommitted:
+    target = job.target
+    if target is None:
+        raise InputError("Copy needs a target, where the copy goes")
+    there, can = open_store(translate.store_config(target.store)), target.store.conditional_writes
+    if not (there.probe().conditional_writes if can is None else can):
+        raise InputError(f"{there.url} has no conditional writes, and nobody owns a copy: copy to another store")
+    names = list(job.members or cube.snapshot().members)
+    # No Dataset has claimed the copy, so it must not take the place of what one has.
+    free = Cube(store, CubeLog(store, job.cube.prefix, unowned_only=True, by=job.by))
+    return free.copy(
+        there,
+        prefix=target.prefix,
+        datasets={name: target.rename.get(name, name) for name in names},
+        overwrite=target.overwrite,
+        id=job.commit_id,
+    )
+
+
+def _clean_up(job: CubeJob, cube: Cube, reporter: Reporter) -> str:
+    reporter.tell("Cleaning up")
+    done = cube.cleanup(dry_run=job.dry_run)
+    counts = [count for each in done.values() for count in (each.found if job.dry_run else each.deleted).values()]
+    objects, size = sum(count.objects for count in counts), sum(count.bytes for count in counts)
+    return f"{objects:,} objects ({render_bytes(size)}) {'would be' if job.dry_run else 'were'} deleted"
+
+
+# --- the result ------------------------------------------------------------------------------------------------------
+
+
+def _outcome(done: CubeCommitted) -> CommitOutcome:
+    added = {name: done.added.get(name, Totals()) for name in done.members}
+    changed = [name for name in done.members if name in done.added]
+    return CommitOutcome(
+        version=done.version,
+        already_applied=isinstance(done, CubeAlreadyApplied),
+        rows=sum(totals.rows for totals in added.values()),
+        files=sum(totals.files for totals in added.values()),
+        bytes=sum(totals.bytes for totals in added.values()),
+        members=tuple(
+            MemberOutcome(
+                name=name,
+                version=done.members[name],
+                rows=added[name].rows,
+                files=added[name].files,
+                bytes=added[name].bytes,
+            )
+            for name in changed
+        ),
+    )
+
+
+def _message(job: CubeJob, outcome: CommitOutcome) -> str:
+    if outcome.already_applied:
+        return f"version {outcome.version} had made this change before"
+    names: Sequence[str] = [member.name for member in outcome.members]
+    told = f"version {outcome.version}"
+    if job.operation == "Copy" and job.target is not None:
+        return f"copied to {job.target.prefix!r}, as its {told}"
+    if outcome.rows:
+        return f"{told}: {outcome.rows:,} rows in {outcome.files:,} files added to {', '.join(names)}"
+    return f"{told}: {', '.join(names) or 'nothing'} changed"

@@ -1,0 +1,86 @@
+"""A question to a cube, as an answer whose rows can be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from kubothek.lake.cube.handle import Cube
+from kubothek.lake.cube.query import CubeQuery, query
+from kubothek.lake.errors import QueryInvalid
+from kubothek.lake.sql.lines import json_lines
+from kubothek.lake.store import Store
+from kubothek.resources.jobs import CubeQuestion
+
+_PLAN_FIELDS: list[pa.Field[Any]] = [
+    pa.field("dataset", pa.string()),
+    pa.field("join", pa.string()),
+    pa.field("step", pa.string()),
+    pa.field("files_left", pa.int64()),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What is read of one dataset."""
+
+    name: str
+    version: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class CubeAnswer:
+    """The rows of a planned query, group after group if it has any; or with ``explain`` its plan."""
+
+    found: CubeQuery
+    scans: tuple[Scan, ...]
+    explain: bool = False
+
+    def rows(self) -> pa.RecordBatchReader:
+        """The rows as a stream."""
+        if self.explain:
+            return _plan_of(self.found).to_reader()
+        if not self.found.plan.partition_by:
+            return self.found.reader()
+        return pa.RecordBatchReader.from_batches(self.found.schema, self._grouped())
+
+    def lines(self) -> pa.RecordBatchReader:
+        """Each row as one JSON object in the one column of the stream."""
+        return json_lines(self.rows())
+
+    def _grouped(self) -> Iterator[pa.RecordBatch]:
+        for group in self.found.groups():
+            yield from group.rows.to_batches()
+
+
+def prepare(asked: CubeQuestion, store: Store, as_of: int | str | datetime | None) -> CubeAnswer:
+    """Check and plan the question; no data is read. Raises QueryInvalid, FilterInvalid, VersionNotFound."""
+    if isinstance(as_of, str):
+        raise QueryInvalid("versions of a cube have no tags: give asOf a version or a time")
+    cube = Cube.open(store, asked.prefix).snapshot(as_of)
+    found = query(
+        store,
+        cube,
+        conditions=asked.conditions,
+        datasets=asked.datasets,
+        dimension_columns=asked.dimension_columns,
+        partition_by=asked.partition_by or None,
+        payload_columns=asked.payload_columns,
+    )
+    scans = tuple(Scan(each.uuid, cube.member(each.name).snapshot.version, each.files) for each in found.plan.datasets)
+    return CubeAnswer(found, scans, asked.explain)
+
+
+def _plan_of(found: CubeQuery) -> pa.Table:
+    """A row for each dataset and step of planning."""
+    rows = [
+        {"dataset": dataset.name, "join": str(dataset.join), "step": step.name, "files_left": step.files_left}
+        for dataset in found.plan.datasets
+        for step in dataset.steps
+    ]
+    return pa.Table.from_pylist(rows, pa.schema(_PLAN_FIELDS))

@@ -1,0 +1,142 @@
+"""The rows of a change of a cube, from its sources: as streams, or as files that Spark writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import pyarrow as pa
+
+from kubothek.jobs import translate
+from kubothek.jobs.ingest import Inflow, write_source
+from kubothek.jobs.progress import Reporter
+from kubothek.lake.commits import Snapshot
+from kubothek.lake.commits.cubes.spec import CubeSpec
+from kubothek.lake.cube import validation
+from kubothek.lake.cube.handle import Cube
+from kubothek.lake.cube.writing import CheckSchema, Data, Writer
+from kubothek.lake.errors import DatasetNotFound, InputError
+from kubothek.lake.indices import IndexKind
+from kubothek.lake.operations import Written
+from kubothek.lake.predicates import Predicate
+from kubothek.lake.sources import SourcePlan, SourceReader, decide_schemas
+from kubothek.lake.store import Store
+from kubothek.lake.table.layout import Layout
+from kubothek.resources.jobs import CubeJob, CubeMemberRef, CubeRows
+
+
+@dataclass(frozen=True)
+class Inflows:
+    """All sources of a job; what they download is ``held`` as long as their rows are asked for."""
+
+    job: CubeJob
+    store: Store
+    cube: Cube
+    held: ExitStack
+    reporter: Reporter
+
+    def layouts(self, rows: Mapping[str, Data]) -> dict[str, Layout]:
+        """How the files of new datasets are made whose rows come as streams; those that Spark writes say so by then."""
+        members = {member.name: member for member in self.job.cube.members}
+        spec = translate.cube_spec(self.job.cube) or self.cube.spec
+        return {
+            name: _arranged(spec, name, data.schema, self._layout(members[name]))[0]
+            for name, data in rows.items()
+            if isinstance(data, pa.RecordBatchReader)
+        }
+
+    def _layout(self, member: CubeMemberRef) -> Layout:
+        table = member.dataset.table
+        return Layout(
+            partition_on=self._partition_on(member),
+            target_file_bytes=table.target_file_bytes,
+            row_group_rows=table.row_group_rows,
+            compression=table.compression,
+        )
+
+    def by_member(self) -> dict[str, Data]:
+        """The rows of each dataset. All sources are looked at before the first is read.
+
+        Raises at once what can be seen without reading all rows: SourceNotFound, SchemaMismatch, PartitionInvalid …
+        """
+        members = {member.name: member for member in self.job.cube.members}
+        found: dict[str, Data] = {}
+        for rows in self.job.rows:
+            if rows.name not in members:
+                raise InputError(f"the job has rows for dataset {rows.name!r}, and no claim on it")
+            found[rows.name] = self._data(rows, members[rows.name])
+        return found
+
+    def _data(self, rows: CubeRows, member: CubeMemberRef) -> Data:
+        reader = self.held.enter_context(SourceReader(translate.source(rows.source, self.job.store)))
+        self.reporter.tell("Reading")
+        plan = reader.plan()
+        if plan.total_bytes >= self.job.spark.from_bytes:
+            return self._writer(rows, member)
+        return self._stream(reader, plan, member)
+
+    # --- here ---
+
+    def _stream(self, reader: SourceReader, plan: SourcePlan, member: CubeMemberRef) -> pa.RecordBatchReader:
+        stored, partition_on = self._stored.get(member.name, (None, self._partition_on(member)))
+        reading, _ = decide_schemas(
+            declared=reader.source.columns,
+            table=stored,
+            contract=translate.schema(member.dataset.table.columns),
+            partition_on=partition_on,
+            infer=partial(reader.infer_schema, plan),
+            evolve=translate.evolves(member.dataset.table),
+        )
+        return pa.RecordBatchReader.from_batches(reading, self._batches(reader, plan, reading, partition_on))
+
+    def _batches(
+        self, reader: SourceReader, plan: SourcePlan, reading: pa.Schema, partition_on: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        whole = plan.with_whole_files([file.name for file in plan.files])
+        rows = 0
+        for done, split in enumerate(whole.splits):
+            for batch in reader.read(split, reading, partition_on):
+                rows += batch.num_rows
+                self.reporter.tell("Reading", done, len(whole.splits), rows)
+                yield batch
+
+    @cached_property
+    def _stored(self) -> Mapping[str, tuple[pa.Schema, tuple[str, ...]]]:
+        """Columns and partition columns of the datasets that rows are added to; of none if rows take their place."""
+        if self.job.operation not in ("Append", "Update"):
+            return {}
+        try:
+            there = self.cube.snapshot().members
+        except DatasetNotFound:
+            return {}
+        return {name: (member.schema, member.partition_on) for name, member in there.items()}
+
+    def _partition_on(self, member: CubeMemberRef) -> tuple[str, ...]:
+        return self.job.cube.partition_columns if member.partition_on is None else member.partition_on
+
+    # --- by Spark ---
+
+    def _writer(self, rows: CubeRows, member: CubeMemberRef) -> Writer:
+        inflow = Inflow(rows.source, self.job.store, member.dataset, self.job.spark)
+
+        def write(name: str, snapshot: Snapshot, check: CheckSchema) -> Written:
+            def require(schema: pa.Schema, _: Layout) -> Predicate | None:
+                check(schema)
+                return None
+
+            arrange = partial(_arranged, self.cube.spec, name) if snapshot.schema is None else None
+            return write_source(
+                inflow, self.store, snapshot, self.reporter, table=snapshot.schema, check=require, arrange=arrange
+            )
+
+        return write
+
+
+def _arranged(spec: CubeSpec, name: str, schema: pa.Schema, layout: Layout) -> tuple[Layout, Mapping[str, IndexKind]]:
+    """As every dataset of a cube is: in order by its dimensions, with the indices that the cube needs."""
+    keys = layout.partition_on
+    order = tuple(column for column in spec.dimension_columns if column in schema.names and column not in keys)
+    wanted = validation.indexed(spec, name, schema, keys)
+    return replace(layout, sort_by=order), dict.fromkeys(wanted, IndexKind.KARTOTHEK)

@@ -1,0 +1,52 @@
+"""How commits reach the head of a dataset: straight, or through the cube that it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from kubothek.lake.commits.cubes.head import MemberVersion
+from kubothek.lake.commits.journal import Draft, Journal, Observed
+from kubothek.lake.commits.record import Record
+from kubothek.lake.commits.settle import Patience, settled
+
+Look = Callable[[], Observed | None]
+
+
+class Way(Protocol):
+    """What a log and its transactions need of it."""
+
+    @property
+    def journal(self) -> Journal:
+        """Of the dataset."""
+
+    def settled(self, patience: Patience, first_look: Look | None = None) -> Observed | None:
+        """As :func:`kubothek.lake.commits.settle.settled`."""
+
+    def shown(self) -> tuple[MemberVersion | None] | None:
+        """The version that the head of the dataset's cube names, if it names one; None if there is no cube."""
+
+    def publish(
+        self,
+        draft: Draft,
+        on: Observed | None,
+        *,
+        before_swap: Callable[[Record], None] | None = None,
+        after_swap: Callable[[str], None] | None = None,
+    ) -> Observed | None:
+        """As :meth:`Journal.publish`."""
+
+
+class Straight:
+    """The way of a dataset that belongs to no cube."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.publish = journal.publish
+
+    def settled(self, patience: Patience, first_look: Look | None = None) -> Observed | None:
+        """The head with nothing left to settle."""
+        return settled(self.journal, patience, first_look)
+
+    def shown(self) -> None:
+        """It has no cube."""

@@ -1,0 +1,80 @@
+"""Copying a cube: the files of one version, under new names, as they are; nothing of them is decoded but what indices
+need.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+from uuid import uuid4
+
+from kubothek.lake.commits import PartitionFile, Snapshot, keys, partition_path
+from kubothek.lake.commits.cubes.members import LEGACY, OWN, Member
+from kubothek.lake.commits.cubes.spec import CubeSpec
+from kubothek.lake.commits.head import OWN_PREFIX
+from kubothek.lake.commits.measure import measure
+from kubothek.lake.commits.records import parallel
+from kubothek.lake.cube.state import CubeSnapshot
+from kubothek.lake.cube.writing import CheckSchema, Writer
+from kubothek.lake.errors import CubeInvalid
+from kubothek.lake.indices import IndexKind
+from kubothek.lake.operations import Written
+from kubothek.lake.store import Store
+
+_NAME: Final = re.compile(r"[0-9a-f]{32}")
+
+
+def names_of(snapshot: CubeSnapshot, datasets: Collection[str] | None) -> dict[str, str]:
+    """Which datasets are copied, and the name of each copy. ``datasets``: names, or names by name; None = all.
+
+    Raises DatasetNotFound, CubeInvalid if two get one name.
+    """
+    if datasets is None:
+        return {name: name for name in snapshot.members}
+    names = dict(datasets) if isinstance(datasets, Mapping) else {name: name for name in datasets}
+    for name in names:
+        snapshot.member(name)
+    if len(set(names.values())) < len(names):
+        raise CubeInvalid(f"two datasets would have one name: {', '.join(sorted(names.values()))}")
+    return names
+
+
+def spec_of(spec: CubeSpec, prefix: str | None, names: Mapping[str, str]) -> CubeSpec:
+    """What the copy is."""
+    seed = names.get(spec.seed_dataset, spec.seed_dataset)
+    return replace(spec, uuid_prefix=prefix or spec.uuid_prefix, seed_dataset=seed)
+
+
+def writer(source: Store, member: Member, target: Store) -> Writer:
+    """What copies the files of a member to where those of another are."""
+
+    def write(_: str, base: Snapshot, check: CheckSchema) -> Written:
+        check(member.schema)
+        head = member.snapshot.head
+        files = measure(source, head.files().items())
+        copies = parallel(partial(_copied, source, target, base.head.uuid), list(files))
+        kept = dict.fromkeys(head.index_state.kartothek, IndexKind.KARTOTHEK)
+        return Written(tuple(copies), member.schema, head.partition_keys, wanted=kept, dialect=head.index_state.dialect)
+
+    return write
+
+
+def user_metadata(member: Member) -> dict[str, object]:
+    """What a user has set, which goes along."""
+    own = (OWN, LEGACY, OWN_PREFIX, "creation_time")
+    return {key: value for key, value in member.snapshot.head.metadata.items() if not key.startswith(own)}
+
+
+def _copied(source: Store, target: Store, uuid: str, file: PartitionFile) -> PartitionFile:
+    """The copy of a file: its name is new, but for what it says of a bucket and of an order."""
+    old = file.key.rpartition("/")[2].removesuffix(keys.DATA_SUFFIX)
+    name = uuid4().hex + (old[32:] if _NAME.match(old) else "")
+    path = partition_path(file.key)
+    label = f"{path}/{name}" if path else name
+    key = f"{keys.data_prefix(uuid, keys.DEFAULT_TABLE)}{label}{keys.DATA_SUFFIX}"
+    with source.open(file.key) as content:
+        target.upload(key, content)
+    return replace(file, label=label, key=key)

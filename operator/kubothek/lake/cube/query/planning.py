@@ -1,0 +1,83 @@
+"""Planning a cube query: which files of which datasets, beside which partitions. Reads indices and a few footers.
+
+Each conjunction of the conditions leaves some of the seed's partitions: those in which the seed, and every dataset that
+it restricts, may hold a match. A dataset then gives the files that stand beside them. The steps are those of
+:mod:`kubothek.lake.table.plan`, with the care that :mod:`~kubothek.lake.cube.query.masks` explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from kubothek.lake.commits.records import parallel
+from kubothek.lake.cube.query.alignment import aligned, of_seed, partitions
+from kubothek.lake.cube.query.asking import Intent, Join, Source, restricts
+from kubothek.lake.cube.query.assembling import assembled
+from kubothek.lake.cube.query.masks import Branch, Files
+from kubothek.lake.cube.query.model import Plan
+from kubothek.lake.cube.query.parts import Part, whole_part
+from kubothek.lake.store import Store
+from kubothek.lake.table.path_columns import Mask
+
+
+def plan(store: Store, wanted: Intent) -> Plan:
+    """Raises PartitionInvalid for a path that does not fit its table, and what a store raises."""
+    spec = wanted.spec
+    columns = spec.partition_columns
+    needed = {*columns, *wanted.where.columns}
+    seed = Files.of(store, wanted.sources[0].member, needed)
+    beside = partitions(seed, columns)
+
+    def begin(source: Source) -> Part:
+        if source.join is Join.SEED:
+            return whole_part(wanted, source, seed, of_seed(beside))
+        files = Files.of(store, source.member, {*needed, *source.columns})
+        return whole_part(wanted, source, files, aligned(files, beside, columns))
+
+    parts = [begin(source) for source in wanted.sources]
+    for part in parts:
+        part.branches = [part.files.by_path(branch) for branch in part.branches]
+        part.note("partition keys", part.needed(None))
+    alive = _alive(wanted, parts, len(beside))
+    for name, step in (("secondary indices", Files.by_index), ("file statistics", Files.by_statistics)):
+        parallel(partial(_narrow, step, alive), [part for part in parts if part.asks])
+        alive = _alive(wanted, parts, len(beside))
+        for part in parts:
+            part.note(name, part.needed(None) if part.asks else None)
+    return assembled(wanted, beside, parts, alive)
+
+
+def _narrow(step: Callable[[Files, Branch], Branch], alive: Sequence[Mask], part: Part) -> None:
+    """One step for one dataset, beside the partitions that are left."""
+    part.branches = [
+        step(part.files, _beside(part, branch, left)) for branch, left in zip(part.branches, alive, strict=True)
+    ]
+
+
+def _beside(part: Part, branch: Branch, alive: Mask) -> Branch:
+    beside = np.zeros(part.alignment.count + 1, np.bool_)
+    beside[part.alignment.of_partition[alive]] = True
+    may = branch.may & beside[part.alignment.of_file]
+    return replace(branch, may=may, match=branch.match & may)
+
+
+def _alive(wanted: Intent, parts: Sequence[Part], count: int) -> list[Mask]:
+    """For each conjunction the partitions in which rows may meet it.
+
+    Where a row that matches takes the place of the newest one, which row that is must not depend on what was left out:
+    then partitions go only when no conjunction can be met in them.
+    """
+    found = []
+    for number, terms in enumerate(wanted.where.conjunctions):
+        left = np.ones(count, np.bool_)
+        for part in parts:
+            if part.source.join is not Join.LEFT or restricts(terms, part.source.owned):
+                left &= part.partitions_with_match(number)
+        found.append(left)
+    if wanted.newest_only or len(found) < 2:
+        return found
+    return [np.logical_or.reduce(found)] * len(found)

@@ -1,0 +1,197 @@
+"""Which files a query reads, and that leaving out the others never brings an old row back."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+
+from kubothek.lake.cube.handle import Cube
+from kubothek.lake.cube.query import CubeQuery, assembling, masks, reading
+from kubothek.lake.cube.query.model import DatasetPlan
+from kubothek.lake.errors import VersionIncomplete
+from kubothek.lake.store import Store, StoreConfig, open_store
+from tests.cube.query.small import built, rows, sales
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(StoreConfig(tmp_path.as_uri()))
+
+
+@pytest.fixture
+def cube(store: Store) -> Cube:
+    return built(store)
+
+
+def left(query: CubeQuery, dataset: str) -> list[int]:
+    """How many files each step left."""
+    (found,) = (each for each in query.plan.datasets if each.name == dataset)
+    assert found.files == found.steps[-1].files_left
+    return [step.files_left for step in found.steps]
+
+
+def cells(query: CubeQuery) -> list[int]:
+    found: list[int] = query.to_arrow().column("x").to_pylist()  # type: ignore[assignment]
+    return found
+
+
+def test_partition_keys_leave_the_partition_everywhere(cube: Cube) -> None:
+    found = cube.query("p = 2")
+    assert (left(found, "sales"), left(found, "kinds")) == ([4, 1, 1, 1, 1], [4, 1, 1, 1, 1])
+    assert left(found, "stock") == [1] * 5
+    assert found.plan.partitions == 1
+    assert cells(found) == [20, 21]
+
+
+def test_an_indexed_dimension_leaves_its_partition_and_what_stands_beside_it(cube: Cube) -> None:
+    found = cube.query("x = 31")
+    assert left(found, "sales") == [4, 4, 1, 1, 1]
+    assert left(found, "kinds")[-1] <= 1
+    assert cells(found) == [31]
+
+
+def test_statistics_leave_partitions_where_there_is_no_index(cube: Cube) -> None:
+    cube.append(rows(p=[1], x=[12], y=[5], n=[1]))
+    found = cube.query("y > 3")
+    assert left(found, "sales") == [5, 5, 5, 1, 1]
+    assert left(found, "kinds") == [4, 4, 4, 4, 1]
+    assert cells(found) == [12]
+
+
+def test_an_index_of_another_dataset_leaves_partitions_of_the_seed(cube: Cube) -> None:
+    found = cube.query("kind = 'k3'")
+    assert left(found, "kinds") == [4, 4, 1, 1, 1]
+    assert left(found, "sales")[-1] == 1
+    assert [each.join.value for each in found.plan.datasets] == ["seed", "inner", "left"]
+    assert cells(found) == [30]
+
+
+def test_no_file_is_left_for_what_is_nowhere(cube: Cube) -> None:
+    for nothing in ("p = 9", "x = 5", "kind = 'k9'", "n > 5", "p != 2 AND kind = 'k2'", "n = NULL", "FALSE"):
+        found = cube.query(nothing)
+        assert found.plan.units == 0, nothing
+        assert list(found.groups()) == []
+        assert found.to_arrow().num_rows == found.reader().read_all().num_rows == 0
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_row_that_was_written_over_is_found_by_its_old_payload_unless_the_newest_is_asked(
+    cube: Cube, indexed: bool
+) -> None:
+    if indexed:
+        cube.index("sales", ["n"])
+    cube.append(sales(1, [10], [5]))
+    assert cells(cube.query("n = 0", newest_only=True)) == [0, 20, 30]
+    assert cells(cube.query("n = 5", newest_only=True)) == [10]
+    assert cells(cube.query("n = 0")) == [0, 10, 20, 30]
+    assert left(cube.query("n = 5"), "sales")[-1] == 1
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_older_files_without_a_match_are_left_out_and_newer_ones_are_not(cube: Cube, indexed: bool) -> None:
+    if indexed:
+        cube.index("sales", ["n"])
+    for n in (5, 6, 7):
+        cube.append(sales(1, [10], [n]))
+    found = [cube.query(f"n = {n}", newest_only=True) for n in (5, 6, 7)]
+    assert [left(each, "sales")[-1] for each in found] == [3, 2, 1]
+    assert [cells(each) for each in found] == [[], [], [10]]
+    cube.append({"kinds": rows(p=[3], x=[31], kind=["k0"], note=["b"])})
+    assert cells(cube.query("kind = 'k0' AND note = 'b'", newest_only=True)) == [31]
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_null_matches_nothing_but_is_null_with_and_without_an_index(cube: Cube, indexed: bool) -> None:
+    if indexed:
+        cube.index("kinds", ["note"])
+    assert cells(cube.query("note != 'a'")) == []
+    assert cells(cube.query("note NOT IN ('a')")) == []
+    assert cells(cube.query("note = 'a'")) == [0]
+    assert cells(cube.query("note IS NOT NULL")) == [0]
+    # NULL, and not there at all: both are NULL in the cube.
+    assert cells(cube.query("note IS NULL")) == [1, 10, 11, 20, 21, 30, 31]
+    assert cells(cube.query("note IS NULL AND kind = 'k1'")) == [10]
+    assert cells(cube.query("note = 'a' OR stock = 8")) == [0, 11]
+    assert cells(cube.query("note IS NULL OR kind = 'k0'")) == [0, 1, 10, 11, 20, 21, 30, 31]
+    cube.append({"kinds": rows(p=[0], x=[0], kind=["k0"], note=[None])})
+    assert cells(cube.query("note = 'a'")) == [0]
+    assert cells(cube.query("note = 'a'", newest_only=True)) == []
+    assert cells(cube.query("p = 0 AND note IS NULL")) == [0, 1]
+
+
+def test_footers_are_read_of_few_files_only(cube: Cube) -> None:
+    with patch.object(masks, "MOST_FOOTERS", 3):
+        assert left(cube.query("n > 5"), "sales") == [4] * 5
+    assert left(cube.query("n > 5"), "sales") == [4, 4, 4, 0, 0]
+
+
+def test_pieces_of_work_are_whole_partitions_of_a_bounded_size(cube: Cube) -> None:
+    assert cube.query().plan.units == 1
+    with patch.object(assembling, "UNIT_ROWS", 4):
+        assert [cube.query().plan.unit(n) for n in range(2)] == [range(2), range(2, 4)]
+    with patch.object(assembling, "UNIT_ROWS", 1):
+        assert cube.query().plan.units == 4
+
+
+def test_what_stands_beside_all_pieces_is_read_once(cube: Cube) -> None:
+    read: list[str] = []
+    inner = reading.Reading._read
+
+    def counted(self: reading.Reading, dataset: DatasetPlan, combinations: Any) -> pa.Table:
+        read.append(dataset.name)
+        return inner(self, dataset, combinations)
+
+    with patch.object(assembling, "UNIT_ROWS", 1), patch.object(reading.Reading, "_read", counted):
+        cube.query().to_arrow()
+    assert sorted(read) == ["kinds"] * 4 + ["sales"] * 4 + ["stock"]
+
+
+def test_groups_of_partitions_are_read_one_by_one(cube: Cube, store: Store) -> None:
+    with patch.object(assembling, "UNIT_ROWS", 1):
+        found = cube.query(partition_by=["p"], payload_columns=["n"])
+        store.delete(found.plan.seed.files_of(3))
+        groups = found.groups()
+        first = next(groups)
+        assert (first.key, first.rows.column("x").to_pylist()) == ({"p": 0}, [0, 1])
+        assert next(groups).key == {"p": 1}
+        with pytest.raises(VersionIncomplete, match=r"gone"):
+            next(groups)
+
+
+def test_a_file_that_is_gone_is_said_to_be(cube: Cube, store: Store) -> None:
+    found = cube.query()
+    store.delete(found.plan.datasets[1].files_of(2))
+    for read in (found.to_arrow, found.to_pandas, lambda: found.reader().read_all(), lambda: list(found)):
+        with pytest.raises(VersionIncomplete, match=r"gone"):
+            read()
+    assert cells(cube.query("p = 0")) == [0, 1]
+
+
+def test_a_plan_travels_and_explains_itself(cube: Cube) -> None:
+    cube.append(sales(1, [10], [5]))
+    found = cube.query("kind = 'k1' AND n > 0", payload_columns=["n", "stock"], partition_by="p")
+    assert pickle.loads(pickle.dumps(found.plan)).explain() == found.explain()
+    assert found.explain().splitlines() == [
+        "cube shop at version 2",
+        "  where kind = 'k1' AND n > 0",
+        "  sales: seed",
+        "    files: table 5, partition keys 5, secondary indices 5, file statistics 2, partitions left 2",
+        "    reads: x, y, n",
+        "  kinds: inner join on p, x",
+        "    files: table 4, partition keys 4, secondary indices 1, file statistics 1, partitions left 1",
+        "    reads: x, kind",
+        "  stock: left join on x",
+        "    files: table 1, partition keys 1, secondary indices 1, file statistics 1, partitions left 1",
+        "    reads: x, stock",
+        "  1 partitions in 1 pieces of work, in groups by p; no shuffle",
+        "  sorted by x, y, p",
+    ]
+    told = found.plan.to_json()
+    assert [each["join"] for each in told["datasets"]] == ["seed", "inner", "left"]
+    assert told["where"] == "kind = 'k1' AND n > 0"
+    assert found.to_arrow().to_pylist() == [{"n": 5, "p": 1, "stock": None, "x": 10, "y": 0}]
