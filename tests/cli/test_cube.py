@@ -77,6 +77,17 @@ def test_a_cell_that_is_written_again_shows_its_newest_row_and_old_versions_stay
     assert [row["v"] for row in cells(geo, *condition, "--as-of", "1")] == [10]
 
 
+def test_conditions_ask_about_old_rows_too_unless_only_the_newest_is_wanted(geo: Kubothek, project: Path) -> None:
+    (project / "more.csv").write_text("p,x,y,v\n1,1,1,11\n")
+    assert geo("cube", "append", *STORE, "geo", "--data", "seed=more.csv").code == 0
+    old, new = ("--conditions", "v = 10"), ("--conditions", "v = 11")
+    assert [row["v"] for row in cells(geo, *old)] == [10], "as kartothek has it"
+    assert cells(geo, *old, "--newest-only") == []
+    assert [row["v"] for row in cells(geo, *new)] == [row["v"] for row in cells(geo, *new, "--newest-only")] == [11]
+    planned = geo("cube", "query", *STORE, "geo", *old, "--newest-only", "--explain").out
+    assert "in the newest row of each cell" in planned
+
+
 def test_an_update_removes_partitions_and_adds_rows_in_one_version(geo: Kubothek, project: Path) -> None:
     (project / "more.csv").write_text("p,x,y,v\n1,9,9,90\n")
     done = geo("cube", "update", *STORE, "geo", "--data", "seed=more.csv", "--remove", "p = 1")
@@ -136,6 +147,41 @@ def test_datasets_are_deleted_but_not_the_seed_of_others(geo: Kubothek) -> None:
     gone = geo("cube", "query", *STORE, "geo")
     assert (gone.code, gone.out) == (1, "")
     assert "DatasetNotFound" in gone.err
+
+
+def test_what_another_program_broke_is_taken_back_by_the_command_that_the_error_names(
+    geo: Kubothek, project: Path
+) -> None:
+    before = cells(geo)
+    add_as_another_program(project / "store", "extra", "more")
+    (project / "more.csv").write_text("p,x,y,v\n3,1,1,40\n")
+    append = ("cube", "append", *STORE, "geo", "--data", "seed=more.csv")
+    refused = geo(*append)
+    assert (refused.code, refused.out) == (1, "")
+    assert "error: CubeBroken: " in refused.err
+    assert "'w' in the datasets 'extra' and 'more'" in refused.err
+    command = refused.err.partition("take its changes back: kubothek ")[2].splitlines()[0].split()
+    assert command == ["cube", "discard", "geo"]
+    assert geo(*command, *STORE).code != 0, "nobody is there to say yes"
+    assert geo(*append).code == 1
+    done = geo(*command, *STORE, "--yes")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == "geo: version 2: seed, extra, names, as in version 1\n"
+    assert cells(geo) == before, "what it took away from extra is there again"
+    assert geo(*append).code == 0
+    assert [row["v"] for row in cells(geo)] == [10, 20, 30, 40]
+
+
+def add_as_another_program(store: Path, name: str, new: str) -> None:
+    """Add a dataset with the columns of one that is there, and take a partition away from that; nobody is asked."""
+    head, at = json.loads((store / f"geo++{name}.by-dataset-metadata.json").read_text()), f"geo++{new}"
+    (store / at / "table").mkdir(parents=True)
+    shutil.copy(store / f"geo++{name}" / "table" / "_common_metadata", store / at / "table" / "_common_metadata")
+    metadata = {key: value for key, value in head["metadata"].items() if not key.startswith("kubothek_")}
+    added = head | {"dataset_uuid": at, "metadata": metadata, "partitions": {}}
+    (store / f"{at}.by-dataset-metadata.json").write_text(json.dumps(added))
+    head["partitions"].popitem()
+    (store / f"geo++{name}.by-dataset-metadata.json").write_text(json.dumps(head))
 
 
 def test_a_copy_has_names_of_its_own(geo: Kubothek, project: Path) -> None:

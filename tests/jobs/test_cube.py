@@ -254,6 +254,20 @@ def ask(here: Here, form: str = "JSONLines", as_of: int | None = None, **asked: 
     return result, [json.loads(line) for line in text.splitlines()] if form == "JSONLines" else [text]
 
 
+def into_dataset(here: Here) -> dict[str, Any]:
+    store = {"name": "lake", "url": here.root.as_uri()}
+    dataset = {"uuid": "cells", "claim": {"owner": "cluster/team/cells", "incarnation": "u"}}
+    target = {"store": store, "dataset": dataset, "commit_id": "query:team/cells"}
+    return {
+        "verb": "query",
+        "job": "cells-query-1",
+        "uid": "u",
+        "store": store,
+        "cube": {"prefix": "geo"},
+        "becomes": target,
+    }
+
+
 def test_the_cells_become_a_file(built: Here) -> None:
     result, found = ask(built, conditions="w >= 5", payload_columns=["w", "name"])
     assert found == [{"name": "one", "p": 1, "w": 5, "x": 1, "y": 1}, {"name": "one", "p": 2, "w": 6, "x": 1, "y": 1}]
@@ -263,6 +277,18 @@ def test_the_cells_become_a_file(built: Here) -> None:
         "geo++extra": 1,
         "geo++names": 1,
     }
+
+
+def test_the_newest_rows_alone_are_another_question(built: Here) -> None:
+    built.put("in/more.csv", "p,x,y,v\n1,1,1,11\n")
+    done(built, cube_job(built, "Append", {"seed": "in/more.csv"}))
+    asked: dict[str, Any] = {"conditions": "v = 10", "payload_columns": ["v"]}
+    assert ask(built, **asked)[1] == [{"p": 1, "v": 10, "x": 1, "y": 1}]
+    assert ask(built, **asked, newest_only=True)[1] == []
+    into = into_dataset(built)
+    done(built, into | {"cube": {"prefix": "geo"} | asked})
+    result, code = built.run(into | {"cube": {"prefix": "geo", "newest_only": True} | asked})
+    assert (code, result.reason) == (ExitCode.INVALID, "IdReused")
 
 
 def test_groups_come_one_after_the_other(built: Here) -> None:
@@ -283,18 +309,7 @@ def test_an_old_version_is_read_whole(built: Here) -> None:
 
 
 def test_the_cells_become_a_dataset(built: Here) -> None:
-    store = {"name": "lake", "url": built.root.as_uri()}
-    dataset = {"uuid": "cells", "claim": {"owner": "cluster/team/cells", "incarnation": "u"}}
-    target = {"store": store, "dataset": dataset, "commit_id": "query:team/cells"}
-    job = {
-        "verb": "query",
-        "job": "cells-query-1",
-        "uid": "u",
-        "store": store,
-        "cube": {"prefix": "geo"},
-        "becomes": target,
-    }
-    result = done(built, job)
+    result = done(built, into_dataset(built))
     assert result.query is not None
     assert (result.query.version, result.query.rows) == (1, 3)
 

@@ -427,7 +427,8 @@ def test_what_lands_for_a_member_is_taken_once_it_is_built(ready: Fake) -> None:
 
 def test_a_question_needs_a_store_and_no_cube(world: Fake) -> None:
     inspect(world)
-    asked = {"uuidPrefix": "geo", "conditions": "p = 1", "partitionBy": ["p"], "payloadColumns": ["v"], "explain": True}
+    asked: dict[str, Any] = {"uuidPrefix": "geo", "conditions": "p = 1", "partitionBy": ["p"], "payloadColumns": ["v"]}
+    asked |= {"newestOnly": True, "explain": True}
     result = {"location": {"path": "reports"}}
     world.create(
         "Query", "cells", {"storeRef": {"name": "lake"}, "cube": asked, "asOf": {"version": 3}, "result": result}
@@ -436,6 +437,11 @@ def test_a_question_needs_a_store_and_no_cube(world: Fake) -> None:
     job = world.launches[-1].job
     assert isinstance(job, jobs.QueryJob)
     assert job.cube == jobs.CubeQuestion(
-        prefix="geo", conditions="p = 1", partition_by=("p",), payload_columns=("v",), explain=True
+        prefix="geo",
+        conditions="p = 1",
+        partition_by=("p",),
+        payload_columns=("v",),
+        newest_only=True,
+        explain=True,
     )
     assert (job.sql, job.as_of_version) == (None, 3)

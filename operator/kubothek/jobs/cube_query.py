@@ -71,6 +71,7 @@ def prepare(asked: CubeQuestion, store: Store, as_of: int | str | datetime | Non
         dimension_columns=asked.dimension_columns,
         partition_by=asked.partition_by or None,
         payload_columns=asked.payload_columns,
+        newest_only=asked.newest_only,
     )
     scans = tuple(Scan(each.uuid, cube.member(each.name).snapshot.version, each.files) for each in found.plan.datasets)
     return CubeAnswer(found, scans, asked.explain)

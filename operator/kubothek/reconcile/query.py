@@ -167,5 +167,6 @@ def _question(asked: CubeQuestion) -> jobs.CubeQuestion:
         partition_by=asked.partition_by,
         payload_columns=asked.payload_columns,
         datasets=asked.datasets,
+        newest_only=asked.newest_only,
         explain=asked.explain,
     )

@@ -128,7 +128,8 @@ class CubeQuestion(Strict):
     """The cube, by its prefix in the store, whoever made it."""
     conditions: _Filter | None = None
     """Which rows: `month = 3 AND carrier IN ('AA', 'UA')`, as a filter on columns of any dataset. One on a column of a
-    dataset other than the seed, that is neither dimension nor partition, leaves out cells without rows there."""
+    dataset other than the seed, that is neither dimension nor partition, leaves out cells without rows there, unless it
+    is `IS NULL`."""
     dimension_columns: Annotated[tuple[ColumnName, ...] | None, Field(min_length=1, max_length=16)] = None
     """The dimensions of the result; default: all. Fewer of them is a projection."""
     partition_by: _Columns = ()
@@ -138,5 +139,8 @@ class CubeQuestion(Strict):
     """The other columns of the result; default: all."""
     datasets: _Parts | None = None
     """The datasets that take part, the seed among them; default: all."""
+    newest_only: bool = False
+    """False: conditions on payload choose rows of their dataset first, and the newest of these is the cell's. True: a
+    cell has the values of its newest row only, whatever is asked."""
     explain: bool = False
     """True: the result is not the rows, but what would be read: a row for each dataset and step of planning."""

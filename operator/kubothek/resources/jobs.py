@@ -309,6 +309,7 @@ class CubeQuestion(_Plain):
     partition_by: tuple[str, ...] = ()
     payload_columns: tuple[str, ...] | None = None
     datasets: tuple[str, ...] | None = None
+    newest_only: bool = False
     explain: bool = False
 
 

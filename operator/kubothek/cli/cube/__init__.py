@@ -17,6 +17,7 @@ COMMANDS = {
     "update": Entry(f"{_HERE}.write:update", "Put rows in the place of partitions."),
     "remove-partitions": Entry(f"{_HERE}.remove:remove_partitions", "Take partitions away."),
     "delete": Entry(f"{_HERE}.remove:delete", "Delete datasets of it, or all of it."),
+    "discard": Entry(f"{_HERE}.remove:discard", "Take back what other programs did to it."),
     "cleanup": Entry(f"{_HERE}.remove:cleanup", "Delete objects under its prefix that no version needs."),
     "copy": Entry(f"{_HERE}.copy:copy", "Copy it to another store, or under another name."),
     "index": Entry(f"{_HERE}.show:index", "Give columns of a dataset an index."),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--dimension-columns", type=Names(), help="The dimensions of the rows; default: all.")
 @click.option("--payload-columns", type=Names(), help="The other columns; default: all.")
 @click.option("--partition-by", type=Names(), default=(), help="Rows with the same values here come together.")
+@click.option("--newest-only", is_flag=True, help="Ask conditions of the newest row of a cell only.")
 @choice_options
 @click.option("-o", "--output", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
 @click.option("--as-of", type=AnyVersion(), help="Read the cube as it was then: a version of it, or a time.")
@@ -35,6 +36,7 @@ def query(
     dimension_columns: tuple[str, ...] | None,
     payload_columns: tuple[str, ...] | None,
     partition_by: tuple[str, ...],
+    newest_only: bool,
     include: str | None,
     exclude: str | None,
     output: str,
@@ -44,7 +46,8 @@ def query(
     """Show the cells of a cube, with columns from all of its datasets.
 
     The seed says which cells there are; what the others lack is NULL. A condition on a column of another dataset leaves
-    out cells without a row there. CSV and JSON are streamed and complete; a table has its first rows, for people.
+    out cells without a row there, unless it is IS NULL. CSV and JSON are streamed and complete; a table has its first
+    rows, for people.
     """
     import orjson
 
@@ -69,6 +72,7 @@ def query(
             partition_by=partition_by,
             payload_columns=payload_columns,
             datasets=datasets,
+            newest_only=newest_only,
         )
         answer = prepare(asked, store, as_of)
         if explain:

@@ -1,4 +1,4 @@
-"""``kubothek cube remove-partitions``, ``delete``, ``cleanup``: what goes, and not without being asked."""
+"""``kubothek cube remove-partitions``, ``delete``, ``discard``, ``cleanup``: what goes, and not without being asked."""
 
 from __future__ import annotations
 
@@ -90,6 +90,27 @@ def delete(
             click.confirm(f"delete {', '.join(names)} of {prefix}?", abort=True)
         done = cube.delete(names, id=commit_id)
         click.echo(f"{told(prefix, done)}; {', '.join(names)} deleted")
+
+
+@click.command()
+@store_options
+@click.argument("prefix", metavar="CUBE")
+@yes_option
+def discard(choice: StoreChoice, prefix: str, yes: bool) -> None:
+    """Take back what other programs did to a cube since its present version: for a cube that is CubeBroken.
+
+    Its datasets become what readers of the cube see now. A dataset that was added is deleted; its data goes after the
+    grace period of the store.
+    """
+    from kubothek.lake.store import open_store
+
+    with choice.config() as config:
+        cube = open_cube(open_store(config), prefix)
+        now = cube.snapshot()
+        if not yes:
+            click.confirm(f"take back what other programs did to {prefix} since version {now.version}?", abort=True)
+        done = cube.discard_foreign()
+        click.echo(f"{prefix}: version {done.version}: {', '.join(done.members)}, as in version {now.version}")
 
 
 @click.command()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from shlex import quote
 from typing import Final
 
 from kubothek.lake.commits.cubes.head import CubeHead, CubeRecord, Intent, MemberVersion
@@ -207,8 +208,8 @@ def _require_whole(
     except CubeInvalid as error:
         raise CubeBroken(
             f"another program changed cube {cube.prefix!r} so that it is none any more: {error}. Readers see it as it "
-            "was before; repair it with that program, or take its changes back: lake.cube("
-            f"{cube.prefix!r}).discard_foreign() in Python"
+            "was before; repair it with that program, or take its changes back: kubothek cube discard "
+            f"{quote(cube.prefix)}"
         ) from error
 
 
