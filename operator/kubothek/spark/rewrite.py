@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from kubothek.lake.commits import PartitionFile
 from kubothek.lake.errors import RowsLost
-from kubothek.lake.indices import Collected
+from kubothek.lake.operations.gathering import Gathered
 from kubothek.lake.operations.rewrite import Rewrite, Rewriter, Rewritten, require_all_rows, rewrite_files
 from kubothek.lake.store import Store
 from kubothek.lake.table.plan import PlannedFile
@@ -47,7 +47,7 @@ def _rewritten(
     rewrite: Rewrite, bundles: Sequence[Sequence[PlannedFile]], matched: Accumulator[int], store: Store, number: int
 ) -> pa.RecordBatch:
     """A row for each new file, each file that goes (its label only), and the bundle (the rows that matched as ``rows``,
-    those that did not as ``bytes``, and the index entries).
+    those that did not as ``bytes``, and what was gathered).
     """
     done = rewrite_files(rewrite, store, bundles[number])
     matched.add(done.matched)
@@ -58,7 +58,7 @@ def _manifest(done: Rewritten) -> pa.RecordBatch:
     lines: list[tuple[str | None, str | None, int | None, int | None, str | None]] = [
         *((file.label, file.key, file.rows, file.bytes, None) for file in done.added),
         *((label, None, None, None, None) for label in done.removed),
-        (None, None, done.matched, done.kept, orjson.dumps(done.collected.to_json()).decode()),
+        (None, None, done.matched, done.kept, orjson.dumps(done.gathered.to_json()).decode()),
     ]
     labels, keys, rows, sizes, indexed = zip(*lines, strict=True)
     columns: list[Any] = [
@@ -88,17 +88,17 @@ def _run(session: SparkSession, rewrite: Rewrite, files: Sequence[PlannedFile], 
 
 def _result(rewrite: Rewrite, manifest: pa.Table, bundles: int) -> Rewritten:
     """What all tasks did, after the counts proved that nothing is missing."""
-    added, removed, collected, matched, kept = [], [], [], 0, 0
+    added, removed, gathered, matched, kept = [], [], [], 0, 0
     for row in manifest.to_pylist():
         if row["label"] is None:
-            collected.append(Collected.from_json(orjson.loads(row["indexed"])))
+            gathered.append(Gathered.from_json(orjson.loads(row["indexed"])))
             matched, kept = matched + row["rows"], kept + row["bytes"]
         elif row["key"] is None:
             removed.append(row["label"])
         else:
             added.append(PartitionFile(row["label"], row["key"], row["rows"], row["bytes"]))
-    if len(collected) != bundles:
-        raise RowsLost(f"{len(collected)} of {bundles} tasks reported what they rewrote; try again")
-    done = Rewritten(tuple(removed), tuple(added), matched, kept, Collected.joined(collected))
+    if len(gathered) != bundles:
+        raise RowsLost(f"{len(gathered)} of {bundles} tasks reported what they rewrote; try again")
+    done = Rewritten(tuple(removed), tuple(added), matched, kept, Gathered.joined(gathered))
     require_all_rows(rewrite, done)
     return done

@@ -18,7 +18,7 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 from kubothek.lake import errors
 from kubothek.lake.commits import PartitionFile
 from kubothek.lake.errors import LakeError
-from kubothek.lake.indices import Collected
+from kubothek.lake.operations.gathering import Gathered
 from kubothek.lake.schema import conform
 from kubothek.lake.sources import Ingest, SourceReader, Split
 from kubothek.lake.store import open_store
@@ -30,7 +30,7 @@ RETRIES: Final = 2
 """How often Spark may try a task again for an error that may pass, before it counts."""
 
 MANIFEST_SCHEMA: Final = "label string, key string, rows bigint, bytes bigint, indexed string"
-"""``indexed``: on the line without label, the index files that the task stored, as JSON."""
+"""``indexed``: on the line without label, what the task gathered, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,30 +119,30 @@ class Writes:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            files, collected, rows, bundles = self._write(batches)
+            files, gathered, rows, bundles = self._write(batches)
         except LakeError as error:
             report(error, self._failures, len(self._ingest.plan.splits), None)
             return
         lines = [(file.label, file.key, file.rows, file.bytes, None) for file in files]
-        entries = json.dumps(collected.to_json())
+        entries = json.dumps(gathered.to_json())
         labels, keys, counts, sizes, indexed = zip(*lines, (None, None, rows, bundles, entries), strict=True)
         texts = [pa.array(labels, pa.string()), pa.array(keys, pa.string())]
         numbers = [pa.array(counts, pa.int64()), pa.array(sizes, pa.int64())]
         columns: list[Any] = [*texts, *numbers, pa.array(indexed, pa.string())]
         yield pa.RecordBatch.from_arrays(columns, names=["label", "key", "rows", "bytes", "indexed"])
 
-    def _write(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[PartitionFile], Collected, int, int]:
-        """The files, their index entries, and the rows and bundles that the readers counted."""
+    def _write(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[PartitionFile], Gathered, int, int]:
+        """The files, what was gathered of them, and the rows and bundles that the readers counted."""
         ingest = self._ingest
         unpacker = Unpacker(pa.schema([f for f in ingest.stored if f.name not in ingest.layout.partition_on]))
         read = bundles = 0
         store = open_store(ingest.store)
-        collector = ingest.collector(store)
-        with ingest.writer(store, collector) as writer:
+        gatherer = ingest.gatherer(store)
+        with ingest.writer(store, gatherer) as writer:
             for batch in batches:
                 for group, rows, content in unpacker.unpack(batch):
                     if group is None or content is None:
                         read, bundles = read + rows, bundles + 1
                     else:
                         writer.write_group(group, content)
-            return writer.finish(), collector.finish(), read, bundles
+            return writer.finish(), gatherer.finish(), read, bundles
