@@ -15,7 +15,19 @@ from tests.e2e.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
 FLIGHTS = "flights"
-WATCHED = (FLIGHTS, "commits", "crashes", "owner-a", "owner-b", "deletion", "doomed", "bad-input", "tables", "soak")
+WATCHED = (
+    FLIGHTS,
+    "commits",
+    "crashes",
+    "owner-a",
+    "owner-b",
+    "deletion",
+    "doomed",
+    "bad-input",
+    "tables",
+    "skipping",
+    "soak",
+)
 """The namespaces of the operator; another one, with another cluster id, watches ``OTHER``."""
 OTHER = "other-cluster"
 
@@ -84,6 +96,11 @@ def commits(workspace: Callable[..., Workspace]) -> Workspace:
 @pytest.fixture(scope="session")
 def tables(workspace: Callable[..., Workspace]) -> Workspace:
     return workspace("tables")
+
+
+@pytest.fixture(scope="session")
+def skipping(workspace: Callable[..., Workspace]) -> Workspace:
+    return workspace("skipping")
 
 
 @pytest.fixture(scope="session")

@@ -38,18 +38,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* What the operator may do in each namespace that it serves. tests/chart compares it with the calls it makes. */}}
 {{- define "kubothek.operatorRules" -}}
 - apiGroups: [kubothek.io]
-  resources: [objectstores, engines, datasets, commits, queries, compactions, gcpolicies]
+  resources: [objectstores, engines, datasets, commits, queries, compactions, gcpolicies, skippingindices]
   verbs: [get, list, watch]
 - apiGroups: [kubothek.io]
-  resources: [objectstores/status, engines/status, datasets/status, commits/status, queries/status, compactions/status, gcpolicies/status]
+  resources: [objectstores/status, engines/status, datasets/status, commits/status, queries/status, compactions/status, gcpolicies/status, skippingindices/status]
   verbs: [patch]
-# The data-protection finalizer of a Dataset with deletionPolicy Delete.
+# The data-protection finalizer of a Dataset, or SkippingIndex, with deletionPolicy Delete.
 - apiGroups: [kubothek.io]
-  resources: [datasets]
+  resources: [datasets, skippingindices]
   verbs: [patch]
 # Needed to own pods where OwnerReferencesPermissionEnforcement is on.
 - apiGroups: [kubothek.io]
-  resources: [objectstores/finalizers, datasets/finalizers, commits/finalizers, queries/finalizers, compactions/finalizers, gcpolicies/finalizers]
+  resources: [objectstores/finalizers, datasets/finalizers, commits/finalizers, queries/finalizers, compactions/finalizers, gcpolicies/finalizers, skippingindices/finalizers]
   verbs: [update]
 - apiGroups: [""]
   resources: [pods]

@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 
+from kubothek.cli.skipping_forecast import files_outlook
 from kubothek.cli.stores import reachable
 from kubothek.jobs.translate import clustering
 from kubothek.lake.commits import Claim, DatasetLog
@@ -42,6 +43,7 @@ from kubothek.resources.maintenance import Thresholds
 from kubothek.resources.meta import render_time
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
+from kubothek.resources.skippingindex import SkippingIndex
 from kubothek.resources.sources import StandingSource
 from kubothek.resources.values import parse_quantity, render_bytes
 from kubothek.runtime.local.apply import Applied
@@ -121,6 +123,8 @@ class Forecaster:
             yield self._compaction_step(key, resource)
         elif isinstance(resource, GCPolicy):
             yield self._policy_step(key, resource)
+        elif isinstance(resource, SkippingIndex):
+            yield self._files_step(key, resource)
         else:
             yield Step(key, Verb.KEEP, "runs jobs on this machine")
 
@@ -303,6 +307,12 @@ class Forecaster:
         if policy.spec.mode == "DryRun":
             return Step(key, Verb.KEEP, f"says what it would delete of {count(number, 'dataset')}")
         return Step(key, Verb.CHANGE, f"deletes what no kept version of {count(number, 'dataset')} needs")
+
+    def _files_step(self, key: Key, index: SkippingIndex) -> Step:
+        homes = (Key("ObjectStore", key.namespace, place.name) for place in index.stores)
+        stores = {str(home): self._open(home) for home in homes}
+        verb, why = files_outlook(index, stores)
+        return Step(key, Verb[verb], why)
 
     def _new_commit(self, key: Key, commit: Commit, dataset: Dataset) -> Step:
         source = commit.spec.source

@@ -33,6 +33,9 @@ COMMANDS = {
     "diff": _Entry("kubothek.cli.diff:diff", "Show what lies between two versions of a dataset."),
     "adopt": _Entry("kubothek.cli.adopt:adopt", "Show who owns a dataset, take it over, or convert it."),
     "index": _Entry("kubothek.cli.index:index", "Tidy up the indices of a dataset, or build them anew."),
+    "skipping": _Entry(
+        "kubothek.cli.skipping:skipping", "Build, refresh, describe, explain or drop skipping metadata."
+    ),
     "health": _Entry("kubothek.cli.health:health", "Show how a dataset is: its files, and what history holds."),
     "compact": _Entry("kubothek.cli.compact:compact", "Make fewer, larger files of the small ones of a dataset."),
     "heal": _Entry("kubothek.cli.heal:heal", "Make anew what is derived from the data; say which data is lost."),

@@ -10,10 +10,10 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -30,6 +30,8 @@ from kubothek.jobs import (
     outcome,
     query,
     restore,
+    skip,
+    skip_files,
     tag,
     translate,
 )
@@ -51,10 +53,12 @@ from kubothek.resources.jobs import (
     JobResult,
     QueryJob,
     RestoreJob,
+    SkipFilesJob,
+    SkipJob,
     TagJob,
 )
 
-_OF_NO_ONE_DATASET: Final = (InspectJob, QueryJob, CollectJob)
+_OF_NO_ONE_DATASET: Final = (InspectJob, QueryJob, CollectJob, SkipFilesJob)
 _USAGE: Final = "usage: python -m kubothek.jobs.main job.json"
 
 
@@ -87,7 +91,7 @@ def perform(arguments: Sequence[str], reporter: Reporter) -> tuple[JobResult, in
     retry_conflicts = wanted or isinstance(job, QueryJob | IntakeJob | CompactJob)
     foreign = False
     try:
-        result, code = _run(job, store, reporter), ExitCode.DONE
+        result, code = _VERBS[type(job)](job, store, reporter), ExitCode.DONE
     except Exception as error:  # noqa: BLE001 - every end is a result
         result, code = outcome.failure(error, retry_conflicts=retry_conflicts)
         foreign = isinstance(error, OwnedByAnother)
@@ -112,30 +116,21 @@ def read(arguments: Sequence[str]) -> AnyJob:
         raise InputError(f"{arguments[0]!r} is no job: {where}: {first['msg']}; do operator and image match?") from None
 
 
-def _run(job: AnyJob, store: Store, reporter: Reporter) -> JobResult:
-    match job:
-        case CommitJob():
-            return commit.run(job, store, reporter)
-        case InspectJob():
-            return inspect.run(job, store, reporter)
-        case DeleteJob():
-            return delete.run(job, store, reporter)
-        case IndexJob():
-            return index.run(job, store, reporter)
-        case RestoreJob():
-            return restore.run(job, store, reporter)
-        case IntakeJob():
-            return intake.run(job, store, reporter)
-        case QueryJob():
-            return query.run(job, store, reporter)
-        case CompactJob():
-            return compact.run(job, store, reporter)
-        case CollectJob():
-            return collect.run(job, store, reporter)
-        case HealJob():
-            return heal.run(job, store, reporter)
-        case TagJob():
-            return tag.run(job, store, reporter)
+_VERBS: Final[Mapping[type[AnyJob], Callable[[Any, Store, Reporter], JobResult]]] = {
+    CommitJob: commit.run,
+    InspectJob: inspect.run,
+    DeleteJob: delete.run,
+    RestoreJob: restore.run,
+    IndexJob: index.run,
+    SkipJob: skip.run,
+    SkipFilesJob: skip_files.run,
+    IntakeJob: intake.run,
+    QueryJob: query.run,
+    CompactJob: compact.run,
+    CollectJob: collect.run,
+    HealJob: heal.run,
+    TagJob: tag.run,
+}
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:

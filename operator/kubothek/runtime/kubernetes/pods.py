@@ -20,6 +20,8 @@ from kubothek.resources.jobs import (
     IndexJob,
     IntakeJob,
     QueryJob,
+    SkipFilesJob,
+    SkipJob,
     StoreRef,
 )
 from kubothek.resources.meta import API_VERSION
@@ -34,7 +36,7 @@ Object = dict[str, Any]
 USER = 185
 """The uid of Spark's images, and of ours."""
 
-_SPARK = CommitJob | IntakeJob | CompactJob | CollectJob
+_SPARK = CommitJob | IntakeJob | CompactJob | CollectJob | SkipJob | SkipFilesJob
 """Jobs that may start Spark."""
 _HEAVY = _SPARK | IndexJob | HealJob | QueryJob
 """Jobs that read data."""
@@ -225,13 +227,17 @@ def _driver_env(engine: EngineSpec, config: OperatorConfig) -> list[Object]:
 
 
 def _mounts(action: LaunchJob) -> list[Object]:
-    """The one writable directory, and each store's Secret and volume where the job expects them."""
+    """The one writable directory, and each store's Secrets and volume where the job expects them."""
     stores = _stores(action)
     return [
         {"name": "tmp", "mountPath": _TMP},
         *(
             {"name": f"credentials-{index}", "mountPath": stores[name].credentials_dir, "readOnly": True}
             for index, name in enumerate(sorted(action.secrets))
+        ),
+        *(
+            {"name": f"keys-{index}", "mountPath": stores[name].keys_dir, "readOnly": True}
+            for index, name in enumerate(sorted(action.keys))
         ),
         *(
             {"name": f"files-{index}", "mountPath": urlsplit(stores[name].url).path}
@@ -248,6 +254,10 @@ def _volumes(action: LaunchJob) -> list[Object]:
             for index, name in enumerate(sorted(action.secrets))
         ),
         *(
+            {"name": f"keys-{index}", "secret": {"secretName": action.keys[name], "defaultMode": 0o440}}
+            for index, name in enumerate(sorted(action.keys))
+        ),
+        *(
             {"name": f"files-{index}", "persistentVolumeClaim": {"claimName": action.volumes[name]}}
             for index, name in enumerate(sorted(action.volumes))
         ),
@@ -260,6 +270,8 @@ def _stores(action: LaunchJob) -> dict[str, StoreRef]:
     source = action.job.source if isinstance(action.job, CommitJob | IntakeJob) else None
     if source is not None and source.store is not None:
         stores[source.store.name] = source.store
+    if isinstance(action.job, SkipFilesJob):
+        stores[action.job.files.store.name] = action.job.files.store
     if isinstance(action.job, QueryJob):
         target = action.job.location or action.job.becomes
         if target is not None:

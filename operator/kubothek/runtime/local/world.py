@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -18,8 +18,9 @@ from kubothek.resources.gcpolicy import GCPolicy
 from kubothek.resources.meta import Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
+from kubothek.resources.skippingindex import SkippingIndex
 from kubothek.resources.values import Reference
-from kubothek.runtime.local.manifests import Key
+from kubothek.runtime.local.manifests import Key, key_of
 
 R = TypeVar("R", bound=Resource)
 
@@ -87,6 +88,8 @@ class Objects:
                 dataset = Key("Dataset", key.namespace, changed.name)
                 yield dataset
                 yield from self._users[dataset]
+            if resource.finished and isinstance(resource, Query):
+                yield from self._read_by(resource)
         elif isinstance(resource, GCPolicy):
             others = self._by_kind["GCPolicy", key.namespace]
             yield from (Key("GCPolicy", key.namespace, name) for name in others if name != key.name)
@@ -95,6 +98,13 @@ class Objects:
                 yield user
                 if user.kind == "Dataset":
                     yield from self._next_in_queue(user)
+
+    def _read_by(self, query: Query) -> Iterator[Key]:
+        """The Datasets that a query read: they sum up what was skipped."""
+        names = {read.dataset for read in query.status.reads}
+        for other in self.list("Dataset", query.namespace):
+            if isinstance(other, Dataset) and other.uuid in names and other.spec.store_ref == query.spec.store_ref:
+                yield key_of(other)
 
     def _next_in_queue(self, dataset: Key) -> Iterator[Key]:
         queue = self._queues[dataset]
@@ -111,12 +121,18 @@ def _changed_by(run: Query | Compaction) -> Reference | None:
     return run.spec.result.dataset_ref if isinstance(run, Query) else run.spec.dataset_ref
 
 
+def _stores_of(resource: Dataset | SkippingIndex) -> Iterable[Reference]:
+    if isinstance(resource, SkippingIndex):
+        return resource.stores
+    landings = (source.store_ref for source in resource.spec.sources)
+    return dict.fromkeys((resource.spec.store_ref, *filter(None, landings)))
+
+
 def _references(resource: Resource) -> Iterator[Key]:
     """What the resource names or falls back on."""
     namespace = resource.namespace
-    if isinstance(resource, Dataset):
-        landings = (source.store_ref for source in resource.spec.sources)
-        for store in dict.fromkeys((resource.spec.store_ref, *filter(None, landings))):
+    if isinstance(resource, Dataset | SkippingIndex):
+        for store in _stores_of(resource):
             yield Key("ObjectStore", namespace, store.name)
     if isinstance(resource, Commit):
         source = resource.spec.source
@@ -135,7 +151,7 @@ def _references(resource: Resource) -> Iterator[Key]:
             yield Key("Commit", namespace, other.name)
     if isinstance(resource, Compaction):
         yield Key("Dataset", namespace, resource.spec.dataset_ref.name)
-    if isinstance(resource, Dataset | Commit | Query | Compaction | GCPolicy):
+    if isinstance(resource, Dataset | Commit | Query | Compaction | GCPolicy | SkippingIndex):
         engine = resource.spec.engine_ref
         yield Key("Engine", namespace, engine.name if engine is not None else DEFAULT_ENGINE)
 
