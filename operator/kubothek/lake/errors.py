@@ -140,6 +140,12 @@ class IndexInvalid(InputError):
     reason = "IndexInvalid"
 
 
+class SkippingInvalid(InputError):
+    """A skipping index that the columns which it names cannot have; the message says which and why."""
+
+    reason = "SkippingInvalid"
+
+
 class PartitionInvalid(InputError):
     """A partition column is missing, null, or of a type that Kartothek cannot partition on."""
 
@@ -250,6 +256,12 @@ class IndexStale(CommitError):
     """The table has a secondary index that the change would leave out of date."""
 
     reason = "IndexStale"
+
+
+class SkippingUnreadable(LakeError):
+    """Skipping metadata that is damaged, gone, of a version that nobody reads, or encrypted with a key not at hand."""
+
+    reason = "SkippingUnreadable"
 
 
 class TooManyDeletes(CommitError):

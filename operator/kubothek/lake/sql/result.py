@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from tempfile import TemporaryFile
-from typing import IO, Any, Final, Protocol, cast
+from typing import IO, Any, Final, NamedTuple, Protocol, Self, cast
 
 import orjson
 import pyarrow as pa
@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from kubothek.lake.commits import keys
 from kubothek.lake.errors import IdReused, InputError, ObjectNotFound, PreconditionFailed, QueryInvalid
 from kubothek.lake.schema import require_distinct
+from kubothek.lake.sql.query import TableScan
 from kubothek.lake.store.base import Store
 
 _OURS: Final = ".kubothek"
@@ -83,15 +84,31 @@ class Destination:
         return f"{self.directory}/{self.run}-{attempt}.{ENDINGS[self.format]}"
 
 
+class Read(NamedTuple):
+    """What was read of one dataset; see :class:`~kubothek.lake.sql.query.TableScan`."""
+
+    name: str
+    version: int
+    files: int
+    considered: int = 0
+    skipped: int = 0
+    filters: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, scan: TableScan) -> Self:
+        """What a scan reads."""
+        return cls(scan.name, scan.version, scan.files, scan.considered, scan.skipped, scan.filters)
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a run; ``reads`` is what was read: dataset, version, number of files."""
+    """The result of a run; ``reads`` is what was read."""
 
     digest: str
     location: str
     rows: int
     bytes: int
-    reads: tuple[tuple[str, int, int], ...]
+    reads: tuple[Read, ...]
 
 
 def digest(*parts: object) -> str:
@@ -105,7 +122,7 @@ def find(store: Store, destination: Destination) -> Result | None:
         found = orjson.loads(store.get(destination.record))
     except ObjectNotFound:
         return None
-    reads = tuple((name, version, files) for name, version, files in found.pop("reads"))
+    reads = tuple(Read(*read)._replace(filters=tuple(*read[5:])) for read in found.pop("reads"))
     result = Result(**found, reads=reads)
     if result.digest != destination.digest:
         raise IdReused(f"the run {destination.run!r} had another statement or destination; create another Query")
@@ -126,10 +143,10 @@ def publish(
         size = file.tell()
         file.seek(0)
         store.upload(key, cast("io.BufferedIOBase", file))
-    reads = tuple((scan.name, scan.version, scan.files) for scan in query.scans)
+    reads = tuple(map(Read.of, query.scans))
     result = Result(destination.digest, key, rows, size, reads)
     try:
-        store.put_if_absent(destination.record, orjson.dumps(asdict(result)))
+        store.put_if_absent(destination.record, orjson.dumps(asdict(result), default=tuple))
     except PreconditionFailed:
         won = find(store, destination)
         assert won is not None, "records stay"
