@@ -207,6 +207,27 @@ class QueryInvalid(InputError):
     reason = "QueryInvalid"
 
 
+# --- ledgers ---------------------------------------------------------------------------------------------------------
+
+
+class FormatInvalid(InputError):
+    """Text or bytes that are not of the form that Open Data Fabric gives them: a hash, an id, a block, a manifest."""
+
+    reason = "FormatInvalid"
+
+
+class EventInvalid(InputError):
+    """A metadata event that may not follow the chain that it is to be appended to; names the rule."""
+
+    reason = "EventInvalid"
+
+
+class ChainCorrupt(LakeError):
+    """A chain, or an object that it names, is not what its hashes say, or breaks a rule; names the first such thing."""
+
+    reason = "Corrupt"
+
+
 # --- the commit protocol ---------------------------------------------------------------------------------------------
 
 
