@@ -18,7 +18,8 @@ from kubothek.lake.errors import DataTypeMismatch, InputError
 from kubothek.lake.operations import Written, overwrite
 from kubothek.lake.sources import decide_schemas
 from kubothek.lake.sql import Limits, prepare
-from kubothek.lake.sql.result import Answer, Destination, Read, Result, digest, find, publish, tidy
+from kubothek.lake.sql.read import Read
+from kubothek.lake.sql.result import Answer, Destination, Result, digest, find, publish, tidy
 from kubothek.lake.store import Store, open_store
 from kubothek.lake.table.files import PartitionedWriter
 from kubothek.lake.table.layout import Layout
@@ -126,7 +127,7 @@ def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: 
         done: AlreadyApplied | Committed = started
     else:
         query = _prepare(job, store, reporter)
-        reads = _reads([Read.of(scan) for scan in query.scans])
+        reads = _reads(query.reads)
         written = _write(query, target, becomes.dataset, started.snapshot, _told(reporter))
         if written.files:
             started.note_written(written.files[0].key)

@@ -19,6 +19,7 @@ from kubothek.lake.predicates import Predicate
 from kubothek.lake.skipping.filters_seen import filters_of
 from kubothek.lake.sql.filters import needed_rows
 from kubothek.lake.sql.lines import as_json
+from kubothek.lake.sql.read import Read
 from kubothek.lake.sql.statement import Reference, Statement, parse
 from kubothek.lake.store.base import Store
 from kubothek.lake.table.plan import SKIPPING_STEP, Plan, Step, plan
@@ -89,6 +90,11 @@ class TableScan:
         return filters_of(self.where)
 
     @property
+    def read(self) -> Read:
+        """What its result remembers of it."""
+        return Read(self.name, self.version, self.files, self.considered, self.skipped, self.filters)
+
+    @property
     def _skipping(self) -> int:
         """The number of the step; 0 if there is none."""
         return next((number for number, step in enumerate(self.steps) if step.name == SKIPPING_STEP), 0)
@@ -132,6 +138,11 @@ class Query:
         self._datasets[table] = dataset
         self._database.register(table, dataset)
         return TableScan(name, version, where, planned.steps)
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """What its result remembers of the scans."""
+        return tuple(scan.read for scan in self.scans)
 
     def rows(self) -> pa.RecordBatchReader:
         """Run it, once; the rows as a stream. Raises QueryInvalid, also from the stream."""

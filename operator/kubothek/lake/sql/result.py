@@ -9,12 +9,12 @@ attempts left.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from tempfile import TemporaryFile
-from typing import IO, Any, Final, NamedTuple, Protocol, Self, cast
+from typing import IO, Any, Final, Protocol, cast
 
 import orjson
 import pyarrow as pa
@@ -25,31 +25,18 @@ import pyarrow.parquet as pq
 from kubothek.lake.commits import keys
 from kubothek.lake.errors import IdReused, InputError, ObjectNotFound, PreconditionFailed, QueryInvalid
 from kubothek.lake.schema import require_distinct
-from kubothek.lake.sql.query import TableScan
+from kubothek.lake.sql.read import Read
 from kubothek.lake.store.base import Store
 
 _OURS: Final = ".kubothek"
 ENDINGS: Final = {"Parquet": "parquet", "CSV": "csv", "JSONLines": "jsonl"}
 
 
-class Scan(Protocol):
-    """What is read of one dataset: which version of it, and how many files."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def version(self) -> int: ...
-
-    @property
-    def files(self) -> int: ...
-
-
 class Answer(Protocol):
     """Rows that can be had once: of a statement, or of a question to a cube."""
 
     @property
-    def scans(self) -> Sequence[Scan]: ...
+    def reads(self) -> tuple[Read, ...]: ...
 
     def rows(self) -> pa.RecordBatchReader:
         """The rows as a stream."""
@@ -82,22 +69,6 @@ class Destination:
     def key(self, attempt: int) -> str:
         """The file of an attempt."""
         return f"{self.directory}/{self.run}-{attempt}.{ENDINGS[self.format]}"
-
-
-class Read(NamedTuple):
-    """What was read of one dataset; see :class:`~kubothek.lake.sql.query.TableScan`."""
-
-    name: str
-    version: int
-    files: int
-    considered: int = 0
-    skipped: int = 0
-    filters: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, scan: TableScan) -> Self:
-        """What a scan reads."""
-        return cls(scan.name, scan.version, scan.files, scan.considered, scan.skipped, scan.filters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +114,7 @@ def publish(
         size = file.tell()
         file.seek(0)
         store.upload(key, cast("io.BufferedIOBase", file))
-    reads = tuple(map(Read.of, query.scans))
-    result = Result(destination.digest, key, rows, size, reads)
+    result = Result(destination.digest, key, rows, size, query.reads)
     try:
         store.put_if_absent(destination.record, orjson.dumps(asdict(result), default=tuple))
     except PreconditionFailed:
