@@ -48,8 +48,8 @@ unit: install
 	@$(BIN)/python -m pytest -q --numprocesses auto -m 'not cluster and not spark and not s3 and not slow'
 
 soak: install ## 100,000 landed files with kills, random changes of random tables, 200 commits on the cluster: an hour
-	@KUBOTHEK_SOAK=1 $(BIN)/python -m pytest -q tests/intake/test_exactly_once.py tests/properties tests/commits tests/collector tests/cube \
-		tests/kubernetes/test_operator.py tests/e2e/test_soak.py
+	@KUBOTHEK_SOAK=1 $(BIN)/python -m pytest -q tests/intake/test_exactly_once.py tests/properties tests/commits tests/collector \
+		tests/cube tests/skipping tests/ledger tests/kubernetes/test_operator.py tests/e2e/test_soak.py
 
 bench: install ## Kubothek beside its peers, ratios in Markdown: half an hour (benchmarks/README.md)
 	@$(BIN)/python -m benchmarks

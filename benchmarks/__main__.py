@@ -8,14 +8,15 @@ import os
 import warnings
 from collections.abc import Iterator
 
-from benchmarks import bulk, collection, compaction, cubes, indexed, memory, tables
+from benchmarks import bulk, collection, compaction, cubes, indexed, memory, skipping, tables
 from benchmarks.collection import Peaks
 from benchmarks.harness import Table
 from benchmarks.memory import Memory
 from benchmarks.places import Place, place
+from benchmarks.skipping import Reads
 
 PLACES = ("fs", "s3")
-WORK = ("tables", "indexed", "memory", "bulk", "compaction", "collection", "cubes")
+WORK = ("tables", "indexed", "memory", "bulk", "compaction", "collection", "cubes", "skipping")
 
 
 def main() -> None:
@@ -33,6 +34,8 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=10_000_000, help="of the cube")
     parser.add_argument("--cube-partitions", type=int, default=1_000)
     parser.add_argument("--kartothek", help="a Python with kartothek 5.3, to query the cube as well")
+    parser.add_argument("--copies", type=int, default=30, help="of a year of flights, of which some are looked for")
+    parser.add_argument("--many", type=int, default=100_000, help="files over which skipping metadata is asked")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
@@ -43,7 +46,7 @@ def main() -> None:
                 print(table.render(), flush=True)
 
 
-def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table | Memory | Peaks]:
+def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table | Memory | Peaks | Reads]:
     if work == "bulk":
         with place(name) as where:
             yield from bulk.run(where, given.rows)
@@ -51,6 +54,11 @@ def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table |
     if work == "compaction":
         with place(name) as where:
             yield from compaction.run(where, given.files)
+        return
+    if work == "skipping":
+        if name == "fs":  # bytes are counted by the kernel
+            with place(name) as where:
+                yield from skipping.run(where, given.copies, given.many, rounds=given.rounds, seconds=given.seconds)
         return
     if work == "collection":
         with place(name) as where:

@@ -22,8 +22,9 @@ from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
 from benchmarks.sparks import cpu_of_all
 from kubothek.lake.commits import DatasetLog, PartitionFile, Transaction
-from kubothek.lake.indices import IndexCollector, IndexKind
+from kubothek.lake.indices import IndexKind
 from kubothek.lake.operations import Written, append
+from kubothek.lake.operations.gathering import Gatherer, Gathering
 from kubothek.lake.sources import Ingest, SourceReader, decide_schemas, ingest_here
 from kubothek.lake.sources.model import Format, Source
 from kubothek.lake.store import Store
@@ -37,7 +38,7 @@ _FILES = 8
 _YEARS = 10
 _CUSTOMERS = 100_000
 
-Write = Callable[[Store, Ingest, SourceReader, IndexCollector], list[PartitionFile]]
+Write = Callable[[Store, Ingest, SourceReader, Gatherer], list[PartitionFile]]
 
 
 def run(place: Place, rows: int, *, rounds: int = 3, seconds: float = 300) -> Iterator[Table]:
@@ -114,10 +115,10 @@ def ours(source: Root, place: Place, name: str, write: Write) -> None:
             table="table",
             stored=stored,
             layout=layout,
-            indexed=INDEXED,
+            gathering=Gathering(INDEXED),
         )
-        collector = ingest.collector(store)
-        written = write(store, ingest, reader, collector)
+        gatherer = ingest.gatherer(store)
+        written = write(store, ingest, reader, gatherer)
     started.commit(
         append(
             Written(
@@ -125,7 +126,7 @@ def ours(source: Root, place: Place, name: str, write: Write) -> None:
                 stored,
                 PARTITION_ON,
                 layout.to_json(),
-                collected=collector.finish(),
+                gathered=gatherer.finish(),
                 wanted=dict.fromkeys(INDEXED, IndexKind.NATIVE),
             )
         )
@@ -133,15 +134,15 @@ def ours(source: Root, place: Place, name: str, write: Write) -> None:
 
 
 def with_spark(
-    session: SparkSession, store: Store, ingest: Ingest, reader: SourceReader, collector: IndexCollector
+    session: SparkSession, store: Store, ingest: Ingest, reader: SourceReader, gatherer: Gatherer
 ) -> list[PartitionFile]:
     """Above ``Engine.spec.sparkFrom``."""
-    return write_with_spark(session, ingest, reader, lambda done, tasks, rows: None, collector)
+    return write_with_spark(session, ingest, reader, lambda done, tasks, rows: None, gatherer)
 
 
-def here(store: Store, ingest: Ingest, reader: SourceReader, collector: IndexCollector) -> list[PartitionFile]:
+def here(store: Store, ingest: Ingest, reader: SourceReader, gatherer: Gatherer) -> list[PartitionFile]:
     """Below it."""
-    return ingest_here(ingest, reader, store, lambda done, rows: None, collector)
+    return ingest_here(ingest, reader, store, lambda done, rows: None, gatherer)
 
 
 def sparks_own(session: SparkSession, source: Root, place: Place) -> None:

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks import bulk, collection, compaction, cubes, indexed, memory, tables
+from benchmarks import bulk, collection, compaction, cubes, indexed, memory, skipping, tables
 from benchmarks.harness import Case, Series, Table, compare
 from benchmarks.places import Place, place
 
@@ -100,6 +100,23 @@ def test_all_queries_of_a_cube_find_as_many_rows(monkeypatch: pytest.MonkeyPatch
 def without_spark(monkeypatch: pytest.MonkeyPatch, work: ModuleType) -> None:
     """Starting a session takes longer than all else, and tests/spark has it do this work."""
     monkeypatch.setattr(work, "started", lambda: nullcontext((None, Series("start", [1.0], [1.0]))))
+
+
+@pytest.mark.slow
+def test_skipping_opens_the_files_that_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skipping, "_COMMIT_ROWS", 1000)
+    with place("fs") as where:
+        reads, commits, many, plans = skipping.run(where, 1, 50, rounds=1, seconds=5)
+    assert isinstance(reads, skipping.Reads)
+    assert isinstance(many, skipping.Reads)
+    for table, queries in ((reads, skipping.QUERIES), (many, skipping.MANY_QUERIES)):
+        assert [line.query for line in table.lines] == [name for name in queries for _ in range(4)]
+        ours = {line.query: line for line in table.lines if line.system == "kubothek"}
+        assert all(ours[name].opened == ours[name].matching for name in queries if name != "several columns")
+    assert isinstance(commits, Table)
+    assert isinstance(plans, Table)
+    assert rows(commits) == ["without", "MinMax", "all"]
+    assert rows(plans) == [f"kubothek, {name}" for name in skipping.MANY_QUERIES]
 
 
 @pytest.mark.slow

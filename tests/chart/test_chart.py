@@ -117,15 +117,35 @@ def test_nobody_may_read_secrets_or_run_commands_in_pods(render: Render) -> None
 
 NEEDED = {
     ("kubothek.io", f"{kind}{part}", verb)
-    for kind in ("objectstores", "engines", "cubes", "datasets", "commits", "queries", "compactions", "gcpolicies")
+    for kind in (
+        "objectstores",
+        "engines",
+        "cubes",
+        "datasets",
+        "commits",
+        "queries",
+        "compactions",
+        "gcpolicies",
+        "skippingindices",
+    )
     for part, verbs in (("", ("get", "list", "watch")), ("/status", ("patch",)))
     for verb in verbs
 } | {
     ("kubothek.io", "datasets", "create"),  # those of a Cube
     ("kubothek.io", "datasets", "patch"),  # the same, and the finalizer
+    ("kubothek.io", "skippingindices", "patch"),
     *(
         ("kubothek.io", f"{owner}/finalizers", "update")
-        for owner in ("objectstores", "cubes", "datasets", "commits", "queries", "compactions", "gcpolicies")
+        for owner in (
+            "objectstores",
+            "cubes",
+            "datasets",
+            "commits",
+            "queries",
+            "compactions",
+            "gcpolicies",
+            "skippingindices",
+        )
     ),
     *(("", "pods", verb) for verb in ("get", "list", "watch", "create", "delete")),
     *(("", "configmaps", verb) for verb in ("get", "create", "delete")),

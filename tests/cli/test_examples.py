@@ -34,7 +34,7 @@ def test_the_readings_are_taken_from_where_they_land_and_found_by_index(kubothek
     assert "Layout:       sorted by sensor" in described
     assert "put into quarantine: 'landing/readings/bad.csv': DataTypeMismatch" in described
     explained = kubothek("query", *STORE, "--explain", "SELECT * FROM readings WHERE sensor = 'a-18'").out
-    assert [line.split()[-1] for line in explained.splitlines()[2:]] == ["2", "2", "1", "1"]
+    assert [line.split()[-1] for line in explained.splitlines()[2:]] == ["2", "2", "1", "1", "1"]
 
 
 @pytest.mark.slow
@@ -73,6 +73,29 @@ def test_the_visits_are_compacted_and_collected(kubothek: Kubothek, checkout: Pa
     assert "0 objects (0 B) of 1 Dataset that would be deleted (mode is DryRun); next at " in collected.out
     assert not leftover.exists()
     assert "8" in kubothek("query", *STORE, "SELECT count(*) FROM visits").out
+
+
+@pytest.mark.slow
+def test_the_trips_are_described_where_they_lie(kubothek: Kubothek, checkout: Path) -> None:
+    landing = sorted((checkout / "examples" / "skipping" / "landing").iterdir())
+    assert kubothek("put", *STORE, *landing, "--to", "landing/trips/").code == 0
+    ran = kubothek("run", *STORE, "-f", "examples/skipping")
+    assert (ran.code, "3 of 3 files are described" in ran.out) == (0, True)
+    described = kubothek("skipping", "describe", *STORE, "trips").out
+    assert [line.split()[:2] for line in described.splitlines()[3:7]] == [
+        ["TokenList", "note"],
+        ["GeometryBox", "lon"],
+        ["MinMax", "id"],
+        ["ValueList", "id"],
+    ]
+    for where, city in (
+        ("city = 'Bern'", "bern"),
+        ("note LIKE '%puncture%'", "bern"),
+        ("lon > 9 AND lat > 46.8", "chur"),
+    ):
+        explained = kubothek("skipping", "explain", *STORE, "trips", where).out
+        assert explained.splitlines()[-1].strip() == f"landing/trips/{city}.csv"
+    assert "from trips (1 file)" in kubothek("query", *STORE, "SELECT * FROM trips WHERE city = 'Bern'").out
 
 
 @pytest.mark.slow

@@ -158,6 +158,7 @@ def test_a_query_explains_how_many_files_each_step_left(kubothek: Kubothek, stor
         ["table", "3"],
         ["partition keys", "3"],
         ["secondary indices", "3"],
+        ["skipping metadata", "3"],
         ["file statistics", "2"],
     ]
 
@@ -166,7 +167,7 @@ def test_an_explanation_as_json(kubothek: Kubothek, store: Path) -> None:
     sql = "SELECT * FROM flights AS OF VERSION 2 WHERE month = 1"
     (found,) = json.loads(kubothek("query", sql, "--explain", "-o", "json").out)
     assert (found["dataset"], found["version"], found["where"]) == ("flights", 2, "month = 1")
-    assert [step["files"] for step in found["steps"]] == [2, 1, 1, 1]
+    assert [step["files"] for step in found["steps"]] == [2, 1, 1, 1, 1]
 
 
 def test_an_explanation_without_datasets(kubothek: Kubothek, store: Path) -> None:

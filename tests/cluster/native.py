@@ -109,8 +109,7 @@ class NativeCluster(Cluster):
                     daemons[name].start()
             node.result()
         with step("node"), self._explained(daemons["kubelet"]):
-            daemons["kubelet"].start()
-            wait_until(self._node_ready, START_TIMEOUT, "kubelet")
+            wait_until(lambda: self._node_starts(daemons["kubelet"]), START_TIMEOUT, "kubelet")
         with step("S3 server"):
             wait_until(self._has_service_accounts, START_TIMEOUT, "kube-controller-manager")
             self.deploy_s3()
@@ -198,6 +197,10 @@ class NativeCluster(Cluster):
 
     def _api_ready(self) -> bool:
         return self._kubectl_succeeds("get", "--raw", "/readyz")
+
+    def _node_starts(self, kubelet: Daemon) -> bool:
+        kubelet.start()  # again if it ended, as it does where containerd answers but is not yet ready for it
+        return self._node_ready()
 
     def _node_ready(self) -> bool:
         path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"

@@ -26,6 +26,7 @@ WATCHED = (
     "bad-input",
     "tables",
     "cubes",
+    "skipping",
     "soak",
 )
 """The namespaces of the operator; another one, with another cluster id, watches ``OTHER``."""
@@ -96,6 +97,11 @@ def commits(workspace: Callable[..., Workspace]) -> Workspace:
 @pytest.fixture(scope="session")
 def tables(workspace: Callable[..., Workspace]) -> Workspace:
     return workspace("tables")
+
+
+@pytest.fixture(scope="session")
+def skipping(workspace: Callable[..., Workspace]) -> Workspace:
+    return workspace("skipping")
 
 
 @pytest.fixture(scope="session")

@@ -224,6 +224,22 @@ def test_an_engine_wakes_the_policies_that_it_may_run(state: ClusterState) -> No
     assert "GCPolicy/nightly" not in woken(state, "Engine", None, obj("Engine", "large", {}))
 
 
+def test_a_query_that_ends_wakes_the_datasets_that_it_read(state: ClusterState) -> None:
+    ended = obj("Query", "q", {"storeRef": {"name": "s"}, "result": {"location": {"path": "out"}}}, Complete="True")
+    ended["status"]["reads"] = [{"dataset": "a"}, {"dataset": "c"}, {"dataset": "gone"}]
+    assert woken(state, "Query", None, ended) == {"Dataset/a"}, "c is in another store"
+
+
+def test_a_store_and_an_engine_wake_the_indices_of_plain_files(state: ClusterState) -> None:
+    location = {"storeRef": {"name": "s"}, "prefix": "landing"}
+    for name, spec in {"here": {}, "beside": {"metadata": {"storeRef": {"name": "side"}}}}.items():
+        state.resources["SkippingIndex"].put(obj("SkippingIndex", name, {"location": location, **spec}))
+    assert woken(state, "ObjectStore", None, obj("ObjectStore", "side", {})) == {"SkippingIndex/beside"}
+    both = {"SkippingIndex/here", "SkippingIndex/beside"}
+    assert both <= woken(state, "ObjectStore", None, obj("ObjectStore", "s", {}))
+    assert both <= woken(state, "Engine", None, obj("Engine", "default", {}))
+
+
 # --- cubes -----------------------------------------------------------------------------------------------------------
 
 

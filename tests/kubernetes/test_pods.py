@@ -24,9 +24,12 @@ from kubothek.resources.jobs import (
     DatasetRef,
     DeleteJob,
     IntakeJob,
+    PlainFiles,
     QueryDataset,
     QueryJob,
     QueryLocation,
+    SkipFilesJob,
+    SkippingSpec,
     SourceSpec,
     SparkSettings,
     StoreRef,
@@ -131,6 +134,27 @@ def test_secrets_and_volumes_are_where_the_job_expects_them_in_driver_and_execut
         assert claim == {"claimName": "files-claim"}
         assert "/tmp" in mounts
         assert set(volumes) == {mount["name"] for mount in mounts.values()}
+
+
+def test_keys_of_metadata_are_mounted_beside_the_credentials_of_each_store() -> None:
+    files = FILES.model_copy(update={"name": "lake", "keys_dir": "/var/run/kubothek/keys/lake"})
+    side = StoreRef(name="side", url="s3://side", keys_dir="/var/run/kubothek/keys/side")
+    job = SkipFilesJob(
+        job="trips-skip-1",
+        uid="u",
+        store=side,
+        name="team.trips",
+        files=PlainFiles(store=files, prefix="trips"),
+        skipping=SkippingSpec(auto=True),
+    )
+    action = LaunchJob(job=job, owner=owner(), engine=None, keys={"lake": "lake-keys", "side": "side-keys"})
+    for pod in (pods.driver_pod(action, CONFIG), pods.executor_template(action)):
+        mounts = {mount["mountPath"]: mount for mount in pod["spec"]["containers"][0]["volumeMounts"]}
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        for name in ("lake", "side"):
+            mount = mounts[f"/var/run/kubothek/keys/{name}"]
+            assert mount["readOnly"]
+            assert volumes[mount["name"]]["secret"] == {"secretName": f"{name}-keys", "defaultMode": 0o440}
 
 
 def test_executors_are_not_watched_as_jobs_and_get_no_token() -> None:

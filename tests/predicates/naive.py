@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from fractions import Fraction
@@ -31,6 +32,9 @@ def naive_term(term: Term, row: Row) -> bool | None:
         return (value is None) is (term.op is Op.IS_NULL)
     if value is None or term.value is None:
         return None
+    if term.op in (Op.LIKE, Op.NOT_LIKE):
+        pattern = "".join({"%": ".*", "_": "."}.get(mark, re.escape(mark)) for mark in term.value)
+        return (re.fullmatch(pattern, value, re.DOTALL) is not None) is (term.op is Op.LIKE)
     literals = term.value if isinstance(term.value, tuple) else (term.value,)
     mine, theirs = place(term.column, value), [place(term.column, literal) for literal in literals]
     if term.op in (Op.IN, Op.NOT_IN):

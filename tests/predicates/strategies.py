@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kubothek.lake.predicates import Op, Predicate, Term
 from kubothek.lake.predicates.model import any_of
-from kubothek.lake.predicates.terms import NULL_TESTS, SETS
+from kubothek.lake.predicates.terms import NULL_TESTS, PATTERNS, SETS
 
 _FIELDS: Final[list[pa.Field[Any]]] = [
     pa.field("i", pa.int64()),
@@ -70,7 +70,9 @@ LITERALS: Final[dict[str, st.SearchStrategy[Any]]] = {
 @st.composite
 def terms(draw: st.DrawFn) -> Term:
     column = draw(st.sampled_from(SCHEMA.names))
-    op = draw(st.sampled_from(Op))
+    op = draw(st.sampled_from([op for op in Op if column == "s" or op not in PATTERNS]))
+    if op in PATTERNS:
+        return Term(column, op, "_" + draw(st.text("a%_/\u00fc\n", max_size=3)))
     if op in NULL_TESTS:
         return Term(column, op)
     literals = LITERALS[column].filter(lambda literal: literal is not None)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from kubothek.reconcile import commit, compaction, cube, dataset, engine, gcpolicy, objectstore, query
+from kubothek.reconcile import commit, compaction, cube, dataset, engine, gcpolicy, objectstore, query, skippingindex
 from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.world import (
     AwaitPlace,
@@ -51,6 +51,7 @@ RECONCILERS: Mapping[str, Callable[[Any, World], Outcome]] = {
     "Query": query.reconcile,
     "Compaction": compaction.reconcile,
     "GCPolicy": gcpolicy.reconcile,
+    "SkippingIndex": skippingindex.reconcile,
 }
 _ANNOUNCED = {
     "inspect": "last_inspection",
@@ -62,6 +63,8 @@ _ANNOUNCED = {
     "tag": "tagging",
     "compact": "compaction",
     "collect": "round",
+    "skip": "describing",
+    "skip-files": "refresh",
 }
 """Where a status announces an attempt, if not in the status itself; a Compaction has it there."""
 
@@ -240,6 +243,8 @@ class Fake:
     ) -> None:
         status: Any = self.resources[kind, name].status
         where = None if kind == "Compaction" else _ANNOUNCED.get(job.verb)
+        if job.verb == "skip-files" and job.drop:
+            where = "removal"
         announced = getattr(status, where) if where else status
         assert announced.attempt == job.attempt, "an attempt is launched that the status does not announce"
 

@@ -71,6 +71,20 @@ def policy(schedule: Json | None = None, **spec: Any) -> Json:
     return {"selector": {"all": True}, "schedule": {"cron": "30 2 * * *"} | (schedule or {})} | spec
 
 
+def skipping(*indices: Json, **spec: Any) -> Json:
+    """A Dataset with skipping metadata."""
+    return table(skipping={"indices": list(indices)} | spec)
+
+
+def plain(location: Json | None = None, **spec: Any) -> Json:
+    """A SkippingIndex."""
+    place = {"storeRef": {"name": "lake"}, "prefix": "landing/trips"} | (location or {})
+    return {"location": place, "skipping": {"indices": [MINMAX]}} | spec
+
+
+MINMAX = {"type": "MinMax", "column": "b"}
+
+
 def maintenance(**spec: Any) -> Json:
     return dataset(maintenance=spec)
 
@@ -941,6 +955,78 @@ CASES = [
     ),
     Case("a compaction of nothing", "Compaction", {}, "spec.datasetRef"),
     Case("a compaction of more than all files", "Compaction", COMPACTION | {"minSmallPercent": 101}, "minSmallPercent"),
+    # skipping metadata
+    Case("skipping by choice", "Dataset", table(skipping={"auto": True})),
+    Case(
+        "skipping of all types",
+        "Dataset",
+        skipping(
+            MINMAX,
+            {"type": "ValueList", "column": "b"},
+            {"type": "BloomFilter", "column": "b", "ndv": 5000, "fpp": "0.01", "key": "k1"},
+            {"type": "Prefix", "column": "b", "length": 12},
+            {"type": "Suffix", "column": "b"},
+            {"type": "TokenList", "column": "b"},
+            {"type": "GeometryBox", "column": "lon", "yColumn": "lat"},
+            {"type": "GeometryBox", "column": "lon"},
+            footerKey="k0",
+            plaintextFooter=True,
+        ),
+    ),
+    Case("skipping that is dropped", "Dataset", skipping()),
+    Case("a skipping type that is none", "Dataset", skipping({"type": "R", "column": "b"}), "skipping.indices[0].type"),
+    Case("a skipping index twice", "Dataset", skipping(MINMAX, MINMAX), "skipping.indices has a type twice"),
+    Case("ndv without a filter", "Dataset", skipping(MINMAX | {"ndv": 5}), "ndv and fpp go with type: BloomFilter"),
+    Case("a length without a prefix", "Dataset", skipping(MINMAX | {"length": 5}), "length goes with type: Prefix"),
+    Case("y without a box", "Dataset", skipping(MINMAX | {"yColumn": "c"}), "yColumn goes with type: GeometryBox"),
+    Case("fpp as a number", "Dataset", skipping({"type": "BloomFilter", "column": "b", "fpp": 0.1}), "fpp"),
+    Case("a key without footerKey", "Dataset", skipping(MINMAX | {"key": "k1"}), "needs skipping.footerKey"),
+    Case("a key that is a path", "Dataset", skipping(MINMAX | {"key": "../k"}, footerKey="k"), "indices[0].key"),
+    Case(
+        "skipping on a partition column",
+        "Dataset",
+        table(partitionOn=["b"], skipping={"indices": [MINMAX]}),
+        "table.skipping names a column of table.partitionOn",
+    ),
+    Case(
+        "skipping on a column that the schema lacks",
+        "Dataset",
+        table(schema=[column("a")], skipping={"indices": [MINMAX]}),
+        "table.skipping names a column that table.schema does not have",
+    ),
+    Case(
+        "a box of which y is not in the schema",
+        "Dataset",
+        table(schema=[column("b")], skipping={"indices": [{"type": "GeometryBox", "column": "b", "yColumn": "y"}]}),
+        "table.skipping names a column that table.schema does not have",
+    ),
+    Case("keys of a store", "ObjectStore", store(keysSecretRef={"name": "lake-keys"})),
+    # SkippingIndex
+    Case("plain files", "SkippingIndex", plain()),
+    Case(
+        "plain files with everything",
+        "SkippingIndex",
+        plain(
+            {"glob": "**/*.csv"},
+            format="CSV",
+            csv={"delimiter": ";"},
+            schema=[column("b")],
+            skipping={"auto": True},
+            schedule={"cron": "@hourly"},
+            metadata={"storeRef": {"name": "side"}},
+            deletionPolicy="Delete",
+            engineRef={"name": "large"},
+        ),
+    ),
+    Case("plain files of another format", "SkippingIndex", plain(format="Avro"), "spec.format"),
+    Case(
+        "plain files with options of others", "SkippingIndex", plain(csv={"header": False}), "csv goes with format: CSV"
+    ),
+    Case("plain files without anything to keep", "SkippingIndex", plain(skipping={}), "neither indices nor auto"),
+    Case("plain files outside", "SkippingIndex", plain({"prefix": "a/../b"}), "prefix or glob has a '.' or '..'"),
+    Case("a glob that leads outside", "SkippingIndex", plain({"glob": "../*"}), "prefix or glob has a '.' or '..'"),
+    Case("plain files of ours", "SkippingIndex", plain({"prefix": ".kubothek/x"}), "Kubothek's own"),
+    Case("an absolute prefix", "SkippingIndex", plain({"prefix": "/landing"}), "spec.location.prefix"),
 ]
 
 FIXED = "a Commit is one change and cannot be edited"
@@ -1039,4 +1125,11 @@ EDITS = [
         "another policy", "GCPolicy", policy(), policy({"cron": "@hourly"}, selector={"names": ["a"]}, mode="Enforce")
     ),
     Edit("other maintenance", "Dataset", maintenance(compaction={}), dataset(tags=[{"name": "a", "version": 1}])),
+    Edit("other skipping indices", "Dataset", skipping(MINMAX), skipping()),
+    Edit("other indices of plain files", "SkippingIndex", plain(), plain(skipping={"auto": True})),
+    Edit(
+        "another place of plain files", "SkippingIndex", plain(), plain({"prefix": "b"}), "the location cannot change"
+    ),
+    Edit("another glob of plain files", "SkippingIndex", plain(), plain({"glob": "*"}), "the location cannot change"),
+    Edit("another format of plain files", "SkippingIndex", plain(), plain(format="ORC"), "the location cannot change"),
 ]

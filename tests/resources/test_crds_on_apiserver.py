@@ -23,6 +23,7 @@ from tests.resources.manifests import (
     cube,
     dataset,
     maintenance,
+    plain,
     policy,
     store,
     table,
@@ -37,6 +38,7 @@ PLURALS = {
     "Query": "queries",
     "Compaction": "compactions",
     "GCPolicy": "gcpolicies",
+    "SkippingIndex": "skippingindices",
 }
 _numbers = itertools.count(1)
 
@@ -129,6 +131,7 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
         "engineDigest": "d",
     }
     common = {"observedGeneration": 1, "conditions": [condition | {"lastTransitionTime": moment}]}
+    kept_index = {"type": "BloomFilter", "columns": ["x"], "params": {"ndv": "5"}, "key": "k1"}
     numbers = {
         "version": 3,
         "rows": 2**40,
@@ -140,6 +143,14 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
         "indices": [{"column": "x", "kind": "Kartothek", "state": "Partial", "rows": 2**40}],
         "dialect": "Plateau",
         "tags": [{"name": "audit", "version": 3}],
+        "skipping": {
+            "indices": [kept_index],
+            "footerKey": "k0",
+            "plaintextFooter": True,
+            "files": 2,
+            "coverage": "100%",
+            "bytes": 2**40,
+        },
         "health": {
             "version": 3,
             "smallFiles": 1,
@@ -153,6 +164,8 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
     }
     deed = attempts | {"done": True, "problem": "P: x"}
     errand = deed | {"cause": "c"}
+    look = deed | {"cause": "c", "slot": moment}
+    use = {"query": "q", "time": moment, "considered": 2, "skipped": 1, "filters": ["x:Equal"]}
     collection = attempts | {
         "slot": moment,
         "mode": "Enforce",
@@ -198,13 +211,21 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
             dataset(),
             numbers
             | {"uuid": "u", "size": "1 B", "deleted": True, "problem": "P: x", "inspectedTime": moment}
-            | {"deletion": deed, "restoration": deed, "indexing": errand, "tagging": errand, "healing": errand}
+            | {
+                "deletion": deed,
+                "restoration": deed,
+                "indexing": errand,
+                "tagging": errand,
+                "healing": errand,
+                "describing": errand,
+            }
             | {
                 "compaction": errand
                 | {"time": moment, "version": 3, "filesBefore": 9, "filesAfter": 1, "bytesSaved": 9}
             }
             | {"ailments": ["index x is missing"], "corrupt": "a.parquet is lost", "sources": [source]}
-            | {"intake": attempts | {"source": "landing", "reading": "r"}},
+            | {"intake": attempts | {"source": "landing", "reading": "r"}}
+            | {"skippingAchieved": {"queries": 1, "considered": 2, "skipped": 1, "share": "50%", "recent": [use]}},
         ),
         "Compaction": (
             COMPACTION,
@@ -212,6 +233,12 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
             | {"progress": {"stage": "Rewriting", "tasksDone": 1, "tasksTotal": 2}, "table": numbers}
             | {"startTime": moment, "completionTime": moment, "version": 3, "partitions": 1, "givenWay": 1}
             | {"filesBefore": 9, "filesAfter": 1, "bytesBefore": 2**50, "bytesAfter": 2**40},
+        ),
+        "SkippingIndex": (
+            plain(),
+            {"files": 2, "described": 1, "added": 1, "removed": 1, "bytes": 2**40, "size": "1 TiB", "location": "x/"}
+            | {"indices": [kept_index], "leftOut": ["a: no Parquet"], "refreshedTime": moment, "nextTime": moment}
+            | {"handledRequest": "now", "refresh": look, "removal": look},
         ),
         "GCPolicy": (
             policy(),

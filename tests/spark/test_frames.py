@@ -117,6 +117,8 @@ FILTERS = [
     "at IS NULL AND id > 20",
     "big > 18446744073709551600",
     "region = '__HIVE_DEFAULT_PARTITION__'",
+    "name LIKE '%_5%'",
+    "name NOT LIKE 'n%1%'",
     "id = 1000",
     "FALSE",
 ]

@@ -38,6 +38,11 @@ class Seen:
     def observe(self, label: str, batches: Sequence[pa.RecordBatch]) -> None:
         self.groups.setdefault(label, []).append(pa.Table.from_batches(batches))
 
+    def wrote(self, label: str, key: str, content: pa.Buffer, footer: pq.FileMetaData) -> None:
+        assert key == f"ds/table/{label}.parquet"
+        assert footer.equals(pq.read_metadata(pa.BufferReader(content)))
+        assert footer.num_rows == sum(group.num_rows for group in self.groups[label])
+
 
 def write(store: Store, layout: Layout, *tables: pa.Table, **options: Any) -> list[PartitionFile]:
     schema = normalise(tables[0].schema, layout.partition_on)

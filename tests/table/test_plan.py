@@ -221,6 +221,7 @@ def test_each_step_narrows_what_the_one_before_left(store: Store, sales: Snapsho
         ("table", 20),
         ("partition keys", 10),
         ("secondary indices", 3),
+        ("skipping metadata", 3),
         ("file statistics", 1),
     )
 
@@ -250,6 +251,7 @@ def test_statistics_tell_which_files_match_as_a_whole(store: Store, sales: Snaps
         "table": 20,
         "partition keys": 20,
         "secondary indices": 20,
+        "skipping metadata": 20,
         "file statistics": 10,
     }
 

@@ -38,18 +38,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* What the operator may do in each namespace that it serves. tests/chart compares it with the calls it makes. */}}
 {{- define "kubothek.operatorRules" -}}
 - apiGroups: [kubothek.io]
-  resources: [objectstores, engines, cubes, datasets, commits, queries, compactions, gcpolicies]
+  resources: [objectstores, engines, cubes, datasets, commits, queries, compactions, gcpolicies, skippingindices]
   verbs: [get, list, watch]
 - apiGroups: [kubothek.io]
-  resources: [objectstores/status, engines/status, cubes/status, datasets/status, commits/status, queries/status, compactions/status, gcpolicies/status]
+  resources: [objectstores/status, engines/status, cubes/status, datasets/status, commits/status, queries/status, compactions/status, gcpolicies/status, skippingindices/status]
   verbs: [patch]
 # The Datasets of a Cube; the data-protection finalizer of one with deletionPolicy Delete.
 - apiGroups: [kubothek.io]
   resources: [datasets]
   verbs: [create, patch]
+# The same finalizer of a SkippingIndex.
+- apiGroups: [kubothek.io]
+  resources: [skippingindices]
+  verbs: [patch]
 # Needed to own pods, and for a Cube its Datasets, where OwnerReferencesPermissionEnforcement is on.
 - apiGroups: [kubothek.io]
-  resources: [objectstores/finalizers, cubes/finalizers, datasets/finalizers, commits/finalizers, queries/finalizers, compactions/finalizers, gcpolicies/finalizers]
+  resources: [objectstores/finalizers, cubes/finalizers, datasets/finalizers, commits/finalizers, queries/finalizers, compactions/finalizers, gcpolicies/finalizers, skippingindices/finalizers]
   verbs: [update]
 - apiGroups: [""]
   resources: [pods]

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from kubothek.cli.forecast_cubes import cube_change_step, cube_step
+from kubothek.cli.skipping_forecast import files_outlook
 from kubothek.cli.steps import Step, Verb
 from kubothek.cli.stores import reachable
 from kubothek.jobs.translate import clustering
@@ -43,6 +44,7 @@ from kubothek.resources.maintenance import Thresholds
 from kubothek.resources.meta import render_time
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
+from kubothek.resources.skippingindex import SkippingIndex
 from kubothek.resources.sources import StandingSource
 from kubothek.resources.values import parse_quantity, render_bytes
 from kubothek.runtime.local.apply import Applied
@@ -95,6 +97,8 @@ class Forecaster:
             yield self._compaction_step(key, resource)
         elif isinstance(resource, GCPolicy):
             yield self._policy_step(key, resource)
+        elif isinstance(resource, SkippingIndex):
+            yield self._files_step(key, resource)
         else:
             yield Step(key, Verb.KEEP, "runs jobs on this machine")
 
@@ -284,6 +288,12 @@ class Forecaster:
         if policy.spec.mode == "DryRun":
             return Step(key, Verb.KEEP, f"says what it would delete of {count(number, 'dataset')}")
         return Step(key, Verb.CHANGE, f"deletes what no kept version of {count(number, 'dataset')} needs")
+
+    def _files_step(self, key: Key, index: SkippingIndex) -> Step:
+        homes = (Key("ObjectStore", key.namespace, place.name) for place in index.stores)
+        stores = {str(home): self._open(home) for home in homes}
+        verb, why = files_outlook(index, stores)
+        return Step(key, Verb[verb], why)
 
     def _new_commit(self, key: Key, commit: Commit, subject: Dataset | Cube) -> Step:
         target, size, names = _deed(commit, subject), 0, list[str]()

@@ -24,6 +24,7 @@ _KINDS = {
         "Query": ("query", "queries", "kq"),
         "Compaction": ("compaction", "compactions", "kcp"),
         "GCPolicy": ("gcpolicy", "gcpolicies", "kgc"),
+        "SkippingIndex": ("skippingindex", "skippingindices", "ksi"),
         "ObjectStore": ("objectstore", "objectstores", "kos"),
     }.items()
     for alias in aliases

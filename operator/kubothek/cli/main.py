@@ -26,6 +26,7 @@ COMMANDS = {
     "diff": Entry("kubothek.cli.diff:diff", "Show what lies between two versions of a dataset."),
     "adopt": Entry("kubothek.cli.adopt:adopt", "Show who owns a dataset, take it over, or convert it."),
     "index": Entry("kubothek.cli.index:index", "Tidy up the indices of a dataset, or build them anew."),
+    "skipping": Entry("kubothek.cli.skipping:skipping", "Build, refresh, describe, explain or drop skipping metadata."),
     "health": Entry("kubothek.cli.health:health", "Show how a dataset is: its files, and what history holds."),
     "compact": Entry("kubothek.cli.compact:compact", "Make fewer, larger files of the small ones of a dataset."),
     "heal": Entry("kubothek.cli.heal:heal", "Make anew what is derived from the data; say which data is lost."),

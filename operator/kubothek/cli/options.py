@@ -52,14 +52,16 @@ def store_options(command: F) -> F:
         store_name: str | None,
         endpoint: str | None,
         region: str | None,
+        keys_dir: str | None,
         **kwargs: Any,
     ) -> Any:
         from kubothek.cli.stores import StoreChoice
 
-        choice = StoreChoice(store, manifests, store_name, endpoint, region)
+        choice = StoreChoice(store, manifests, store_name, endpoint, region, keys_dir)
         return command(*args, choice=choice, **kwargs)
 
     for option in (
+        click.option("--keys-dir", metavar="DIR", help="The keys of encrypted skipping metadata, a file each."),
         click.option("--region", metavar="REGION", help="The region of the bucket."),
         click.option("--endpoint", metavar="URL", help="S3 endpoint; wins over that of the manifest."),
         click.option("--store-name", metavar="NAME", help="Which ObjectStore, if the manifests have several."),

@@ -34,22 +34,29 @@ _TABLE_ROWS = 1000
 def query(choice: StoreChoice, sql: str, output: str, as_of: int | datetime | str | None, explain: bool) -> None:
     """Run one SELECT over the datasets of a store.
 
-    Datasets are tables of their names; FROM flights AS OF VERSION 3 (AS OF TIMESTAMP '2026-11-21', AS OF TAG 'audit')
-    reads one as it was. CSV and JSON are streamed and complete; a table has its first rows, for people.
+    Datasets are tables of their names, and so are files with skipping metadata (a SkippingIndex); FROM flights AS OF
+    VERSION 3 (AS OF TIMESTAMP '2026-11-21', AS OF TAG 'audit') reads a dataset as it was. CSV and JSON are streamed and
+    complete; a table has its first rows, for people.
     """
     import kubothek
+    from kubothek.cli.remembered import remember
     from kubothek.lake.sql import prepare
     from kubothek.runtime.local.words import count
 
     started = time.monotonic()
     with choice.config() as config:
         lake = kubothek.open(
-            config.url, endpoint=config.endpoint, region=config.region, credentials_dir=config.credentials_dir
+            config.url,
+            endpoint=config.endpoint,
+            region=config.region,
+            credentials_dir=config.credentials_dir,
+            keys_dir=config.keys_dir,
         )
         prepared = prepare(lake.store, sql, lake.look(as_of), lake.datasets)
         if explain:
             _explain(prepared.scans, as_json=output == "json")
             return
+        remember(config.url, prepared.scans)
         reader = prepared.rows()
         if output == "csv":
             write_csv(reader)
@@ -86,7 +93,8 @@ def _explain(scans: Sequence[TableScan], *, as_json: bool) -> None:
     if not scans:
         click.echo("no dataset is read")
     for scan in scans:
-        click.echo(f"{scan.name}, version {scan.version}, rows where {scan.where.to_sql()}")
+        version = f", version {scan.version}" if scan.version else ""
+        click.echo(f"{scan.name}{version}, rows where {scan.where.to_sql()}")
         steps = [(f"  {step}", f"{files:,}") for step, files in scan.steps]
         for line in columns(("  STEP", "FILES LEFT"), steps, right=("FILES LEFT",)):
             click.echo(line)

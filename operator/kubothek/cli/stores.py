@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,6 +30,7 @@ class StoreChoice:
     store_name: str | None
     endpoint: str | None
     region: str | None
+    keys_dir: str | None = None
 
     @contextmanager
     def config(self) -> Iterator[StoreConfig]:
@@ -38,11 +39,16 @@ class StoreChoice:
             raise click.UsageError("--store names the store already: leave out -f and --store-name")
         url = self.store or (None if self.manifests else os.environ.get("KUBOTHEK_STORE"))
         if url is not None:
-            yield StoreConfig(absolute_url(url, Path.cwd()), self.endpoint, self.region)
+            yield StoreConfig(absolute_url(url, Path.cwd()), self.endpoint, self.region, keys_dir=self.keys_dir)
             return
         manifests, chosen = self._from_manifests()
         with reachable(chosen, manifests.secrets, Path.cwd()) as config:
-            yield replace(config, endpoint=self.endpoint or config.endpoint, region=self.region or config.region)
+            yield replace(
+                config,
+                endpoint=self.endpoint or config.endpoint,
+                region=self.region or config.region,
+                keys_dir=self.keys_dir or config.keys_dir,
+            )
 
     def _from_manifests(self) -> tuple[Manifests, ObjectStore]:
         manifests = load(self.manifests) if self.manifests else _nearby()
@@ -66,16 +72,18 @@ class StoreChoice:
 def reachable(
     store: ObjectStore, secrets: Mapping[tuple[str, str], Mapping[str, bytes]], base: Path
 ) -> Iterator[StoreConfig]:
-    """How to reach the store of a manifest; its Secret, if there is one, is a directory while the context lasts."""
+    """How to reach the store of a manifest; its Secrets, if it has some, are directories while the context lasts."""
     spec = store.spec
     config = StoreConfig(absolute_url(spec.url, base), spec.endpoint, spec.region)
-    reference = spec.credentials_secret_ref
-    contents = secrets.get((store.namespace, reference.name)) if reference is not None else None
-    if contents is None:
-        yield config
-        return
-    with TemporaryDirectory() as scratch, CredentialFiles(Path(scratch) / "secret", contents) as directory:
-        yield replace(config, credentials_dir=str(directory))
+    references = {"credentials_dir": spec.credentials_secret_ref, "keys_dir": spec.keys_secret_ref}
+    with ExitStack() as held:
+        directories = {}
+        for field, reference in references.items():
+            contents = secrets.get((store.namespace, reference.name)) if reference is not None else None
+            if contents is not None:
+                scratch = Path(held.enter_context(TemporaryDirectory()))
+                directories[field] = str(held.enter_context(CredentialFiles(scratch / "secret", contents)))
+        yield replace(config, **directories)
 
 
 def create_directory(config: StoreConfig) -> None:

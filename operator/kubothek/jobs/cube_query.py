@@ -13,6 +13,7 @@ from kubothek.lake.cube.handle import Cube
 from kubothek.lake.cube.query import CubeQuery, query
 from kubothek.lake.errors import QueryInvalid
 from kubothek.lake.sql.lines import json_lines
+from kubothek.lake.sql.read import Read
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import CubeQuestion
 
@@ -25,20 +26,11 @@ _PLAN_FIELDS: list[pa.Field[Any]] = [
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
-    """What is read of one dataset."""
-
-    name: str
-    version: int
-    files: int
-
-
-@dataclass(frozen=True, slots=True)
 class CubeAnswer:
     """The rows of a planned query, group after group if it has any; or with ``explain`` its plan."""
 
     found: CubeQuery
-    scans: tuple[Scan, ...]
+    reads: tuple[Read, ...]
     explain: bool = False
 
     def rows(self) -> pa.RecordBatchReader:
@@ -73,8 +65,8 @@ def prepare(asked: CubeQuestion, store: Store, as_of: int | str | datetime | Non
         payload_columns=asked.payload_columns,
         newest_only=asked.newest_only,
     )
-    scans = tuple(Scan(each.uuid, cube.member(each.name).snapshot.version, each.files) for each in found.plan.datasets)
-    return CubeAnswer(found, scans, asked.explain)
+    reads = tuple(Read(each.uuid, cube.member(each.name).snapshot.version, each.files) for each in found.plan.datasets)
+    return CubeAnswer(found, reads, asked.explain)
 
 
 def _plan_of(found: CubeQuery) -> pa.Table:

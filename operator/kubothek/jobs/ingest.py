@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,8 +12,9 @@ from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
 from kubothek.lake.commits import PartitionFile, Snapshot
 from kubothek.lake.errors import SourceChanged
-from kubothek.lake.indices import IndexCollector, IndexKind, check_indexable
+from kubothek.lake.indices import IndexKind, check_indexable
 from kubothek.lake.operations import Written
+from kubothek.lake.operations.gathering import Gatherer, Gathering
 from kubothek.lake.predicates import Predicate
 from kubothek.lake.sources import Ingest, SourcePlan, SourceReader, decide_schemas, ingest_here
 from kubothek.lake.store import Store
@@ -84,17 +85,17 @@ def write_source(
             stored=stored,
             layout=layout,
             where=check(stored, layout),
-            indexed=_indexed(snapshot, stored, wanted),
+            gathering=Gathering.of(snapshot, stored, wanted),
         )
-        collector = ingest.collector(store)
-        files = _write(job, store, ingest, reader, reporter, collector)
+        gatherer = ingest.gatherer(store)
+        files = _write(job, store, ingest, reader, reporter, gatherer)
     return Written(
         tuple(files),
         stored,
         layout.partition_on,
         layout.to_json(),
         evolves,
-        collected=collector.finish(),
+        gathered=gatherer.finish(),
         wanted=wanted,
         dialect=translate.dialect(job.dataset.table) if snapshot.schema is None else None,
     )
@@ -112,12 +113,6 @@ def _wanted(
     return asked
 
 
-def _indexed(snapshot: Snapshot, stored: pa.Schema, wanted: Iterable[str]) -> tuple[str, ...]:
-    """The columns whose values are in an index after the commit."""
-    columns = dict.fromkeys([*snapshot.head.index_state.wanted(), *wanted])
-    return tuple(c for c in columns if c in stored.names and not pa.types.is_null(stored.field(c).type))
-
-
 def _require_versions(plan: SourcePlan, versions: Mapping[str, str]) -> None:
     if other := [file.name for file in plan.files if versions.get(file.name, file.fingerprint) != file.fingerprint]:
         raise SourceChanged(f"{other[0]!r} was replaced since it was listed; the next look finds the new one")
@@ -129,18 +124,18 @@ def _write(
     ingest: Ingest,
     reader: SourceReader,
     reporter: Reporter,
-    collector: IndexCollector,
+    gatherer: Gatherer,
 ) -> list[PartitionFile]:
     if ingest.plan.total_bytes < job.spark.from_bytes:
         total = len(ingest.plan.files)
         told = partial(_tell, reporter, total)
-        return ingest_here(ingest, reader, store, told, collector)
+        return ingest_here(ingest, reader, store, told, gatherer)
     # PySpark takes half a second to import, and jobs below the limit must not need it at all.
     from kubothek.spark.session import running
     from kubothek.spark.write import write_with_spark
 
     with running(job.spark.conf) as session:
-        return write_with_spark(session, ingest, reader, partial(reporter.tell, "Writing"), collector)
+        return write_with_spark(session, ingest, reader, partial(reporter.tell, "Writing"), gatherer)
 
 
 def _tell(reporter: Reporter, total: int, done: int, rows: int) -> None:

@@ -31,6 +31,8 @@ from kubothek.jobs import (
     outcome,
     query,
     restore,
+    skip,
+    skip_files,
     tag,
     translate,
 )
@@ -49,9 +51,10 @@ from kubothek.resources.jobs import (
     IntakeJob,
     JobResult,
     QueryJob,
+    SkipFilesJob,
 )
 
-_OF_NO_ONE_DATASET: Final = (InspectJob, QueryJob, CollectJob, CubeJob)
+_OF_NO_ONE_DATASET: Final = (InspectJob, QueryJob, CollectJob, CubeJob, SkipFilesJob)
 _MODULES: Final[Mapping[str, ModuleType]] = {
     "commit": commit,
     "cube": cube,
@@ -64,6 +67,8 @@ _MODULES: Final[Mapping[str, ModuleType]] = {
     "compact": compact,
     "collect": collect,
     "heal": heal,
+    "skip": skip,
+    "skip-files": skip_files,
     "tag": tag,
 }
 """What does a job, by its verb."""

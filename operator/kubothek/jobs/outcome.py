@@ -92,8 +92,12 @@ def render(result: JobResult, limit: int = RESULT_LIMIT_BYTES) -> bytes:
 def _leaner(result: JobResult) -> JobResult | None:
     """The result with less of what is told of a dataset besides its version; None if there is no less.
 
-    Tags go last, and one by one: a policy collects nothing where the tags of the manifest are not seen.
+    What a query read goes first. Tags go last, and one by one: a policy collects nothing where the tags of the manifest
+    are not seen.
     """
+    if result.query is not None and result.query.reads:
+        query = result.query.model_copy(update={"reads": result.query.reads[:-1]})
+        return result.model_copy(update={"query": query, "truncated": True})
     if result.commit is not None and result.commit.members:
         members = result.commit.members[:-1]
         return result.model_copy(update={"commit": result.commit.model_copy(update={"members": members})})
@@ -104,6 +108,8 @@ def _leaner(result: JobResult) -> JobResult | None:
         leaner = state.model_copy(update={"ailments": state.ailments[:-1]})
     elif state.corrupt is not None and len(state.corrupt) > _LEAST_TEXT:
         leaner = state.model_copy(update={"corrupt": shortened(state.corrupt, _LEAST_TEXT)})
+    elif state.skipping is not None:
+        leaner = state.model_copy(update={"skipping": None})
     elif state.tags:
         leaner = state.model_copy(update={"tags": dict([*state.tags.items()][:-1])})
     else:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
 
 from kubothek.jobs import cube_query, translate
+from kubothek.jobs.outcome import shortened
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
 from kubothek.lake.commits import AlreadyApplied, Committed, Snapshot
@@ -17,6 +18,7 @@ from kubothek.lake.errors import DataTypeMismatch, InputError
 from kubothek.lake.operations import Written, overwrite
 from kubothek.lake.sources import decide_schemas
 from kubothek.lake.sql import Limits, prepare
+from kubothek.lake.sql.read import Read
 from kubothek.lake.sql.result import Answer, Destination, Result, digest, find, publish, tidy
 from kubothek.lake.store import Store, open_store
 from kubothek.lake.table.files import PartitionedWriter
@@ -32,6 +34,7 @@ from kubothek.resources.jobs import (
 )
 
 _MOST_READS: Final = 16
+_FILTER_LIMIT: Final = 60
 
 
 def run(job: QueryJob, store: Store, reporter: Reporter) -> JobResult:
@@ -92,9 +95,23 @@ def _into_file(job: QueryJob, location: QueryLocation, store: Store, reporter: R
 
 
 def _file_outcome(result: Result) -> QueryOutcome:
-    reads = tuple(QueryRead(dataset=name, version=version, files=files) for name, version, files in result.reads)
     return QueryOutcome(
-        location=result.location, rows=result.rows, files=1, bytes=result.bytes, reads=reads[:_MOST_READS]
+        location=result.location, rows=result.rows, files=1, bytes=result.bytes, reads=_reads(result.reads)
+    )
+
+
+def _reads(reads: Sequence[Read]) -> tuple[QueryRead, ...]:
+    """The first few, as results have little room."""
+    return tuple(
+        QueryRead(
+            dataset=read.name,
+            version=read.version,
+            files=read.files,
+            considered=read.considered,
+            skipped=read.skipped,
+            filters=tuple(shortened(text, _FILTER_LIMIT) for text in read.filters),
+        )
+        for read in reads[:_MOST_READS]
     )
 
 
@@ -110,7 +127,7 @@ def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: 
         done: AlreadyApplied | Committed = started
     else:
         query = _prepare(job, store, reporter)
-        reads = tuple(QueryRead(dataset=s.name, version=s.version, files=s.files) for s in query.scans[:_MOST_READS])
+        reads = _reads(query.reads)
         written = _write(query, target, becomes.dataset, started.snapshot, _told(reporter))
         if written.files:
             started.note_written(written.files[0].key)

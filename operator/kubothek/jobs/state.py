@@ -10,18 +10,20 @@ from kubothek.jobs import translate
 from kubothek.jobs.outcome import shortened
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.commits.cubes.spec import CubeSpec
+from kubothek.lake.commits.reskip import undescribed
 from kubothek.lake.cube.log import CubeLog
 from kubothek.lake.errors import DatasetNotFound, LakeError
 from kubothek.lake.maintenance import ailments, health
 from kubothek.lake.maintenance.lost import glance
 from kubothek.lake.store import Store
-from kubothek.resources.jobs import CubeRef, CubeState, DatasetRef, DatasetState
+from kubothek.resources.jobs import CubeRef, CubeState, DatasetRef, DatasetState, SkippingState
 
 _NOWHERE: Final = f"{DatasetNotFound.reason}:"
 _logger = logging.getLogger(__name__)
 
 _MOST_AILMENTS: Final = 8
 _AILMENT_LIMIT: Final = 80
+_COUNTED_BYTES: Final = 16 << 20
 
 
 def state_of(store: Store, log: DatasetLog, dataset: DatasetRef, *, estimates: bool = False) -> DatasetState:
@@ -39,7 +41,18 @@ def state_of(store: Store, log: DatasetLog, dataset: DatasetRef, *, estimates: b
     except LakeError as error:
         _logger.warning("the health of %s was not worked out: %s", state.uuid, error)
         return state
-    return state.model_copy(update={"health": translate.health_state(found)})
+    return state.model_copy(update={"health": translate.health_state(found), "skipping": _skipping(store, log)})
+
+
+def _skipping(store: Store, log: DatasetLog) -> SkippingState | None:
+    """The skipping metadata. Where it is large, entries are counted without a look at whose they are."""
+    snapshot = log.snapshot()
+    found, files = snapshot.head.skipping, len(snapshot.head.partitions)
+    if sum(part.bytes for part in found.parts) > _COUNTED_BYTES:
+        described = min(files, sum(part.rows for part in found.parts))
+    else:
+        described = files - undescribed(store, snapshot)
+    return translate.skipping_state(found, described)
 
 
 def examined(store: Store, log: DatasetLog, dataset: DatasetRef) -> DatasetState:

@@ -15,6 +15,7 @@ from kubothek.lake.cube.log import CubeLog
 from kubothek.lake.indices import Dialect, IndexKind
 from kubothek.lake.maintenance import Health
 from kubothek.lake.schema import parse_type
+from kubothek.lake.skipping.model import Encryption, IndexDefinition, SkippingState
 from kubothek.lake.sources import Compression, CsvOptions, Format, Source, UrlPolicy
 from kubothek.lake.store import Store, StoreConfig
 from kubothek.lake.table.clustering import Clustering
@@ -24,7 +25,7 @@ from kubothek.resources import jobs
 
 def store_config(store: jobs.StoreRef) -> StoreConfig:
     """How to reach the store."""
-    return StoreConfig(store.url, store.endpoint, store.region, store.credentials_dir)
+    return StoreConfig(store.url, store.endpoint, store.region, store.credentials_dir, store.keys_dir)
 
 
 def schema(columns: Sequence[jobs.Column]) -> pa.Schema | None:
@@ -69,16 +70,50 @@ def indices(table: jobs.TableSpec) -> dict[str, IndexKind] | None:
     return None if table.indices is None else {index.column: IndexKind(index.kind) for index in table.indices}
 
 
+def skipping(wanted: jobs.SkippingSpec | None) -> SkippingState:
+    """The skipping indices that the Dataset asks for, without those that are to be chosen; none: no metadata."""
+    if wanted is None:
+        return SkippingState()
+    indices = tuple(IndexDefinition(each.type, each.columns, each.params, each.key) for each in wanted.indices)
+    keyed = any(each.key is not None for each in indices) and wanted.footer_key is not None
+    encryption = Encryption(wanted.footer_key, wanted.plaintext_footer) if keyed and wanted.footer_key else None
+    return SkippingState(indices, (), encryption)
+
+
+def skipping_index(definition: IndexDefinition) -> jobs.SkippingIndexSpec:
+    """The inverse, for one."""
+    return jobs.SkippingIndexSpec(
+        type=definition.type, columns=definition.columns, params=dict(definition.params), key=definition.key
+    )
+
+
+def skipping_state(found: SkippingState, described: int) -> jobs.SkippingState | None:
+    """The skipping metadata that a table has; None if it has none."""
+    if not found.indices:
+        return None
+    return jobs.SkippingState(
+        indices=tuple(map(skipping_index, found.indices)),
+        footer_key=found.encryption.footer_key if found.encryption is not None else None,
+        plaintext_footer=found.encryption is not None and found.encryption.plaintext_footer,
+        files=described,
+        bytes=sum(part.bytes for part in found.parts),
+    )
+
+
+def csv_options(csv: jobs.CsvOptions) -> CsvOptions:
+    """How to read CSV."""
+    return CsvOptions(csv.delimiter, csv.quote, csv.header, csv.null_values)
+
+
 def source(spec: jobs.SourceSpec, default: jobs.StoreRef) -> Source:
     """The source; its paths are in ``default`` if it names no store."""
-    csv = spec.csv
     return Source(
         format=Format(spec.format),
         store=store_config(spec.store or default) if spec.paths else None,
         paths=spec.paths,
         urls=spec.urls,
         compression=Compression(spec.compression),
-        csv=CsvOptions(csv.delimiter, csv.quote, csv.header, csv.null_values),
+        csv=csv_options(spec.csv),
         columns=schema(spec.columns),
         policy=UrlPolicy(spec.allowed_hosts, spec.allow_local),
     )

@@ -47,6 +47,7 @@ from kubothek.lake.commits import (
 )
 from kubothek.lake.commits.compare import Comparison, compare
 from kubothek.lake.commits.cubes.spec import CubeSpec
+from kubothek.lake.commits.reskip import Reskipped, reskip
 from kubothek.lake.cube.discovery import cubes
 from kubothek.lake.cube.handle import Cube
 from kubothek.lake.cube.log import CubeLog
@@ -72,6 +73,9 @@ from kubothek.lake.maintenance import (
 from kubothek.lake.operations import Rows
 from kubothek.lake.predicates import Filter, Predicate, as_predicate
 from kubothek.lake.schema import normalise, parse_type, require_distinct
+from kubothek.lake.skipping.change import SkippingChange
+from kubothek.lake.skipping.indexes import check as check_skipping
+from kubothek.lake.skipping.model import IndexDefinition, SkippingState
 from kubothek.lake.sql import Look, Query, TableScan, prepare
 from kubothek.lake.store import Store
 from kubothek.lake.table.clustering import Clustering
@@ -193,6 +197,7 @@ class Lake:
         dictionary_columns: Sequence[str] | None = None,
         indices: Sequence[str] | Mapping[str, IndexKind | str] = (),
         dialect: Dialect | str = Dialect.KARTOTHEK,
+        skipping: Sequence[IndexDefinition] = (),
     ) -> Dataset:
         """Commit an empty dataset, with the layout that all its writers will keep.
 
@@ -208,8 +213,10 @@ class Lake:
                                 Kartothek; see :class:`~kubothek.lake.indices.IndexKind`
         ``dialect``             which library besides Kubothek shall be able to write to a table with a Kartothek index
                                 on strings: Kartothek or Plateau
+        ``skipping``            what files are described by, so that queries open fewer: see :meth:`set_skipping`
 
-        Raises DatasetExists; SchemaMismatch, PartitionInvalid, LayoutInvalid or IndexInvalid for an impossible table.
+        Raises DatasetExists; SchemaMismatch, PartitionInvalid, LayoutInvalid, IndexInvalid or SkippingInvalid for an
+        impossible table.
         """
         require_distinct(partition_on)
         layout = Layout(
@@ -228,6 +235,7 @@ class Lake:
             check_new_table(stored, partition_on)
             layout.check(stored)
             check_indexable(stored, partition_on, wanted.items())
+            check_skipping(skipping, stored, partition_on)
         dataset = Dataset(self, name)
         exists = DatasetExists(f"there is a dataset {name!r} in {self.store.url} already; append to it instead")
         try:
@@ -242,6 +250,7 @@ class Lake:
                     partition_keys=tuple(partition_on),
                     layout=layout.to_json(),
                     index=IndexChange(wanted=wanted, dialect=_one_of(Dialect, "dialect", dialect)),
+                    skipping=SkippingChange(wanted=SkippingState(tuple(skipping))),
                     by=_BY,
                 )
             )
@@ -533,6 +542,22 @@ class Dataset:
         return self._commit("layout", id, (layout,), start)
 
     # --- maintenance ---
+
+    @property
+    def skipping(self) -> tuple[IndexDefinition, ...]:
+        """What the files are described by, so that queries open only those that may hold a match."""
+        return self.snapshot().head.skipping.indices
+
+    def set_skipping(self, indices: Sequence[IndexDefinition] | SkippingState, *, rebuild: bool = False) -> Reskipped:
+        """Describe the files by these indices, ``[IndexDefinition("MinMax", ("delay",))]``, and no others.
+
+        One commit. MinMax, ValueList and BloomFilter are Xskipper's, which reads them too. Files that are there are
+        looked at: their footers, and columns of which these do not tell. ``rebuild``: also those that have been
+        described.
+        Raises SkippingInvalid for an index that a column cannot have, OwnedByAnother.
+        """
+        wanted = indices if isinstance(indices, SkippingState) else SkippingState(tuple(indices))
+        return reskip(self._store, self._log(writing=True), wanted, rebuild=rebuild, by=_BY)
 
     def tags(self) -> dict[str, int]:
         """The versions that have a name, by name."""

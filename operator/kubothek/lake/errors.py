@@ -140,6 +140,12 @@ class IndexInvalid(InputError):
     reason = "IndexInvalid"
 
 
+class SkippingInvalid(InputError):
+    """A skipping index that the columns which it names cannot have; the message says which and why."""
+
+    reason = "SkippingInvalid"
+
+
 class PartitionInvalid(InputError):
     """A partition column is missing, null, or of a type that Kartothek cannot partition on."""
 
@@ -201,6 +207,27 @@ class QueryInvalid(InputError):
     reason = "QueryInvalid"
 
 
+# --- ledgers ---------------------------------------------------------------------------------------------------------
+
+
+class FormatInvalid(InputError):
+    """Text or bytes that are not of the form that Open Data Fabric gives them: a hash, an id, a block, a manifest."""
+
+    reason = "FormatInvalid"
+
+
+class EventInvalid(InputError):
+    """A metadata event that may not follow the chain that it is to be appended to; names the rule."""
+
+    reason = "EventInvalid"
+
+
+class ChainCorrupt(LakeError):
+    """A chain, or an object that it names, is not what its hashes say, or breaks a rule; names the first such thing."""
+
+    reason = "Corrupt"
+
+
 # --- the commit protocol ---------------------------------------------------------------------------------------------
 
 
@@ -250,6 +277,12 @@ class IndexStale(CommitError):
     """The table has a secondary index that the change would leave out of date."""
 
     reason = "IndexStale"
+
+
+class SkippingUnreadable(LakeError):
+    """Skipping metadata that is damaged, gone, of a version that nobody reads, or encrypted with a key not at hand."""
+
+    reason = "SkippingUnreadable"
 
 
 class TooManyDeletes(CommitError):

@@ -25,6 +25,7 @@ from kubothek.reconcile.references import (
     store_ref,
     usable_store,
 )
+from kubothek.reconcile.skipping import with_uses
 from kubothek.reconcile.sources import attend
 from kubothek.reconcile.summary import conclude, unchanged
 from kubothek.reconcile.upkeep import keep_up
@@ -64,7 +65,7 @@ def reconcile(dataset: Dataset, world: World) -> Outcome:
     store = find_store(dataset.spec.store_ref.name, dataset, world)
     if isinstance(store, Blocked):
         return conclude(dataset, world, store.state, actions=finalizer, again=store.again)
-    status = project(dataset, store, world)
+    status = with_uses(dataset, project(dataset, store, world), world)
     engine = find_engine((dataset.spec.engine_ref,), dataset, world)
     if isinstance(engine, Blocked):
         return conclude(dataset, world, engine.state, status, actions=finalizer, again=engine.again)

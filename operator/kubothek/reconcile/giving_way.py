@@ -41,7 +41,13 @@ LONGEST_WAIT = timedelta(hours=1)
 LOOK_AGAIN = timedelta(seconds=30)
 """When to ask again whether the way is free, if nothing wakes us before."""
 
-_CHORES = {"heal": "healing", "tag": "tagging", "index": "indexing", "compact": "compaction"}
+_CHORES = {
+    "heal": "healing",
+    "tag": "tagging",
+    "index": "indexing",
+    "skip": "describing",
+    "compact": "compaction",
+}
 """The sorts of a Dataset's own maintenance by their verbs, with the fields of the status (``upkeep``)."""
 
 

@@ -28,7 +28,7 @@ LOOK_AGAIN = timedelta(minutes=1)
 """When to ask again for a place, if nothing wakes us before."""
 
 _USER_WORK = frozenset({"commit", "cube", "intake", "query"})
-_MAINTENANCE = frozenset({"index", "compact", "heal", "collect"})
+_MAINTENANCE = frozenset({"index", "skip", "skip-files", "compact", "heal", "collect"})
 
 _Scope = tuple[str, ...]
 """What a limit is about: everything, a namespace, or a namespace and an ObjectStore in it."""

@@ -18,7 +18,8 @@ from kubothek.resources.jobs import DatasetState, JobResult
 from kubothek.resources.members import SEPARATOR
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
-from kubothek.resources.values import render_bytes
+from kubothek.resources.skipping import SkippingStatus
+from kubothek.resources.values import percent, render_bytes
 
 Run = Commit | Query | Compaction
 
@@ -38,11 +39,21 @@ def table_state(state: DatasetState) -> TableState:
             "last_commit_time": state.last_commit_time,
             "etag": state.etag,
             "indices": [index.model_dump() for index in state.indices],
+            "skipping": skipping_status(state),
             "dialect": state.dialect,
             "tags": [{"name": name, "version": version} for name, version in sorted(state.tags.items())],
             "health": state.health.model_dump() if state.health is not None else None,
         }
     )
+
+
+def skipping_status(state: DatasetState) -> SkippingStatus | None:
+    """The skipping metadata that a job saw."""
+    found = state.skipping
+    if found is None:
+        return None
+    coverage = percent(found.files, state.totals.files)
+    return SkippingStatus.model_validate(found.model_dump() | {"coverage": coverage})
 
 
 def project(dataset: Dataset, store: ObjectStore, world: World) -> DatasetStatus:

@@ -18,6 +18,7 @@ from kubothek.resources.files import Source
 from kubothek.resources.maintenance import Thresholds
 from kubothek.resources.meta import Resource
 from kubothek.resources.objectstore import ObjectStore
+from kubothek.resources.skipping import DEFAULT_LENGTH, ColumnIndex, Skipping
 from kubothek.resources.values import Columns, Reference, parse_quantity
 
 PATIENCE = timedelta(minutes=5)
@@ -30,6 +31,9 @@ error. Either way it recovers by itself when the missing thing appears.
 
 CREDENTIALS_ROOT = "/var/run/kubothek/credentials"
 """Jobs find the Secret of the ObjectStore ``x`` in the directory ``x`` below."""
+
+KEYS_ROOT = "/var/run/kubothek/keys"
+"""Jobs find the Secret with the keys of the ObjectStore ``x`` in the directory ``x`` below."""
 
 K = TypeVar("K", bound=Resource)
 
@@ -144,6 +148,7 @@ def store_ref(store: ObjectStore) -> jobs.StoreRef:
         endpoint=spec.endpoint,
         region=spec.region,
         credentials_dir=f"{CREDENTIALS_ROOT}/{store.name}" if spec.credentials_secret_ref else None,
+        keys_dir=f"{KEYS_ROOT}/{store.name}" if spec.keys_secret_ref else None,
         conditional_writes=found.conditional_writes if found is not None and store.ready else None,
     )
 
@@ -155,12 +160,13 @@ def bears_one_writer(store: ObjectStore) -> bool:
 
 
 def launch_job(job: jobs.AnyJob, owner: Resource, engine: Engine | None, *stores: ObjectStore) -> LaunchJob:
-    """The launch of a job, with the Secret and the PersistentVolumeClaim of each store that has one."""
+    """The launch of a job, with the Secrets and the PersistentVolumeClaim of each store that has them."""
     secrets = {
         store.name: store.spec.credentials_secret_ref.name for store in stores if store.spec.credentials_secret_ref
     }
+    keys = {store.name: store.spec.keys_secret_ref.name for store in stores if store.spec.keys_secret_ref}
     volumes = {store.name: store.spec.volume.claim_name for store in stores if store.spec.volume}
-    return LaunchJob(job, owner, engine, secrets, volumes)
+    return LaunchJob(job, owner, engine, secrets, volumes, keys)
 
 
 def job_basics(
@@ -196,6 +202,7 @@ def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
             schema_evolution=table.schema_evolution,
             columns=columns_of(table.columns),
             indices=indices_of(table.indices),
+            skipping=skipping_of(table.skipping),
             dialect=table.dialect,
         ),
         adopt=dataset.spec.adopt,
@@ -215,6 +222,27 @@ def indices_of(indices: Sequence[Index] | None) -> tuple[jobs.IndexSpec, ...] | 
     if indices is None:
         return None
     return tuple(jobs.IndexSpec(column=index.column, kind=index.kind) for index in indices)
+
+
+def skipping_of(skipping: Skipping | None) -> jobs.SkippingSpec | None:
+    """The skipping indices as jobs need them; None if the manifest says nothing of them."""
+    if skipping is None:
+        return None
+    return jobs.SkippingSpec(
+        indices=tuple(map(_skipping_index, skipping.indices)),
+        auto=skipping.auto,
+        footer_key=skipping.footer_key,
+        plaintext_footer=skipping.plaintext_footer,
+    )
+
+
+def _skipping_index(index: ColumnIndex) -> jobs.SkippingIndexSpec:
+    given = {"ndv": index.ndv, "fpp": index.fpp}
+    params = {name: str(value) for name, value in given.items() if value is not None}
+    if index.type in ("Prefix", "Suffix"):
+        params = {"length": str(index.length or DEFAULT_LENGTH)}
+    columns = (index.column,) if index.y_column is None else (index.column, index.y_column)
+    return jobs.SkippingIndexSpec(type=index.type, columns=columns, params=params, key=index.key)
 
 
 def columns_of(columns: Columns) -> tuple[jobs.Column, ...]:

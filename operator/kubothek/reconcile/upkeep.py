@@ -1,4 +1,5 @@
-"""What a Dataset has done for its table by itself: healing, tags, indices and compaction, in this order.
+"""What a Dataset has done for its table by itself: healing, tags, indices, skipping metadata and compaction, in
+this order.
 
 One job at a time, and when nothing changes rows or could do so now (:mod:`kubothek.reconcile.giving_way`). What
 is broken is mended first, versions are tagged before they can expire, and files are rewritten last, as their index
@@ -35,6 +36,7 @@ from kubothek.reconcile.indexing import INDEX
 from kubothek.reconcile.projection import absorb
 from kubothek.reconcile.references import bears_one_writer, clustering_of, digest
 from kubothek.reconcile.schedule import due_slot, fault, next_start
+from kubothek.reconcile.skipping import SKIPPING
 from kubothek.resources.conditions import State, progressing, stalled
 from kubothek.resources.dataset import CompactionState, Dataset, DatasetStatus, Errand
 from kubothek.resources.jobs import CompactJob, DatasetState, HealJob, JobResult, TagJob
@@ -231,6 +233,7 @@ CHORES = (
         seen=absorb,
     ),
     INDEX,
+    SKIPPING,
     Chore(
         verb="compact",
         field="compaction",

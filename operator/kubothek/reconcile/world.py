@@ -123,6 +123,8 @@ class LaunchJob:
     secrets: dict[str, str] = field(default_factory=dict)
     volumes: dict[str, str] = field(default_factory=dict)
     """PersistentVolumeClaim by ObjectStore name, for ``file://`` stores in a cluster."""
+    keys: dict[str, str] = field(default_factory=dict)
+    """Secret with the keys of encrypted metadata by ObjectStore name."""
 
 
 @dataclass(frozen=True, slots=True)

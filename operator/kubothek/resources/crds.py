@@ -139,6 +139,17 @@ NAMES = {
             Column("LAST", ".status.lastTime", "date"),
         ),
     ),
+    "SkippingIndex": Names(
+        "skippingindices",
+        "ksi",
+        (
+            Column("PREFIX", ".spec.location.prefix"),
+            Column("FILES", ".status.files", "integer"),
+            Column("DESCRIBED", ".status.described", "integer"),
+            Column("SIZE", ".status.size", priority=1),
+            Column("REFRESHED", ".status.refreshedTime", "date"),
+        ),
+    ),
 }
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints
 from kubothek.resources.maintenance import Health, Maintenance
 from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Strict, Time
 from kubothek.resources.rules import Immutable, Rule, TransitionRule, UniqueBy
+from kubothek.resources.skipping import Skipping, SkippingAchieved, SkippingStatus
 from kubothek.resources.sources import Intake, SourceState, StandingSource
 from kubothek.resources.values import ColumnName, Columns, Quantity, Reference, TagName, parse_quantity
 
@@ -19,6 +20,7 @@ SOURCE_TROUBLES = (
     "HealingStalled",
     "TagStalled",
     "IndexStalled",
+    "SkippingStalled",
     "CompactionStalled",
     "InvalidSchedule",
 )
@@ -58,6 +60,12 @@ def _known_columns(field: str, attribute: str) -> Rule:
         message=f"table.{field} names a column that table.schema does not have: add it to the schema",
         holds=lambda table: table.columns is None or set(getattr(table, attribute)) <= {c.name for c in table.columns},
     )
+
+
+def _skipped_by(table: Table) -> set[str]:
+    """The columns of its skipping indices."""
+    indices = table.skipping.indices if table.skipping is not None else ()
+    return {column for index in indices for column in (index.column, index.y_column) if column is not None}
 
 
 class Table(Strict):
@@ -114,6 +122,20 @@ class Table(Strict):
                 or {index.column for index in self.indices or ()} <= {column.name for column in self.columns}
             ),
         ),
+        Rule(
+            cel="!has(self.skipping) || !has(self.skipping.indices) || !has(self.partitionOn) || "
+            "self.skipping.indices.all(i, !(i.column in self.partitionOn) && "
+            "(!has(i.yColumn) || !(i.yColumn in self.partitionOn)))",
+            message="table.skipping names a column of table.partitionOn, by which files are skipped anyway: remove it",
+            holds=lambda self: not _skipped_by(self) & set(self.partition_on),
+        ),
+        Rule(
+            cel="!has(self.skipping) || !has(self.skipping.indices) || !has(self.schema) || "
+            "self.skipping.indices.all(i, self.schema.exists(c, c.name == i.column) && "
+            "(!has(i.yColumn) || self.schema.exists(c, c.name == i.yColumn)))",
+            message="table.skipping names a column that table.schema does not have: add it to the schema",
+            holds=lambda self: self.columns is None or _skipped_by(self) <= {column.name for column in self.columns},
+        ),
     )
 
     partition_on: Annotated[
@@ -143,6 +165,9 @@ class Table(Strict):
     indices: Annotated[tuple[Index, ...] | None, Field(max_length=16), UniqueBy("column")] = None
     """A job on edit. The secondary indices of the table; an empty list drops those that are there. Left out: whatever
     indices the table has are kept up to date."""
+    skipping: Skipping | None = None
+    """A job on edit. What is kept of each data file, so that queries open only those that can hold a match; empty
+    drops it. Left out: what the table has is kept up by every commit."""
     dialect: Literal["Kartothek", "Plateau"] | None = None
     """A job on edit. Which library besides Kubothek can write to a table with a Kartothek index on strings; both can
     read it. Left out: as it is, which is Kartothek for a new table."""
@@ -273,6 +298,8 @@ class TableState(Lenient):
     """The ETag of the dataset's head at this version."""
     indices: tuple[IndexStatus, ...] = ()
     """Its secondary indices."""
+    skipping: SkippingStatus | None = None
+    """Its skipping metadata, if there is any."""
     dialect: Literal["Kartothek", "Plateau"] = "Kartothek"
     """The dialect of its Kartothek indices on strings."""
     tags: tuple[TagStatus, ...] = ()
@@ -336,6 +363,10 @@ class DatasetStatus(Status, TableState):
     """How far the restoration of the data is."""
     indexing: Errand | None = None
     """How far the job is that makes the indices what spec.table says."""
+    skipping_achieved: SkippingAchieved | None = None
+    """What recent Queries of this namespace had of the skipping metadata."""
+    describing: Errand | None = None
+    """How far the job is that makes the skipping metadata what spec.table says."""
     tagging: Errand | None = None
     """How far the job is that makes the tags what spec.tags says."""
     compaction: CompactionState | None = None

@@ -115,7 +115,7 @@ class KindCount(Lenient):
     """Objects of one kind."""
 
     kind: str
-    """data, index, intake, records, checkpoints, jobs or plans."""
+    """data, index, skipping, intake, records, checkpoints, jobs or plans."""
     objects: int = 0
     """How many."""
     bytes: int = 0

@@ -26,6 +26,8 @@ class StoreRef(_Plain):
     endpoint: str | None = None
     region: str | None = None
     credentials_dir: str | None = None
+    keys_dir: str | None = None
+    """Where the Secret with the keys of encrypted metadata is mounted."""
     conditional_writes: bool | None = None
     """What the last inspection found; None: the job has to probe the store itself."""
 
@@ -69,6 +71,32 @@ class IndexSpec(_Plain):
     kind: Literal["Kartothek", "Native"] = "Native"
 
 
+class SkippingIndexSpec(_Plain):
+    """A skipping index. ``type`` and ``params`` as in the manifest; ``key``: the name of the key that encrypts it."""
+
+    type: str
+    columns: tuple[str, ...]
+    params: dict[str, str] = {}
+    key: str | None = None
+
+
+class SkippingSpec(_Plain):
+    """The skipping indices that files are to have; with ``auto``, others are chosen as well."""
+
+    indices: tuple[SkippingIndexSpec, ...] = ()
+    auto: bool = False
+    footer_key: str | None = None
+    plaintext_footer: bool = False
+
+
+class FilterSeen(_Plain):
+    """How many of the recent queries filtered a column in one way: ``Equal``, ``Range``, ``Prefix`` …"""
+
+    column: str
+    kind: str
+    queries: int = 1
+
+
 class TableSpec(_Plain):
     """The layout of a dataset's table."""
 
@@ -86,6 +114,8 @@ class TableSpec(_Plain):
     schema_evolution: Literal["Strict", "Compatible"] = "Strict"
     indices: tuple[IndexSpec, ...] | None = None
     """None: those that the table has."""
+    skipping: SkippingSpec | None = None
+    """None: that which the table has."""
     dialect: Literal["Kartothek", "Plateau"] | None = None
     """None: the one that the table has."""
 
@@ -277,6 +307,39 @@ class IndexJob(_Job):
     dataset: DatasetRef
 
 
+class SkipJob(_Job):
+    """Give the files of a table the skipping metadata that its Dataset asks for."""
+
+    verb: Literal["skip"] = "skip"
+    dataset: DatasetRef
+    seen: tuple[FilterSeen, ...] = ()
+    """What ``auto`` goes by, besides the values of the table."""
+    spark: SparkSettings = SparkSettings()
+
+
+class PlainFiles(_Plain):
+    """Files that Kubothek does not own: those of ``store`` below ``prefix`` that match ``glob``."""
+
+    store: StoreRef
+    prefix: str
+    glob: str | None = None
+    format: Literal["Parquet", "ORC", "CSV", "JSONLines"] = "Parquet"
+    csv: CsvOptions = CsvOptions()
+    columns: tuple[Column, ...] = ()
+
+
+class SkipFilesJob(_Job):
+    """Bring the metadata of plain files up to date, or delete it. ``store`` is that of the metadata."""
+
+    verb: Literal["skip-files"] = "skip-files"
+    name: str
+    """Under which the metadata is kept: ``<namespace>.<name>`` of the SkippingIndex."""
+    files: PlainFiles
+    skipping: SkippingSpec
+    drop: bool = False
+    spark: SparkSettings = SparkSettings()
+
+
 class RestoreJob(_Job):
     """Take a dataset's tombstone back, within the grace period."""
 
@@ -407,6 +470,8 @@ AnyJob = (
     | DeleteJob
     | RestoreJob
     | IndexJob
+    | SkipJob
+    | SkipFilesJob
     | IntakeJob
     | QueryJob
     | CompactJob
@@ -433,6 +498,16 @@ class IndexState(_Plain):
     kind: Literal["Kartothek", "Native"]
     state: Literal["Ready", "Waiting", "Partial", "Stale"] = "Ready"
     rows: int = 0
+
+
+class SkippingState(_Plain):
+    """The skipping metadata of a table, which describes ``files`` of its data files."""
+
+    indices: tuple[SkippingIndexSpec, ...] = ()
+    footer_key: str | None = None
+    plaintext_footer: bool = False
+    files: int = 0
+    bytes: int = 0
 
 
 class Bin(_Plain):
@@ -470,6 +545,7 @@ class DatasetState(_Plain):
     """Reason and message ``Reason: text`` if the dataset cannot be written by the asking claim or is not whole."""
     deleted: bool = False
     indices: tuple[IndexState, ...] = ()
+    skipping: SkippingState | None = None
     dialect: Literal["Kartothek", "Plateau"] = "Kartothek"
     tags: dict[str, int] = {}
     health: HealthState | None = None
@@ -529,6 +605,11 @@ class QueryRead(_Plain):
     dataset: str
     version: int
     files: int = 0
+    considered: int = 0
+    """Files that skipping had to decide about, and ``skipped``, how many of them were not opened."""
+    skipped: int = 0
+    filters: tuple[str, ...] = ()
+    """The first few of what it filtered by: ``column:Equal`` …"""
 
 
 class QueryOutcome(_Plain):
@@ -606,6 +687,20 @@ class CollectOutcome(_Plain):
     collected: tuple[KindCount, ...] = ()
 
 
+class SkipFilesOutcome(_Plain):
+    """What was found, and done: ``described`` of ``files``. ``location`` is Xskipper's directory in the store."""
+
+    location: str
+    files: int = 0
+    described: int = 0
+    added: int = 0
+    removed: int = 0
+    bytes: int = 0
+    indices: tuple[SkippingIndexSpec, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """The first few files that could not be described, and why."""
+
+
 class HealOutcome(_Plain):
     """What was made anew, each as a few words."""
 
@@ -625,6 +720,7 @@ class JobResult(_Plain):
     compact: CompactOutcome | None = None
     collect: CollectOutcome | None = None
     heal: HealOutcome | None = None
+    skip_files: SkipFilesOutcome | None = None
     dataset: DatasetState | None = None
     datasets: tuple[DatasetState, ...] = ()
     cube: CubeState | None = None

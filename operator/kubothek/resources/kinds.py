@@ -21,6 +21,7 @@ from kubothek.resources.meta import API_VERSION, Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
 from kubothek.resources.rules import Path, Problem, broken_rules, broken_transitions, render_path
+from kubothek.resources.skippingindex import SkippingIndex
 
 KINDS: dict[str, type[Resource]] = {
     "ObjectStore": ObjectStore,
@@ -31,6 +32,7 @@ KINDS: dict[str, type[Resource]] = {
     "Query": Query,
     "Compaction": Compaction,
     "GCPolicy": GCPolicy,
+    "SkippingIndex": SkippingIndex,
 }
 """All kinds by name, in an order in which they can be applied."""
 

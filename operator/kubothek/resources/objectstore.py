@@ -71,6 +71,9 @@ class ObjectStoreSpec(Strict):
     credentials_secret_ref: ObjectReference | None = None
     """A Secret with the keys AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if the key is temporary,
     AWS_SESSION_TOKEN. It is mounted into jobs only. Without it jobs use what their service account is granted."""
+    keys_secret_ref: ObjectReference | None = None
+    """A Secret with the keys that encrypt skipping metadata: by name, 16, 24 or 32 bytes each. It is mounted into jobs
+    only. A job without the key of an index reads as if there were none."""
     volume: Volume | None = None
     """The volume of a `file://` store."""
     interval: Duration = "10m"

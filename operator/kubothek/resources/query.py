@@ -146,6 +146,12 @@ class QueryRead(Lenient):
     """The version."""
     files: int = 0
     """Number of data files that were opened."""
+    considered: int = 0
+    """Files that were left for skipping to decide about, after partitions and secondary indices had been asked."""
+    skipped: int = 0
+    """How many of them were not opened."""
+    filters: Annotated[tuple[str, ...], Field(max_length=8)] = ()
+    """What it was filtered by: `column:Equal`, `column:Range` …"""
 
 
 class QueryStatus(Status, Attempts):

@@ -51,6 +51,15 @@ def render_bytes(size: int) -> str:
     return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {units[0]}"
 
 
+def percent(part: int, whole: int) -> str | None:
+    """A share for people: ``97%``; 100% and 0% only if it is all or nothing. None of nothing."""
+    if not whole:
+        return None
+    if 0 < part < whole:
+        return f"{min(99, max(1, round(100 * part / whole)))}%"
+    return "100%" if part else "0%"
+
+
 def _a_quantity(value: int | str) -> int | str:
     parse_quantity(value)
     return value

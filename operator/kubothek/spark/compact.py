@@ -16,14 +16,14 @@ from pyspark.sql import SparkSession
 
 from kubothek.lake.commits import PartitionFile
 from kubothek.lake.errors import RowsLost
-from kubothek.lake.indices import Collected
 from kubothek.lake.maintenance import Bundle, Compactor
 from kubothek.lake.maintenance.grouping import tasks
 from kubothek.lake.maintenance.rewriting import TASK_BYTES, Compacting, Replaced, Rewritten, rewrite_bundles
+from kubothek.lake.operations.gathering import Gathered
 from kubothek.lake.store import Store
 from kubothek.spark.numbered import Numbered
 
-RESULT_SCHEMA: Final = "task bigint, added string, collected string"
+RESULT_SCHEMA: Final = "task bigint, added string, gathered string"
 """By the number of the task: a line for each of its bundles, in order, with the new files; one with index entries."""
 
 Told = Callable[[int, int], None]
@@ -48,13 +48,13 @@ def _rewritten(compacting: Compacting, parts: Sequence[Sequence[Bundle]], store:
 
 def _result(number: int, done: Rewritten) -> pa.RecordBatch:
     added = [orjson.dumps([file.to_json() for file in each.added]).decode() for each in done.replaced]
-    collected = orjson.dumps(done.collected.to_json()).decode()
+    gathered = orjson.dumps(done.gathered.to_json()).decode()
     columns: list[Any] = [
         pa.array([number] * (len(added) + 1), pa.int64()),
         pa.array([*added, None], pa.string()),
-        pa.array([*[None] * len(added), collected], pa.string()),
+        pa.array([*[None] * len(added), gathered], pa.string()),
     ]
-    return pa.RecordBatch.from_arrays(columns, names=["task", "added", "collected"])
+    return pa.RecordBatch.from_arrays(columns, names=["task", "added", "gathered"])
 
 
 def _run(session: SparkSession, compacting: Compacting, parts: Sequence[tuple[Bundle, ...]], told: Told) -> Rewritten:
@@ -71,17 +71,17 @@ def _run(session: SparkSession, compacting: Compacting, parts: Sequence[tuple[Bu
 def _joined(parts: Sequence[tuple[Bundle, ...]], found: pa.Table) -> Rewritten:
     """What all tasks did, after the counts proved that nothing is missing."""
     added: list[list[tuple[PartitionFile, ...]]] = [[] for _ in parts]
-    collected = []
+    gathered = []
     for line in found.to_pylist():
         if line["added"] is None:
-            collected.append(Collected.from_json(orjson.loads(line["collected"])))
+            gathered.append(Gathered.from_json(orjson.loads(line["gathered"])))
         else:
             added[line["task"]].append(tuple(PartitionFile(*file) for file in orjson.loads(line["added"])))
-    if [len(each) for each in added] != [len(part) for part in parts] or len(collected) != len(parts):
-        raise RowsLost(f"{len(collected)} of {len(parts)} tasks reported what they rewrote; try again")
+    if [len(each) for each in added] != [len(part) for part in parts] or len(gathered) != len(parts):
+        raise RowsLost(f"{len(gathered)} of {len(parts)} tasks reported what they rewrote; try again")
     replaced = tuple(
         Replaced(bundle.group.path, bundle.files, files)
         for part, each in zip(parts, added, strict=True)
         for bundle, files in zip(part, each, strict=True)
     )
-    return Rewritten(replaced, Collected.joined(collected))
+    return Rewritten(replaced, Gathered.joined(gathered))

@@ -67,7 +67,7 @@ def read(
         [file.key for file in planned],
         schema,
         snapshot.head.partition_keys,
-        set(schema.names) if columns is None else {*columns, *predicate.columns},
+        set(schema.names) if columns is None else {*columns, *predicate.fields},
     )
     if not all(file.all_rows for file in planned):
         found = found.where(condition(predicate))

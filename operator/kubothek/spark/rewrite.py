@@ -16,7 +16,7 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
 from kubothek.lake.errors import RowsLost
-from kubothek.lake.indices import Collected
+from kubothek.lake.operations.gathering import Gathered
 from kubothek.lake.operations.rewrite import Rewrite, Rewriter, Rewritten, require_all_rows, rewrite_files
 from kubothek.lake.store import Store
 from kubothek.lake.table.plan import PlannedFile
@@ -46,7 +46,7 @@ def _rewritten(
     rewrite: Rewrite, bundles: Sequence[Sequence[PlannedFile]], matched: Accumulator[int], store: Store, number: int
 ) -> pa.RecordBatch:
     """A row for each new file, each file that goes (its label only), and the bundle (the rows that matched as ``rows``,
-    those that did not as ``bytes``, and the index entries).
+    those that did not as ``bytes``, and what was gathered).
     """
     done = rewrite_files(rewrite, store, bundles[number])
     matched.add(done.matched)
@@ -54,12 +54,12 @@ def _rewritten(
 
 
 def _manifest(done: Rewritten) -> pa.RecordBatch:
-    collected = orjson.dumps(done.collected.to_json()).decode()
+    gathered = orjson.dumps(done.gathered.to_json()).decode()
     return manifest.batch_of(
         [
             *map(manifest.written, done.added),
             *({"label": label} for label in done.removed),
-            {"rows": done.matched, "bytes": done.kept, "indexed": collected},
+            {"rows": done.matched, "bytes": done.kept, "indexed": gathered},
         ]
     )
 
@@ -81,17 +81,17 @@ def _run(session: SparkSession, rewrite: Rewrite, files: Sequence[PlannedFile], 
 
 def _result(rewrite: Rewrite, found: pa.Table, bundles: int) -> Rewritten:
     """What all tasks did, after the counts proved that nothing is missing."""
-    added, removed, collected, matched, kept = [], [], [], 0, 0
+    added, removed, gathered, matched, kept = [], [], [], 0, 0
     for row in found.to_pylist():
         if row["label"] is None:
-            collected.append(Collected.from_json(orjson.loads(row["indexed"])))
+            gathered.append(Gathered.from_json(orjson.loads(row["indexed"])))
             matched, kept = matched + row["rows"], kept + row["bytes"]
         elif row["key"] is None:
             removed.append(row["label"])
         else:
             added.append(manifest.file_of(row))
-    if len(collected) != bundles:
-        raise RowsLost(f"{len(collected)} of {bundles} tasks reported what they rewrote; try again")
-    done = Rewritten(tuple(removed), tuple(added), matched, kept, Collected.joined(collected))
+    if len(gathered) != bundles:
+        raise RowsLost(f"{len(gathered)} of {bundles} tasks reported what they rewrote; try again")
+    done = Rewritten(tuple(removed), tuple(added), matched, kept, Gathered.joined(gathered))
     require_all_rows(rewrite, done)
     return done

@@ -18,7 +18,7 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 from kubothek.lake import errors
 from kubothek.lake.commits import PartitionFile
 from kubothek.lake.errors import LakeError
-from kubothek.lake.indices import Collected
+from kubothek.lake.operations.gathering import Gathered
 from kubothek.lake.schema import conform
 from kubothek.lake.sources import Ingest, SourceReader, Split
 from kubothek.lake.store import open_store
@@ -117,25 +117,25 @@ class Writes:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            files, collected, rows, bundles = self._write(batches)
+            files, gathered, rows, bundles = self._write(batches)
         except LakeError as error:
             report(error, self._failures, len(self._ingest.plan.splits), None)
             return
-        counted = {"rows": rows, "bytes": bundles, "indexed": json.dumps(collected.to_json())}
+        counted = {"rows": rows, "bytes": bundles, "indexed": json.dumps(gathered.to_json())}
         yield manifest.batch_of([*map(manifest.written, files), counted])
 
-    def _write(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[PartitionFile], Collected, int, int]:
-        """The files, their index entries, and the rows and bundles that the readers counted."""
+    def _write(self, batches: Iterable[pa.RecordBatch]) -> tuple[list[PartitionFile], Gathered, int, int]:
+        """The files, what was gathered of them, and the rows and bundles that the readers counted."""
         ingest = self._ingest
         unpacker = Unpacker(pa.schema([f for f in ingest.stored if f.name not in ingest.layout.partition_on]))
         read = bundles = 0
         store = open_store(ingest.store)
-        collector = ingest.collector(store)
-        with ingest.writer(store, collector) as writer:
+        gatherer = ingest.gatherer(store)
+        with ingest.writer(store, gatherer) as writer:
             for batch in batches:
                 for group, rows, content in unpacker.unpack(batch):
                     if group is None or content is None:
                         read, bundles = read + rows, bundles + 1
                     else:
                         writer.write_group(group, content)
-            return writer.finish(), collector.finish(), read, bundles
+            return writer.finish(), gatherer.finish(), read, bundles

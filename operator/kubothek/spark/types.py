@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import reduce
 from operator import and_, or_
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -17,6 +19,7 @@ from pyspark.sql.types import DataType, DecimalType, NullType, StructField, Stru
 
 from kubothek.lake.errors import InputError
 from kubothek.lake.predicates import Op, Predicate, Term
+from kubothek.lake.predicates.terms import PATTERNS, SETS
 from kubothek.lake.schema import type_name
 
 _UINT64_DIGITS = 20
@@ -52,7 +55,12 @@ def _spark_type(field: pa.Field[Any]) -> DataType:
 
 def column(name: str) -> Column:
     """The column of exactly this name, whatever characters it has."""
-    return sf.col("`" + name.replace("`", "``") + "`")
+    return field((name,))
+
+
+def field(path: Sequence[str]) -> Column:
+    """The column of this name, or the field of a struct."""
+    return sf.col(".".join("`" + name.replace("`", "``") + "`" for name in path))
 
 
 def condition(predicate: Predicate) -> Column:
@@ -62,30 +70,29 @@ def condition(predicate: Predicate) -> Column:
 
 
 def _condition(term: Term) -> Column:
-    left = column(term.column)
+    left = field(term.path)
     if term.never:
         return sf.lit(False)
-    match term.op:
-        case Op.IS_NULL:
-            return left.isNull()
-        case Op.IS_NOT_NULL:
-            return left.isNotNull()
-        case Op.IN:
-            return left.isin([_literal(value) for value in term.value])
-        case Op.NOT_IN:
-            return ~left.isin([_literal(value) for value in term.value])
-        case Op.EQ:
-            return left == _literal(term.value)
-        case Op.NE:
-            return left != _literal(term.value)
-        case Op.LT:
-            return left < _literal(term.value)
-        case Op.LE:
-            return left <= _literal(term.value)
-        case Op.GT:
-            return left > _literal(term.value)
-        case Op.GE:
-            return left >= _literal(term.value)
+    if term.op in (Op.IS_NULL, Op.IS_NOT_NULL):
+        return left.isNull() if term.op is Op.IS_NULL else left.isNotNull()
+    if term.op in SETS:
+        inside = left.isin([_literal(value) for value in term.value])
+        return inside if term.op is Op.IN else ~inside
+    if term.op in PATTERNS:
+        alike = left.like(term.value)
+        return alike if term.op is Op.LIKE else ~alike
+    compared: Column = _COMPARISONS[term.op](left, _literal(term.value))
+    return compared
+
+
+_COMPARISONS: Final[dict[Op, Callable[[Column, Column], Any]]] = {
+    Op.EQ: operator.eq,
+    Op.NE: operator.ne,
+    Op.LT: operator.lt,
+    Op.LE: operator.le,
+    Op.GT: operator.gt,
+    Op.GE: operator.ge,
+}
 
 
 def _literal(value: Any) -> Column:

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from kubothek.lake.commits import PartitionFile
 from kubothek.lake.errors import InputError, RowsLost
-from kubothek.lake.indices import Collected, IndexCollector
+from kubothek.lake.operations.gathering import Gathered, Gatherer
 from kubothek.lake.sources import Ingest, SourceReader
 from kubothek.lake.sources.ingest import require_all_rows
 from kubothek.spark import fatrows, manifest
@@ -42,15 +42,15 @@ Told = Callable[[int, int, int], None]
 
 
 def write_with_spark(
-    session: SparkSession, ingest: Ingest, reader: SourceReader, told: Told, collector: IndexCollector
+    session: SparkSession, ingest: Ingest, reader: SourceReader, told: Told, gatherer: Gatherer
 ) -> list[PartitionFile]:
     """Read, validate and write with Spark; the files that were written, none of them visible yet.
 
-    ``collector`` is told which index files the tasks stored for ``ingest.indexed``; no entry passes the driver.
+    ``gatherer`` is told what the tasks stored of index entries and descriptions; none of them passes the driver.
     Raises what :func:`~kubothek.lake.sources.ingest_here` raises, for the same sources, and SparkFailed.
     """
     while True:
-        result = _run(session, ingest, told, collector)
+        result = _run(session, ingest, told, gatherer)
         if not isinstance(result, Failure):
             return result
         error, split = result.error(), result.split
@@ -63,7 +63,7 @@ def write_with_spark(
         ingest = ingest.with_plan(ingest.plan.with_whole_files([split.file.name]))
 
 
-def _run(session: SparkSession, ingest: Ingest, told: Told, collector: IndexCollector) -> list[PartitionFile] | Failure:
+def _run(session: SparkSession, ingest: Ingest, told: Told, gatherer: Gatherer) -> list[PartitionFile] | Failure:
     context = session.sparkContext
     bundles = ingest.plan.bundles(READ_TASK_BYTES)
     failures: Accumulator[list[Failure]] = context.accumulator([], Joined())
@@ -79,16 +79,16 @@ def _run(session: SparkSession, ingest: Ingest, told: Told, collector: IndexColl
         .mapInArrow(Writes(ingest, failures), manifest.SCHEMA)
     )
     found = collect(session, frame, f"write {ingest.uuid}", failures, lambda d, n: told(d, n, rows_read.value))
-    return found if isinstance(found, Failure) else _files(ingest, found, len(bundles), collector)
+    return found if isinstance(found, Failure) else _files(ingest, found, len(bundles), gatherer)
 
 
-def _files(ingest: Ingest, found: pa.Table, bundles: int, collector: IndexCollector) -> list[PartitionFile]:
+def _files(ingest: Ingest, found: pa.Table, bundles: int, gatherer: Gatherer) -> list[PartitionFile]:
     """The files in the manifest, after its counts proved that nothing is missing."""
     files, rows, reported = [], 0, 0
     for row in found.to_pylist():
         if row["label"] is None:
             rows, reported = rows + row["rows"], reported + row["bytes"]
-            collector.add(Collected.from_json(json.loads(row["indexed"])))
+            gatherer.add(Gathered.from_json(json.loads(row["indexed"])))
         else:
             files.append(manifest.file_of(row))
     if reported != bundles:

@@ -86,5 +86,5 @@ def query(
             write_json(answer.rows())
             return
         told = print_table(answer.rows())
-    read = ", ".join(f"{scan.name} version {scan.version} ({count(scan.files, 'file')})" for scan in answer.scans)
-    click.echo(f"{told} in {time.monotonic() - started:.1f} s, from {read}")
+    source = ", ".join(f"{read.name} version {read.version} ({count(read.files, 'file')})" for read in answer.reads)
+    click.echo(f"{told} in {time.monotonic() - started:.1f} s, from {source}")

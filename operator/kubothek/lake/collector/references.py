@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kubothek.lake.commits import Head, Record
-from kubothek.lake.commits.head import INDEX, INTAKE
+from kubothek.lake.commits.head import INDEX, INTAKE, SKIPPING
 from kubothek.lake.indices.native import Manifest
 from kubothek.lake.intake.ledger import Page
 
 
 def of_head(head: Head) -> Iterator[str]:
-    """Data files, index files, manifests and pages of a version."""
+    """Data files, index files, manifests, skipping metadata and pages of a version."""
     for partition in head.partitions.values():
         yield from partition["files"].values()
     yield from _of(head.indices, head.metadata)
@@ -40,4 +40,6 @@ def _of(indices: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[str
     native = metadata.get(INDEX)
     if isinstance(native, Mapping):
         yield from map(str, native.values())
+    if SKIPPING in metadata:
+        yield from (key for part in Head("", metadata=metadata).skipping.parts for key in part.keys)
     yield from (page for name, page in metadata.items() if name.startswith(INTAKE) and isinstance(page, str))

@@ -13,6 +13,7 @@ from kubothek.lake.commits.paths import parse_path
 from kubothek.lake.errors import PartitionInvalid
 from kubothek.lake.indices.model import NO_CHANGE, IndexChange
 from kubothek.lake.predicates import Predicate
+from kubothek.lake.skipping.change import NO_SKIPPING_CHANGE, SkippingChange
 
 
 class Operation(StrEnum):
@@ -143,6 +144,7 @@ class Change:
     ``partition_keys``  needed by the first change of a dataset; later it may repeat them. None = as they are
     ``index``           indices to make or drop, and index entries of ``added``; by default every index that is there is
                         kept exact, from the files themselves
+    ``skipping``        skipping metadata of ``added``, and what else changes of it; by default what is there stays
     ``metadata``        user metadata to set; None removes a key. ``kubothek_*`` is the protocol's own
     ``layout``          how later writers lay out files, in the JSON form of ``lake.table.layout``; None = as it is
     ``intake``          by standing source, the new page of what it has taken (``lake.intake.ledger``); in the way of
@@ -165,6 +167,7 @@ class Change:
     restores: int | None = None
     partition_keys: tuple[str, ...] | None = None
     index: IndexChange = NO_CHANGE
+    skipping: SkippingChange = NO_SKIPPING_CHANGE
     metadata: Mapping[str, Any] = field(default_factory=dict)
     layout: Mapping[str, Any] | None = None
     intake: Mapping[str, str] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from kubothek.lake.commits.indexing import index_delta, index_metadata, indices_
 from kubothek.lake.commits.journal import Draft, Journal, Observed
 from kubothek.lake.commits.measure import size_of_removed
 from kubothek.lake.commits.record import Delta, Totals, after, size_of
+from kubothek.lake.commits.skipping import skipping_after, skipping_metadata
 from kubothek.lake.commits.snapshot import live_head
 from kubothek.lake.commits.tagging import require_untagged, versions_of
 from kubothek.lake.errors import Conflict, InputError, PartitionInvalid, VersionNotFound
@@ -44,16 +45,28 @@ def draft(
     require_untagged(live, horizon, change.spares)
     schema_hash = _schema(journal, change, base, live)
     partition_keys = _partition_keys(change, live, fresh=fresh)
+    added = {file.label: file.key for file in change.added}
+    schema = journal.schemas.get(schema_hash)
     indices = indices_after(
         journal,
         live,
-        added={file.label: file.key for file in change.added},
+        added=added,
         removed=removed,
-        schema=journal.schemas.get(schema_hash),
+        schema=schema,
         partition_keys=partition_keys,
         change=change.index,
     )
-    metadata = _metadata(journal, change, live, index_metadata(indices), horizon)
+    skipping = skipping_after(
+        journal,
+        live,
+        added=added,
+        removed=removed,
+        schema=schema,
+        partition_keys=partition_keys,
+        change=change.skipping,
+    )
+    derived = index_metadata(indices) | skipping_metadata(skipping)
+    metadata = _metadata(journal, change, live, derived, horizon)
     to_set, dropped = metadata_delta(ground.metadata, metadata)
     totals = (on and on.totals) or Totals()
     return Draft(
@@ -76,9 +89,7 @@ def draft(
             totals,
             size_of(change.added),
             _size_of_removed(journal, change, removed, live, totals),
-            partitions=len(
-                recount(live.directories, removed=removed.values(), added=(file.key for file in change.added))
-            ),
+            partitions=len(recount(live.directories, removed=removed.values(), added=added.values())),
         ),
         reads=change.reads,
     )
@@ -168,10 +179,10 @@ def _partition_keys(change: Change, live: Head, *, fresh: bool) -> tuple[str, ..
     return change.partition_keys
 
 
-def _metadata(journal: Journal, change: Change, live: Head, indices: Mapping[str, Any], horizon: int) -> dict[str, Any]:
+def _metadata(journal: Journal, change: Change, live: Head, derived: Mapping[str, Any], horizon: int) -> dict[str, Any]:
     created = journal.clock().replace(tzinfo=None).isoformat()
     layout = {} if change.layout is None else {LAYOUT: dict(change.layout)}
     intake = {INTAKE + source: page for source, page in change.intake.items()}
     raised = {HORIZON: horizon} if horizon > live.horizon else {}
-    merged = {_CREATED: created, **live.metadata, **change.metadata, **layout, **intake, **raised, **indices}
+    merged = {_CREATED: created, **live.metadata, **change.metadata, **layout, **intake, **raised, **derived}
     return {key: value for key, value in merged.items() if value is not None}

@@ -23,6 +23,7 @@ from kubothek.lake.commits import keys
 from kubothek.lake.commits.directories import count
 from kubothek.lake.errors import HeadUnreadable
 from kubothek.lake.indices.model import Dialect, IndexKind, IndexState
+from kubothek.lake.skipping.model import NONE, SkippingState
 
 VERSION: Final = "kubothek_version"
 COMMIT: Final = "kubothek_commit"
@@ -38,6 +39,7 @@ LAYOUT: Final = "kubothek_layout"
 INDEX: Final = "kubothek_index"
 DIALECT: Final = "kubothek_dialect"
 PENDING: Final = "kubothek_index_pending"
+SKIPPING: Final = "kubothek_skipping"
 TAGS: Final = "kubothek_tags"
 INTAKE: Final = "kubothek_intake_"
 """With the name of a standing source behind it."""
@@ -184,6 +186,15 @@ class Head:
             Dialect.PLATEAU if dialect == Dialect.PLATEAU else Dialect.KARTOTHEK,
             {str(column): IndexKind(kind) for column, kind in pending.items()} if isinstance(pending, dict) else {},
         )
+
+    @property
+    def skipping(self) -> SkippingState:
+        """The wish for skipping metadata, and the files that hold it; what cannot be understood is none."""
+        found = self.metadata.get(SKIPPING)
+        try:
+            return NONE if found is None else SkippingState.from_json(found)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return NONE  # another program wrote it
 
     @property
     def horizon(self) -> int:

@@ -16,7 +16,18 @@ from kubothek.lake.commits.changes import Operation, PartitionFile
 from kubothek.lake.commits.conflict import conflicts, summary
 from kubothek.lake.commits.directories import recount
 from kubothek.lake.commits.foreign import FOREIGN, is_marked, without_noise
-from kubothek.lake.commits.head import DIALECT, HORIZON, INDEX, INTAKE, LOST, OVERWRITTEN, PENDING, TAGS, Head
+from kubothek.lake.commits.head import (
+    DIALECT,
+    HORIZON,
+    INDEX,
+    INTAKE,
+    LOST,
+    OVERWRITTEN,
+    PENDING,
+    SKIPPING,
+    TAGS,
+    Head,
+)
 from kubothek.lake.commits.history import missing_files
 from kubothek.lake.commits.indexing import index_delta, index_metadata, indices_after
 from kubothek.lake.commits.journal import Draft, Journal, Observed
@@ -25,8 +36,11 @@ from kubothek.lake.commits.noting import noted
 from kubothek.lake.commits.rebuild import rebuild
 from kubothek.lake.commits.record import Delta, Record, Totals, after, size_of
 from kubothek.lake.commits.records import records_from
+from kubothek.lake.commits.skipping import skipping_after, skipping_metadata
 from kubothek.lake.errors import SchemaMismatch, VersionIncomplete
 from kubothek.lake.schema import merge
+from kubothek.lake.skipping.change import SkippingChange
+from kubothek.lake.skipping.model import Part
 
 
 class _NotMergeableError(Exception):
@@ -73,7 +87,17 @@ def _merged_again(journal: Journal, seen: Observed, lost: Record, rest: Sequence
         partition_keys=head.partition_keys,
         lenient=True,
     )
+    skipping = skipping_after(
+        journal,
+        head,
+        added={file.label: file.key for file in added},
+        removed=dict(removed),
+        schema=journal.schemas.get(schema_hash or head.schema_hash),
+        partition_keys=head.partition_keys,
+        change=SkippingChange(written=_described(journal.uuid, lost)),
+    )
     target = {**head.metadata, **_user_metadata(lost.delta.metadata), **index_metadata(indices), LOST: list(rest)}
+    target |= skipping_metadata(skipping)
     target |= {TAGS: _tags(journal, head, lost), HORIZON: _horizon(seen, lost)}
     dropped = set(lost.delta.dropped) - {LOST, OVERWRITTEN, TAGS} | {k for k, v in target.items() if v is None}
     to_set, to_drop = metadata_delta(
@@ -121,6 +145,11 @@ def _horizon(seen: Observed, lost: Record) -> int | None:
     """It is only ever raised. What a purge made expire is there again, up to where the purge is merged again."""
     raised = lost.delta.metadata.get(HORIZON, 0)
     return max(seen.head.horizon, seen.version + 1 if raised == lost.version else raised) or None
+
+
+def _described(uuid: str, lost: Record) -> tuple[Part, ...]:
+    """The skipping metadata of the lost version: those of its own files are in it."""
+    return Head(uuid, metadata=lost.delta.metadata).skipping.parts
 
 
 def _still_to_do(delta: Delta, head: Head) -> tuple[tuple[PartitionFile, ...], tuple[tuple[str, str], ...]]:
@@ -200,7 +229,7 @@ def _note(journal: Journal, seen: Observed, notes: Mapping[str, Any]) -> Draft:
 
 
 def _user_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in metadata.items() if k not in (LOST, OVERWRITTEN, INDEX, DIALECT, PENDING)}
+    return {k: v for k, v in metadata.items() if k not in (LOST, OVERWRITTEN, INDEX, DIALECT, PENDING, SKIPPING)}
 
 
 def _counted(seen: Observed) -> Totals:

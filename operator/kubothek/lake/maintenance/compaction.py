@@ -27,6 +27,7 @@ from kubothek.lake.commits import (
     partition_path,
 )
 from kubothek.lake.commits.record import size_of
+from kubothek.lake.commits.reskip import tidied_with
 from kubothek.lake.errors import Conflict, FilterInvalid, VersionIncomplete
 from kubothek.lake.indices import Collected, IndexChange
 from kubothek.lake.maintenance.grouping import Bundle, Thresholds, bundles
@@ -34,6 +35,7 @@ from kubothek.lake.maintenance.rewriting import Compacting, Compactor, Replaced,
 from kubothek.lake.maintenance.sizes import sizes
 from kubothek.lake.operations.filters import bind, require_table
 from kubothek.lake.predicates import Predicate
+from kubothek.lake.skipping.change import SkippingChange
 from kubothek.lake.store import Store
 from kubothek.lake.table.bucketing import Bucketing
 from kubothek.lake.table.clustering import Clustering
@@ -135,7 +137,8 @@ def compact(
         return Compaction(None)
     compacting = Compacting.of(store, snapshot, _new_files(snapshot, wish), clustering=wish.clustering)
     done = (compactor or rewrite_here(store))(compacting, planned.bundles)
-    return _committed(started, done.replaced, done.collected, by)
+    skipping = tidied_with(store, snapshot, done.gathered.skipping)
+    return _committed(started, done.replaced, done.gathered.index, skipping, by)
 
 
 def _repeated(log: DatasetLog, done: AlreadyApplied) -> Compaction:
@@ -158,7 +161,9 @@ class _NothingLeft(Exception):
     """Other commits took files of every bundle."""
 
 
-def _committed(started: Transaction, replaced: Sequence[Replaced], collected: Collected, by: str) -> Compaction:
+def _committed(
+    started: Transaction, replaced: Sequence[Replaced], collected: Collected, skipping: SkippingChange, by: str
+) -> Compaction:
     for each in replaced[:1]:
         for file in each.added[:1]:
             started.note_written(file.key)
@@ -171,10 +176,10 @@ def _committed(started: Transaction, replaced: Sequence[Replaced], collected: Co
         if len(whole) == len(left):
             raise Conflict(f"compaction of {snapshot.head.uuid!r} cannot go on the table as it is now; run it again")
         left[:] = whole
-        return _change(left, collected, by)
+        return _change(left, collected, skipping, by)
 
     try:
-        version = started.commit(_change(left, collected, by), on_conflict=make_way).version
+        version = started.commit(_change(left, collected, skipping, by), on_conflict=make_way).version
     except _NothingLeft:
         version, left = None, []
     kept = {id(each) for each in left}
@@ -187,8 +192,8 @@ def _committed(started: Transaction, replaced: Sequence[Replaced], collected: Co
     )
 
 
-def _change(replaced: Sequence[Replaced], collected: Collected, by: str) -> Change:
-    """``collected`` may know of files that are left out: indices look at those that are added only."""
+def _change(replaced: Sequence[Replaced], collected: Collected, skipping: SkippingChange, by: str) -> Change:
+    """``collected`` and ``skipping`` may know of files that are left out: indices look at those that are added only."""
     removed = _removed(replaced)
     return Change(
         operation=Operation.COMPACT,
@@ -196,6 +201,7 @@ def _change(replaced: Sequence[Replaced], collected: Collected, by: str) -> Chan
         removed=tuple(file.label for file in removed),
         freed=Freed(sum(file.rows for file in removed), sum(file.bytes for file in removed)),
         index=IndexChange(collected=collected),
+        skipping=skipping,
         by=by,
     )
 

@@ -1,8 +1,8 @@
 """Healing: what is derived from a table's data is made anew where it is missing or lags behind; lost data is reported.
 
-Derived are the schema object and its copy for other libraries, markers, checkpoints and secondary indices. Each can be
-made from something else that is checked by a hash or is data itself, so a repair is right or does not happen. Data
-files are derived from nothing: see :mod:`~kubothek.lake.maintenance.lost`.
+Derived are the schema object and its copy for other libraries, markers, checkpoints, secondary indices and skipping
+metadata. Each can be made from something else that is checked by a hash or is data itself, so a repair is right or does
+not happen. Data files are derived from nothing: see :mod:`~kubothek.lake.maintenance.lost`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kubothek.lake.commits.rebuild import rebuild
 from kubothek.lake.commits.record import Distance
 from kubothek.lake.commits.records import chain
 from kubothek.lake.commits.reindex import reindex
+from kubothek.lake.commits.reskip import reskip, resume_xskipper, undescribed
 from kubothek.lake.errors import (
     DatasetNotFound,
     IndexStale,
@@ -56,8 +57,9 @@ class Healed:
 def heal(store: Store, log: DatasetLog, *, by: str = "") -> Healed:
     """Look at all that a dataset names, and make anew what can be. Running it again is harmless.
 
-    Lists the data files. Indices change by a commit, nothing else does. Raises DatasetNotFound; VersionIncomplete if
-    the schema is lost; and what settles a head: HeadMissing, OwnedByAnother, NeedsConversion, Contended.
+    Lists the data files. Indices and skipping metadata change by a commit, nothing else does. Raises DatasetNotFound;
+    VersionIncomplete if the schema is lost; and what settles a head: HeadMissing, OwnedByAnother, NeedsConversion,
+    Contended.
     """
     repaired: list[str] = []
     journal = log.journal
@@ -81,18 +83,21 @@ def heal(store: Store, log: DatasetLog, *, by: str = "") -> Healed:
     damage = look_thoroughly(store, log, log.snapshot())
     if damage is not None:
         return Healed(tuple(repaired), str(damage))
-    return Healed((*repaired, *_heal_indices(store, log, seen.head, by)))
+    return Healed((*repaired, *_heal_indices(store, log, seen.head, by), *_heal_skipping(store, log, by)))
 
 
 def ailments(store: Store, log: DatasetLog, snapshot: Snapshot) -> tuple[str, ...]:
     """What :func:`heal` would make anew, as far as a cheap look at the present version shows it; nothing is written.
 
-    Two small requests for each index, a few files of native ones drawn at random, and the newest checkpoints. What
-    settles a head (markers, ``_common_metadata``) needs no healing.
+    Two small requests for each index, one for each part of the skipping metadata, a few files of native indices drawn
+    at random, and the newest checkpoints. What settles a head (markers, ``_common_metadata``) needs no
+    healing.
     """
     if not snapshot.exists:
         return ()
     found = [f"the index on {column!r}" for column in sorted(_unusable(store, snapshot.head, sample=_SAMPLE))]
+    if lacking := undescribed(store, snapshot):
+        found.append(f"the skipping metadata of {lacking} files")
     if _lacks_checkpoint(log.journal):
         found.append("the last checkpoint")
     return tuple(found)
@@ -222,6 +227,14 @@ def _heal_indices(store: Store, log: DatasetLog, head: Head, by: str) -> tuple[s
         return ()
     done = reindex(store, log, broken=broken, by=by)
     return tuple(f"the index on {column!r}" for column in sorted((*done.built, *done.tidied)))
+
+
+def _heal_skipping(store: Store, log: DatasetLog, by: str) -> tuple[str, ...]:
+    """Describe what has no entry: files that a foreign writer added, or that came while the wish changed."""
+    done = reskip(store, log, by=by)
+    if done.version is None:
+        resume_xskipper(store, log)
+    return (f"the skipping metadata of {done.described} files",) if done.described else ()
 
 
 def _unusable(store: Store, head: Head, *, sample: int | None = None) -> set[str]:

@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from kubothek.lake.commits import PartitionFile
 from kubothek.lake.errors import RowsChanged
-from kubothek.lake.indices import Collected
 from kubothek.lake.maintenance.content import Content
 from kubothek.lake.maintenance.grouping import Bundle, tasks
 from kubothek.lake.maintenance.ordering import in_order
 from kubothek.lake.maintenance.reading import rows_of
 from kubothek.lake.operations.copying import Copying
+from kubothek.lake.operations.gathering import Gathered
 from kubothek.lake.store import Store
 from kubothek.lake.table.bucketing import Bucketing
 from kubothek.lake.table.clustering import Clustering
@@ -44,17 +44,17 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What became of bundles; ``collected`` are the index entries of the new files."""
+    """What became of bundles; ``gathered`` are the index entries and descriptions of the new files."""
 
     replaced: tuple[Replaced, ...] = ()
-    collected: Collected = field(default_factory=Collected)
+    gathered: Gathered = field(default_factory=Gathered)
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """What several tasks did."""
         return cls(
             tuple(each for part in parts for each in part.replaced),
-            Collected.joined(part.collected for part in parts),
+            Gathered.joined(part.gathered for part in parts),
         )
 
 
@@ -101,15 +101,15 @@ def rewrite_bundles(compacting: Compacting, store: Store, bundles: Sequence[Bund
     RowsChanged unless the new files of each bundle hold exactly the rows of the old ones.
     """
     replaced, before = [], []
-    collector = compacting.collector(store)
-    with compacting.writer(store, collector, presorted=compacting.clustering is not None) as writer:
+    gatherer = compacting.gatherer(store)
+    with compacting.writer(store, gatherer, presorted=compacting.clustering is not None) as writer:
         for bundle in bundles:
             before.append(_copy(compacting, store, bundle, writer))
             replaced.append(Replaced(bundle.group.path, bundle.files, tuple(writer.flush())))
         writer.finish()
     for each, content in zip(replaced, before, strict=True):
         _prove(compacting, store, each, content)
-    return Rewritten(tuple(replaced), collector.finish())
+    return Rewritten(tuple(replaced), gatherer.finish())
 
 
 def _copy(compacting: Compacting, store: Store, bundle: Bundle, writer: PartitionedWriter) -> Content:

@@ -16,5 +16,6 @@ def append(written: Written, *, by: str = "") -> Change:
         layout=written.layout,
         evolves=written.evolves,
         index=written.index,
+        skipping=written.skipping,
         by=by,
     )

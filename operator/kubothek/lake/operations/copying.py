@@ -11,8 +11,7 @@ import pyarrow.dataset as ds
 
 from kubothek.lake.commits import Head, Snapshot
 from kubothek.lake.commits.head import TABLE
-from kubothek.lake.indices import IndexCollector
-from kubothek.lake.operations.written import indexed_columns
+from kubothek.lake.operations.gathering import Gatherer, Gathering
 from kubothek.lake.store import Store, StoreConfig
 from kubothek.lake.table.files import Observer, PartitionedWriter
 from kubothek.lake.table.filesystem import arrow_filesystem
@@ -26,14 +25,14 @@ class Copying:
 
     ``table``   an empty head of the table: its uuid, name and partition columns
     ``schema``  the stored schema
-    ``indexed`` columns whose values are gathered for indices
+    ``gathering`` what is gathered of the rows on the way
     """
 
     store: StoreConfig
     table: Head
     schema: pa.Schema
     layout: Layout
-    indexed: tuple[str, ...]
+    gathering: Gathering
 
     @classmethod
     def of(cls, store: Store, snapshot: Snapshot, layout: Layout | None = None, **more: Any) -> Self:
@@ -41,11 +40,12 @@ class Copying:
         head, schema = snapshot.head, snapshot.schema
         assert schema is not None, "rows have columns"
         bare = Head(head.uuid, {}, head.partition_keys, metadata={TABLE: head.table})
-        return cls(store.config, bare, schema, Layout.of(head, layout), indexed_columns(snapshot, schema), **more)
+        return cls(store.config, bare, schema, Layout.of(head, layout), Gathering.of(snapshot, schema), **more)
 
-    def collector(self, store: Store) -> IndexCollector:
-        """What observes the new rows for the table's indices."""
-        return IndexCollector(store, self.table.uuid, {name: self.schema.field(name).type for name in self.indexed})
+    def gatherer(self, store: Store) -> Gatherer:
+        """What observes the new rows for the table's indices and its skipping metadata."""
+        table = self.table
+        return self.gathering.gatherer(store, table.uuid, table.table, self.schema, table.partition_keys)
 
     def writer(self, store: Store, observer: Observer, *, presorted: bool = False) -> PartitionedWriter:
         """A writer of the table's files; ``presorted``: of rows that come in their order."""

@@ -9,6 +9,7 @@ from kubothek.lake.indices import IndexChange
 from kubothek.lake.operations import filters
 from kubothek.lake.operations.rewrite import Rewrite, Rewriter, Rewritten, count_matches
 from kubothek.lake.predicates import Predicate
+from kubothek.lake.skipping.change import SkippingChange
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.table.plan import PlannedFile, plan
@@ -55,7 +56,8 @@ def delete(
         removed=(*whole, *done.removed),
         reads=filters.reads(bound, snapshot),
         schema=snapshot.schema if done.added else None,
-        index=IndexChange(collected=done.collected),
+        index=IndexChange(collected=done.gathered.index),
+        skipping=SkippingChange(written=done.gathered.skipping),
         purges=purge,
         by=by,
     )

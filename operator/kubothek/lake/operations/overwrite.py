@@ -51,5 +51,6 @@ def overwrite(snapshot: Snapshot, written: Written, *, allow_schema_change: bool
         partition_keys=written.partition_on,
         layout=written.layout,
         index=written.index,
+        skipping=written.skipping,
         by=by,
     )

@@ -116,5 +116,6 @@ def _change(written: Written, removed: tuple[str, ...], reads: Partitions | Matc
         layout=written.layout,
         evolves=written.evolves,
         index=written.index,
+        skipping=written.skipping,
         by=by,
     )

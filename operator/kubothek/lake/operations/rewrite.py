@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from kubothek.lake.commits import PartitionFile
 from kubothek.lake.errors import RowsLost
-from kubothek.lake.indices import Collected
 from kubothek.lake.operations.copying import Copying
 from kubothek.lake.operations.filters import surely
+from kubothek.lake.operations.gathering import Gathered
 from kubothek.lake.predicates import Predicate
 from kubothek.lake.store import Store
 from kubothek.lake.table.plan import PlannedFile
@@ -54,14 +54,14 @@ class Rewritten:
     ``added``     files that take their place
     ``matched``   number of rows that matched
     ``kept``      number of rows in these files that did not
-    ``collected`` index entries of ``added``
+    ``gathered``  index entries of ``added``, and their descriptions
     """
 
     removed: tuple[str, ...] = ()
     added: tuple[PartitionFile, ...] = ()
     matched: int = 0
     kept: int = 0
-    collected: Collected = field(default_factory=Collected)
+    gathered: Gathered = field(default_factory=Gathered)
 
 
 Rewriter = Callable[[Rewrite, Sequence[PlannedFile]], Rewritten]
@@ -90,8 +90,8 @@ def rewrite_files(
     """
     removed = []
     matched = kept = 0
-    collector = rewrite.collector(store)
-    with rewrite.writer(store, collector) as writer:
+    gatherer = rewrite.gatherer(store)
+    with rewrite.writer(store, gatherer) as writer:
         for done, file in enumerate(files):
             hits, rows = count_matches(rewrite, store, file)
             if hits:
@@ -102,7 +102,7 @@ def rewrite_files(
                         writer.write(batch)
             told(done + 1, matched)
         added = tuple(writer.finish())
-    result = Rewritten(tuple(removed), added, matched, kept, collector.finish())
+    result = Rewritten(tuple(removed), added, matched, kept, gatherer.finish())
     require_all_rows(rewrite, result)
     return result
 

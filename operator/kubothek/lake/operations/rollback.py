@@ -9,6 +9,7 @@ from kubothek.lake.errors import SchemaMismatch
 from kubothek.lake.operations.compatibility import misfit
 from kubothek.lake.operations.filters import require_table
 from kubothek.lake.schema import merge
+from kubothek.lake.skipping.change import SkippingChange
 from kubothek.lake.store import Store
 
 
@@ -48,6 +49,7 @@ def rollback(
         replaces_schema=problem is not None,
         restores=target.version,
         partition_keys=target.head.partition_keys,
+        skipping=SkippingChange(written=target.head.skipping.parts),
         by=by,
     )
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from kubothek.lake.commits import Snapshot
 from kubothek.lake.errors import DataTypeMismatch, InputError, SchemaMismatch, SourceEmpty
+from kubothek.lake.operations.gathering import Gathering
 from kubothek.lake.operations.replace import require_met
-from kubothek.lake.operations.written import Written, index_collector
+from kubothek.lake.operations.written import Written
 from kubothek.lake.predicates import Predicate
 from kubothek.lake.schema import merge, normalise, with_nulls, without_time_zones
 from kubothek.lake.store import Store
@@ -51,8 +52,9 @@ def write_rows(
     schema = stored_after(given, table, layout, evolve=evolve)
     where = check(schema)
     row = 1
-    collector = index_collector(store, snapshot, schema)
-    with PartitionedWriter(store, head.uuid, schema, layout, table=head.table, observer=collector) as writer:
+    gathering = Gathering.of(snapshot, schema)
+    gatherer = gathering.gatherer(store, head.uuid, head.table, schema, layout.partition_on)
+    with PartitionedWriter(store, head.uuid, schema, layout, table=head.table, observer=gatherer) as writer:
         for piece in pieces:
             if piece.schema is not given and not piece.schema.equals(given):
                 raise SchemaMismatch(
@@ -65,7 +67,7 @@ def write_rows(
         files = writer.finish()
     if not files:
         raise SourceEmpty(f"there are no rows to write to {head.uuid!r}; nothing was committed")
-    return Written(tuple(files), schema, layout.partition_on, evolves=evolve, collected=collector.finish())
+    return Written(tuple(files), schema, layout.partition_on, evolves=evolve, gathered=gatherer.finish())
 
 
 def stored_after(given: pa.Schema, table: pa.Schema | None, layout: Layout, *, evolve: bool) -> pa.Schema:

@@ -17,6 +17,7 @@ from kubothek.lake.operations import filters
 from kubothek.lake.operations.rewrite import Rewrite, Rewriter, Rewritten
 from kubothek.lake.predicates import Op, Predicate, Term, parse
 from kubothek.lake.schema import type_name
+from kubothek.lake.skipping.change import SkippingChange
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.table.plan import plan
@@ -61,7 +62,8 @@ def update(
         removed=done.removed,
         reads=filters.reads(bound, snapshot),
         schema=snapshot.schema if done.added else None,
-        index=IndexChange(collected=done.collected),
+        index=IndexChange(collected=done.gathered.index),
+        skipping=SkippingChange(written=done.gathered.skipping),
         by=by,
     )
 

@@ -8,10 +8,11 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from kubothek.lake.commits import PartitionFile, Snapshot
-from kubothek.lake.indices import Collected, Dialect, IndexChange, IndexCollector, IndexKind
+from kubothek.lake.commits import PartitionFile
+from kubothek.lake.indices import Collected, Dialect, IndexChange, IndexKind
+from kubothek.lake.operations.gathering import Gathered
 from kubothek.lake.schema import merge
-from kubothek.lake.store import Store
+from kubothek.lake.skipping.change import SkippingChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Written:
     ``partition_on``  the columns that partition them
     ``layout``        what later writers shall keep, in the JSON form of :class:`~kubothek.lake.table.layout.Layout`;
                       None = as it is
-    ``collected``     index entries that were gathered while they were written
+    ``gathered``      what was gathered while they were written: index entries, descriptions
     ``wanted``        indices that a new table gets with them, by column, and ``dialect`` of its string indices
     """
 
@@ -32,7 +33,7 @@ class Written:
     partition_on: tuple[str, ...]
     layout: Mapping[str, Any] | None = None
     evolves: bool = False
-    collected: Collected = field(default_factory=Collected)
+    gathered: Gathered = field(default_factory=Gathered)
     wanted: Mapping[str, IndexKind] = field(default_factory=dict)
     dialect: Dialect | None = None
 
@@ -40,35 +41,26 @@ class Written:
     def joined(cls, parts: Sequence[Self]) -> Self:
         """What was written for one change in several goes, each for the schema that the ones before it left."""
         first, *others = parts
-        schema, columns = first.schema, first.collected.files.keys()
+        schema, columns = first.schema, first.gathered.index.files.keys()
         for other in others:
             schema = merge(schema, other.schema, evolve=first.evolves)
+        gathered = Gathered.joined(part.gathered for part in parts)
         return replace(
             first,
             files=tuple(file for part in parts for file in part.files),
             schema=schema,
             # A column that some saw as null, and so did not observe, is read from the files again.
-            collected=Collected.joined(part.collected for part in parts)
-            if all(part.collected.files.keys() == columns for part in parts)
-            else Collected(),
+            gathered=gathered
+            if all(part.gathered.index.files.keys() == columns for part in parts)
+            else replace(gathered, index=Collected()),
         )
 
     @property
     def index(self) -> IndexChange:
         """What the commit need not read from the files again."""
-        return IndexChange(collected=self.collected, wanted=self.wanted, dialect=self.dialect)
+        return IndexChange(collected=self.gathered.index, wanted=self.wanted, dialect=self.dialect)
 
-
-def index_collector(store: Store, snapshot: Snapshot, schema: pa.Schema) -> IndexCollector:
-    """What observes rows of this stored schema for the indices that the table has by now."""
-    columns = {column: schema.field(column).type for column in indexed_columns(snapshot, schema)}
-    return IndexCollector(store, snapshot.head.uuid, columns)
-
-
-def indexed_columns(snapshot: Snapshot, schema: pa.Schema) -> tuple[str, ...]:
-    """The columns whose values an index wants of rows of this stored schema."""
-    return tuple(
-        column
-        for column in snapshot.head.index_state.wanted()
-        if column in schema.names and not pa.types.is_null(schema.field(column).type)
-    )
+    @property
+    def skipping(self) -> SkippingChange:
+        """The descriptions of the files."""
+        return SkippingChange(written=self.gathered.skipping)

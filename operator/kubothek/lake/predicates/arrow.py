@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.lake.predicates.terms import Op, Term, is_nan
+from kubothek.lake.predicates.terms import PATTERNS, Op, Term, is_nan
 
 _KERNELS: Final[dict[Op, Any]] = {
     Op.EQ: pc.equal,
@@ -37,6 +37,9 @@ def truth(term: Term, column: Any) -> Any:
         return pc.is_null(column)
     if term.op is Op.IS_NOT_NULL:
         return pc.is_valid(column)
+    if term.op in PATTERNS:
+        found = pc.match_like(column, term.value)
+        return found if term.op is Op.LIKE else pc.invert(found)
     if pa.types.is_floating(term.type):
         return _of_floats(term, column)
     if term.op is Op.IN:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from kubothek.lake.errors import FilterInvalid
 from kubothek.lake.predicates.moments import parse_date, parse_timestamp
-from kubothek.lake.predicates.terms import NULL_TESTS, SETS, Literal, Op, Term, never, place
+from kubothek.lake.predicates.terms import NULL_TESTS, PATTERNS, SETS, Literal, Op, Term, never, place
 from kubothek.lake.schema import type_name
 
 _MOST_DIGITS: Final = 400
@@ -28,17 +28,35 @@ _BELOW: Final = frozenset({Op.LT, Op.LE})
 
 def bind_term(term: Term, schema: pa.Schema) -> Term:
     """The term for a column of the schema. Raises FilterInvalid."""
-    if (position := schema.get_field_index(term.column)) < 0:
+    if (found := _find(term.column, schema)) is None:
         raise _unknown(term.column, schema)
-    data_type = schema.field(position).type
+    path, data_type = found
+    term = replace(term, path=path)
     if pa.types.is_null(data_type) and term.op not in NULL_TESTS:
-        return never(term.column, data_type)
+        return replace(never(term.column, data_type), path=path)
     if term.op in NULL_TESTS or term.never:
         return replace(term, type=data_type)
     round_down = _rounding(term, data_type)
+    if term.op in PATTERNS:
+        return _bind_pattern(replace(term, type=data_type))
     if term.op in SETS:
         return _bind_set(replace(term, type=data_type), round_down)
     return _bind_comparison(replace(term, type=data_type), *round_down(term.value))
+
+
+def _find(name: str, schema: pa.Schema) -> tuple[tuple[str, ...], pa.DataType] | None:
+    """The path and type of a column; if there is none of this name, of the field of a struct: ``nest.a``."""
+    if (position := schema.get_field_index(name)) >= 0:
+        return (name,), schema.field(position).type
+    first, *inner = name.split(".")
+    if schema.get_field_index(first) < 0:
+        return None
+    data_type: Any = schema.field(first).type
+    for each in inner:
+        if not pa.types.is_struct(data_type) or data_type.get_field_index(each) < 0:
+            return None
+        data_type = data_type.field(each).type
+    return (first, *inner), data_type
 
 
 _Rounding = Callable[[Any], tuple[Literal | None, int]]
@@ -51,14 +69,21 @@ def _bind_comparison(term: Term, value: Literal | None, above: int) -> Term:
     if not above:
         return replace(term, value=value)
     if term.op is Op.EQ:
-        return never(term.column, term.type)
+        return _never(term)
     if term.op is Op.NE:
-        return Term(term.column, Op.IS_NOT_NULL, None, term.type)
+        return _any_value(term)
     if value is None:
-        return (
-            never(term.column, term.type) if term.op in _BELOW else Term(term.column, Op.IS_NOT_NULL, None, term.type)
-        )
+        return _never(term) if term.op in _BELOW else _any_value(term)
     return replace(term, op=Op.LE if term.op in _BELOW else Op.GT, value=value)
+
+
+def _bind_pattern(term: Term) -> Term:
+    assert term.type is not None, "it is given here"
+    if not _is_text(term.type) or not isinstance(term.value, str):
+        raise FilterInvalid(f"column {term.column!r} is {type_name(term.type)}: only text is LIKE a pattern of text")
+    if "\\" in term.value:
+        raise FilterInvalid(f"column {term.column!r}: a pattern has no way to write a backslash: {term.value!r}")
+    return term
 
 
 def _bind_set(term: Term, round_down: _Rounding) -> Term:
@@ -66,7 +91,15 @@ def _bind_set(term: Term, round_down: _Rounding) -> Term:
     exact = {repr(value): value for value, above in rounded if not above}
     if exact:
         return replace(term, value=tuple(sorted(exact.values(), key=place)))
-    return never(term.column, term.type) if term.op is Op.IN else Term(term.column, Op.IS_NOT_NULL, None, term.type)
+    return _never(term) if term.op is Op.IN else _any_value(term)
+
+
+def _never(term: Term) -> Term:
+    return replace(term, op=Op.EQ, value=None)
+
+
+def _any_value(term: Term) -> Term:
+    return replace(term, op=Op.IS_NOT_NULL, value=None)
 
 
 def _rounding(term: Term, data_type: pa.DataType) -> _Rounding:

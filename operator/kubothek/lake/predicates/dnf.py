@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from kubothek.lake.errors import FilterInvalid
 from kubothek.lake.predicates.model import Predicate, any_of
-from kubothek.lake.predicates.terms import NULL_TESTS, SETS, Literal, Op, Term, is_nan, never
+from kubothek.lake.predicates.terms import NULL_TESTS, PATTERNS, SETS, Literal, Op, Term, is_nan, never
 
-_OPS: Final = {**{op.value: op for op in Op}, "==": Op.EQ, "<>": Op.NE}
+_OPS: Final = {**{op.value: op for op in Op if op not in PATTERNS}, "==": Op.EQ, "<>": Op.NE}
 _LITERALS: Final = (bool, int, float, Decimal, str, bytes, datetime, date)
 
 

@@ -38,6 +38,11 @@ class Predicate:
         """The columns that it looks at."""
         return frozenset(term.column for terms in self.conjunctions for term in terms)
 
+    @property
+    def fields(self) -> frozenset[str]:
+        """The columns of the bound predicate's schema that it looks at: the structs of fields that it looks at."""
+        return frozenset(term.path[0] if term.path else term.column for terms in self.conjunctions for term in terms)
+
     def bind(self, schema: pa.Schema) -> Predicate:
         """The same with literals of the columns' stored types, which is what the methods below need.
 
@@ -54,7 +59,10 @@ class Predicate:
     def expression(self) -> pc.Expression:
         """The bound predicate for Arrow: true for the rows that match, false or null for others."""
         conjunctions: list[pc.Expression] = [
-            reduce(pc.and_kleene, [arrow.truth(term, pc.field(term.column)) for term in terms] or [pc.scalar(True)])
+            reduce(
+                pc.and_kleene,
+                [arrow.truth(term, pc.field(*(term.path or (term.column,)))) for term in terms] or [pc.scalar(True)],
+            )
             for terms in self.conjunctions
         ]
         found: pc.Expression = reduce(pc.or_kleene, conjunctions or [pc.scalar(False)])

@@ -6,6 +6,7 @@ Each rule returns a function from "is it under a NOT?" to a predicate, so that n
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Final, NoReturn
@@ -27,8 +28,8 @@ _DOUBLES: Final = {"nan": math.nan, "infinity": math.inf, "-infinity": -math.inf
 def parse(text: str) -> Predicate:
     """The predicate that the text says. Columns and types are not looked at; see :meth:`Predicate.bind`.
 
-    Known are AND, OR, NOT, parentheses, ``= != <> < <= > >=``, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE with ``%`` at the
-    end only, IS [NOT] NULL, TRUE and FALSE. One side of a comparison is a column, plain or in double quotes, the other
+    Known are AND, OR, NOT, parentheses, ``= != <> < <= > >=``, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE with ``%``
+    and ``_``, IS [NOT] NULL, TRUE and FALSE. One side of a comparison is a column, plain or in double quotes, the other
     a literal: ``1``, ``0.1`` (exact), ``1e-1`` (double), ``'text'`` (a quote is doubled), ``X'00FF'``, ``DATE '…'``,
     ``TIMESTAMP '…'``, ``DOUBLE 'NaN'``, TRUE, FALSE, NULL. Raises FilterInvalid, with a caret at the place.
     """
@@ -142,17 +143,10 @@ class _Parser:
         pattern = self._peek
         if pattern.kind is not Kind.STRING:
             self._refuse("expected a pattern in single quotes")
-        prefix = pattern.text.removesuffix("%")
-        if "%" in prefix or "_" in prefix or "\\" in prefix:
-            self._refuse("only a pattern with one % at its end works, which finds a prefix")
+        if "\\" in pattern.text:
+            self._refuse("a pattern has no way to write a backslash")
         self._advance()
-        if prefix == pattern.text:
-            return _term(column, Op.EQ, prefix)
-        low, beyond = _term(column, Op.GE, prefix), _after(prefix)
-        if beyond is None:
-            return low
-        high = _term(column, Op.LT, beyond)
-        return lambda negated: (any_of if negated else all_of)([low(negated), high(negated)])
+        return like(column, pattern.text)
 
     def _at_comparison(self) -> bool:
         return self._peek.kind is Kind.SYMBOL and self._peek.text in _COMPARISONS
@@ -247,6 +241,20 @@ def _term(column: str, op: Op, value: Literal | None) -> _Node:
     return lambda negated: _one(
         Term(column, NEGATED[op] if negated else op, value) if value is not None else never(column)
     )
+
+
+def like(column: str, pattern: str) -> Callable[[bool], Predicate]:
+    """The column is LIKE the pattern, in comparisons as far as these say it, or, negated, is not."""
+    prefix = re.split("[%_]", pattern, maxsplit=1)[0]
+    if prefix == pattern:
+        return _term(column, Op.EQ, prefix)
+    low, beyond = _term(column, Op.GE, prefix), _after(prefix)
+    within = [low] if beyond is None else [low, _term(column, Op.LT, beyond)]
+    if pattern == f"{prefix}%":
+        return lambda negated: (any_of if negated else all_of)([each(negated) for each in within])
+    whole = _term(column, Op.LIKE, pattern)
+    parts = [*within, whole] if prefix else [whole]
+    return lambda negated: whole(True) if negated else all_of([each(False) for each in parts])
 
 
 def _one(term: Term) -> Predicate:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
-from kubothek.lake.predicates.terms import Op, Term, place
+from kubothek.lake.predicates.terms import Op, Term, matches, place
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def _possible(term: Term, known: Range) -> bool:
         case Op.GE:
             return known.high is None or place(known.high) >= place(term.value)
         case _:
-            return True
+            return _alike(term, known) is not False
 
 
 def _certain(term: Term, known: Range) -> bool:
@@ -86,7 +86,16 @@ def _certain(term: Term, known: Range) -> bool:
         case Op.GE:
             return known.low is not None and place(known.low) >= place(term.value)
         case _:
-            return True
+            return _alike(term, known) is True
+
+
+def _alike(term: Term, known: Range) -> bool | None:
+    """Whether all values match the pattern, or none; None if they may differ. Any value IS NOT NULL."""
+    if term.op is Op.IS_NOT_NULL:
+        return True
+    if known.low is None or known.low != known.high:
+        return None
+    return matches(term.value, known.low) is (term.op is Op.LIKE)
 
 
 def _inside(literal: Any, known: Range) -> bool:

@@ -6,6 +6,7 @@ A literal is an int, Decimal, float, str, bytes, bool, date or datetime.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -28,6 +29,8 @@ class Op(StrEnum):
     GE = ">="
     IN = "in"
     NOT_IN = "not in"
+    LIKE = "like"
+    NOT_LIKE = "not like"
     IS_NULL = "is null"
     IS_NOT_NULL = "is not null"
 
@@ -41,6 +44,8 @@ NEGATED: Final = {
     Op.LE: Op.GT,
     Op.IN: Op.NOT_IN,
     Op.NOT_IN: Op.IN,
+    Op.LIKE: Op.NOT_LIKE,
+    Op.NOT_LIKE: Op.LIKE,
     Op.IS_NULL: Op.IS_NOT_NULL,
     Op.IS_NOT_NULL: Op.IS_NULL,
 }
@@ -48,14 +53,18 @@ NEGATED: Final = {
 place in the order."""
 NULL_TESTS: Final = frozenset({Op.IS_NULL, Op.IS_NOT_NULL})
 SETS: Final = frozenset({Op.IN, Op.NOT_IN})
+PATTERNS: Final = frozenset({Op.LIKE, Op.NOT_LIKE})
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
     """One comparison.
 
-    ``value``  a literal; a tuple of at least one literal for IN and NOT IN; None for the tests of NULL, which take
+    ``column`` its name; of a field in a struct the path, ``nest.a``, unless a column has this very name
+    ``value``  a literal; a tuple of at least one literal for IN and NOT IN; a pattern for LIKE and NOT LIKE, in which
+               ``%`` is any text and ``_`` any character; None for the tests of NULL, which take
                none. ``= NULL`` is how a comparison is written that is TRUE for no row
+    ``path``   of the column in the schema, once bound: its name alone, or that of a struct and of a field in it
     ``type``   the stored type of the column, once bound: literals are then of the Python type that goes with it, and
                tuples of them sorted
     """
@@ -64,6 +73,7 @@ class Term:
     op: Op
     value: Any = None
     type: pa.DataType | None = field(default=None, compare=False)
+    path: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def never(self) -> bool:
@@ -79,6 +89,12 @@ def never(column: str, data_type: pa.DataType | None = None) -> Term:
 def is_nan(value: object) -> bool:
     """Whether the literal is the float NaN."""
     return isinstance(value, float) and math.isnan(value)
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether the text is LIKE the pattern."""
+    places = (".*" if mark == "%" else "." if mark == "_" else re.escape(mark) for mark in pattern)
+    return re.fullmatch("".join(places), text, re.DOTALL) is not None
 
 
 def place(value: Any) -> Any:

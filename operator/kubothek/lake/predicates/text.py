@@ -12,7 +12,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Final
 
-from kubothek.lake.predicates.terms import NULL_TESTS, SETS, Literal, Term
+from kubothek.lake.predicates.terms import NULL_TESTS, PATTERNS, SETS, Literal, Term
 
 KEYWORDS: Final = frozenset({"AND", "BETWEEN", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "TRUE"})
 """Words that name a column only in quotes. DATE is not one: it is a literal only before a string."""
@@ -70,7 +70,8 @@ def _term(term: Term) -> str:
         return f"{name} {term.op.upper()}"
     if term.op in SETS:
         return f"{name} {term.op.upper()} ({', '.join(map(literal, term.value))})"
-    return f"{name} {term.op} {literal(term.value)}"
+    op = term.op.upper() if term.op in PATTERNS else term.op
+    return f"{name} {op} {literal(term.value)}"
 
 
 def _double(value: float) -> str:

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from kubothek.lake.commits import PartitionFile
 from kubothek.lake.errors import PartitionInvalid, RowsLost, SchemaMismatch, SourceEmpty
-from kubothek.lake.indices import IndexCollector
 from kubothek.lake.operations import require_met
+from kubothek.lake.operations.gathering import Gatherer, Gathering
 from kubothek.lake.predicates import Predicate
 from kubothek.lake.schema import merge, normalise, widened, with_nulls, without_time_zones
 from kubothek.lake.sources.model import Source, SourcePlan, Split
@@ -30,7 +30,7 @@ class Ingest:
 
     ``reading`` is the schema in which rows are read: types as declared, not nullable where values are required.
     ``stored`` is the stored schema in which they are written; columns that are not read are null. ``where``, bound to
-    it, is what each row must satisfy. ``indexed`` are the columns whose index entries are gathered on the way.
+    it, is what each row must satisfy. ``gathering`` is what is gathered of the rows on the way.
     """
 
     source: Source
@@ -42,7 +42,7 @@ class Ingest:
     stored: pa.Schema
     layout: Layout
     where: Predicate | None = None
-    indexed: tuple[str, ...] = ()
+    gathering: Gathering = field(default_factory=Gathering)
 
     def with_plan(self, plan: SourcePlan) -> Ingest:
         """The same, cut up in another way."""
@@ -61,9 +61,9 @@ class Ingest:
             yield batch
             row = None if row is None else row + batch.num_rows
 
-    def collector(self, store: Store) -> IndexCollector:
-        """What gathers the index entries of the rows that are written."""
-        return IndexCollector(store, self.uuid, {name: self.stored.field(name).type for name in self.indexed})
+    def gatherer(self, store: Store) -> Gatherer:
+        """What observes the rows that are written."""
+        return self.gathering.gatherer(store, self.uuid, self.table, self.stored, self.layout.partition_on)
 
     def writer(self, store: Store, observer: Observer | None = None) -> PartitionedWriter:
         """A writer of the table's files."""

@@ -12,43 +12,21 @@ It cannot be moved past what counts or pairs rows by their place: samples, POSIT
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from datetime import date, datetime
-from decimal import Decimal
+from collections.abc import Iterator, Mapping
 from functools import reduce
-from operator import and_, or_
+from operator import or_
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from kubothek.lake.errors import FilterInvalid
-from kubothek.lake.predicates import TRUE, Op, Predicate, Term
+from kubothek.lake.predicates import TRUE, Predicate
+from kubothek.lake.sql.conditions import Column, weakened
 from kubothek.lake.sql.statement import Node, Statement, nodes
 
-_COMPARISONS: Final = {
-    "COMPARE_EQUAL": Op.EQ,
-    "COMPARE_NOTEQUAL": Op.NE,
-    "COMPARE_LESSTHAN": Op.LT,
-    "COMPARE_LESSTHANOREQUALTO": Op.LE,
-    "COMPARE_GREATERTHAN": Op.GT,
-    "COMPARE_GREATERTHANOREQUALTO": Op.GE,
-}
 _LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
-_MIRRORED: Final = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
-_MOST_NESTING: Final = 64
-"""Of ANDs and ORs in each other: people write a few, and Python's own stack is what it costs."""
 _BY_PLACE: Final = ("POSITIONAL", "ASOF")
-_EXACT_DIGITS: Final = 15
-"""DuckDB makes decimals of numbers, and of those floats: with so many digits nothing is lost on the way."""
-_MICROSECONDS: Final = len("2026-11-21 14:00:00.000000")
-
-Column = Callable[[Node], "pa.Field[Any] | None"]
-"""The column of the table that an expression is, None if it is anything else."""
-
-
-class _Unclear(Exception):
-    """A part of a condition that says nothing about the table on its own."""
 
 
 def needed_rows(statement: Statement, schemas: Mapping[str, pa.Schema]) -> dict[str, Predicate]:
@@ -97,7 +75,8 @@ def _of_select(
             continue
         own = schemas[table["table_name"]]
         others = [schemas[o["table_name"]] for o in sources.tables if o is not table] if known else None
-        yield table, _weakened(where, _column_of(table, own, others))
+        alone = len(sources.tables) == 1
+        yield table, weakened(where, _column_of(table, own, others), nulls=alone)
 
 
 def _sources(node: Node) -> _From:
@@ -129,123 +108,33 @@ def _column_of(table: Node, own: pa.Schema, others: list[pa.Schema] | None) -> C
     def column(expression: Node) -> pa.Field[Any] | None:
         if expression.get("type") != "COLUMN_REF":
             return None
-        *qualifier, name = map(_folded, expression["column_names"])
-        if qualifier == [alias] or (not qualifier and others is not None and name not in ambiguous):
-            return fields.get(name)
-        return None
+        names = [_folded(name) for name in expression["column_names"]]
+        if names[0] == alias and len(names) > 1:
+            # "nest.a" may be column a of a table nest, or field a of its column nest.
+            return _field(own, fields, names[1:]) if len(names) == 2 or alias not in fields else None
+        if len(names) == 1:
+            return fields.get(names[0]) if others is not None and names[0] not in ambiguous else None
+        return None if others or others is None else _field(own, fields, names)
 
     return column
+
+
+def _field(schema: pa.Schema, columns: Mapping[str, pa.Field[Any]], names: list[str]) -> pa.Field[Any] | None:
+    """The column, or the field of a struct, of this path."""
+    found = columns.get(names[0])
+    path = [] if found is None else [found.name]
+    for name in names[1:]:
+        if found is None or not pa.types.is_struct(found.type):
+            return None
+        inner = [each for each in found.type if _folded(each.name) == name]
+        found = inner[0] if len(inner) == 1 else None
+        path += [] if found is None else [found.name]
+    if found is None or len(path) == 1:
+        return found
+    dotted = ".".join(path)
+    return None if dotted in schema.names or any("." in each for each in path) else found.with_name(dotted)
 
 
 def _folded(name: str) -> str:
     """What DuckDB compares names by: it knows the case of ASCII letters only."""
     return name.translate(_LOWER)
-
-
-# --- conditions -----------------------------------------------------------------------------------------------------
-
-
-def _weakened(node: Node, column: Column, depth: int = 0) -> Predicate:
-    """What the condition says of the table, as far as it is understood."""
-    if depth > _MOST_NESTING:
-        return TRUE
-    if node["type"] == "CONJUNCTION_AND":
-        parts = [_weakened(child, column, depth + 1) for child in node["children"]]
-        try:
-            return reduce(and_, parts)
-        except FilterInvalid:  # too large: the first says enough
-            return parts[0]
-    try:
-        return _understood(node, column, depth)
-    except (_Unclear, FilterInvalid):
-        return TRUE
-
-
-def _understood(node: Node, column: Column, depth: int) -> Predicate:
-    """What the condition says of the table. Raises _Unclear if that is nothing.
-
-    There is no NOT in here: what is weaker inside stays weaker outside.
-    """
-    kind = node["type"]
-    if kind == "CONJUNCTION_OR":
-        return reduce(or_, (_something(child, column, depth + 1) for child in node["children"]))
-    if kind in _COMPARISONS:
-        op, left, right = _COMPARISONS[kind], node["left"], node["right"]
-        if column(left) is None:
-            op, left, right = _MIRRORED.get(op, op), right, left
-        return _term(column(left), op, right)
-    if kind == "COMPARE_BETWEEN":
-        found = column(node["input"])
-        return _term(found, Op.GE, node["lower"]) & _term(found, Op.LE, node["upper"])
-    if kind == "COMPARE_IN":
-        found, *literals = node["children"]
-        return _in(column(found), literals)
-    if kind == "OPERATOR_IS_NOT_NULL" and (known := column(node["children"][0])) is not None:
-        return Predicate(((Term(known.name, Op.IS_NOT_NULL),),))
-    raise _Unclear
-
-
-def _something(node: Node, column: Column, depth: int) -> Predicate:
-    """A branch of an OR: if it says nothing of the table, the OR does not either. Raises _Unclear."""
-    predicate = _weakened(node, column, depth)
-    if predicate == TRUE:
-        raise _Unclear
-    return predicate
-
-
-def _term(column: pa.Field[Any] | None, op: Op, literal: Node) -> Predicate:
-    if column is None:
-        raise _Unclear
-    value = _value(literal, column.type)
-    return Predicate(((Term(column.name, op, value),),)).bind(pa.schema([column]))
-
-
-def _in(column: pa.Field[Any] | None, literals: list[Node]) -> Predicate:
-    if column is None:
-        raise _Unclear
-    values = tuple(_value(literal, column.type) for literal in literals)
-    return Predicate(((Term(column.name, Op.IN, values),),)).bind(pa.schema([column]))
-
-
-def _value(node: Node, kind: pa.DataType) -> object:
-    """The literal as DuckDB compares it with a column of this type, if that needs no knowledge of its casts."""
-    cast = None
-    if node["type"] == "OPERATOR_CAST" and not node["try_cast"]:
-        cast, node = node["type_expr"]["type_name"].upper(), node["child"]
-    if node["type"] != "VALUE_CONSTANT" or cast not in (None, "DATE", "TIMESTAMP"):
-        raise _Unclear
-    literal = node["literal"]
-    try:
-        return _typed(literal["kind"], literal["text"], cast, kind)
-    except ValueError:
-        raise _Unclear from None
-
-
-def _typed(literal: str, text: str, cast: str | None, kind: pa.DataType) -> object:
-    types = pa.types
-    if literal == "STRING":
-        return _from_string(text, cast, kind)
-    if cast is None and literal == "BOOLEAN" and types.is_boolean(kind):
-        return text == "true"
-    if cast is None and literal == "INTEGER" and types.is_integer(kind):
-        return int(text)
-    exact = text.strip("-").replace(".", "", 1).isdigit() and len(text) <= _EXACT_DIGITS
-    if cast is None and literal in ("INTEGER", "NUMERIC") and exact:
-        if types.is_decimal(kind):
-            return Decimal(text)
-        if types.is_float64(kind):
-            return float(text)
-    raise _Unclear
-
-
-def _from_string(text: str, cast: str | None, kind: pa.DataType) -> object:
-    types = pa.types
-    if cast is None and (types.is_string(kind) or types.is_large_string(kind)):
-        return text
-    if types.is_date(kind) and cast in (None, "DATE"):
-        return date.fromisoformat(text)
-    if types.is_timestamp(kind) and len(text) <= _MICROSECONDS:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None and (cast != "DATE" or moment.time() == datetime.min.time()):
-            return moment
-    raise _Unclear

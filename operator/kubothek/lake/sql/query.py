@@ -14,12 +14,15 @@ import pyarrow.dataset as ds
 
 from kubothek.lake.commits import Snapshot, Version
 from kubothek.lake.errors import DatasetNotFound, InputError, LakeError, QueryInvalid
+from kubothek.lake.plain.location import PlainLocation, PlainPlan, open_location
 from kubothek.lake.predicates import Predicate
+from kubothek.lake.skipping.filters_seen import filters_of
 from kubothek.lake.sql.filters import needed_rows
 from kubothek.lake.sql.lines import as_json
+from kubothek.lake.sql.read import Read
 from kubothek.lake.sql.statement import Reference, Statement, parse
 from kubothek.lake.store.base import Store
-from kubothek.lake.table.plan import Step, plan
+from kubothek.lake.table.plan import SKIPPING_STEP, Plan, Step, plan
 from kubothek.lake.table.scan import arrow_dataset, read_failure
 
 Look: TypeAlias = Callable[[str, Version | None], Snapshot]
@@ -54,7 +57,7 @@ class Limits:
 class TableScan:
     """What a query reads of one dataset.
 
-    ``version``  the one that is read
+    ``version``  the one that is read; 0 for files that are no dataset's
     ``where``    the rows of it that can matter: what decides which files are opened
     ``steps``    what each step of planning left; the first is the whole table
     """
@@ -68,6 +71,33 @@ class TableScan:
     def files(self) -> int:
         """How many files are opened."""
         return self.steps[-1].files_left
+
+    @property
+    def considered(self) -> int:
+        """How many files skipping metadata had to decide about: those that the steps before it left."""
+        place = self._skipping
+        return self.steps[place - 1].files_left if place else 0
+
+    @property
+    def skipped(self) -> int:
+        """How many of them it left out."""
+        place = self._skipping
+        return self.considered - self.steps[place].files_left if place else 0
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """What it is filtered by (:mod:`kubothek.lake.skipping.filters_seen`); the first few."""
+        return filters_of(self.where)
+
+    @property
+    def read(self) -> Read:
+        """What its result remembers of it."""
+        return Read(self.name, self.version, self.files, self.considered, self.skipped, self.filters)
+
+    @property
+    def _skipping(self) -> int:
+        """The number of the step; 0 if there is none."""
+        return next((number for number, step in enumerate(self.steps) if step.name == SKIPPING_STEP), 0)
 
 
 class Query:
@@ -83,25 +113,36 @@ class Query:
 
     def plan(self, look: Look, names: Callable[[], Iterable[str]]) -> None:
         """Find the datasets and the files of them that can matter."""
-        snapshots: dict[str, Snapshot] = {}
+        found: dict[str, Snapshot | PlainLocation] = {}
         for table, reference in sorted(self._statement.tables.items()):
             # Inside "WITH flights AS (SELECT … FROM flights)" the name is still the dataset's.
             optional = reference.as_of is None and table.casefold() in self._statement.local
-            if (found := _snapshot(reference, look, names, optional=optional)) is not None:
-                snapshots[table] = found
-        needed = needed_rows(self._statement, {table: _schema(found) for table, found in snapshots.items()})
-        self.scans = tuple(self._open(table, found, needed[table]) for table, found in snapshots.items())
+            if (one := _found(self._store, reference, look, names, optional=optional)) is not None:
+                found[table] = one
+        schemas = {table: each.schema if each.schema is not None else pa.schema([]) for table, each in found.items()}
+        needed = needed_rows(self._statement, schemas)
+        self.scans = tuple(self._open(table, each, needed[table]) for table, each in found.items())
 
-    def _open(self, table: str, snapshot: Snapshot, where: Predicate) -> TableScan:
-        if not len(_schema(snapshot)):
-            name = self._statement.tables[table].name
-            raise QueryInvalid(f"version {snapshot.version} of dataset {name!r} has no columns yet")
-        planned, head = plan(self._store, snapshot, where), snapshot.head
-        wanted = {file.label: head.partitions[file.label] for file in planned.files}
-        dataset = arrow_dataset(self._store, replace(head, partitions=wanted), _schema(snapshot))
+    def _open(self, table: str, found: Snapshot | PlainLocation, where: Predicate) -> TableScan:
+        name = self._statement.tables[table].name
+        planned: Plan | PlainPlan
+        if isinstance(found, PlainLocation):
+            planned, version = found.plan(where), 0
+            dataset = found.dataset(planned)
+        else:
+            if not len(_schema(found)):
+                raise QueryInvalid(f"version {found.version} of dataset {name!r} has no columns yet")
+            planned, version, head = plan(self._store, found, where), found.version, found.head
+            wanted = {file.label: head.partitions[file.label] for file in planned.files}
+            dataset = arrow_dataset(self._store, replace(head, partitions=wanted), _schema(found))
         self._datasets[table] = dataset
         self._database.register(table, dataset)
-        return TableScan(self._statement.tables[table].name, snapshot.version, where, planned.steps)
+        return TableScan(name, version, where, planned.steps)
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """What its result remembers of the scans."""
+        return tuple(scan.read for scan in self.scans)
 
     def rows(self) -> pa.RecordBatchReader:
         """Run it, once; the rows as a stream. Raises QueryInvalid, also from the stream."""
@@ -177,12 +218,15 @@ def prepare(
     return query
 
 
-def _snapshot(
-    reference: Reference, look: Look, names: Callable[[], Iterable[str]], *, optional: bool
-) -> Snapshot | None:
+def _found(
+    store: Store, reference: Reference, look: Look, names: Callable[[], Iterable[str]], *, optional: bool
+) -> Snapshot | PlainLocation | None:
+    """The dataset of this name, else the plain location that it is of. Raises QueryInvalid."""
     try:
         return look(reference.name, reference.as_of)
     except (DatasetNotFound, InputError) as error:
+        if reference.as_of is None and (place := _location(store, reference.name)) is not None:
+            return place
         if optional:
             return None
         known = list(names())
@@ -191,6 +235,14 @@ def _snapshot(
         near = get_close_matches(reference.name, known, n=_MOST_NAMES) or known[:_MOST_NAMES]
         hint = f"there is {', '.join(map(repr, near))}" if near else "the store has none yet"
         raise QueryInvalid(f"no dataset {reference.name!r}; {hint}") from error
+
+
+def _location(store: Store, name: str) -> PlainLocation | None:
+    """The files with skipping metadata of this name."""
+    try:
+        return open_location(store, name)
+    except DatasetNotFound:
+        return None
 
 
 def _schema(snapshot: Snapshot) -> pa.Schema:

@@ -9,7 +9,7 @@ attempts left.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -25,30 +25,18 @@ import pyarrow.parquet as pq
 from kubothek.lake.commits import keys
 from kubothek.lake.errors import IdReused, InputError, ObjectNotFound, PreconditionFailed, QueryInvalid
 from kubothek.lake.schema import require_distinct
+from kubothek.lake.sql.read import Read
 from kubothek.lake.store.base import Store
 
 _OURS: Final = ".kubothek"
 ENDINGS: Final = {"Parquet": "parquet", "CSV": "csv", "JSONLines": "jsonl"}
 
 
-class Scan(Protocol):
-    """What is read of one dataset: which version of it, and how many files."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def version(self) -> int: ...
-
-    @property
-    def files(self) -> int: ...
-
-
 class Answer(Protocol):
     """Rows that can be had once: of a statement, or of a question to a cube."""
 
     @property
-    def scans(self) -> Sequence[Scan]: ...
+    def reads(self) -> tuple[Read, ...]: ...
 
     def rows(self) -> pa.RecordBatchReader:
         """The rows as a stream."""
@@ -85,13 +73,13 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a run; ``reads`` is what was read: dataset, version, number of files."""
+    """The result of a run; ``reads`` is what was read."""
 
     digest: str
     location: str
     rows: int
     bytes: int
-    reads: tuple[tuple[str, int, int], ...]
+    reads: tuple[Read, ...]
 
 
 def digest(*parts: object) -> str:
@@ -105,7 +93,7 @@ def find(store: Store, destination: Destination) -> Result | None:
         found = orjson.loads(store.get(destination.record))
     except ObjectNotFound:
         return None
-    reads = tuple((name, version, files) for name, version, files in found.pop("reads"))
+    reads = tuple(Read(*read)._replace(filters=tuple(*read[5:])) for read in found.pop("reads"))
     result = Result(**found, reads=reads)
     if result.digest != destination.digest:
         raise IdReused(f"the run {destination.run!r} had another statement or destination; create another Query")
@@ -126,10 +114,9 @@ def publish(
         size = file.tell()
         file.seek(0)
         store.upload(key, cast("io.BufferedIOBase", file))
-    reads = tuple((scan.name, scan.version, scan.files) for scan in query.scans)
-    result = Result(destination.digest, key, rows, size, reads)
+    result = Result(destination.digest, key, rows, size, query.reads)
     try:
-        store.put_if_absent(destination.record, orjson.dumps(asdict(result)))
+        store.put_if_absent(destination.record, orjson.dumps(asdict(result), default=tuple))
     except PreconditionFailed:
         won = find(store, destination)
         assert won is not None, "records stay"

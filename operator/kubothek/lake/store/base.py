@@ -25,6 +25,7 @@ class StoreConfig:
     ``url``              ``s3://bucket[/prefix]`` or ``file:///absolute/path``
     ``endpoint``         S3 endpoint other than AWS, e.g. ``http://10.96.0.70:7070``; None = that of the environment
                          (``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL``), else AWS
+    ``keys_dir``         directory with the keys of encrypted metadata, a file each (a mounted Secret)
     ``credentials_dir``  directory with the files ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and optionally
                          ``AWS_SESSION_TOKEN`` (a mounted Secret); None = boto3's own chain (environment, web
                          identity …)
@@ -34,6 +35,7 @@ class StoreConfig:
     endpoint: str | None = None
     region: str | None = None
     credentials_dir: str | None = None
+    keys_dir: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

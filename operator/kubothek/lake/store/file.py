@@ -350,7 +350,8 @@ def _etag(found: os.stat_result) -> str:
 
 
 def _info(key: str, found: os.stat_result) -> ObjectInfo:
-    modified = datetime.fromtimestamp(found.st_mtime_ns / 1e9, UTC)
+    seconds, rest = divmod(found.st_mtime_ns, 1_000_000_000)
+    modified = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
     return ObjectInfo(key=key, size=found.st_size, etag=_etag(found), modified=modified)
 
 

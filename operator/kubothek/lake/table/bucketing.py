@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.compute
 
+from kubothek.lake.murmur import Hashes, hash_bytes, hash_int, hash_long
 from kubothek.lake.schema import type_name
 from kubothek.lake.table.layout import Layout
 
@@ -28,9 +29,6 @@ _LONG_DECIMAL: Final = 18
 
 _TEXT_BYTES: Final = 1024
 """What counts of a text or binary value, so that one huge value cannot hold everything up."""
-
-Hashes: TypeAlias = "pa.Array[Any]"
-"""Of uint32."""
 
 
 class _Kernels(Protocol):
@@ -104,94 +102,22 @@ def _chained(hashes: Hashes, column: pa.Array[Any]) -> Hashes:
 def _values(hashes: Hashes, column: pa.Array[Any]) -> Hashes:
     types, data_type = pa.types, column.type
     if types.is_string(data_type) or types.is_binary(data_type):
-        return _bytes(hashes, pc.binary_slice(column.cast(pa.binary()), 0, _TEXT_BYTES))
+        return hash_bytes(hashes, pc.binary_slice(column.cast(pa.binary()), 0, _TEXT_BYTES))
     if types.is_boolean(data_type):
-        return _int(hashes, column.cast(pa.uint32()))
+        return hash_int(hashes, column.cast(pa.uint32()))
     if types.is_floating(data_type):
-        return _long(hashes, _canonical(column).view(pa.uint64()))
+        return hash_long(hashes, _canonical(column).view(pa.uint64()))
     if types.is_decimal(data_type):
         halves = column.view(pa.binary(16)).cast(pa.binary())
         low, high = (pc.binary_slice(halves, at, at + 8).cast(pa.binary(8)).view(pa.uint64()) for at in (0, 8))
-        hashes = _long(hashes, low)
-        return hashes if data_type.precision <= _LONG_DECIMAL else _long(hashes, high)
+        hashes = hash_long(hashes, low)
+        return hashes if data_type.precision <= _LONG_DECIMAL else hash_long(hashes, high)
     if data_type.bit_width == 32:
-        return _int(hashes, column.view(pa.uint32()))
-    return _long(hashes, column.view(pa.uint64()))
+        return hash_int(hashes, column.view(pa.uint32()))
+    return hash_long(hashes, column.view(pa.uint64()))
 
 
 def _canonical(column: pa.Array[Any]) -> pa.Array[Any]:
     """Equal numbers with equal bits: one zero, one NaN."""
     column = pc.if_else(pc.equal(column, 0.0), 0.0, column)
     return pc.if_else(pc.is_nan(column), float("nan"), column)
-
-
-def _int(hashes: Hashes, words: pa.Array[Any]) -> Hashes:
-    return _finished(_mixed(hashes, words), pa.scalar(4, pa.uint32()))
-
-
-def _long(hashes: Hashes, words: pa.Array[Any]) -> Hashes:
-    low = pc.bit_wise_and(words, pa.scalar(0xFFFFFFFF, pa.uint64())).cast(pa.uint32())
-    high = pc.shift_right(words, pa.scalar(32, pa.uint64())).cast(pa.uint32())
-    return _finished(_mixed(_mixed(hashes, low), high), pa.scalar(8, pa.uint32()))
-
-
-def _bytes(hashes: Hashes, values: pa.Array[Any]) -> Hashes:
-    """Whole little-endian words, then each byte that is left as a signed word of its own.
-
-    The longest values come first, so those that go on are always the first ones: the work is in proportion to the
-    bytes, and Python's to the longest value.
-    """
-    lengths = pc.binary_length(values)
-    order = pc.array_sort_indices(lengths, order="descending")
-    hashes, values, lengths = hashes.take(order), values.take(order), lengths.take(order).cast(pa.uint32())
-    sizes, done = lengths, []
-    at = 0
-    while going := _longer_than(sizes, at + 3):
-        done.append(_tails(hashes[going:], values[going:], sizes[going:], at))
-        hashes, values, sizes = hashes[:going], values[:going], sizes[:going]
-        hashes = _mixed(hashes, pc.binary_slice(values, at, at + 4).cast(pa.binary(4)).view(pa.uint32()))
-        at += 4
-    done.append(_tails(hashes, values, sizes, at))
-    hashed = _finished(pa.concat_arrays(done[::-1]), lengths)
-    return hashed.take(pc.array_sort_indices(order))
-
-
-def _tails(hashes: Hashes, values: pa.Array[Any], sizes: pa.Array[Any], start: int) -> Hashes:
-    done = []
-    for at in range(start, start + 3):
-        going = _longer_than(sizes, at)
-        done.append(hashes[going:])
-        hashes, values, sizes = hashes[:going], values[:going], sizes[:going]
-        byte = pc.binary_slice(values, at, at + 1).cast(pa.binary(1)).view(pa.int8())
-        hashes = _mixed(hashes, byte.cast(pa.int32()).view(pa.uint32()))
-    return pa.concat_arrays([hashes, *done[::-1]])
-
-
-def _longer_than(descending: pa.Array[Any], size: int) -> int:
-    return len(descending.filter(pc.greater(descending, pa.scalar(size, pa.uint32()))))
-
-
-def _mixed(hashes: Hashes, words: pa.Array[Any]) -> Hashes:
-    """One round of Murmur3 with one word a row; Arrow's arithmetic wraps around."""
-    words = _times(_rotated(_times(words, 0xCC9E2D51), 15), 0x1B873593)
-    hashes = _rotated(pc.bit_wise_xor(hashes, words), 13)
-    return pc.add(_times(hashes, 5), pa.scalar(0xE6546B64, pa.uint32()))
-
-
-def _finished(hashes: Hashes, lengths: pa.Array[Any] | pa.Scalar[Any]) -> Hashes:
-    hashes = _folded(pc.bit_wise_xor(hashes, lengths), 16)
-    hashes = _folded(_times(hashes, 0x85EBCA6B), 13)
-    return _folded(_times(hashes, 0xC2B2AE35), 16)
-
-
-def _folded(hashes: Hashes, bits: int) -> Hashes:
-    return pc.bit_wise_xor(hashes, pc.shift_right(hashes, pa.scalar(bits, pa.uint32())))
-
-
-def _rotated(words: pa.Array[Any], bits: int) -> pa.Array[Any]:
-    left = pc.shift_left(words, pa.scalar(bits, pa.uint32()))
-    return pc.bit_wise_or(left, pc.shift_right(words, pa.scalar(32 - bits, pa.uint32())))
-
-
-def _times(words: pa.Array[Any], factor: int) -> pa.Array[Any]:
-    return pc.multiply(words, pa.scalar(factor, pa.uint32()))

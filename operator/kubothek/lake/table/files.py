@@ -49,6 +49,9 @@ class Observer(Protocol):
         Called in the order of the rows, for every row that is written. What it raises fails the write.
         """
 
+    def wrote(self, label: str, key: str, content: pa.Buffer, footer: pq.FileMetaData) -> None:
+        """The file with this label is whole, and on its way to this key; ``footer`` is part of ``content``."""
+
 
 class ParquetPart:
     """One data file, encoded in memory one row group at a time. ``label`` is what the head will know it by."""
@@ -57,6 +60,7 @@ class ParquetPart:
         self.label = label
         self.rows = 0
         self._sink = pa.BufferOutputStream()
+        self._footers: list[pq.FileMetaData] = []
         dictionary = layout.dictionary_columns
         self._writer = pq.ParquetWriter(
             self._sink,
@@ -66,6 +70,7 @@ class ParquetPart:
             use_dictionary=True if dictionary is None else list(dictionary),  # type: ignore[arg-type]  # stubs: bool
             sorting_columns=_sorting_columns(schema, layout.sort_by),
             coerce_timestamps="us",
+            metadata_collector=self._footers,
         )
 
     @property
@@ -79,10 +84,10 @@ class ParquetPart:
         self._writer.write_table(table, row_group_size=table.num_rows)
         self.rows += table.num_rows
 
-    def finish(self) -> pa.Buffer:
-        """The whole file."""
+    def finish(self) -> tuple[pa.Buffer, pq.FileMetaData]:
+        """The whole file, and its footer."""
         self._writer.close()
-        return self._sink.getvalue()
+        return self._sink.getvalue(), self._footers[0]
 
 
 @dataclass
@@ -281,13 +286,15 @@ class PartitionedWriter:
     def _close(self, rows: _Rows, part: ParquetPart) -> None:
         """Finish the group's file and send it off. The one place that every finished file passes."""
         rows.part = None
-        content = part.finish()
+        content, footer = part.finish()
         key = f"{self._prefix}{part.label}.parquet"
         digest = sha3_256(content).hexdigest()
         self._files.append(PartitionFile(part.label, key, part.rows, content.size, digest))
         self._wait(max(0, self._budget // 2 - content.size))
         self._in_flight += content.size
         self._uploads.append((self._pool.submit(self._store.put, key, memoryview(content)), content.size))
+        if self._observer:
+            self._observer.wrote(part.label, key, content, footer)
 
     def _new_label(self, group: Group) -> str:
         name = uuids.uuid4().hex + group.mark

@@ -1,4 +1,5 @@
-"""Which files hold rows that match: from partition keys and buckets, then secondary indices, then file statistics.
+"""Which files hold rows that match: from partition keys and buckets, then secondary indices, then skipping metadata,
+then file statistics.
 
 Each step asks only about what the one before it left. All follow one meaning of predicates (NULL never matches), and
 each may keep a file too many, never drop one that holds a match: the rows are the same with and without an index.
@@ -21,6 +22,8 @@ from kubothek.lake.commits.paths import parse_path, partition_path
 from kubothek.lake.commits.snapshot import Snapshot
 from kubothek.lake.indices import lookup
 from kubothek.lake.predicates import TRUE, Predicate, Range, Term
+from kubothek.lake.skipping.implied import implied
+from kubothek.lake.skipping.plan import Skipping
 from kubothek.lake.store import Store
 from kubothek.lake.table import statistics
 from kubothek.lake.table.bucket_pruning import by_bucket
@@ -38,6 +41,9 @@ class PlannedFile:
     label: str
     key: str
     all_rows: bool
+
+
+SKIPPING_STEP: Final = "skipping metadata"
 
 
 class Step(NamedTuple):
@@ -58,8 +64,9 @@ class Plan:
 def plan(store: Store, snapshot: Snapshot, where: Predicate | None = None) -> Plan:
     """The files of the snapshot that may hold rows for which ``where`` is TRUE; None = all rows.
 
-    Reads index objects and, for a moderate number of files, footers; lists nothing. Raises FilterInvalid for a
-    predicate that does not fit the schema, PartitionInvalid for a path that does not, IndexStale for a damaged index.
+    Reads index objects, skipping metadata and, for a moderate number of files, footers; lists nothing. Raises
+    FilterInvalid for a predicate that does not fit the schema, PartitionInvalid for a path that does not, IndexStale
+    for a damaged index.
     """
     head, schema = snapshot.head, pa.schema([]) if snapshot.schema is None else snapshot.schema
     bound = TRUE if where is None else where.bind(schema)
@@ -69,6 +76,8 @@ def plan(store: Store, snapshot: Snapshot, where: Predicate | None = None) -> Pl
     steps.append(Step("partition keys", candidates.count))
     candidates = _by_index(candidates, store, head, schema)
     steps.append(Step("secondary indices", candidates.count))
+    candidates = _by_skipping(candidates, store, head)
+    steps.append(Step(SKIPPING_STEP, candidates.count))
     files: Sequence[PlannedFile] = _Files(head, candidates)
     if candidates.undecided in _FOOTERS:
         files = _by_statistics(store, bound, schema, files)
@@ -145,6 +154,16 @@ def _indexed(branch: _Branch, store: Store, head: Head, schema: pa.Schema) -> _B
             held = np.fromiter(map(labels.__contains__, head.partitions), np.bool_, len(may))
             may = may & held
     return _Branch(branch.rest, may)
+
+
+def _by_skipping(candidates: _Candidates, store: Store, head: Head) -> _Candidates:
+    columns = {term.column for branch in candidates.branches for term in branch.rest}
+    skipping = Skipping(store, head, columns)
+    branches = tuple(
+        _Branch(each.rest, reduce(lambda may, term: skipping.may(term, may), implied(each.rest), each.may))
+        for each in candidates.branches
+    )
+    return _Candidates(branches, candidates.all_rows)
 
 
 class _Files(Sequence[PlannedFile]):

@@ -50,7 +50,7 @@ def verdicts(
 
 
 def _of_file(where: Predicate, footer: pq.FileMetaData, schema: pa.Schema, known: Mapping[str, Range]) -> bool | None:
-    columns = {name: schema.field(name).type for name in where.columns - known.keys()}
+    columns = {name: schema.field(name).type for name in where.columns - known.keys() if name in schema.names}
     groups = {where.verdict_within({**known, **ranges}) for ranges in _row_groups(footer, columns)}
     if len(groups) == 1:
         return groups.pop()

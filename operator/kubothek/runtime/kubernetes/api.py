@@ -37,6 +37,7 @@ RESOURCES: Mapping[str, tuple[str, str]] = {
     "Query": (f"/apis/{API_VERSION}", "queries"),
     "Compaction": (f"/apis/{API_VERSION}", "compactions"),
     "GCPolicy": (f"/apis/{API_VERSION}", "gcpolicies"),
+    "SkippingIndex": (f"/apis/{API_VERSION}", "skippingindices"),
     "Pod": ("/api/v1", "pods"),
     "ConfigMap": ("/api/v1", "configmaps"),
     "CoreEvent": ("/api/v1", "events"),

@@ -32,6 +32,7 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
     namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
     if kind == "ObjectStore":
         yield from _users_of_store(state, namespace, name)
+        yield from _plain_files(state, namespace, name)
         yield from _queries(state, namespace, "ObjectStore", name)
     elif kind == "Cube":
         appeared = _respecified(before, after) or _ready(before) != _ready(after)
@@ -48,6 +49,7 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
     elif kind == "Commit" and (_respecified(before, after) or (after is not None and finished(after))):
         yield from _of_commit(state, obj)
     elif kind == "Query" and after is not None and finished(after):
+        yield from _read_by(state, namespace, after)
         target = obj["spec"]["result"].get("datasetRef")
         if target is not None:
             yield Key("Dataset", namespace, target["name"])
@@ -135,6 +137,23 @@ def _queries(state: ClusterState, namespace: str, kind: str, name: str) -> Itera
             yield Key("Query", namespace, query["metadata"]["name"])
 
 
+def _read_by(state: ClusterState, namespace: str, query: Object) -> Iterator[Key]:
+    """The Datasets that a Query read: they sum up what was skipped."""
+    read = {each["dataset"] for each in (query.get("status") or {}).get("reads") or ()}
+    for dataset in state.resources["Dataset"].objects(namespace) if read else ():
+        spec, name = dataset["spec"], dataset["metadata"]["name"]
+        if spec.get("uuid", name) in read and spec["storeRef"]["name"] == query["spec"]["storeRef"]["name"]:
+            yield Key("Dataset", namespace, name)
+
+
+def _plain_files(state: ClusterState, namespace: str, store: str) -> Iterator[Key]:
+    """The SkippingIndexes of files, or with metadata, in this store."""
+    for index in state.resources["SkippingIndex"].objects(namespace):
+        places = (index["spec"]["location"], index["spec"].get("metadata"))
+        if any(place is not None and place["storeRef"]["name"] == store for place in places):
+            yield Key("SkippingIndex", namespace, index["metadata"]["name"])
+
+
 def _named_by(spec: Object) -> Iterator[tuple[str, str]]:
     result = spec["result"]
     yield "ObjectStore", spec["storeRef"]["name"]
@@ -186,7 +205,7 @@ def _stores_of(dataset: Object) -> Iterator[Object]:
 
 
 def _users_of_engine(state: ClusterState, namespace: str, name: str) -> Iterator[Key]:
-    for kind in ("Cube", "Dataset", "Commit", "Query", "Compaction", "GCPolicy"):
+    for kind in ("Cube", "Dataset", "Commit", "Query", "Compaction", "GCPolicy", "SkippingIndex"):
         for obj in state.resources[kind].objects(namespace):
             engine = (obj["spec"].get("engineRef") or {}).get("name", DEFAULT_ENGINE)
             if engine in (name, DEFAULT_ENGINE) and not _holds(obj, "Complete"):

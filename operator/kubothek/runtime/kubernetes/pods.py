@@ -21,6 +21,8 @@ from kubothek.resources.jobs import (
     IndexJob,
     IntakeJob,
     QueryJob,
+    SkipFilesJob,
+    SkipJob,
     StoreRef,
 )
 from kubothek.resources.meta import API_VERSION
@@ -35,7 +37,7 @@ Object = dict[str, Any]
 USER = 185
 """The uid of Spark's images, and of ours."""
 
-_SPARK = CommitJob | CubeJob | IntakeJob | CompactJob | CollectJob
+_SPARK = CommitJob | CubeJob | IntakeJob | CompactJob | CollectJob | SkipJob | SkipFilesJob
 """Jobs that may start Spark."""
 _HEAVY = _SPARK | IndexJob | HealJob | QueryJob
 """Jobs that read data."""
@@ -226,13 +228,17 @@ def _driver_env(engine: EngineSpec, config: OperatorConfig) -> list[Object]:
 
 
 def _mounts(action: LaunchJob) -> list[Object]:
-    """The one writable directory, and each store's Secret and volume where the job expects them."""
+    """The one writable directory, and each store's Secrets and volume where the job expects them."""
     stores = _stores(action)
     return [
         {"name": "tmp", "mountPath": _TMP},
         *(
             {"name": f"credentials-{index}", "mountPath": stores[name].credentials_dir, "readOnly": True}
             for index, name in enumerate(sorted(action.secrets))
+        ),
+        *(
+            {"name": f"keys-{index}", "mountPath": stores[name].keys_dir, "readOnly": True}
+            for index, name in enumerate(sorted(action.keys))
         ),
         *(
             {"name": f"files-{index}", "mountPath": urlsplit(stores[name].url).path}
@@ -247,6 +253,10 @@ def _volumes(action: LaunchJob) -> list[Object]:
         *(
             {"name": f"credentials-{index}", "secret": {"secretName": action.secrets[name], "defaultMode": 0o440}}
             for index, name in enumerate(sorted(action.secrets))
+        ),
+        *(
+            {"name": f"keys-{index}", "secret": {"secretName": action.keys[name], "defaultMode": 0o440}}
+            for index, name in enumerate(sorted(action.keys))
         ),
         *(
             {"name": f"files-{index}", "persistentVolumeClaim": {"claimName": action.volumes[name]}}
@@ -266,6 +276,8 @@ def _stores(action: LaunchJob) -> dict[str, StoreRef]:
     for source in sources:
         if source is not None and source.store is not None:
             stores[source.store.name] = source.store
+    if isinstance(action.job, SkipFilesJob):
+        stores[action.job.files.store.name] = action.job.files.store
     if isinstance(action.job, QueryJob):
         target = action.job.location or action.job.becomes
         if target is not None:

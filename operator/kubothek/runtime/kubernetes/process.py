@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Mapping
 
-from kubothek.reconcile import commit, compaction, cube, dataset, engine, gcpolicy, objectstore, query
+from kubothek.reconcile import commit, compaction, cube, dataset, engine, gcpolicy, objectstore, query, skippingindex
 from kubothek.reconcile.world import Settings
 from kubothek.runtime.kubernetes.api import Api
 from kubothek.runtime.kubernetes.config import OperatorConfig
@@ -30,6 +30,7 @@ RECONCILERS: Mapping[str, Reconciler] = {
     "Query": query.reconcile,
     "Compaction": compaction.reconcile,
     "GCPolicy": gcpolicy.reconcile,
+    "SkippingIndex": skippingindex.reconcile,
 }
 
 

@@ -17,6 +17,7 @@ from kubothek.resources.kinds import KINDS
 from kubothek.resources.meta import REQUEST_ANNOTATIONS, Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query, QueryStatus
+from kubothek.resources.skippingindex import SkippingIndex
 from kubothek.runtime.local.documents import ManifestError, Problem
 from kubothek.runtime.local.manifests import Key, Manifests, key_of
 from kubothek.runtime.local.state import State, admit
@@ -50,6 +51,8 @@ def states_of(manifests: Manifests, base: Path) -> dict[Key, State]:
             home = _home_of(Key(resource.subject.kind, key.namespace, resource.subject.name), manifests, states)
         elif isinstance(resource, Compaction):
             home = _home_of(Key("Dataset", key.namespace, resource.spec.dataset_ref.name), manifests, states)
+        elif isinstance(resource, SkippingIndex):
+            home = Key("ObjectStore", key.namespace, resource.spec.location.store_ref.name)
         elif isinstance(resource, GCPolicy):
             stores = (other for other in states if (other.kind, other.namespace) == ("ObjectStore", key.namespace))
             home = min(stores, default=key)
@@ -105,7 +108,8 @@ def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Re
 
     A failed Commit, Query or Compaction starts over, as if it had been deleted and created again; its old attempts keep
     their logs. A store that is not fine, or holds a Dataset that is not, is looked at now and not at the next interval,
-    and so is every source. A GCPolicy makes up for a slot that came between two runs, however late.
+    and so are every source and the files of every SkippingIndex. A GCPolicy makes up for a slot that came between two
+    runs, however late.
     """
     again = dict(resources)
     for key, resource in resources.items():
@@ -123,9 +127,15 @@ def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Re
             store = resources.get(Key("ObjectStore", key.namespace, home))
             if store is not None:
                 again[key_of(store)] = requested(store, now)
-        elif isinstance(resource, GCPolicy) and (_slot_has_passed(resource, now) or resource.status.holds("Stalled")):
+        elif isinstance(resource, SkippingIndex | GCPolicy) and _has_work(resource, now):
             again[key] = requested(resource, now)
     return again
+
+
+def _has_work(resource: SkippingIndex | GCPolicy, now: datetime) -> bool:
+    if isinstance(resource, SkippingIndex):
+        return True
+    return _slot_has_passed(resource, now) or resource.status.holds("Stalled")
 
 
 def requested(resource: Resource, now: datetime) -> Resource:

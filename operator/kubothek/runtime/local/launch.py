@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kubothek.reconcile.world import LaunchJob
@@ -16,6 +17,8 @@ from kubothek.resources.jobs import (
     CubeJob,
     IntakeJob,
     QueryJob,
+    SkipFilesJob,
+    SkipJob,
     SourceSpec,
     StoreRef,
 )
@@ -26,7 +29,7 @@ from kubothek.runtime.local.state import absolute_url
 
 MIB = 1024 * 1024
 
-_SPARK = CommitJob | CubeJob | IntakeJob | CompactJob | CollectJob
+_SPARK = CommitJob | CubeJob | IntakeJob | CompactJob | CollectJob | SkipJob | SkipFilesJob
 """Jobs that may start Spark."""
 
 
@@ -40,18 +43,21 @@ def cores(action: LaunchJob) -> int:
     return engine_spec(action).driver.cores if isinstance(action.job, _SPARK | QueryJob) else 1
 
 
-def render_job(action: LaunchJob, base: Path, credentials: Mapping[Key, Path]) -> bytes:
+def render_job(
+    action: LaunchJob, base: Path, credentials: Mapping[Key, Path], keys: Mapping[Key, Path] = MappingProxyType({})
+) -> bytes:
     """The job spec as the subprocess gets it.
 
     Relative ``file:`` urls count from ``base``. ``credentials`` are directories by ObjectStore; a store that has
-    none uses what boto3 finds in the environment.
+    none uses what boto3 finds in the environment. ``keys`` are the same, of keys for metadata.
     """
     job = action.job
 
     def reachable(store: StoreRef) -> StoreRef:
-        directory = credentials.get(Key("ObjectStore", action.owner.namespace, store.name))
-        found = str(directory) if directory is not None else None
-        return store.model_copy(update={"url": absolute_url(store.url, base), "credentials_dir": found})
+        key = Key("ObjectStore", action.owner.namespace, store.name)
+        found = {"credentials_dir": credentials.get(key), "keys_dir": keys.get(key)}
+        directories = {name: None if directory is None else str(directory) for name, directory in found.items()}
+        return store.model_copy(update={"url": absolute_url(store.url, base)} | directories)
 
     def readable(source: SourceSpec) -> SourceSpec:
         store = reachable(source.store) if source.store is not None else None
@@ -76,6 +82,8 @@ def render_job(action: LaunchJob, base: Path, credentials: Mapping[Key, Path]) -
             "spark.driver.memory": f"{parse_quantity(engine.driver.memory) // MIB}m",
         }
         changes["spark"] = job.spark.model_copy(update={"conf": conf})
+    if isinstance(job, SkipFilesJob):
+        changes["files"] = job.files.model_copy(update={"store": reachable(job.files.store)})
     if isinstance(job, QueryJob):
         for name, target in (("location", job.location), ("becomes", job.becomes)):
             if target is not None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from kubothek.reconcile import commit, compaction, cube, dataset, engine, gcpolicy, objectstore, query
+from kubothek.reconcile import commit, compaction, cube, dataset, engine, gcpolicy, objectstore, query, skippingindex
 from kubothek.reconcile.members import refusal_key
 from kubothek.reconcile.world import (
     Action,
@@ -37,6 +37,7 @@ from kubothek.resources.dataset import Dataset
 from kubothek.resources.kinds import KINDS
 from kubothek.resources.meta import FINALIZER, Resource
 from kubothek.resources.objectstore import ObjectStore
+from kubothek.resources.values import ObjectReference
 from kubothek.runtime.local.apply import Applied, requested
 from kubothek.runtime.local.attempt import Attempt, Launch
 from kubothek.runtime.local.credentials import CredentialFiles
@@ -57,6 +58,7 @@ RECONCILERS: Mapping[str, Reconciler] = {
     "Query": query.reconcile,
     "Compaction": compaction.reconcile,
     "GCPolicy": gcpolicy.reconcile,
+    "SkippingIndex": skippingindex.reconcile,
 }
 
 CLUSTER_ID = "local"
@@ -93,6 +95,7 @@ class Runner:
         self._settings = Settings(cluster_id=CLUSTER_ID, allowed_source_hosts=("*",), allow_local_sources=True)
         self._secrets = applied.secrets
         self._credentials: dict[Key, Path] = {}
+        self._keys: dict[Key, Path] = {}
         self._inbox: SimpleQueue[Attempt | None] = SimpleQueue()
         self._processes = Processes(slots, cache(job_environment), self._inbox.put, command)
         self._dirty: dict[Key, None] = dict.fromkeys(key_of(resource) for resource in self.objects)
@@ -142,12 +145,23 @@ class Runner:
     def _lay_out_credentials(self, held: ExitStack) -> None:
         """The Secrets that stores name, where an interrupted job of an earlier run looks for them, too."""
         for store in self.objects:
-            if isinstance(store, ObjectStore) and (secret := store.spec.credentials_secret_ref) is not None:
-                contents = self._secrets.get((store.namespace, secret.name))
-                if contents is not None:
-                    key = key_of(store)
-                    directory = self._states[key].root / "credentials" / key.namespace / key.name
-                    self._credentials[key] = held.enter_context(CredentialFiles(directory, contents))
+            if isinstance(store, ObjectStore):
+                self._lay_out(store, store.spec.credentials_secret_ref, "credentials", self._credentials, held)
+                self._lay_out(store, store.spec.keys_secret_ref, "keys", self._keys, held)
+
+    def _lay_out(
+        self,
+        store: ObjectStore,
+        secret: ObjectReference | None,
+        where: str,
+        directories: dict[Key, Path],
+        held: ExitStack,
+    ) -> None:
+        contents = self._secrets.get((store.namespace, secret.name)) if secret is not None else None
+        if contents is not None:
+            key = key_of(store)
+            directory = self._states[key].root / where / key.namespace / key.name
+            directories[key] = held.enter_context(CredentialFiles(directory, contents))
 
     # --- deciding and acting ---
 
@@ -201,7 +215,7 @@ class Runner:
         if isinstance(action, LaunchJob):
             attempt = self._attempt(key, key.namespace, action.job.job)
             assert attempt is not None, "a job has a store, and what has a store has a state"
-            spec = render_job(action, self._base, self._credentials)
+            spec = render_job(action, self._base, self._credentials, self._keys)
             launch = Launch(owner=key, owner_uid=self._uid(key), cores=cores(action))
             self._processes.launch(attempt, spec, launch)
         elif isinstance(action, CancelJob):

@@ -19,8 +19,9 @@ from kubothek.resources.gcpolicy import GCPolicy
 from kubothek.resources.meta import Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
+from kubothek.resources.skippingindex import SkippingIndex
 from kubothek.resources.values import Reference
-from kubothek.runtime.local.manifests import Key
+from kubothek.runtime.local.manifests import Key, key_of
 
 R = TypeVar("R", bound=Resource)
 
@@ -99,10 +100,7 @@ class Objects:
                 yield from self._users[subject]
                 yield from self._users[key]
         elif isinstance(resource, Query | Compaction):
-            if resource.finished and (changed := _changed_by(resource)) is not None:
-                dataset = Key("Dataset", key.namespace, changed.name)
-                yield dataset
-                yield from self._users[dataset]
+            yield from self._touched_by(resource)
         elif isinstance(resource, GCPolicy):
             others = self._by_kind["GCPolicy", key.namespace]
             yield from (Key("GCPolicy", key.namespace, name) for name in others if name != key.name)
@@ -111,6 +109,22 @@ class Objects:
                 yield user
                 if user.kind in ("Dataset", "Cube"):
                     yield from self._next_in_queue(user)
+
+    def _touched_by(self, run: Query | Compaction) -> Iterator[Key]:
+        """The Datasets that a finished run changed or read, and who waits for the changed one."""
+        if run.finished and (changed := _changed_by(run)) is not None:
+            dataset = Key("Dataset", run.namespace, changed.name)
+            yield dataset
+            yield from self._users[dataset]
+        if run.finished and isinstance(run, Query):
+            yield from self._read_by(run)
+
+    def _read_by(self, query: Query) -> Iterator[Key]:
+        """The Datasets that a query read: they sum up what was skipped."""
+        names = {read.dataset for read in query.status.reads}
+        for other in self.list("Dataset", query.namespace):
+            if isinstance(other, Dataset) and other.uuid in names and other.spec.store_ref == query.spec.store_ref:
+                yield key_of(other)
 
     def _next_in_queue(self, dataset: Key) -> Iterator[Key]:
         queue = self._queues[dataset]
@@ -135,6 +149,8 @@ def _stores(resource: Resource) -> Iterator[Reference | None]:
     """The ObjectStores that the resource names."""
     if isinstance(resource, Cube | Dataset | Query):
         yield resource.spec.store_ref
+    if isinstance(resource, SkippingIndex):
+        yield from resource.stores
     if isinstance(resource, Dataset):
         yield from (source.store_ref for source in resource.spec.sources)
     if isinstance(resource, Commit):
@@ -160,7 +176,7 @@ def _references(resource: Resource) -> Iterator[Key]:
         yield Key("Dataset", namespace, resource.spec.result.dataset_ref.name)
     if isinstance(resource, Compaction):
         yield Key("Dataset", namespace, resource.spec.dataset_ref.name)
-    if isinstance(resource, Cube | Dataset | Commit | Query | Compaction | GCPolicy):
+    if isinstance(resource, Cube | Dataset | Commit | Query | Compaction | GCPolicy | SkippingIndex):
         engine = resource.spec.engine_ref
         yield Key("Engine", namespace, engine.name if engine is not None else DEFAULT_ENGINE)
 

@@ -1,0 +1,80 @@
+"""What the queries of this user had of skipping metadata, and what they filtered by: the newest few, on this machine.
+
+In ``$XDG_STATE_HOME/kubothek/queries`` (default: ``~/.local/state``) a file for each store, of some dozen kilobytes at
+most. Nothing is written to the store: a query only reads there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+
+if TYPE_CHECKING:
+    from kubothek.lake.sql import TableScan
+
+MOST = 128
+"""Queries that are kept of a store."""
+_SLACK = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What one query had of one dataset; see :class:`~kubothek.lake.sql.query.TableScan`."""
+
+    dataset: str
+    considered: int
+    skipped: int
+    filters: tuple[str, ...]
+
+
+def remember(url: str, scans: Sequence[TableScan]) -> None:
+    """Keep what the scans skipped. That it fails, as without a home directory, is no failure of the query."""
+    lines = [
+        orjson.dumps([scan.name, scan.considered, scan.skipped, scan.filters])
+        for scan in scans
+        if scan.considered or scan.filters
+    ]
+    try:
+        path = _path(url)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = path.read_bytes().splitlines() if path.exists() else []
+        if len(kept) < _SLACK * MOST:
+            with path.open("ab") as file:
+                file.write(b"".join(line + b"\n" for line in lines))
+            return
+        scratch = path.with_suffix(f".{os.getpid()}")
+        scratch.write_bytes(b"".join(line + b"\n" for line in [*kept, *lines][-MOST:]))
+        scratch.replace(path)
+    except (OSError, RuntimeError):
+        return
+
+
+def recent(url: str, *names: str) -> list[Remembered]:
+    """What the newest queries had of a dataset, or of other files, by any of these names; oldest first."""
+    try:
+        lines = _path(url).read_bytes().splitlines()
+    except (OSError, RuntimeError):
+        return []
+    return [found for found in _parsed(lines[-MOST:]) if found.dataset in names]
+
+
+def _parsed(lines: Sequence[bytes]) -> Iterator[Remembered]:
+    for line in lines:
+        try:
+            dataset, considered, skipped, filters = orjson.loads(line)
+            yield Remembered(str(dataset), int(considered), int(skipped), tuple(map(str, filters)))
+        except (ValueError, TypeError):  # half a line, of a process that was killed
+            continue
+
+
+def _path(url: str) -> Path:
+    """Raises RuntimeError without a home directory."""
+    state = os.environ.get("XDG_STATE_HOME")
+    root = Path(state) if state else Path.home() / ".local" / "state"
+    return root / "kubothek" / "queries" / f"{sha256(url.encode()).hexdigest()[:32]}.jsonl"

@@ -1,0 +1,55 @@
+"""What a run would describe of the files of a SkippingIndex, found by reading only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kubothek.jobs import translate
+from kubothek.lake.errors import LakeError
+from kubothek.lake.plain.files import PlainFiles
+from kubothek.lake.plain.matching import matched, versions_listed
+from kubothek.lake.plain.state import read
+from kubothek.lake.store import Store
+from kubothek.reconcile.references import columns_of, skipping_of
+from kubothek.resources.jobs import CsvOptions
+from kubothek.resources.skippingindex import SkippingIndex
+from kubothek.runtime.local.words import count
+
+
+def files_outlook(index: SkippingIndex, stores: Mapping[str, Store | LakeError | None]) -> tuple[str, str]:
+    """The verb of a plan, and why. ``stores``: that of the files and that of the metadata, or what is wrong with them,
+    by name.
+    """
+    for name, store in stores.items():
+        if not isinstance(store, Store):
+            wrong = "which no manifest has" if store is None else f"which cannot be read: {store.reason}: {store}"
+            return "BLOCKED", f"needs {name}, {wrong}"
+    if index.spec.suspend:
+        return "SUSPENDED", "its files are not looked at"
+    files, *others = (store for store in stores.values() if isinstance(store, Store))
+    changed, why = _to_describe(index, files, others[0] if others else files)
+    return "CHANGE" if changed else "KEEP", why
+
+
+def _to_describe(index: SkippingIndex, files: Store, metadata: Store) -> tuple[bool, str]:
+    """Whether there is anything to do, and what, in words."""
+    spec, name = index.spec, f"{index.namespace}.{index.name}"
+    csv = CsvOptions() if spec.csv is None else CsvOptions.model_validate(spec.csv.model_dump())
+    columns = translate.schema(columns_of(spec.columns))
+    wanted = PlainFiles(spec.location.prefix, spec.format, spec.location.glob, translate.csv_options(csv), columns)
+    try:
+        listed = wanted.listed(files)
+        there = read(metadata, name).index
+        total = count(listed.num_rows, "file")
+        if there is None:
+            return True, f"describes {total}"
+        wish = translate.skipping(skipping_of(spec.skipping))
+        found = there.wish.indices[: len(wish.indices)] if spec.skipping.auto else there.wish.indices
+        if found != wish.indices or there.table.files != wanted or there.wish.encryption != wish.encryption:
+            return True, f"describes {total} anew, as the spec asks for other metadata"
+        described = matched(metadata, name, there, versions_listed(listed)).described
+    except LakeError as error:
+        return True, f"{error.reason}: {error}"
+    if described < listed.num_rows:
+        return True, f"describes {count(listed.num_rows - described, 'new file')} of {listed.num_rows:,}"
+    return False, f"all of {total} are described"

@@ -1,0 +1,225 @@
+"""What the commands of ``kubothek skipping`` do, for datasets and for files that are no dataset's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from kubothek.cli.remembered import recent
+from kubothek.jobs.skip import describe as told_of_dataset
+from kubothek.jobs.skip_files import describe as told_of_files
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.reskip import reskip, undescribed
+from kubothek.lake.errors import DatasetNotFound, SkippingUnreadable
+from kubothek.lake.maintenance.choosing import with_chosen
+from kubothek.lake.maintenance.retiming import retime
+from kubothek.lake.plain import state
+from kubothek.lake.plain.auto import chosen_for_files
+from kubothek.lake.plain.files import PlainFiles, PlainFormat, keys_of, table_of
+from kubothek.lake.plain.location import open_location, with_metadata_of_xskipper
+from kubothek.lake.plain.metadata import location
+from kubothek.lake.plain.refresh import Place, describe_here, drop, refresh
+from kubothek.lake.predicates import parse
+from kubothek.lake.skipping import names
+from kubothek.lake.skipping.aggregate import Skipped
+from kubothek.lake.skipping.auto import Seen
+from kubothek.lake.skipping.model import Encryption, IndexDefinition, SkippingState
+from kubothek.lake.store import Store
+from kubothek.lake.table.plan import plan
+
+_BY = "cli"
+_LEAST_QUERIES = 3
+"""So many of a user's recent queries must compare a column in one way before an index is made for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Building:
+    """What ``build`` was asked for."""
+
+    store: Store
+    name: str
+    indices: tuple[IndexDefinition, ...]
+    auto: bool
+    footer_key: str | None
+    plaintext_footer: bool
+    rebuild: bool
+
+    def of_dataset(self) -> str:
+        """Build for a dataset. Raises LakeError."""
+        log = log_of(self.store, self.name)
+        wanted = self._wish(log.snapshot().head.skipping)
+        if self.auto:
+            wanted = with_chosen(self.store, log.snapshot(), wanted, seen(self.store.url, self.name))
+        return f"{self.name}: {told_of_dataset(reskip(self.store, log, wanted, rebuild=self.rebuild, by=_BY))}"
+
+    def of_files(self, prefix: str, glob: str | None, form: PlainFormat) -> str:
+        """Build for other files. Raises LakeError."""
+        place, files = Place(self.store, self.store, self.name), PlainFiles(prefix, form, glob)
+        before = state.read(self.store, self.name).index
+        wish = self._wish(SkippingState() if before is None else before.wish)
+        if self.auto:
+            wish = chosen_for_files(place, files, wish, seen(self.store.url, self.name))
+        if not wish.indices:
+            raise click.UsageError("name the indices with --index, or let them be chosen with --auto")
+        done = refresh(place, files, wish, rebuild=self.rebuild, build=lambda _bytes: describe_here(place))
+        return f"{self.name}: {told_of_files(done)}"
+
+    def _wish(self, before: SkippingState) -> SkippingState:
+        if not self.indices and self.footer_key is None:
+            return replace(before, parts=())
+        secret = None if self.footer_key is None else Encryption(self.footer_key, self.plaintext_footer)
+        return SkippingState(self.indices or before.indices, (), secret)
+
+
+def log_of(store: Store, name: str) -> DatasetLog:
+    """The log of a dataset, for writing."""
+    return DatasetLog(store, name, conditional_writes=store.probe().conditional_writes)
+
+
+def seen(url: str, name: str) -> Seen:
+    """What enough of this user's recent queries filtered by."""
+    counts: dict[str, int] = {}
+    for use in recent(url, name):
+        for text in use.filters:
+            counts[text] = counts.get(text, 0) + 1
+    often = [text for text, count in counts.items() if count >= _LEAST_QUERIES]
+    return [(column, kind) for column, _, kind in (text.rpartition(":") for text in often)]
+
+
+def refreshed(store: Store, name: str) -> str:
+    """What a refresh did. Raises LakeError."""
+    if is_dataset(store, name):
+        log = log_of(store, name)
+        told = told_of_dataset(reskip(store, log, by=_BY))
+        version = retime(store, log, by=_BY)
+        return f"{name}: {told}" + ("" if version is None else f"; version {version}: the times of files for Xskipper")
+    place, index = _existing(store, name)
+    done = refresh(place, index.table.files, index.wish, build=lambda _bytes: describe_here(place))
+    return f"{place.name}: {told_of_files(done)}"
+
+
+def dropped(store: Store, name: str) -> str:
+    """What was dropped. Raises LakeError."""
+    if is_dataset(store, name):
+        done = reskip(store, log_of(store, name), SkippingState(), by=_BY)
+        if done.version is None:
+            return f"{name}: there was no skipping metadata"
+        return f"{name}: version {done.version} has no skipping metadata"
+    full = state.resolved(store, name)
+    if full is None:
+        raise DatasetNotFound(f"there is no dataset and no skipping metadata {name!r} in {store.url}")
+    return f"{full}: {drop(store, full)} objects deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The metadata of one name."""
+
+    name: str
+    indices: Sequence[IndexDefinition]
+    files: int
+    described: int
+    bytes: int
+    location: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "name": self.name,
+            "indices": [each.to_json() for each in self.indices],
+            "files": self.files,
+            "described": self.described,
+            "bytes": self.bytes,
+            "location": self.location,
+        }
+
+
+def description(store: Store, name: str) -> Description:
+    """What there is. Raises LakeError."""
+    if is_dataset(store, name):
+        snapshot = DatasetLog(store, name).snapshot()
+        found, files = snapshot.head.skipping, len(snapshot.head.partitions)
+        described = files - undescribed(store, snapshot) if found.indices else 0
+        size = sum(part.bytes for part in found.parts)
+        return Description(name, found.indices, files, described, size, f"{store.url}/{names.location(name)}")
+    place, index = _existing(store, name)
+    now = open_location(store, place.name)
+    files, size = now.plan().steps[0].files_left, sum(part.bytes for part in index.parts)
+    where = f"{store.url}/{location(place.name)}"
+    return Description(place.name, index.wish.indices, files, now.known.described, size, where)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What a filter leaves: the files, what each step of planning left, and Xskipper's sums over all steps."""
+
+    keys: Sequence[str]
+    steps: Sequence[tuple[str, int]]
+    sums: Skipped
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        steps = [{"step": step, "files": files} for step, files in self.steps]
+        return {"files": list(self.keys), "steps": steps, "stats": self.sums.to_xskipper()}
+
+
+def explained(store: Store, name: str, where: str, metadata: str | None) -> Explained:
+    """What the filter leaves of a dataset or of other files. Raises LakeError."""
+    predicate = parse(where)
+    if metadata is not None:
+        files = PlainFiles(name.strip("/"))
+        table = table_of(store, files, keys_of(files.listed(store)))
+        place = with_metadata_of_xskipper(store, table, store, f"{metadata.strip('/')}/")
+        return _of_location(store, place.plan(predicate), files, is_skippable=True)
+    if is_dataset(store, name):
+        snapshot = DatasetLog(store, name).snapshot()
+        planned = plan(store, snapshot, predicate)
+        keys = [file.key for file in planned.files]
+        sizes = {info.key: info.size for info in store.list(f"{snapshot.head.uuid}/")}
+        everything = list(snapshot.head.files().values())
+        asked = {column.lower() for column in predicate.columns}
+        indexed = {column.lower() for each in snapshot.head.skipping.indices for column in each.columns}
+        return Explained(keys, planned.steps, _sums(keys, everything, sizes, is_skippable=bool(asked & indexed)))
+    place_, index = _existing(store, name)
+    found = open_location(store, place_.name)
+    indexed = {column.lower() for each in index.wish.indices for column in each.columns}
+    skippable = bool({column.lower() for column in predicate.columns} & indexed)
+    return _of_location(store, found.plan(predicate), index.table.files, is_skippable=skippable)
+
+
+def _of_location(store: Store, planned: Any, files: PlainFiles, *, is_skippable: bool) -> Explained:
+    listed: pa.Table = files.listed(store)
+    bytes_of: Any = listed.column("size").to_pylist()
+    sizes = dict(zip(keys_of(listed), bytes_of, strict=True))
+    return Explained(planned.keys, planned.steps, _sums(planned.keys, list(sizes), sizes, is_skippable=is_skippable))
+
+
+def _sums(opened: Sequence[str], everything: Sequence[str], sizes: dict[str, int], *, is_skippable: bool) -> Skipped:
+    read, total = (sum(sizes.get(key, 0) for key in keys) for keys in (opened, everything))
+    return Skipped(is_skippable, total - read, len(everything) - len(opened), total, len(everything))
+
+
+def is_dataset(store: Store, name: str) -> bool:
+    """Whether there is a dataset of this name, deleted or not."""
+    from kubothek.lake.errors import InputError
+
+    try:
+        return DatasetLog(store, name).inspect().version is not None
+    except InputError:  # no name of one
+        return False
+
+
+def _existing(store: Store, name: str) -> tuple[Place, state.PlainIndex]:
+    full = state.resolved(store, name)
+    if full is None:
+        raise DatasetNotFound(f"there is no dataset and no skipping metadata {name!r} in {store.url}")
+    index = state.read(store, full).index
+    if index is None:
+        raise SkippingUnreadable(f"the skipping metadata {full!r} is not complete: build it anew")
+    if index.url != store.url:
+        raise SkippingUnreadable(f"the files of {full!r} are in {index.url}: its SkippingIndex refreshes it")
+    return Place(store, store, full), index

@@ -1,0 +1,80 @@
+"""Give the files of a table the skipping metadata that its Dataset asks for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kubothek.jobs import translate
+from kubothek.jobs.progress import Reporter
+from kubothek.jobs.state import state_of
+from kubothek.lake.commits.reskip import Builder, Files, Reskipped, reskip
+from kubothek.lake.maintenance.choosing import with_chosen
+from kubothek.lake.skipping.collect_files import Described, Told, describe_files
+from kubothek.lake.skipping.model import Part
+from kubothek.lake.store import Store
+from kubothek.resources.jobs import JobResult, SkipJob
+
+_MOST_ASKED: Final = 1000
+"""So many files are asked for their sizes; more are work for Spark whatever their sizes."""
+
+
+def run(job: SkipJob, store: Store, reporter: Reporter) -> JobResult:
+    """Build, drop and merge; again, or where nothing is to be done, changes nothing. Raises LakeError."""
+    reporter.tell("Starting")
+    log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
+    spec = job.dataset.table.skipping
+    wanted = None if spec is None else translate.skipping(spec)
+    if spec is not None and wanted is not None and spec.auto:
+        reporter.tell("Choosing")
+        wanted = with_chosen(store, log.snapshot(), wanted, [(each.column, each.kind) for each in job.seen])
+    done = reskip(
+        store,
+        log,
+        wanted,
+        build=_builder(job, reporter),
+        by=job.dataset.claim.owner,
+        told=lambda files, total: reporter.tell("Describing", files, total),
+    )
+    state = state_of(store, log, job.dataset)
+    return JobResult(outcome="Succeeded", reason="Succeeded", message=describe(done), dataset=state)
+
+
+def describe(done: Reskipped) -> str:
+    """What was done, for people."""
+    said = [f"{done.described:,} files described"] if done.described else []
+    if done.merged:
+        said.append(f"{done.merged:,} pieces of metadata merged")
+    if done.missing:
+        said.append(f"{done.missing:,} files have no entry and are always opened")
+    if done.version is None:
+        return "; ".join(["the skipping metadata is as it should be", *said])
+    return f"version {done.version}: {'; '.join(said or ['other indices'])}"
+
+
+def _builder(job: SkipJob, reporter: Reporter) -> Builder:
+    """Here if the files are small in all, else with Spark."""
+
+    def build(described: Described, store: Store, files: Files, told: Told) -> tuple[Part, ...]:
+        if not _is_more(store, files, job.spark.from_bytes):
+            return describe_files(described, store, files, told)
+        # PySpark takes half a second to import, and jobs below the limit must not need it at all.
+        from kubothek.spark.session import running
+        from kubothek.spark.skipping import describe_with_spark
+
+        reporter.tell("Describing")
+        with running(job.spark.conf) as session:
+            return describe_with_spark(session, told)(described, store, files, told)
+
+    return build
+
+
+def _is_more(store: Store, files: Files, limit: int) -> bool:
+    """Whether the files have more bytes than this."""
+    if len(files) > _MOST_ASKED:
+        return True
+    size = 0
+    for key, _ in files:
+        size += store.stat(key).size
+        if size >= limit:
+            return True
+    return False

@@ -1,0 +1,83 @@
+"""Bring the skipping metadata of plain files up to date, or delete it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from kubothek.jobs import translate
+from kubothek.jobs.outcome import shortened
+from kubothek.jobs.progress import Reporter
+from kubothek.lake.plain.auto import chosen_for_files
+from kubothek.lake.plain.describing import Described, Work
+from kubothek.lake.plain.files import PlainFiles
+from kubothek.lake.plain.metadata import location
+from kubothek.lake.plain.refresh import Describe, Place, Refreshed, describe_here, drop, refresh
+from kubothek.lake.store import Store, open_store
+from kubothek.resources.jobs import JobResult, SkipFilesJob, SkipFilesOutcome
+
+_MOST_TOLD: Final = 8
+_TEXT: Final = 160
+
+
+def run(job: SkipFilesJob, store: Store, reporter: Reporter) -> JobResult:
+    """Describe what came or changed. Raises LakeError; what was there is then as it was, or is made anew next time."""
+    reporter.tell("Starting")
+    if job.drop:
+        count = drop(store, job.name)
+        return JobResult(outcome="Succeeded", reason="Succeeded", message=f"deleted {count} objects of metadata")
+    place = Place(open_store(translate.store_config(job.files.store)), store, job.name)
+    files = _files(job)
+    wish = translate.skipping(job.skipping)
+    if job.skipping.auto:
+        wish = chosen_for_files(place, files, wish)
+    done = refresh(place, files, wish, build=lambda size: _builder(job, place, size, reporter))
+    return JobResult(outcome="Succeeded", reason="Succeeded", message=describe(done), skip_files=_outcome(job, done))
+
+
+def describe(done: Refreshed) -> str:
+    """What was done, for people."""
+    index = done.index
+    told = f"{index.described:,} of {index.listed:,} files are described"
+    changes = [f"{count:,} {word}" for count, word in ((done.added, "new"), (done.removed, "gone")) if count]
+    return f"{told} ({', '.join(changes)})" if changes else told
+
+
+def _files(job: SkipFilesJob) -> PlainFiles:
+    spec = job.files
+    return PlainFiles(
+        spec.prefix, spec.format, spec.glob, translate.csv_options(spec.csv), translate.schema(spec.columns)
+    )
+
+
+def _builder(job: SkipFilesJob, place: Place, size: int, reporter: Reporter) -> Describe:
+    def told(done: int, total: int) -> None:
+        reporter.tell("Describing", done, total)
+
+    if size < job.spark.from_bytes:
+        return describe_here(place, told)
+
+    def with_spark(work: Work, pieces: list[pa.Table]) -> list[Described]:
+        # PySpark takes half a second to import, and jobs below the limit must not need it at all.
+        from kubothek.spark.plain import describe_with_spark
+        from kubothek.spark.session import running
+
+        with running(job.spark.conf) as session:
+            return describe_with_spark(session, place, told)(work, pieces)
+
+    return with_spark
+
+
+def _outcome(job: SkipFilesJob, done: Refreshed) -> SkipFilesOutcome:
+    index = done.index
+    return SkipFilesOutcome(
+        location=location(job.name),
+        files=index.listed,
+        described=index.described,
+        added=done.added,
+        removed=done.removed,
+        bytes=sum(part.bytes for part in index.parts),
+        indices=tuple(map(translate.skipping_index, index.wish.indices)),
+        left_out=tuple(shortened(each, _TEXT) for each in index.left_out[:_MOST_TOLD]),
+    )

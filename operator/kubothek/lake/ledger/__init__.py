@@ -1,0 +1,42 @@
+"""The ledger: Open Data Fabric chains. See docs/odf.md.
+
+verdict = verify(store, Layout("flights/"))     # a dataset in the layout of the simple transfer protocol
+verdict.first                                   # the first thing that is wrong with it, or None
+"""
+
+from __future__ import annotations
+
+from kubothek.lake.ledger.blocks import Block, Dialect
+from kubothek.lake.ledger.chain import BrokenChain, read_chain, read_head
+from kubothek.lake.ledger.digest import LogicalHash, logical_hash
+from kubothek.lake.ledger.identity import DatasetId, OwnerKey
+from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.problems import Problem, Severity
+from kubothek.lake.ledger.rules import append, problems
+from kubothek.lake.ledger.state import ChainState, Vocabulary
+from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.verification import Verdict, verify
+
+__all__ = [
+    "Block",
+    "BrokenChain",
+    "ChainState",
+    "DatasetId",
+    "Dialect",
+    "Layout",
+    "LogicalHash",
+    "Multihash",
+    "OwnerKey",
+    "Problem",
+    "Severity",
+    "Timestamp",
+    "Verdict",
+    "Vocabulary",
+    "append",
+    "logical_hash",
+    "problems",
+    "read_chain",
+    "read_head",
+    "verify",
+]

@@ -1,0 +1,126 @@
+"""Reading a chain out of a store: every block is checked against its hash, and none is read twice from the store.
+
+A block names the one before it, so the way back is a walk. Where it is long, all blocks are listed and fetched in
+parallel first, and the walk costs no round trip.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from kubothek.lake.errors import ChainCorrupt, FormatInvalid, ObjectNotFound
+from kubothek.lake.ledger.blocks import LARGEST, Block, link_of
+from kubothek.lake.ledger.layout import Layout, parse_head
+from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.problems import Problem
+from kubothek.lake.store import Store
+
+_THREADS: Final = 16
+_WALKED: Final = 32
+"""So many blocks are fetched one after the other."""
+_WALKED_BACK: Final = 512
+"""As many where the way is only back to a known block, as it is short as a rule."""
+
+
+class BrokenChain(ChainCorrupt):
+    """The chain cannot be followed to its seed: a block or the reference is missing, damaged or another one."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A block's bytes and their hash, which is checked."""
+
+    hash: Multihash
+    data: bytes
+
+    def decode(self) -> Block:
+        """What it says. Raises FormatInvalid."""
+        return Block.decode(self.data)
+
+
+def read_head(store: Store, layout: Layout) -> Multihash:
+    """The last block's hash. Raises BrokenChain if there is no readable reference."""
+    try:
+        return parse_head(store.get(layout.head))
+    except ObjectNotFound:
+        raise BrokenChain(Problem("RefMissing", "CH-03", f"there is no {layout.head}")) from None
+    except FormatInvalid as error:
+        raise BrokenChain(Problem("RefText", "CH-03", str(error))) from None
+
+
+def read_chain(
+    store: Store, layout: Layout, head: Multihash | None = None, until: Multihash | None = None
+) -> list[Stored]:
+    """The chain's blocks, oldest first, from the seed, or from after ``until``, to ``head`` (None: that of the store).
+
+    Raises BrokenChain, also if ``until`` is no block of this chain (Diverged). Memory: the blocks' own bytes.
+    """
+    fetched: dict[str, bytes] = {}
+    found: list[Stored] = []
+    current, following = head or read_head(store, layout), None
+    if current == until:
+        return []
+    while True:
+        if len(found) == (_WALKED if until is None else _WALKED_BACK):
+            fetched = _fetch_all(store, layout, {str(block.hash) for block in found})
+        place = Place(current, None if following is None else following - 1)
+        data = fetched.pop(str(current), None) or _fetch(store, layout, place)
+        number, before = _checked(data, place)
+        if place.number is not None and number != place.number:
+            raise place.broken(
+                "Sequence", "MB-02", f"its sequence number is {number}; the block after it has {following}"
+            )
+        found.append(Stored(current, data))
+        if before == until:
+            return found[::-1]
+        if before is None:
+            raise place.broken("Diverged", "SH-03", f"block {until} is not among those before {found[0].hash}")
+        current, following = before, number
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A block that something points to, and its sequence number, where the block after it is known."""
+
+    block: Multihash
+    number: int | None
+
+    def broken(self, code: str, rule: str, message: str) -> BrokenChain:
+        """The error for what is wrong here."""
+        return BrokenChain(Problem(code, rule, message, block=self.block, number=self.number))
+
+
+def _fetch(store: Store, layout: Layout, place: Place) -> bytes:
+    try:
+        return store.get(layout.block(place.block))
+    except ObjectNotFound:
+        raise place.broken("BlockMissing", "CH-02", f"there is no {layout.block(place.block)}") from None
+
+
+def _checked(data: bytes, place: Place) -> tuple[int, Multihash | None]:
+    if Multihash.sha3(data) != place.block:
+        raise place.broken("BlockHash", "CH-02", f"the bytes of block {place.block} are not those that the hash names")
+    try:
+        return link_of(data)
+    except FormatInvalid as error:
+        raise place.broken("BlockForm", "MF-02", str(error)) from None
+
+
+def _fetch_all(store: Store, layout: Layout, known: set[str]) -> dict[str, bytes]:
+    infos = (info for info in store.list(layout.blocks) if info.size <= LARGEST)
+    names = [name for info in infos if (name := info.key.removeprefix(layout.blocks)) not in known]
+
+    def fetch(name: str) -> tuple[str, bytes]:
+        try:
+            return name, store.get(f"{layout.blocks}{name}")
+        except ObjectNotFound:
+            return name, b""
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="blocks") as pool:
+        return dict(pool.map(fetch, names))

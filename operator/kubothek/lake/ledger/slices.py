@@ -1,0 +1,204 @@
+"""One slice against what its event says (SL, OP, DAT, TIM): streaming, whatever its size, with no Python per row.
+
+A slice is checked on its own, so that many can be at once, anywhere; what concerns its neighbours is in the ``Facts``
+that come back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kubothek.lake.errors import InputError, ObjectNotFound
+from kubothek.lake.ledger.columns import column_problems
+from kubothek.lake.ledger.digest import LogicalHash
+from kubothek.lake.ledger.digest_values import is_listed
+from kubothek.lake.ledger.events import DataSlice
+from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.multihash import Codec, Multihash
+from kubothek.lake.ledger.problems import Problem, Severity
+from kubothek.lake.ledger.row_checks import RowChecks
+from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.store import Store
+
+_ROWS: Final = 1 << 16
+_CHUNK: Final = 1 << 22
+_IN_MEMORY: Final = 64 << 20
+"""Bytes; larger files go through the disk."""
+_LAST: Final = (1 << 63) - 1
+_OPEN: Final[Any] = pq.ParquetFile  # the stubs do not know all of its options
+_UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, RuntimeError, MemoryError, OverflowError, KeyError)
+"""What reading a strange file can raise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a chain says of one slice; plain data that travels."""
+
+    data: DataSlice
+    vocabulary: Vocabulary
+    schema: pa.Schema | None
+    block: Multihash
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was found: ``first_time`` and ``last_time`` are system times in milliseconds since 1970.
+
+    ``retracts``  whether there are retractions or corrections
+    """
+
+    problems: tuple[Problem, ...] = ()
+    rows: int = 0
+    bytes: int = 0
+    first_time: int | None = None
+    last_time: int | None = None
+    retracts: bool = False
+
+
+def check_slice(store: Store, layout: Layout, expected: Expected, columns: Executor | None = None) -> Facts:
+    """Everything about one slice; ``columns`` hashes its columns, if given.
+
+    Raises StoreError, and OSError if a large slice finds no room on the disk.
+    """
+    key, claimed = layout.data(expected.data.physical_hash), expected.data
+    if claimed.offset_interval.end > _LAST:
+        message = f"offset {claimed.offset_interval.end} is more than Parquet's column can hold"
+        return _placed(Facts(problems=(Problem("Offsets", "SL-12", message),)), expected)
+    try:
+        with _fetched(store, key) as (file, size, digest):
+            if problem := _object_problem(key, "DS-01", claimed.physical_hash, claimed.size, digest, size):
+                facts = Facts(problems=(problem,))
+            else:
+                facts = _check_rows(file, expected, columns)
+    except ObjectNotFound:
+        return _placed(Facts(problems=(Problem("DataMissing", "CH-02", f"there is no {key}"),)), expected)
+    return replace(_placed(facts, expected), bytes=size)
+
+
+def _placed(facts: Facts, expected: Expected) -> Facts:
+    name = f"slice {expected.data.physical_hash.short}"
+    placed = (replace(each, block=expected.block, number=expected.number, object=name) for each in facts.problems)
+    return replace(facts, problems=tuple(placed))
+
+
+def check_checkpoint(store: Store, layout: Layout, physical: Multihash, size: int) -> Problem | None:
+    """Whether a checkpoint is what its event says."""
+    key = layout.checkpoint(physical)
+    try:
+        with _fetched(store, key) as (_, found, digest):
+            return _object_problem(key, "DS-02", physical, size, digest, found)
+    except ObjectNotFound:
+        return Problem("CheckpointMissing", "CH-02", f"there is no {key}")
+
+
+def _object_problem(key: str, rule: str, named: Multihash, size: int, digest: Multihash, found: int) -> Problem | None:
+    kind = "Checkpoint" if rule == "DS-02" else "Data"
+    if digest != named:
+        message = f"{key}: its bytes are not those that the hash names ({found} of them, {size} were committed)"
+        return Problem(f"{kind}Physical", "HS-01", message)
+    if found != size:
+        return Problem(f"{kind}Size", rule, f"{key} has {found} bytes, its event says {size}")
+    return None
+
+
+@contextmanager
+def _fetched(store: Store, key: str) -> Iterator[tuple[Any, int, Multihash]]:
+    """The object as a file that Arrow reads at will, its size and its hash. Raises ObjectNotFound."""
+    if (size := store.stat(key).size) <= _IN_MEMORY:
+        data = store.get(key)
+        yield pa.BufferReader(data), len(data), Multihash.sha3(data)
+        return
+    hasher, size = hashlib.sha3_256(), 0
+    with store.open(key) as source, tempfile.NamedTemporaryFile(prefix="kubothek-slice-") as copy:
+        while chunk := source.read(_CHUNK):
+            hasher.update(chunk)
+            copy.write(chunk)
+            size += len(chunk)
+        copy.flush()
+        with pa.memory_map(copy.name) as mapped:
+            yield mapped, size, Multihash(Codec.SHA3_256, hasher.digest())
+
+
+def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Facts:
+    try:
+        parquet = _OPEN(file, arrow_extensions_enabled=False)  # a UUID is 16 bytes, as for the reference
+        schema = parquet.schema_arrow
+        wrong = [*column_problems(schema, expected.vocabulary), *_schema_problems(schema, expected.schema)]
+    except _UNREADABLE as error:
+        return Facts(problems=(Problem("DataParquet", "SL-10", f"the file is no Parquet that can be read: {error}"),))
+    if any(problem.severity is Severity.ERROR for problem in wrong):
+        return Facts(problems=tuple(wrong))
+    interval = expected.data.offset_interval
+    checks = RowChecks(expected.vocabulary, interval.start)
+    try:
+        hasher = LogicalHash(schema, columns)
+        for batch in parquet.iter_batches(_ROWS):
+            hasher.update(batch)
+            checks.update(batch)
+    except (*_UNREADABLE, InputError) as error:
+        wrong.append(Problem("DataParquet", "SL-10", f"the rows from {checks.next_offset} on cannot be read: {error}"))
+        return Facts(problems=tuple(wrong))
+    wrong += checks.finish()
+    if checks.rows != (rows := interval.end - interval.start + 1):
+        wrong.append(Problem("DataRows", "DAT-04", f"it holds {checks.rows} records, its event says {rows}"))
+    if (found := hasher.finish()) != expected.data.logical_hash:
+        message = f"its records hash to {found}, committed were {expected.data.logical_hash}"
+        wrong.append(Problem("DataLogical", "HS-02", message))
+    return Facts(
+        problems=tuple(wrong),
+        rows=checks.rows,
+        first_time=checks.first_time,
+        last_time=checks.last_time,
+        retracts=checks.retracts,
+    )
+
+
+def read_batches(store: Store, layout: Layout, expected: Expected) -> Iterator[pa.RecordBatch]:
+    """The records of a slice that was found sound. Raises StoreError."""
+    with _fetched(store, layout.data(expected.data.physical_hash)) as (file, _, _):
+        yield from _OPEN(file, arrow_extensions_enabled=False).iter_batches(_ROWS)
+
+
+def _schema_problems(found: pa.Schema, committed: pa.Schema | None) -> Iterator[Problem]:
+    if committed is None:
+        return  # that there is none is the chain's problem
+    if found.names != committed.names:
+        message = f"its columns are {', '.join(found.names)}; SetDataSchema says {', '.join(committed.names)}"
+        yield Problem("DataSchema", "DAT-04", message)
+        return
+    for one, field in zip(found, committed, strict=True):
+        if not _alike(one.type, field.type):
+            message = f"it is of type {one.type}; SetDataSchema says {field.type}"
+            yield Problem("DataSchema", "DAT-04", message, column=field.name)
+
+
+def _alike(found: Any, committed: Any) -> bool:
+    """Whether two types differ at most in nullability, metadata, names of list items and how texts lie in memory."""
+    if found.equals(committed):
+        return True
+    for kinds in _TEXTS:
+        if any(check(found) for check in kinds) and any(check(committed) for check in kinds):
+            return True
+    if pa.types.is_struct(found) and pa.types.is_struct(committed):
+        pairs = list(zip(found, committed, strict=False))
+        same = found.num_fields == committed.num_fields
+        return same and all(one.name == other.name and _alike(one.type, other.type) for one, other in pairs)
+    if is_listed(found) and is_listed(committed):
+        return _alike(found.value_type, committed.value_type)
+    return False
+
+
+_TEXTS: Final[tuple[tuple[Callable[[Any], bool], ...], ...]] = (
+    (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+)

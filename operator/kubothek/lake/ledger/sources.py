@@ -1,0 +1,300 @@
+"""The parts of events that say where data comes from and how it is read, transformed and merged.
+
+As ``events``, these classes are the schema: read its docstring first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A member of a union that this version does not know: kept in the stored bytes, refused where it would be used."""
+
+    kind: ClassVar[str] = "Unknown"
+    tag: int
+
+
+# --- fetch -----------------------------------------------------------------------------------------------------------
+
+
+class SourceOrdering(Enum):
+    """In which order the files of a glob are taken."""
+
+    BY_EVENT_TIME = "ByEventTime"
+    BY_NAME = "ByName"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTimeSourceFromMetadata:
+    """From what the server says of the file."""
+
+    kind: ClassVar[str] = "FromMetadata"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTimeSourceFromPath:
+    """From the file's name: the first group of a regular expression."""
+
+    kind: ClassVar[str] = "FromPath"
+    pattern: str
+    timestamp_format: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTimeSourceFromSystemTime:
+    """The time of the ingestion."""
+
+    kind: ClassVar[str] = "FromSystemTime"
+
+
+EventTimeSource: TypeAlias = (
+    EventTimeSourceFromMetadata | EventTimeSourceFromPath | EventTimeSourceFromSystemTime | Unknown
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceCachingForever:
+    """What was ingested once is never fetched again."""
+
+    kind: ClassVar[str] = "Forever"
+
+
+SourceCaching: TypeAlias = SourceCachingForever | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestHeader:
+    """A header of the HTTP request."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvVar:
+    """A variable of a container's environment; without a value, that of the host."""
+
+    name: str
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchStepUrl:
+    """One file from a URL."""
+
+    kind: ClassVar[str] = "Url"
+    url: str
+    event_time: EventTimeSource | None = None
+    cache: SourceCaching | None = None
+    headers: tuple[RequestHeader, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchStepFilesGlob:
+    """Files that match a pattern, one after the other."""
+
+    kind: ClassVar[str] = "FilesGlob"
+    path: str
+    event_time: EventTimeSource | None = None
+    cache: SourceCaching | None = None
+    order: SourceOrdering | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchStepContainer:
+    """What a container writes to its standard output."""
+
+    kind: ClassVar[str] = "Container"
+    image: str
+    command: tuple[str, ...] | None = None
+    args: tuple[str, ...] | None = None
+    env: tuple[EnvVar, ...] | None = None
+
+
+FetchStep: TypeAlias = FetchStepUrl | FetchStepFilesGlob | FetchStepContainer | Unknown
+
+
+# --- prepare ---------------------------------------------------------------------------------------------------------
+
+
+class CompressionFormat(Enum):
+    """What a file is packed with."""
+
+    GZIP = "Gzip"
+    ZIP = "Zip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepStepDecompress:
+    """Unpack; ``sub_path`` selects in an archive."""
+
+    kind: ClassVar[str] = "Decompress"
+    format: CompressionFormat
+    sub_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepStepPipe:
+    """Through a command, from its standard input to its standard output."""
+
+    kind: ClassVar[str] = "Pipe"
+    command: tuple[str, ...]
+
+
+PrepStep: TypeAlias = PrepStepDecompress | PrepStepPipe | Unknown
+
+
+# --- read ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadStepCsv:
+    """Comma-separated values; what is absent has the default of RD-01."""
+
+    kind: ClassVar[str] = "Csv"
+    schema: tuple[str, ...] | None = None
+    separator: str | None = None
+    encoding: str | None = None
+    quote: str | None = None
+    escape: str | None = None
+    header: bool | None = None
+    infer_schema: bool | None = None
+    null_value: str | None = None
+    date_format: str | None = None
+    timestamp_format: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadStepGeoJson:
+    """One FeatureCollection."""
+
+    kind: ClassVar[str] = "GeoJson"
+    schema: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadStepEsriShapefile:
+    """A zipped shapefile; ``sub_path`` picks one."""
+
+    kind: ClassVar[str] = "EsriShapefile"
+    schema: tuple[str, ...] | None = None
+    sub_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadStepParquet:
+    """Apache Parquet."""
+
+    kind: ClassVar[str] = "Parquet"
+    schema: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadStepJson:
+    """An array of objects, at ``sub_path`` (``a.b.c``)."""
+
+    kind: ClassVar[str] = "Json"
+    sub_path: str | None = None
+    schema: tuple[str, ...] | None = None
+    date_format: str | None = None
+    encoding: str | None = None
+    timestamp_format: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadStepNdJson:
+    """An object a line."""
+
+    kind: ClassVar[str] = "NdJson"
+    schema: tuple[str, ...] | None = None
+    date_format: str | None = None
+    encoding: str | None = None
+    timestamp_format: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadStepNdGeoJson:
+    """A Feature a line."""
+
+    kind: ClassVar[str] = "NdGeoJson"
+    schema: tuple[str, ...] | None = None
+
+
+ReadStep: TypeAlias = (
+    ReadStepCsv
+    | ReadStepGeoJson
+    | ReadStepEsriShapefile
+    | ReadStepParquet
+    | ReadStepJson
+    | ReadStepNdJson
+    | ReadStepNdGeoJson
+    | Unknown
+)
+
+
+# --- transform -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlQueryStep:
+    """A query; with an alias, a view for those that follow."""
+
+    alias: str | None = None
+    query: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemporalTable:
+    """An input that Flink is to see as a temporal table."""
+
+    name: str
+    primary_key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformSql:
+    """SQL; a chain never holds ``query``, only ``queries`` (ST-03)."""
+
+    kind: ClassVar[str] = "Sql"
+    engine: str
+    version: str | None = None
+    query: str | None = None
+    queries: tuple[SqlQueryStep, ...] | None = None
+    temporal_tables: tuple[TemporalTable, ...] | None = None
+
+
+Transform: TypeAlias = TransformSql | Unknown
+
+
+# --- merge -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeStrategyAppend:
+    """Everything is new."""
+
+    kind: ClassVar[str] = "Append"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeStrategyLedger:
+    """New is what has a key that was never seen."""
+
+    kind: ClassVar[str] = "Ledger"
+    primary_key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeStrategySnapshot:
+    """Each batch is the whole state; its differences from the last are events."""
+
+    kind: ClassVar[str] = "Snapshot"
+    primary_key: tuple[str, ...]
+    compare_columns: tuple[str, ...] | None = None
+
+
+MergeStrategy: TypeAlias = MergeStrategyAppend | MergeStrategyLedger | MergeStrategySnapshot | Unknown

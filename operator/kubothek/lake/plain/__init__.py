@@ -1,0 +1,1 @@
+"""Files that Kubothek does not own, with skipping metadata kept beside them."""

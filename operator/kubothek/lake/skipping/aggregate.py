@@ -1,0 +1,51 @@
+"""What skipping achieved, in the terms of Xskipper's API (xskipper-facts 2, row 40)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Of one dataset in one query. Sizes in bytes; objects are data files.
+
+    ``is_skippable``  whether an index could say anything of the query's filter; if not, all else is about reading all
+    """
+
+    is_skippable: bool
+    skipped_bytes: int
+    skipped_objects: int
+    total_bytes: int
+    total_objects: int
+
+    def to_xskipper(self) -> dict[str, Any]:
+        """The row that ``getLatestQueryStats`` gives; of a query that nothing could be skipped of, zeros."""
+        values = self if self.is_skippable else Skipped(False, 0, 0, 0, 0)
+        return {
+            "status": "SUCCESS",
+            "isSkippable": self.is_skippable,
+            "skipped_Bytes": values.skipped_bytes,
+            "skipped_Objs": values.skipped_objects,
+            "total_Bytes": values.total_bytes,
+            "total_Objs": values.total_objects,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, for results of jobs."""
+        return asdict(self)
+
+
+def aggregated(queries: Iterable[Skipped]) -> Skipped | None:
+    """The sum over datasets or queries, as ``getLatestQueryAggregatedStats`` makes it; None if there were none."""
+    some = list(queries)
+    if not some:
+        return None
+    return Skipped(
+        any(each.is_skippable for each in some),
+        *(
+            sum(getattr(each, name) for each in some)
+            for name in ("skipped_bytes", "skipped_objects", "total_bytes", "total_objects")
+        ),
+    )

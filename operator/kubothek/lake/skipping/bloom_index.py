@@ -1,0 +1,141 @@
+"""The index type BloomFilter (xskipper-facts 1.7): what filters are made of files, in one pass and bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+
+from kubothek.lake.errors import SkippingInvalid
+from kubothek.lake.skipping import bloom
+from kubothek.lake.skipping.bloom_binary import render
+from kubothek.lake.skipping.indexes import Collector, IndexType, Values, refuse, register
+from kubothek.lake.skipping.kinds import check_column, entry_value_type
+from kubothek.lake.skipping.model import IndexDefinition
+
+FPP: Final = 0.01
+NDV: Final = 100_000
+"""Xskipper's own defaults."""
+_HELD: Final = 1 << 18
+"""Values whose hashes are kept until the size of their filter is known: 2 MiB."""
+_MANY: Final = 1 << 21
+"""Values that a filter is begun for when there are more: 25 MiB while it is filled."""
+
+
+@dataclass(frozen=True, slots=True)
+class BloomParams:
+    """``fpp``: the share of values that a file has not and seems to have; ``ndv``: how many values it has at most.
+
+    Without ``ndv`` each filter is as large as the file's own values need; with it exactly as Xskipper makes it,
+    whatever the file.
+    """
+
+    fpp: float
+    ndv: int | None
+
+    FOREIGN: ClassVar = ("io.xskipper.index.bloom.fpp", "io.xskipper.index.bloom.ndv")
+
+    @classmethod
+    def of(cls, definition: IndexDefinition, fpp: float = FPP) -> BloomParams:
+        """Raises SkippingInvalid."""
+        found = {name.rpartition(".")[2]: text for name, text in definition.params.items()}
+        try:
+            params = cls(float(found.get("fpp", fpp)), int(found["ndv"]) if "ndv" in found else None)
+        except ValueError as error:
+            raise SkippingInvalid(f"fpp and ndv are numbers, not {dict(definition.params)}") from error
+        if not 0 < params.fpp < 1:
+            raise SkippingInvalid(f"fpp {params.fpp} is not between 0 and 1")
+        if params.ndv is not None and not 0 < params.ndv <= 1 << 30:
+            raise SkippingInvalid(f"ndv {params.ndv} is not between 1 and {1 << 30}")
+        return params
+
+    def to_xskipper(self) -> dict[str, str]:
+        """As Xskipper stores them, always both."""
+        return {self.FOREIGN[1]: str(self.ndv or NDV), self.FOREIGN[0]: repr(self.fpp)}
+
+
+class BloomFilter(IndexType):
+    """A filter that knows each value, and some that the file has not."""
+
+    name = "BloomFilter"
+    foreign = True
+
+    def check(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> None:
+        check_column(definition, types, BloomParams.FOREIGN)
+        BloomParams.of(definition)
+        if not bloom.can_hash(entry_value_type(types[0]) or types[0]):
+            raise refuse(types[0], instead="; whole numbers and text can")
+
+    def entry_type(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> pa.DataType:
+        return pa.binary()
+
+    def collector(self, definition: IndexDefinition, types: Sequence[pa.DataType], fpp: float = FPP) -> Collector:
+        return _Filter(BloomParams.of(definition, fpp), entry_value_type(types[0]) or types[0])
+
+
+class _Filter:
+    """Keeps the hashes of the values as long as they are few, then the bits of a filter of the largest size."""
+
+    def __init__(self, params: BloomParams, value_type: pa.DataType) -> None:
+        self._params = params
+        self._type = value_type
+        self._held: list[Any] = []
+        self._count = 0
+        self._bits: bloom.Bits | None = None
+        self._hashes = 0
+        self._too_long = False
+        self._mostly_distinct = False
+        if params.ndv is not None:
+            self._start(bloom.spark_sizing(params.ndv, params.fpp))
+
+    def update(self, values: Sequence[Values]) -> None:
+        # Where most values differ, hashing all of them takes less than finding those that do not.
+        new = values[0].array.drop_null() if self._mostly_distinct else values[0].unique
+        if not self._mostly_distinct:
+            self._mostly_distinct = 2 * len(new) > len(values[0].array)
+        found = bloom.pairs(new if new.type == self._type else new.cast(self._type))
+        if found is None or self._too_long:
+            self._too_long = True
+        elif self._bits is not None:
+            bloom.fill(self._bits, found, self._hashes)
+        else:
+            self._held.append(found.packed())
+            self._count += len(found.first)
+            if self._count > _HELD:
+                self._held = [_distinct(self._held)]
+                self._count = len(self._held[0])
+                if self._count > _HELD // 2:
+                    self._start(_foldable(bloom.lean_sizing(max(_MANY, 4 * self._count), self._params.fpp)))
+
+    def finish(self) -> pa.Array[Any] | None:
+        if self._too_long:
+            return None
+        if self._bits is None:
+            found = _distinct(self._held)
+            self._held = [found]
+            self._start(bloom.lean_sizing(len(found), self._params.fpp))
+        assert self._bits is not None, "started above"
+        bits = self._bits if self._params.ndv is not None else bloom.folded(self._bits, self._hashes, self._params.fpp)
+        return pa.array([render(bits, self._hashes)], pa.binary())
+
+    def _start(self, sizing: bloom.Sizing) -> None:
+        self._hashes, self._bits = sizing.hashes, np.zeros(64 * sizing.words, np.bool_)
+        for found in self._held:
+            bloom.fill(self._bits, bloom.unpacked(found), self._hashes)
+        self._held.clear()
+
+
+def _distinct(held: Sequence[Any]) -> Any:
+    everything = np.concatenate(held) if held else np.zeros(0, np.uint64)
+    return pa.array(everything).unique().to_numpy()
+
+
+def _foldable(sizing: bloom.Sizing) -> bloom.Sizing:
+    """The size rounded up, so that it can be halved several times."""
+    return sizing._replace(words=-(-sizing.words // 64) * 64)
+
+
+register(BloomFilter())

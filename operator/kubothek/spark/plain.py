@@ -1,0 +1,64 @@
+"""Describing plain files with Spark: each task describes some of them, and stores their entries.
+
+No rows travel through Spark: numbers of pieces go in, and what was stored comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from kubothek.lake.errors import RowsLost
+from kubothek.lake.plain.describing import Described, Work, describe
+from kubothek.lake.plain.refresh import Describe, Place
+from kubothek.lake.plain.state import PlainPart
+from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.spark.numbered import Numbered
+
+RESULT_SCHEMA: Final = "piece bigint, described string"
+
+Told = Callable[[int, int], None]
+"""Hears of tasks done, and of all tasks."""
+
+
+def describe_with_spark(session: SparkSession, place: Place, told: Told = lambda done, total: None) -> Describe:
+    """Describing with this session. Raises what :func:`~kubothek.lake.plain.describing.describe` raises, and
+    SparkFailed.
+    """
+
+    def run(work: Work, pieces: list[pa.Table]) -> list[Described]:
+        numbered = Numbered(
+            store=place.files.config,
+            work=partial(_described, work, pieces, place.metadata.config),
+            pieces=len(pieces),
+            tasks=len(pieces),
+            schema=RESULT_SCHEMA,
+        )
+        found = numbered.run(session, f"describe {place.name}", told)
+        return _joined(found, len(pieces))
+
+    return run
+
+
+def _described(
+    work: Work, pieces: Sequence[pa.Table], metadata: StoreConfig, store: Store, number: int
+) -> pa.RecordBatch:
+    done = describe(store, open_store(metadata), work, pieces[number])
+    text = orjson.dumps({"parts": [asdict(part) for part in done.parts], "left_out": done.left_out}).decode()
+    return pa.RecordBatch.from_pydict({"piece": pa.array([number], pa.int64()), "described": pa.array([text])})
+
+
+def _joined(found: pa.Table, pieces: int) -> list[Described]:
+    """What all tasks did, after the counts proved that nothing is missing."""
+    numbers: Any = found.column("piece").to_pylist()
+    if sorted(numbers) != list(range(pieces)):
+        raise RowsLost(f"{found.num_rows} of {pieces} tasks reported what they described; try again")
+    texts: Any = found.column("described").to_pylist()
+    read = map(orjson.loads, texts)
+    return [Described(tuple(PlainPart(**part) for part in each["parts"]), tuple(each["left_out"])) for each in read]

@@ -1,0 +1,52 @@
+"""Describing files that exist with Spark: each task reads some of them, and stores their entries.
+
+No rows travel through Spark: numbers of pieces of work go in, and where entries are comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from kubothek.lake.commits.reskip import Builder, Files
+from kubothek.lake.errors import RowsLost
+from kubothek.lake.skipping.collect_files import Described, Told, describe_files, in_few
+from kubothek.lake.skipping.model import Part
+from kubothek.lake.store import Store
+from kubothek.spark.numbered import Numbered
+
+RESULT_SCHEMA: Final = "piece bigint, parts string"
+_FILES_A_TASK: Final = 16
+_MOST_TASKS: Final = 2000
+
+
+def describe_with_spark(session: SparkSession, told: Callable[[int, int], None] = lambda done, total: None) -> Builder:
+    """Describing with this session; ``told`` hears of tasks done, and of all. Raises SparkFailed."""
+
+    def run(described: Described, store: Store, files: Files, _: Told) -> tuple[Part, ...]:
+        size = max(_FILES_A_TASK, -(-len(files) // _MOST_TASKS))
+        pieces = [files[start : start + size] for start in range(0, len(files), size)]
+        work = Numbered(
+            store=store.config,
+            work=partial(_described, described, pieces),
+            pieces=len(pieces),
+            tasks=len(pieces),
+            schema=RESULT_SCHEMA,
+        )
+        found = work.run(session, f"describe {described.uuid}", told).to_pylist()
+        if len(found) != len(pieces):
+            raise RowsLost(f"{len(found)} of {len(pieces)} tasks reported what they described; try again")
+        parts = [Part.from_json(each) for line in found for each in orjson.loads(line["parts"])]
+        return in_few(described, store, parts)
+
+    return run
+
+
+def _described(described: Described, pieces: Sequence[Files], store: Store, number: int) -> pa.RecordBatch:
+    parts = orjson.dumps([part.to_json() for part in describe_files(described, store, pieces[number])]).decode()
+    return pa.RecordBatch.from_arrays([pa.array([number], pa.int64()), pa.array([parts])], names=["piece", "parts"])
