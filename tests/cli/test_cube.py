@@ -164,8 +164,13 @@ def test_what_another_program_broke_is_taken_back_by_the_command_that_the_error_
     assert command == ["cube", "discard", "geo"]
     assert geo(*command, *STORE).code != 0, "nobody is there to say yes"
     assert geo(*append).code == 1
+    owners = [project / "store" / ".kubothek" / f"geo++{name}" / "owner.json" for name in ("seed", "extra", "names")]
+    for owner in owners:
+        owner.write_text('{"owner": "cluster/ns/geo"}')
     done = geo(*command, *STORE, "--yes")
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.err) == (0, ""), "also where a manifest owns the cube"
+    for owner in owners:
+        owner.unlink()
     assert done.out == "geo: version 2: seed, extra, names, as in version 1\n"
     assert cells(geo) == before, "what it took away from extra is there again"
     assert geo(*append).code == 0

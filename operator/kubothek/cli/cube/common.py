@@ -69,9 +69,10 @@ def pairs(given: Collection[tuple[str, str]], option: str) -> dict[str, str]:
     return found
 
 
-def open_cube(store: Store, prefix: str, spec: CubeSpec | None = None) -> Cube:
+def open_cube(store: Store, prefix: str, spec: CubeSpec | None = None, *, unowned_only: bool = True) -> Cube:
     """The cube for a person with the store's credentials, who may write what nobody has claimed.
 
+    ``unowned_only``  False for maintenance by hand, which changes no row that its owner wrote
     What the store can do is found out before the first write, and not for reading.
     """
     from kubothek.lake.cube.handle import Cube
@@ -83,7 +84,7 @@ def open_cube(store: Store, prefix: str, spec: CubeSpec | None = None) -> Cube:
         if not store.probe().conditional_writes:
             raise OwnedByAnother(f"{store.url} has no conditional writes: only the owner of a cube may write it")
 
-    log = CubeLog(store, prefix, unowned_only=True, by="cli", before_writing=require_conditional_writes)
+    log = CubeLog(store, prefix, unowned_only=unowned_only, by="cli", before_writing=require_conditional_writes)
     return Cube(store, log, spec)
 
 

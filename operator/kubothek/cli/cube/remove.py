@@ -105,7 +105,7 @@ def discard(choice: StoreChoice, prefix: str, yes: bool) -> None:
     from kubothek.lake.store import open_store
 
     with choice.config() as config:
-        cube = open_cube(open_store(config), prefix)
+        cube = open_cube(open_store(config), prefix, unowned_only=False)
         now = cube.snapshot()
         if not yes:
             click.confirm(f"take back what other programs did to {prefix} since version {now.version}?", abort=True)
@@ -128,7 +128,7 @@ def cleanup(choice: StoreChoice, prefix: str, dry_run: bool, yes: bool) -> None:
     from kubothek.runtime.local.words import count
 
     with choice.config() as config:
-        cube = open_cube(open_store(config), prefix)
+        cube = open_cube(open_store(config), prefix, unowned_only=False)
         found = cube.cleanup(dry_run=True)
         objects = sum(kind.objects for each in found.values() for kind in each.found.values())
         size = sum(kind.bytes for each in found.values() for kind in each.found.values())
