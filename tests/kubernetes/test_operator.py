@@ -34,6 +34,7 @@ LISTS = {
     "queries",
     "compactions",
     "gcpolicies",
+    "skippingindices",
     "pods",
     "events",
 }

@@ -73,7 +73,7 @@ def write(
         return key
 
     xskipper = put(xskipper_fields(schema, identifier, encryption), "xskipper")
-    own = put(own_fields(schema, identifier), "own")
+    own = put(own_fields(schema, identifier, encryption), "own")
     sidecar = f"{where}sidecar/part-{label}.parquet"
     sink = io.BytesIO()
     pq.write_table(versions.select(VERSIONS.names), sink, compression="zstd")
