@@ -1,0 +1,281 @@
+"""Job results: what a job found and did, and how it ended."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from kubothek.resources.jobs.parts import Plain, SkippingIndexSpec
+from kubothek.resources.jobs.specs import StalledFile
+
+RESULT_LIMIT_BYTES = 4096
+"""Kubernetes keeps this much of a container's termination message."""
+
+
+class Totals(Plain):
+    """The size of a dataset at one version; ``bytes`` of its data files."""
+
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    partitions: int = 0
+
+
+class IndexState(Plain):
+    """A secondary index that a table has. Partial: it needs the work of an IndexJob; Stale: it has to be rebuilt."""
+
+    column: str
+    kind: Literal["Kartothek", "Native"]
+    state: Literal["Ready", "Waiting", "Partial", "Stale"] = "Ready"
+    rows: int = 0
+
+
+class SkippingState(Plain):
+    """The skipping metadata of a table, which describes ``files`` of its data files."""
+
+    indices: tuple[SkippingIndexSpec, ...] = ()
+    footer_key: str | None = None
+    plaintext_footer: bool = False
+    files: int = 0
+    bytes: int = 0
+
+
+class Bin(Plain):
+    """Files below ``below`` bytes (None: any), and not in the step before."""
+
+    below: int | None = None
+    files: int = 0
+
+
+class HealthState(Plain):
+    """How a table is at ``version``, worked out from commit records; see ``resources.maintenance.Health``."""
+
+    version: int
+    small_files: int = 0
+    small_percent: int = 0
+    worst_partition_small_files: int = 0
+    sizes: tuple[Bin, ...] = ()
+    versions: int = 0
+    history_files: int = 0
+    history_bytes: int = 0
+    garbage_files: int = 0
+    garbage_bytes: int = 0
+
+
+class DatasetState(Plain):
+    """A dataset's head, as a job saw it. ``version`` None = no head yet."""
+
+    uuid: str
+    version: int | None = None
+    etag: str | None = None
+    totals: Totals = Totals()
+    last_commit_time: str | None = None
+    owner: str | None = None
+    problem: str | None = None
+    """Reason and message ``Reason: text`` if the dataset cannot be written by the asking claim or is not whole."""
+    deleted: bool = False
+    indices: tuple[IndexState, ...] = ()
+    skipping: SkippingState | None = None
+    dialect: Literal["Kartothek", "Plateau"] = "Kartothek"
+    tags: dict[str, int] = Field(default_factory=dict)
+    health: HealthState | None = None
+    ailments: tuple[str, ...] = ()
+    """What a HealJob would make anew, each as a few words."""
+    corrupt: str | None = None
+    """Which data files are lost, of which versions, and which version is whole."""
+
+
+class CubeState(Plain):
+    """A cube's head, as a job saw it. ``version`` None = nothing of it is there yet; ``members`` are names."""
+
+    prefix: str
+    version: int | None = None
+    last_commit_time: str | None = None
+    seed: str = ""
+    dimension_columns: tuple[str, ...] = ()
+    partition_columns: tuple[str, ...] = ()
+    index_columns: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
+    problem: str | None = None
+    """Reason and message ``Reason: text`` if the cube cannot be written or is not what the asker says."""
+
+
+class StoreState(Plain):
+    """What the probe of a store found."""
+
+    conditional_writes: bool
+    clock_skew_seconds: float = 0.0
+
+
+class MemberOutcome(Plain):
+    """What a change of a cube did to one of its datasets."""
+
+    name: str
+    version: int | None = None
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+class CommitOutcome(Plain):
+    """What a commit did; ``already_applied`` when it had happened before. ``version`` None: it makes none."""
+
+    version: int | None
+    already_applied: bool = False
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    members: tuple[MemberOutcome, ...] = ()
+    """Of a change of a cube."""
+
+
+class QueryRead(Plain):
+    """What was read of one dataset."""
+
+    dataset: str
+    version: int
+    files: int = 0
+    considered: int = 0
+    """Files that skipping had to decide about, and ``skipped``, how many of them were not opened."""
+    skipped: int = 0
+    filters: tuple[str, ...] = ()
+    """The first few of what it filtered by: ``column:Equal`` …"""
+
+
+class QueryOutcome(Plain):
+    """What a query's rows became: the key ``location`` in its store, or the ``version`` of a dataset."""
+
+    location: str | None = None
+    version: int | None = None
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    reads: tuple[QueryRead, ...] = ()
+    """The first few."""
+
+
+class IntakeOutcome(Plain):
+    """What a look at a source found and did; times in ISO 8601.
+
+    ``version`` is that of the last commit, None if there was none; ``commits``, ``files`` and ``rows`` are of this job,
+    ``taken`` is how many files were ever taken.
+    """
+
+    version: int | None = None
+    commits: int = 0
+    files: int = 0
+    rows: int = 0
+    taken: int = 0
+    last_file: str | None = None
+    last_commit_time: str | None = None
+    waiting_files: int = 0
+    waiting_bytes: int = 0
+    oldest_waiting: str | None = None
+    current_until: str
+    quarantined: int = 0
+    refused: int = 0
+    """How many files went into quarantine now, and ``refusal``, why the first of them: ``Reason: text``."""
+    refusal: str | None = None
+    stalled: StalledFile | None = None
+
+
+class CompactOutcome(Plain):
+    """What a compaction did, or would do; ``version`` None if there was nothing to do."""
+
+    version: int | None = None
+    already_applied: bool = False
+    partitions: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    given_way: int = 0
+    """Partitions of which files were left out, as another commit took some of them meanwhile."""
+
+
+class KindCount(Plain):
+    """Objects of one kind."""
+
+    kind: str
+    objects: int = 0
+    bytes: int = 0
+
+
+LEFTOVERS = "~"
+"""What stands in place of a target's name for all deleted datasets together: it comes after all names."""
+
+
+class CollectOutcome(Plain):
+    """What was deleted, or would be, of the targets up to ``after``."""
+
+    after: str
+    """The last target that is through."""
+    datasets: int = 0
+    failed: int = 0
+    problems: tuple[str, ...] = ()
+    """The first few: ``name: Reason: text``."""
+    collected: tuple[KindCount, ...] = ()
+
+
+class SkipFilesOutcome(Plain):
+    """What was found, and done: ``described`` of ``files``. ``location`` is Xskipper's directory in the store."""
+
+    location: str
+    files: int = 0
+    described: int = 0
+    added: int = 0
+    removed: int = 0
+    bytes: int = 0
+    indices: tuple[SkippingIndexSpec, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """The first few files that could not be described, and why."""
+
+
+class HealOutcome(Plain):
+    """What was made anew, each as a few words."""
+
+    repaired: tuple[str, ...] = ()
+
+
+class JobResult(Plain):
+    """The end of a job: one of success, or a failure with reason, message and whether to try again."""
+
+    outcome: Literal["Succeeded", "Failed"]
+    reason: str
+    message: str = Field(max_length=2048)
+    retryable: bool = False
+    commit: CommitOutcome | None = None
+    query: QueryOutcome | None = None
+    intake: IntakeOutcome | None = None
+    compact: CompactOutcome | None = None
+    collect: CollectOutcome | None = None
+    heal: HealOutcome | None = None
+    skip_files: SkipFilesOutcome | None = None
+    dataset: DatasetState | None = None
+    datasets: tuple[DatasetState, ...] = ()
+    cube: CubeState | None = None
+    cubes: tuple[CubeState, ...] = ()
+    store: StoreState | None = None
+    truncated: bool = False
+    """True when ``datasets``, ``cubes``, or details of the only one, did not fit: the full result is in the store."""
+
+
+class Progress(Plain):
+    """How far a job is. ``stage`` is a word for people, such as Reading."""
+
+    stage: str
+    tasks_done: int = 0
+    tasks_total: int = 0
+    rows: int = 0
+
+
+class ExitCode:
+    """Exit codes of a job's process; they tell what to retry from what to report, also when the result is lost."""
+
+    DONE = 0
+    INTERNAL = 1
+    INVALID = 10
+    CONFLICT = 20
+    FENCED = 21
+    TRANSIENT = 30

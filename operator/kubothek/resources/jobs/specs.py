@@ -1,0 +1,275 @@
+"""Job specs: a model a verb."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, TypeAdapter, model_validator
+
+from kubothek.resources.jobs.cubes import CubeJob, CubeQuestion, CubeRef
+from kubothek.resources.jobs.parts import (
+    BaseJob,
+    Clustering,
+    Column,
+    CsvOptions,
+    DatasetRef,
+    FilterSeen,
+    Plain,
+    SkippingSpec,
+    SourceSpec,
+    SparkSettings,
+    StoreRef,
+)
+
+
+class CommitJob(BaseJob):
+    """Commit one change to one dataset."""
+
+    verb: Literal["commit"] = "commit"
+    dataset: DatasetRef
+    commit_id: str
+    digest: str
+    """Digest of the part of the Commit's spec that says what it does; tells a reused id from a repeated one."""
+    operation: Literal["Append", "Replace", "Overwrite", "Delete", "Update", "Rollback"] = "Append"
+    source: SourceSpec | None = None
+    """Of Append, Replace and Overwrite."""
+    where: str | None = None
+    """Of Replace, Delete and Update, in the language of :mod:`kubothek.lake.predicates`."""
+    new_values: dict[str, str] = Field(default_factory=dict)
+    """Of Update: literals by column."""
+    row_level: bool = False
+    purge: bool = False
+    """Of Delete: all versions before it expire."""
+    to_version: int | None = None
+    to_time: datetime | None = None
+    to_tag: str | None = None
+    allow_schema_change: bool = False
+    on_conflict: Literal["Fail", "Retry"] = "Fail"
+    spark: SparkSettings = SparkSettings()
+
+
+class StalledFile(Plain):
+    """The version of a file at which a source stopped, and why: ``Reason: text``.
+
+    ``version`` is that of the table for which it was read.
+    """
+
+    key: str
+    etag: str
+    version: int
+    problem: str
+
+
+class IntakeJob(BaseJob):
+    """Take what landed for one standing source of a dataset."""
+
+    verb: Literal["intake"] = "intake"
+    dataset: DatasetRef
+    name: str
+    """The source."""
+    source: SourceSpec
+    """How its files are read, and the store in which they land; without paths."""
+    prefix: str = ""
+    glob: str = ""
+    operation: Literal["Append", "Replace"] = "Append"
+    max_files: int
+    max_bytes: int
+    quarantine: bool = False
+    reading: str
+    """Digest of everything that decides whether a file can be read."""
+    stalled: StalledFile | None = None
+    """Where the last look stopped, if its files were read in the same way."""
+    spark: SparkSettings = SparkSettings()
+
+
+class InspectJob(BaseJob):
+    """Look at a store and at all Datasets and Cubes of it at once: probe, heads, claims; heals what a crash left half
+    done.
+    """
+
+    verb: Literal["inspect"] = "inspect"
+    cubes: tuple[CubeRef, ...] = ()
+    datasets: tuple[DatasetRef, ...] = ()
+
+
+class DeleteJob(BaseJob):
+    """Delete a dataset: one tombstone commit. Its data is swept after the grace period."""
+
+    verb: Literal["delete"] = "delete"
+    dataset: DatasetRef
+
+
+class IndexJob(BaseJob):
+    """Give a table the indices that its Dataset names, and put right what is wrong with them."""
+
+    verb: Literal["index"] = "index"
+    dataset: DatasetRef
+
+
+class SkipJob(BaseJob):
+    """Give the files of a table the skipping metadata that its Dataset asks for."""
+
+    verb: Literal["skip"] = "skip"
+    dataset: DatasetRef
+    seen: tuple[FilterSeen, ...] = ()
+    """What ``auto`` goes by, besides the values of the table."""
+    spark: SparkSettings = SparkSettings()
+
+
+class PlainFiles(Plain):
+    """Files that Kubothek does not own: those of ``store`` below ``prefix`` that match ``glob``."""
+
+    store: StoreRef
+    prefix: str
+    glob: str | None = None
+    format: Literal["Parquet", "ORC", "CSV", "JSONLines"] = "Parquet"
+    csv: CsvOptions = CsvOptions()
+    columns: tuple[Column, ...] = ()
+
+
+class SkipFilesJob(BaseJob):
+    """Bring the metadata of plain files up to date, or delete it. ``store`` is that of the metadata."""
+
+    verb: Literal["skip-files"] = "skip-files"
+    name: str
+    """Under which the metadata is kept: ``<namespace>.<name>`` of the SkippingIndex."""
+    files: PlainFiles
+    skipping: SkippingSpec
+    drop: bool = False
+    spark: SparkSettings = SparkSettings()
+
+
+class RestoreJob(BaseJob):
+    """Take a dataset's tombstone back, within the grace period."""
+
+    verb: Literal["restore"] = "restore"
+    dataset: DatasetRef
+
+
+class QueryLocation(Plain):
+    """Where a query's rows go as a file: ``<path>/<uid>-<attempt>.<ending>`` in the store."""
+
+    store: StoreRef
+    path: str
+    format: Literal["Parquet", "CSV", "JSONLines"]
+
+
+class QueryDataset(Plain):
+    """The dataset that a query's rows become, and the store that it is in."""
+
+    store: StoreRef
+    dataset: DatasetRef
+    commit_id: str
+
+
+class QueryJob(BaseJob):
+    """Run one SELECT over the datasets of ``store``, or ask a cube of it; exactly one of ``location`` and ``becomes``
+    takes the rows.
+    """
+
+    verb: Literal["query"] = "query"
+    sql: str | None = None
+    cube: CubeQuestion | None = None
+    as_of_version: int | None = None
+    as_of_time: str | None = None
+    as_of_tag: str | None = None
+    location: QueryLocation | None = None
+    becomes: QueryDataset | None = None
+    memory_bytes: int = 1024 * 1024 * 1024
+    time_limit_seconds: float = 3600.0
+
+
+class CompactJob(BaseJob):
+    """Rewrite small files of a table as fewer larger ones, in one commit that changes no row."""
+
+    verb: Literal["compact"] = "compact"
+    dataset: DatasetRef
+    commit_id: str
+    digest: str
+    where: str | None = None
+    target_file_bytes: int | None = None
+    """None: that of the table."""
+    min_files: int = 2
+    min_small_percent: int = 0
+    clustering: Clustering | None = None
+    """None: that of the dataset."""
+    dry_run: bool = False
+    spark: SparkSettings = SparkSettings()
+
+
+class HealJob(BaseJob):
+    """Make anew what is derived from a table's data and is missing or lags; find out which data files are lost."""
+
+    verb: Literal["heal"] = "heal"
+    dataset: DatasetRef
+
+
+class TagJob(BaseJob):
+    """Give a table the tags that its Dataset names: versions by name."""
+
+    verb: Literal["tag"] = "tag"
+    dataset: DatasetRef
+    tags: dict[str, int] = Field(default_factory=dict)
+
+
+class RetentionSpec(Plain):
+    """Which versions one policy keeps: so many, and those that were current within so many seconds; neither: all."""
+
+    versions: int | None = None
+    seconds: float | None = None
+
+
+class CollectTarget(Plain):
+    """A dataset to collect. ``policies`` are all that select it: what any keeps is kept."""
+
+    name: str
+    """Of the Dataset."""
+    dataset: DatasetRef
+    policies: tuple[RetentionSpec, ...]
+
+
+class CollectJob(BaseJob):
+    """Delete, or only count, what no kept version of some datasets of a store needs; one after the other."""
+
+    verb: Literal["collect"] = "collect"
+    targets: tuple[CollectTarget, ...] = ()
+    leftovers: str | None = None
+    """What deleted datasets have left goes as well, of those claimed by an owner whose name begins so; None: it stays.
+    """
+    enforce: bool = False
+    max_deletes: int = 1_000_000
+    grace_seconds: float = 86400.0
+    """The longest grace period of all policies that select Datasets of this store: put into the store, and obeyed."""
+    spark: SparkSettings = SparkSettings()
+
+    @model_validator(mode="after")
+    def _has_work(self) -> Self:
+        if not self.targets and self.leftovers is None:
+            raise ValueError("there is nothing to collect: name targets, or whose leftovers")
+        return self
+
+
+AnyJob = (
+    CommitJob
+    | CubeJob
+    | InspectJob
+    | DeleteJob
+    | RestoreJob
+    | IndexJob
+    | SkipJob
+    | SkipFilesJob
+    | IntakeJob
+    | QueryJob
+    | CompactJob
+    | HealJob
+    | TagJob
+    | CollectJob
+)
+
+
+Job = Annotated[AnyJob, Field(discriminator="verb")]
+
+
+JOB = TypeAdapter[AnyJob](Job)
+"""Parses a job spec by its ``verb``."""
