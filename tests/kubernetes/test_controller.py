@@ -105,6 +105,24 @@ async def test_an_edit_is_one_more_write(api: Api, server: ApiServer, namespace:
     assert server.request("GET", resource_path("Engine", namespace, "e"))["status"]["observedGeneration"] == 2
 
 
+async def test_an_edit_that_our_own_write_brings_along_is_looked_at(
+    api: Api, server: ApiServer, namespace: str, proxy: FaultProxy
+) -> None:
+    """The answer to the write is newer than the edit, so that the watch tells of it as of nothing new."""
+    create(server, "Engine", namespace, "e", {})
+    edits = [manifest("Engine", namespace, "e", {"sparkFrom": "1Gi"})]
+
+    def edit_first(_: int, call: Call) -> None:
+        if call.method == "PATCH" and edits:
+            server.apply(resource_path("Engine", namespace, "e"), edits.pop())
+
+    proxy.decide = edit_first
+    async with bench(api, namespace, {"Engine": ready}) as operator:
+        await operator.settled()
+    assert not edits
+    assert server.request("GET", resource_path("Engine", namespace, "e"))["status"]["observedGeneration"] == 2
+
+
 async def test_the_status_is_written_before_the_job_is_made(
     api: Api, server: ApiServer, namespace: str, proxy: FaultProxy
 ) -> None:

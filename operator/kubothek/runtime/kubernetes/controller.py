@@ -38,6 +38,8 @@ Reconciler = Callable[[Any, World], Outcome]
 RECONCILE_TIMEOUT = 60.0
 """Seconds for one round over one resource, all its API calls included."""
 _EVENTS_REFRESH = timedelta(seconds=30)
+_OF_OTHERS = ("generation", "deletionTimestamp", "annotations", "labels")
+"""Metadata that none of our writes changes."""
 _SPREAD = 20.0
 """Seconds by which another look may be late: less than any deadline of a schedule."""
 
@@ -209,9 +211,14 @@ class Controller:
         return True
 
     def _wrote(self, key: Key, before: Object, written: Object) -> None:
-        """Our own write: known at once, and no reason to look at the resource again."""
+        """Our own write: known at once, and no reason to look at the resource again.
+
+        Unless its answer tells what others did meanwhile: the watch will tell it as well, but as nothing new.
+        """
         if self.state.resources[key.kind].put(written):
             self._wake_dependants(key.kind, before, written)
+            if any(written["metadata"].get(name) != before["metadata"].get(name) for name in _OF_OTHERS):
+                self.queue.add(key)
 
     async def _perform(self, key: Key, uid: str, action: Action) -> None:
         match action:
