@@ -28,6 +28,7 @@ from kubothek.lake.indices import IndexChange, IndexKind, IndexState
 from kubothek.lake.indices.maintain import Files, maintain
 from kubothek.lake.predicates import Predicate, parse
 from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.lake.store.kept import Kept
 from kubothek.lake.table import path_columns, statistics
 from kubothek.lake.table import plan as planning
 from kubothek.lake.table import scan as scanning
@@ -418,7 +419,7 @@ def test_no_more_footers_are_kept_than_the_budget_allows() -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"x": ONE_TWO}), sink)
     footer = pq.read_metadata(pa.BufferReader(sink.getvalue()))
-    kept = statistics._Footers(budget=25 * footer.serialized_size)
+    kept: Kept[tuple[str, str], pq.FileMetaData] = Kept(25 * footer.serialized_size)
     reads: list[int] = []
 
     def read(n: int) -> pq.FileMetaData:
@@ -426,8 +427,8 @@ def test_no_more_footers_are_kept_than_the_budget_allows() -> None:
         return footer
 
     for n in (0, 1, 0, 2, 0, 1, 3, 3):
-        kept.get(("store", str(n)), partial(read, n))
-        assert kept.nbytes <= 25 * footer.serialized_size
+        kept.get(("store", str(n)), partial(read, n), statistics._size)
+        assert kept.cost <= 25 * footer.serialized_size
     assert reads == [0, 1, 2, 1, 3]
 
 

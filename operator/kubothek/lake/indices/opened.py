@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import Any, Final, cast
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +16,7 @@ from kubothek.lake.errors import IndexStale, ObjectNotFound
 from kubothek.lake.indices.entries import LABEL
 from kubothek.lake.indices.native import Manifest, read_manifest
 from kubothek.lake.store import Store
+from kubothek.lake.store.kept import Kept, by_store
 
 BUDGET: Final = 128 << 20
 """Bytes that are kept for each store."""
@@ -68,49 +67,31 @@ class OpenedFile:
 
 
 class Opened:
-    """The files and manifests of one store that were used last; ``cost`` is what they take, in bytes."""
+    """The files and manifests of one store that were used last."""
 
     def __init__(self, store: Store, budget: int = BUDGET) -> None:
         self._store = store
-        self._budget = budget
-        self.cost = 0
-        self._lock = Lock()
-        self._kept: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+        self._kept: Kept[str, Any] = Kept(budget)
+
+    @property
+    def cost(self) -> int:
+        """What all take, in bytes."""
+        return self._kept.cost
 
     def file(self, key: str) -> OpenedFile:
         """Raises IndexStale if it is gone."""
-        found: OpenedFile = self._get(key, lambda: OpenedFile(self._store, key), lambda file: file.cost)
+        found: OpenedFile = self._kept.get(key, lambda: OpenedFile(self._store, key), lambda file: file.cost)
         return found
 
     def manifest(self, key: str) -> Manifest:
         """Raises IndexStale if it is gone."""
-        found: Manifest = self._get(
+        found: Manifest = self._kept.get(
             key,
             lambda: read_manifest(self._store, key),
             lambda manifest: _MANIFEST_FILE_BYTES * (1 + len(manifest.files)) + sum(map(len, manifest.uncovered)),
         )
         return found
 
-    def _get(self, key: str, make: Callable[[], Any], cost_of: Callable[[Any], int]) -> Any:
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key][0]
-        made = make()
-        cost = cost_of(made)
-        with self._lock:
-            self.cost += cost - self._kept.pop(key, (None, 0))[1]
-            self._kept[key] = made, cost
-            while self.cost > self._budget and len(self._kept) > 1:
-                self.cost -= self._kept.popitem(last=False)[1][1]
-        return made
 
-
-_STORES: WeakKeyDictionary[Store, Opened] = WeakKeyDictionary()
-_STORES_LOCK = Lock()
-
-
-def opened(store: Store) -> Opened:
-    """What is kept of this store, as long as the store is."""
-    with _STORES_LOCK:
-        return _STORES.setdefault(store, Opened(store))
+opened = by_store(Opened)
+"""What is kept of a store, as long as the store is."""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from threading import Lock
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -17,6 +14,7 @@ from kubothek.lake.skipping.entries import KEY
 from kubothek.lake.skipping.model import IndexDefinition, Part
 from kubothek.lake.skipping.reading import load
 from kubothek.lake.store import Store
+from kubothek.lake.store.kept import Kept, by_store
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +30,11 @@ def as_asked(definition: IndexDefinition, entries: pa.Array[Any]) -> Any:
 
 
 class Opened:
-    """The columns of the parts of one store that were used last; ``cost`` is what they take, in bytes."""
+    """The columns of the parts of one store that were used last."""
 
     def __init__(self, store: Store, budget: int = BUDGET) -> None:
         self._store = store
-        self._budget = budget
-        self.cost = 0
-        self._lock = Lock()
-        self._kept: OrderedDict[tuple[Part, str], tuple[Any, int]] = OrderedDict()
+        self._kept: Kept[tuple[Part, str], Any] = Kept(budget)
 
     def keys(self, part: Part) -> pa.Array[Any] | None:
         """The keys of the files of a part; None if it cannot be read, which costs time and nothing else."""
@@ -52,17 +47,11 @@ class Opened:
         None in the place of those that the part has not, or that cannot be read.
         """
         names = [KEY, *(each.column for each in definitions)]
-        found = {name: kept[0] for name in names if (kept := self._recall(part, name)) is not None}
+        found = {name: kept[0] for name in names if (kept := self._kept.recall((part, name))) is not None}
         if missing := [name for name in names if name not in found]:
             wanted = [each for each in definitions if each.column in missing]
             found |= self._read(part, missing, wanted)
         return found
-
-    def _recall(self, part: Part, name: str) -> tuple[Any, int] | None:
-        with self._lock:
-            if (kept := self._kept.get((part, name))) is not None:
-                self._kept.move_to_end((part, name))
-            return kept
 
     def _read(self, part: Part, names: Sequence[str], wanted: Sequence[IndexDefinition]) -> dict[str, Any]:
         try:
@@ -75,23 +64,10 @@ class Opened:
         for name in names:
             column: Any = table.column(name).combine_chunks() if name in table.column_names else None
             made = as_asked(by_column[name], column) if column is not None and name in by_column else column
-            self._keep(part, name, made, _FIXED_BYTES + (0 if column is None else column.nbytes))
+            self._kept.keep((part, name), made, _FIXED_BYTES + (0 if column is None else column.nbytes))
             found[name] = made
         return found
 
-    def _keep(self, part: Part, name: str, made: Any, cost: int) -> None:
-        with self._lock:
-            self.cost += cost - self._kept.pop((part, name), (None, 0))[1]
-            self._kept[part, name] = made, cost
-            while self.cost > self._budget and len(self._kept) > 1:
-                self.cost -= self._kept.popitem(last=False)[1][1]
 
-
-_STORES: WeakKeyDictionary[Store, Opened] = WeakKeyDictionary()
-_STORES_LOCK = Lock()
-
-
-def opened(store: Store) -> Opened:
-    """What is kept of this store, as long as the store is."""
-    with _STORES_LOCK:
-        return _STORES.setdefault(store, Opened(store))
+opened = by_store(Opened)
+"""What is kept of a store, as long as the store is."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from math import nan
-from threading import Lock
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -17,6 +15,7 @@ import pyarrow.parquet as pq
 from kubothek.lake.commits.records import parallel
 from kubothek.lake.predicates import Predicate, Range
 from kubothek.lake.store import Store
+from kubothek.lake.store.kept import Kept
 from kubothek.lake.table.filesystem import arrow_filesystem
 
 KEPT_BYTES: Final = 64 << 20
@@ -41,7 +40,7 @@ def verdicts(
     def one(file: tuple[str, Mapping[str, Range]]) -> bool | None:
         key, known = file
         try:
-            footer = _FOOTERS.get((store.url, key), partial(pq.read_metadata, key, filesystem=filesystem))
+            footer = _FOOTERS.get((store.url, key), partial(pq.read_metadata, key, filesystem=filesystem), _size)
         except (OSError, pa.ArrowException):
             return None
         return _of_file(where, footer, schema, known)
@@ -114,33 +113,9 @@ def _moment(found: datetime, data_type: Any) -> datetime:
     return datetime.combine(utc.date(), utc.time(), UTC if data_type.tz else None)
 
 
-class _Footers:
-    """Footers that were read, the latest used ones, as many as the budget allows."""
-
-    def __init__(self, budget: int) -> None:
-        self._budget = budget
-        self._kept: OrderedDict[tuple[str, str], pq.FileMetaData] = OrderedDict()
-        self._lock = Lock()
-        self.nbytes = 0
-
-    def get(self, name: tuple[str, str], read: Callable[[], pq.FileMetaData]) -> pq.FileMetaData:
-        """The footer of this (store, key). Raises what reading it raises."""
-        with self._lock:
-            if name in self._kept:
-                self._kept.move_to_end(name)
-                return self._kept[name]
-        footer = read()
-        with self._lock:
-            if name not in self._kept:
-                self._kept[name] = footer
-                self.nbytes += _size(footer)
-            while self.nbytes > self._budget and len(self._kept) > 1:
-                self.nbytes -= _size(self._kept.popitem(last=False)[1])
-        return footer
-
-
 def _size(footer: pq.FileMetaData) -> int:
     return _PARSED * footer.serialized_size
 
 
-_FOOTERS: Final = _Footers(KEPT_BYTES)
+_FOOTERS: Final[Kept[tuple[str, str], pq.FileMetaData]] = Kept(KEPT_BYTES)
+"""By store and key."""
