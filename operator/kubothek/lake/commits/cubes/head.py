@@ -17,7 +17,6 @@ from kubothek.lake.commits.cubes.spec import CubeSpec
 from kubothek.lake.commits.record import Totals
 from kubothek.lake.errors import CubeInvalid, HeadUnreadable, VersionIncomplete
 
-CUBES: Final = ".kubothek/++cubes/"
 _FORMAT: Final = 1
 
 
@@ -188,39 +187,14 @@ class CubeRecord:
             raise VersionIncomplete(f"{key}: not the record of a cube: {error!r}") from error
 
 
-def side(prefix: str) -> str:
-    """Where a cube's own objects are."""
-    return f"{CUBES}{prefix}/"
+def own(prefix: str) -> str:
+    """In place of a uuid in :mod:`kubothek.lake.commits.keys`: no dataset can have it."""
+    return f"++cubes/{prefix}"
 
 
 def head_key(prefix: str) -> str:
     """The head."""
-    return f"{side(prefix)}head.json"
-
-
-def records(prefix: str) -> str:
-    """The prefix of all records."""
-    return f"{side(prefix)}commits/"
-
-
-def records_from(prefix: str, version: int) -> str:
-    """As ``start_after`` of a listing: the records of this version and of all later ones."""
-    return f"{records(prefix)}{version:020d}-"
-
-
-def record_key(prefix: str, version: int, commit_id: str, nonce: str) -> str:
-    """A record; ``nonce`` is new for each attempt."""
-    return f"{records_from(prefix, version)}{keys.encode_id(commit_id)}-{nonce}.json"
-
-
-def record_version(key: str) -> int:
-    """The version in a record's key."""
-    return int(key.rpartition("/")[2].partition("-")[0])
-
-
-def marker_key(prefix: str, commit_id: str) -> str:
-    """The marker of a commit id."""
-    return f"{side(prefix)}applied/{keys.encode_id(commit_id)}.json"
+    return f"{keys.side(own(prefix))}head.json"
 
 
 def _render_members(members: Mapping[str, MemberVersion]) -> dict[str, list[Any]]:

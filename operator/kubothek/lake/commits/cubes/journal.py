@@ -12,16 +12,7 @@ from typing import Final
 import orjson
 
 from kubothek.lake.commits import keys
-from kubothek.lake.commits.cubes.head import (
-    CubeHead,
-    CubeRecord,
-    head_key,
-    marker_key,
-    record_key,
-    record_version,
-    records,
-    records_from,
-)
+from kubothek.lake.commits.cubes.head import CubeHead, CubeRecord, head_key, own
 from kubothek.lake.commits.cubes.spec import check_prefix
 from kubothek.lake.commits.journal import Journal
 from kubothek.lake.commits.record import utc
@@ -50,6 +41,7 @@ class CubeJournal:
     def __init__(self, store: Store, prefix: str, open_member: Open) -> None:
         self.store = store
         self.prefix = check_prefix(prefix)
+        self._side = own(prefix)
         self._open = open_member
         self._members: dict[str, Journal] = {}
         self._known: tuple[str, SeenCube] | None = None
@@ -111,7 +103,7 @@ class CubeJournal:
 
     def new_key(self, version: int, commit_id: str) -> str:
         """A key for the record of this version."""
-        return record_key(self.prefix, version, commit_id, self.nonce())
+        return keys.record(self._side, version, commit_id, self.nonce())
 
     def record(self, key: str) -> CubeRecord:
         """The record at this key. Raises VersionIncomplete if it is gone."""
@@ -135,12 +127,13 @@ class CubeJournal:
 
     def _ahead(self, key: str, window: int) -> dict[str, tuple[CubeRecord, datetime]]:
         """Records of this version and of some below it; of several attempts at one, whichever they are."""
-        version = record_version(key)
-        if version <= 1:
+        last = keys.parse_record(self._side, key)
+        if last is None or last.version <= 1:
             return {}
-        start = records_from(self.prefix, max(0, version - window))
-        listed = (info.key for info in self.store.list(records(self.prefix), start))
-        found = parallel(self._stored, list(takewhile(lambda each: record_version(each) <= version, listed)))
+        start = keys.records_of(self._side, max(0, last.version - window))
+        end = keys.records_of(self._side, last.version + 1)
+        listed = (info.key for info in self.store.list(keys.records(self._side), start))
+        found = parallel(self._stored, list(takewhile(lambda each: each < end, listed)))
         return {record.key: (record, written) for record, written in found}
 
     def _stored(self, key: str) -> tuple[CubeRecord, datetime]:
@@ -155,7 +148,7 @@ class CubeJournal:
         commits. Raises IdReused if the id was another's.
         """
         try:
-            found = orjson.loads(self.store.get(marker_key(self.prefix, commit_id)))
+            found = orjson.loads(self.store.get(keys.marker(self._side, commit_id)))
         except ObjectNotFound:
             return None
         if head is not None and found["version"] <= (head.since if head.members else head.since - 1):
@@ -178,7 +171,7 @@ class CubeJournal:
             return
         record = self.record(key)
         if not record.id.startswith(keys.OWN_ID_PREFIX):
-            marker = marker_key(self.prefix, record.id)
+            marker = keys.marker(self._side, record.id)
             data = orjson.dumps({"version": record.version, "record": record.key})
             try:
                 self.store.put_if_absent(marker, data)
