@@ -78,21 +78,23 @@ def _merged_again(journal: Journal, seen: Observed, lost: Record, rest: Sequence
     added, removed = _still_to_do(lost.delta, head)
     _require_mergeable(journal, head, lost, added, removed)
     schema_hash = _merged_schema(journal, head, lost.delta.schema)
+    came, gone = {file.label: file.key for file in added}, dict(removed)
+    schema = journal.schemas.get(schema_hash or head.schema_hash)
     indices = indices_after(
         journal,
         head,
-        added={file.label: file.key for file in added},
-        removed=dict(removed),
-        schema=journal.schemas.get(schema_hash or head.schema_hash),
+        added=came,
+        removed=gone,
+        schema=schema,
         partition_keys=head.partition_keys,
         lenient=True,
     )
     skipping = skipping_after(
         journal,
         head,
-        added={file.label: file.key for file in added},
-        removed=dict(removed),
-        schema=journal.schemas.get(schema_hash or head.schema_hash),
+        added=came,
+        removed=gone,
+        schema=schema,
         partition_keys=head.partition_keys,
         change=SkippingChange(written=_described(journal.uuid, lost)),
     )
