@@ -115,19 +115,20 @@ def test_nobody_may_read_secrets_or_run_commands_in_pods(render: Render) -> None
             assert "*" not in rule["verbs"] + rule["apiGroups"]
 
 
+SERVED = (
+    "objectstores",
+    "engines",
+    "cubes",
+    "datasets",
+    "commits",
+    "queries",
+    "compactions",
+    "gcpolicies",
+    "skippingindices",
+)
 NEEDED = {
     ("kubothek.io", f"{kind}{part}", verb)
-    for kind in (
-        "objectstores",
-        "engines",
-        "cubes",
-        "datasets",
-        "commits",
-        "queries",
-        "compactions",
-        "gcpolicies",
-        "skippingindices",
-    )
+    for kind in SERVED
     for part, verbs in (("", ("get", "list", "watch")), ("/status", ("patch",)))
     for verb in verbs
 } | {
@@ -136,16 +137,8 @@ NEEDED = {
     ("kubothek.io", "skippingindices", "patch"),
     *(
         ("kubothek.io", f"{owner}/finalizers", "update")
-        for owner in (
-            "objectstores",
-            "cubes",
-            "datasets",
-            "commits",
-            "queries",
-            "compactions",
-            "gcpolicies",
-            "skippingindices",
-        )
+        for owner in SERVED
+        if owner != "engines"  # which own nothing
     ),
     *(("", "pods", verb) for verb in ("get", "list", "watch", "create", "delete")),
     *(("", "configmaps", verb) for verb in ("get", "create", "delete")),

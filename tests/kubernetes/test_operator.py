@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from kubothek.resources.jobs import CommitOutcome, DatasetState, JobResult, StoreState, Totals
-from kubothek.runtime.kubernetes.api import Api
+from kubothek.runtime.kubernetes.api import RESOURCES, Api
 from kubothek.runtime.kubernetes.process import RECONCILERS
+from kubothek.runtime.kubernetes.resync import WATCHED
 from tests.kubernetes.apiserver import ApiServer
 from tests.kubernetes.harness import Kubelet, bench, manifest, resource_path
 from tests.kubernetes.podshapes import exited, running
@@ -25,19 +26,7 @@ COMMIT = {
     "source": {"paths": ["a.csv"], "format": "CSV"},
 }
 
-LISTS = {
-    "objectstores",
-    "engines",
-    "cubes",
-    "datasets",
-    "commits",
-    "queries",
-    "compactions",
-    "gcpolicies",
-    "skippingindices",
-    "pods",
-    "events",
-}
+LISTS = {RESOURCES[kind][1] for kind in (*WATCHED, "CoreEvent")}
 
 
 def result_of(job: dict[str, Any]) -> JobResult:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import decimal
 import io
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,21 +14,9 @@ from kubothek.lake.ledger import Layout, verify
 from kubothek.lake.ledger.arrow_schema import encode_schema
 from kubothek.lake.ledger.events import OffsetInterval, SetDataSchema, SetVocab
 from kubothek.lake.ledger.multihash import Codec, Multihash
-from kubothek.lake.ledger.problems import Problem
-from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.lake.store import Store
+from tests.ledger.conftest import first
 from tests.ledger.making import SCHEMA, Maker, changes, later, rows
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(StoreConfig(tmp_path.as_uri()))
-
-
-def first(store: Store, layout: Layout | None = None) -> Problem:
-    verdict = verify(store, layout or Layout(), threads=2)
-    assert verdict.first is not None
-    assert str(verdict.first)
-    return verdict.first
 
 
 def _bad_rows(**columns: Any) -> pa.Table:

@@ -19,22 +19,11 @@ from kubothek.lake.ledger.problems import Problem, Severity
 from kubothek.lake.ledger.slices import Expected, check_slice
 from kubothek.lake.ledger.sources import MergeStrategyAppend, ReadStepCsv
 from kubothek.lake.ledger.verification import audit_store
-from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.lake.store import Store
 from tests.faultstore import Fault, FaultStore
+from tests.ledger.conftest import first
 from tests.ledger.making import KEY, Maker, later, rows, small
 from tests.ledger.values import SOAK
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(StoreConfig(tmp_path.as_uri()))
-
-
-def first(store: Store, layout: Layout | None = None) -> Problem:
-    verdict = verify(store, layout or Layout(), threads=2)
-    assert verdict.first is not None
-    assert str(verdict.first)
-    return verdict.first
 
 
 @pytest.mark.parametrize("dialect", Dialect)
