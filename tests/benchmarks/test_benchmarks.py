@@ -115,7 +115,7 @@ def test_skipping_opens_the_files_that_match(monkeypatch: pytest.MonkeyPatch) ->
         assert all(ours[name].opened == ours[name].matching for name in queries if name != "several columns")
     assert isinstance(commits, Table)
     assert isinstance(plans, Table)
-    assert rows(commits) == ["without", "MinMax", "all"]
+    assert rows(commits)[:2] == ["without", "MinMax on all columns"]
     assert rows(plans) == [f"kubothek, {name}" for name in skipping.MANY_QUERIES]
 
 

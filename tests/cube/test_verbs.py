@@ -11,12 +11,14 @@ import pytest
 
 import kubothek
 from kubothek.lake.commits import Snapshot
+from kubothek.lake.commits.reskip import undescribed
 from kubothek.lake.cube.discovery import discover
 from kubothek.lake.cube.handle import Cube
 from kubothek.lake.cube.writing import CheckSchema
 from kubothek.lake.door import Lake
 from kubothek.lake.errors import CubeInvalid, DatasetExists, SchemaMismatch, VersionNotFound
 from kubothek.lake.operations import Written, write_rows
+from kubothek.lake.skipping.model import IndexDefinition, SkippingState
 
 SEED = pa.table({"x": [2, 1, 2, 1], "y": ["b", "a", "a", "b"], "p": [0, 0, 1, 1], "v": [1, 2, 3, 4], "i": [5, 5, 6, 6]})
 PER_X = pa.table({"x": [1, 2], "q": ["s", "t"], "w": [10, 20]})
@@ -182,3 +184,32 @@ def test_cleanup_takes_what_crashes_left_and_nothing_else(lake: Lake, cube: Cube
     found = cube.cleanup()
     assert {name: each.deleted for name, each in found.items()} == {"seed": {}, "per_x": {}, "per_y": {}}
     assert answers(cube, "v") == [2, 4, 3, 1]
+
+
+def opened(cube: Cube, where: str, dataset: str) -> tuple[int, int]:
+    """How many files of a dataset skipping metadata has to decide about, and how many it leaves."""
+    (found,) = (each for each in cube.query(where).plan.datasets if each.name == dataset)
+    steps = dict(found.steps)
+    return steps["secondary indices"], steps["skipping metadata"]
+
+
+def test_what_describes_files_goes_along_with_every_verb(lake: Lake) -> None:
+    wish = SkippingState((IndexDefinition("MinMax", ("v",)), IndexDefinition("Suffix", ("y",), {"length": "1"})))
+    made = lake.create_cube("geo", dimension_columns=["x", "y"], partition_columns="p", suppress_index_on=["x", "y"])
+    impossible = SkippingState((IndexDefinition("MinMax", ("nothing",)),))
+    tables = {"seed": SEED.drop_columns(["i"]), "per_y": PER_Y}
+    made.build(tables, partition_on={"per_y": []}, skipping={"seed": wish, "per_y": impossible})
+    assert opened(made, "v = 4", "seed") == (2, 1)
+    assert lake.dataset("geo++per_y").skipping == ()
+    made.append({"seed": pa.table({"x": [9], "y": ["zz"], "p": [2], "v": [9]})})
+    assert opened(made, "v = 9", "seed") == (3, 1)
+    made.copy(lake.store, prefix="other")
+    twin = lake.cube("other")
+    assert undescribed(lake.store, lake.dataset("other++seed").snapshot()) == 0
+    assert opened(twin, "v = 9", "seed") == (3, 1)
+    assert opened(twin, "y LIKE '%z'", "seed") == (3, 1)
+    wider = {**tables, "seed": tables["seed"].append_column("w", pa.array([1, 2, 3, 4]))}
+    made.build(wider, partition_on={"per_y": []}, overwrite=True)
+    assert lake.dataset("geo++seed").skipping == wish.indices
+    assert opened(made, "v = 4", "seed") == (2, 1)
+    assert undescribed(lake.store, lake.dataset("geo++seed").snapshot()) == 0

@@ -56,8 +56,8 @@ def test_it_joins_with_datasets_and_says_what_was_skipped(lake: Lake) -> None:
         WHERE t.id < 15 GROUP BY 1 ORDER BY 1"""
     query = prepare(lake.store, statement, lake.look(), lake.datasets)
     trips = next(scan for scan in query.scans if scan.name == "team.trips")
-    assert (trips.considered, trips.skipped, trips.files) == (4, 2, 2)
-    assert trips.filters == ("id:Range",)
+    assert (trips.read.considered, trips.read.skipped, trips.files) == (4, 2, 2)
+    assert trips.read.filters == ("id:Range",)
     assert query.rows().read_all().to_pylist() == [{"name": "Basel", "top": 9}, {"name": "Bern", "top": 14}]
 
 

@@ -279,6 +279,23 @@ def test_the_cells_become_a_file(built: Here) -> None:
     }
 
 
+def test_files_of_datasets_are_described_and_queries_open_fewer(either: Here) -> None:
+    here = either
+    shape = cube_ref()
+    seed = next(member for member in shape["members"] if member["name"] == "seed")
+    seed["dataset"]["table"]["skipping"] = {"indices": [{"type": "MinMax", "columns": ["v"]}]}
+    built = done(here, cube_job(here, "Build", sources(here), cube=shape))
+    state = next(state for state in built.datasets if state.uuid == "geo++seed")
+    assert state.skipping is not None
+    assert (state.version, state.skipping.files) == (1, 2)
+    result, found = ask(here, conditions="v = 30 AND name = 'one'", payload_columns=["v"])
+    assert found == [{"p": 2, "v": 30, "x": 1, "y": 1}]
+    assert result.query is not None
+    reads = {read.dataset: (read.considered, read.skipped, read.filters) for read in result.query.reads}
+    assert reads["geo++seed"] == (2, 1, ("v:Equal",))
+    assert reads["geo++names"] == (1, 0, ("name:Equal",))
+
+
 def test_the_newest_rows_alone_are_another_question(built: Here) -> None:
     built.put("in/more.csv", "p,x,y,v\n1,1,1,11\n")
     done(built, cube_job(built, "Append", {"seed": "in/more.csv"}))

@@ -70,6 +70,60 @@ def test_files_that_are_there_are_described_and_later_ones_with_their_commit(eit
     assert opened(either, "id = 9050") == 1
 
 
+def test_the_first_commit_describes_its_own_files(either: Here) -> None:
+    wanted = {"skipping": {"indices": [MINMAX, BLOOM, PREFIX], "auto": True}}
+    either.put("in/0.csv", rows(0))
+    first = either.commit("in/0.csv", commit_id="c0", table=wanted)
+    assert kinds(first) == ["MinMax", "BloomFilter", "Prefix"]
+    assert first.dataset is not None
+    assert first.dataset.skipping is not None
+    assert (first.dataset.version, first.dataset.skipping.files) == (1, 1)
+    assert [opened(either, where) for where in ("id = 50", "id = 2050", "name = 'name-919-2'")] == [1, 0, 0]
+    assert skip(either, MINMAX, BLOOM, PREFIX).message == "the skipping metadata is as it should be"
+
+
+@pytest.mark.parametrize(
+    "skipping",
+    [
+        {"indices": [{"type": "MinMax", "columns": ["nothing"]}]},
+        {"indices": [{**MINMAX, "key": "pay"}]},
+        {"indices": [{**MINMAX, "key": "pay"}], "footer_key": "footer"},
+    ],
+    ids=["no such column", "no footer key", "no key at hand"],
+)
+def test_a_wish_that_cannot_be_met_is_no_reason_to_lose_the_first_rows(here: Here, skipping: dict[str, Any]) -> None:
+    here.put("in/0.csv", rows(0))
+    assert kinds(here.commit("in/0.csv", commit_id="c0", table={"skipping": skipping})) == []
+    totals = here.snapshot().totals
+    assert totals is not None
+    assert totals.rows == 400
+    result, code = here.run({**here.job("skip", skipping=skipping), "spark": {}})
+    assert (code, result.reason) != (ExitCode.DONE, "Succeeded")
+    assert result.reason in ("SkippingInvalid", "SkippingUnreadable")
+
+
+def test_rows_of_a_query_are_described_in_its_commit(here: Here) -> None:
+    fill(here)
+    store = {"name": "lake", "url": here.root.as_uri()}
+    claim = {"owner": "cluster/team/few", "incarnation": "u"}
+    table = {"skipping": {"indices": [MINMAX]}}
+    target = {"uuid": "few", "claim": claim, "table": table}
+    for attempt, where in enumerate(("id < 5", "id > 5 AND id < 9"), 1):
+        job = {
+            "verb": "query",
+            "job": f"few-query-{attempt}",
+            "uid": f"u{attempt}",
+            "store": store,
+            "sql": f"SELECT id, name FROM {UUID} WHERE {where}",
+            "becomes": {"store": store, "dataset": target, "commit_id": f"query:few-{attempt}"},
+        }
+        result, code = here.run(job)
+        assert code == ExitCode.DONE, result
+        assert result.dataset is not None
+        assert result.dataset.skipping is not None
+        assert (kinds(result), result.dataset.skipping.files) == (["MinMax"], 1)
+
+
 def test_again_there_is_nothing_to_do_and_no_list_keeps_what_is_there(here: Here) -> None:
     fill(here)
     skip(here, MINMAX)

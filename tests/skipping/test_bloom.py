@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from kubothek.lake.errors import SkippingUnreadable
-from kubothek.lake.skipping import bloom
+from kubothek.lake.skipping import bloom, bloom_index
 from kubothek.lake.skipping.bloom_binary import HEAD, payload_of, render, wrapped
 from kubothek.lake.skipping.bloom_filters import Filters
 from kubothek.lake.skipping.entries import Describer, fields
@@ -98,10 +98,23 @@ def test_every_size_of_the_last_block() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "ndv"), [(0, None), (1, None), (20_000, None), (400_000, None), (0, "5000"), (9000, "5000")]
+    ("count", "ndv", "held"),
+    [
+        (0, None, 1 << 21),
+        (1, None, 1 << 21),
+        (20_000, None, 1 << 21),
+        (400_000, None, 1 << 21),
+        (400_000, None, 1 << 19),
+        (0, "5000", 1 << 21),
+        (9000, "5000", 1 << 21),
+    ],
 )
-def test_filters_of_described_files(count: int, ndv: str | None) -> None:
-    """None misses a value; without ``ndv`` they are as small as their values allow, and as exact as asked."""
+def test_filters_of_described_files(count: int, ndv: str | None, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None misses a value; without ``ndv`` they are as small as their values allow, and as exact as asked.
+
+    ``held``: with more values a filter is begun before their number is known.
+    """
+    monkeypatch.setattr(bloom_index, "_HELD", held)
     definition = IndexDefinition("BloomFilter", ("n",), {"fpp": "0.01"} | ({} if ndv is None else {"ndv": ndv}))
     schema = fields([definition], pa.schema([("n", pa.int64())]))
     describer = Describer(schema)
@@ -122,3 +135,29 @@ def test_filters_of_described_files(count: int, ndv: str | None) -> None:
         assert size < 400 + 3 * count
         wrong = sum(bool(filters.might_contain([3 * n + 1], pa.int64())[0]) for n in range(200))
         assert wrong <= 9
+
+
+@pytest.mark.parametrize("count", [0, 1, 300_000, 1_000_000])
+def test_values_are_counted_whatever_their_number(count: int) -> None:
+    """Of many about a hundredth more or less, of few exactly; each comes up to three times."""
+    values = np.arange(count)
+    hashed = bloom.pairs(pa.array(np.concatenate([values, values[: count // 2], values[: count // 3]])))
+    assert hashed is not None
+    assert abs(bloom.count_distinct(hashed.packed()) - count) <= count / 50
+    assert len(bloom.distinct(hashed.packed())) == len({*hashed.packed().tolist()})
+
+
+@pytest.mark.parametrize("distinct", [1, 1_000, 200_000])
+def test_a_column_with_and_without_many_values_has_all_of_them_in_its_filter(distinct: int) -> None:
+    numbers = np.random.default_rng(1).integers(0, distinct, 200_000) * 7
+    schema = fields([IndexDefinition("BloomFilter", ("n",))], pa.schema([("n", pa.int32())]))
+    describer = Describer(schema)
+    for part in np.split(numbers, 4):
+        describer.update(pa.record_batch({"n": pa.array(part, pa.int32())}))
+    entry = describer.finish()
+    assert entry is not None
+    assert entry[0] is not None
+    there = np.unique(numbers)
+    assert len(entry[0][0].as_py()) < 400 + 2 * len(there)
+    filters = Filters.of(entry[0])
+    assert all(filters.might_contain([int(n)], pa.int32())[0] for n in there[:: max(1, len(there) // 50)])

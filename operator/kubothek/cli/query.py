@@ -56,7 +56,7 @@ def query(choice: StoreChoice, sql: str, output: str, as_of: int | datetime | st
         if explain:
             _explain(prepared.scans, as_json=output == "json")
             return
-        remember(config.url, prepared.scans)
+        remember(config.url, prepared.reads)
         reader = prepared.rows()
         if output == "csv":
             write_csv(reader)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 if TYPE_CHECKING:
-    from kubothek.lake.sql import TableScan
+    from kubothek.lake.sql.read import Read
 
 MOST = 128
 """Queries that are kept of a store."""
@@ -25,7 +25,7 @@ _SLACK = 2
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What one query had of one dataset; see :class:`~kubothek.lake.sql.query.TableScan`."""
+    """What one query had of one dataset; see :class:`~kubothek.lake.sql.read.Read`."""
 
     dataset: str
     considered: int
@@ -33,12 +33,12 @@ class Remembered:
     filters: tuple[str, ...]
 
 
-def remember(url: str, scans: Sequence[TableScan]) -> None:
-    """Keep what the scans skipped. That it fails, as without a home directory, is no failure of the query."""
+def remember(url: str, reads: Sequence[Read]) -> None:
+    """Keep what a query skipped. That it fails, as without a home directory, is no failure of the query."""
     lines = [
-        orjson.dumps([scan.name, scan.considered, scan.skipped, scan.filters])
-        for scan in scans
-        if scan.considered or scan.filters
+        orjson.dumps([read.name, read.considered, read.skipped, read.filters])
+        for read in reads
+        if read.considered or read.filters
     ]
     try:
         path = _path(url)

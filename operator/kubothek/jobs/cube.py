@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TypedDict
 
@@ -14,7 +14,9 @@ from kubothek.lake.commits import Totals
 from kubothek.lake.commits.cubes.spec import CubeSpec
 from kubothek.lake.cube.handle import Cube
 from kubothek.lake.cube.log import CubeAlreadyApplied, CubeCommitted, CubeLog
+from kubothek.lake.cube.writing import Data
 from kubothek.lake.errors import CubeInvalid, InputError
+from kubothek.lake.skipping.model import SkippingState
 from kubothek.lake.store import Store, open_store
 from kubothek.lake.table.layout import Layout
 from kubothek.resources.jobs import CommitOutcome, CubeJob, JobResult, MemberOutcome
@@ -33,6 +35,7 @@ class _New(TypedDict):
 
     partition_on: dict[str, tuple[str, ...]]
     layouts: dict[str, Layout]
+    skipping: dict[str, SkippingState]
     overwrite: bool
 
 
@@ -69,16 +72,23 @@ def _spec(job: CubeJob, log: CubeLog) -> CubeSpec | None:
     return wanted
 
 
+def _new(job: CubeJob, inflows: Inflows, rows: Mapping[str, Data]) -> _New:
+    return _New(
+        partition_on=_partition_on(job),
+        layouts=inflows.layouts(rows),
+        skipping=inflows.skipping(rows),
+        overwrite=job.overwrite,
+    )
+
+
 def _change(job: CubeJob, store: Store, cube: Cube, held: ExitStack, reporter: Reporter) -> CubeCommitted:
     inflows, once = Inflows(job, store, cube, held, reporter), _Once(id=job.commit_id, digest=job.digest)
     rows = inflows.by_member()
     match job.operation:
         case "Build":
-            new = _New(partition_on=_partition_on(job), layouts=inflows.layouts(rows), overwrite=job.overwrite)
-            return cube.build(rows, **new, **once)
+            return cube.build(rows, **_new(job, inflows, rows), **once)
         case "Extend":
-            new = _New(partition_on=_partition_on(job), layouts=inflows.layouts(rows), overwrite=job.overwrite)
-            return cube.extend(rows, **new, **once)
+            return cube.extend(rows, **_new(job, inflows, rows), **once)
         case "Append":
             return cube.append(rows, **once)
         case "Update":

@@ -65,7 +65,10 @@ def prepare(asked: CubeQuestion, store: Store, as_of: int | str | datetime | Non
         payload_columns=asked.payload_columns,
         newest_only=asked.newest_only,
     )
-    reads = tuple(Read(each.uuid, cube.member(each.name).snapshot.version, each.files) for each in found.plan.datasets)
+    reads = tuple(
+        Read.of(each.uuid, cube.member(each.name).snapshot.version, each.steps, found.plan.where, each.schema.names)
+        for each in found.plan.datasets
+    )
     return CubeAnswer(found, reads, asked.explain)
 
 

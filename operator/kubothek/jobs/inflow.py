@@ -21,6 +21,7 @@ from kubothek.lake.errors import DatasetNotFound, InputError
 from kubothek.lake.indices import IndexKind
 from kubothek.lake.operations import Written
 from kubothek.lake.predicates import Predicate
+from kubothek.lake.skipping.model import SkippingState
 from kubothek.lake.sources import SourcePlan, SourceReader, decide_schemas
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout
@@ -46,6 +47,11 @@ class Inflows:
             for name, data in rows.items()
             if isinstance(data, pa.RecordBatchReader)
         }
+
+    def skipping(self, rows: Mapping[str, Data]) -> dict[str, SkippingState]:
+        """What files of new datasets are described by; of those that Spark writes it is found out there."""
+        specs = {member.name: member.dataset.table.skipping for member in self.job.cube.members}
+        return {name: translate.skipping(specs[name]) for name in rows if specs[name] is not None}
 
     def _layout(self, member: CubeMemberRef) -> Layout:
         table = member.dataset.table

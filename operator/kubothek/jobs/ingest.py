@@ -16,6 +16,8 @@ from kubothek.lake.indices import IndexKind, check_indexable
 from kubothek.lake.operations import Written
 from kubothek.lake.operations.gathering import Gatherer, Gathering
 from kubothek.lake.predicates import Predicate
+from kubothek.lake.skipping.beginning import beginning
+from kubothek.lake.skipping.model import SkippingState
 from kubothek.lake.sources import Ingest, SourcePlan, SourceReader, decide_schemas, ingest_here
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout
@@ -75,6 +77,7 @@ def write_source(
         else:
             layout, wanted = arrange(stored, layout)
         layout.check(stored)
+        begins = skipping_to_begin_with(job.dataset, store, snapshot, stored, layout.partition_on)
         ingest = Ingest(
             source=source,
             plan=plan,
@@ -85,7 +88,7 @@ def write_source(
             stored=stored,
             layout=layout,
             where=check(stored, layout),
-            gathering=Gathering.of(snapshot, stored, wanted),
+            gathering=Gathering.of(snapshot, stored, wanted, begins),
         )
         gatherer = ingest.gatherer(store)
         files = _write(job, store, ingest, reader, reporter, gatherer)
@@ -98,7 +101,17 @@ def write_source(
         gathered=gatherer.finish(),
         wanted=wanted,
         dialect=translate.dialect(job.dataset.table) if snapshot.schema is None else None,
+        begins=begins,
     )
+
+
+def skipping_to_begin_with(
+    dataset: DatasetRef, store: Store, snapshot: Snapshot, stored: pa.Schema, partition_on: Sequence[str]
+) -> SkippingState | None:
+    """The skipping metadata of a table whose first rows come; indices that are to be chosen, a later job chooses."""
+    if dataset.table.skipping is None or snapshot.schema is not None or snapshot.head.skipping.indices:
+        return None
+    return beginning(store, translate.skipping(dataset.table.skipping), stored, partition_on)
 
 
 def _wanted(

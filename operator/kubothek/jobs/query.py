@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from kubothek.jobs import cube_query, translate
+from kubothek.jobs.ingest import skipping_to_begin_with
 from kubothek.jobs.outcome import shortened
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
@@ -16,6 +17,7 @@ from kubothek.lake.commits import AlreadyApplied, Committed, Snapshot
 from kubothek.lake.door import Lake
 from kubothek.lake.errors import DataTypeMismatch, InputError
 from kubothek.lake.operations import Written, overwrite
+from kubothek.lake.operations.gathering import Gathering
 from kubothek.lake.sources import decide_schemas
 from kubothek.lake.sql import Limits, prepare
 from kubothek.lake.sql.read import Read
@@ -157,15 +159,20 @@ def _write(
         partition_on=layout.partition_on,
         infer=lambda: reader.schema,
     )
-    rows = 0
-    with PartitionedWriter(store, dataset.uuid, stored, layout, table=snapshot.head.table) as writer:
+    begins = skipping_to_begin_with(dataset, store, snapshot, stored, layout.partition_on)
+    gathering = Gathering.of(snapshot, stored, begins=begins)
+    gatherer = gathering.gatherer(store, dataset.uuid, snapshot.head.table, stored, layout.partition_on)
+    rows, table = 0, snapshot.head.table
+    with PartitionedWriter(store, dataset.uuid, stored, layout, table=table, observer=gatherer) as writer:
         for batch in reader:
             _require_values(batch, reading)
             writer.write(batch)
             rows += batch.num_rows
             told(rows)
         files = writer.finish()
-    return Written(tuple(files), stored, layout.partition_on, layout.to_json())
+    return Written(
+        tuple(files), stored, layout.partition_on, layout.to_json(), gathered=gatherer.finish(), begins=begins
+    )
 
 
 def _require_values(batch: pa.RecordBatch, reading: pa.Schema) -> None:

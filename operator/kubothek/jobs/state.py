@@ -108,4 +108,15 @@ def member_states(store: Store, cube: CubeRef, names: Collection[str]) -> tuple[
     """The datasets of these names, as they are now, in the order of their uuids; without their health."""
     refs = sorted((member.dataset for member in cube.members if member.name in names), key=lambda ref: ref.uuid)
     logs = (DatasetLog(store, ref.uuid, claim=translate.claim(ref)) for ref in refs)
-    return tuple(translate.dataset_state(log.inspect()) for log in logs)
+    return tuple(_member_state(store, log) for log in logs)
+
+
+def _member_state(store: Store, log: DatasetLog) -> DatasetState:
+    state = translate.dataset_state(log.inspect())
+    if state.version is None or state.deleted:
+        return state
+    try:
+        return state.model_copy(update={"skipping": _skipping(store, log)})
+    except LakeError as error:
+        _logger.warning("how %s is described was not worked out: %s", state.uuid, error)
+        return state

@@ -10,10 +10,13 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.reskip import reskip
 from kubothek.lake.cube.handle import Cube
 from kubothek.lake.cube.query import CubeQuery, assembling, masks, reading
 from kubothek.lake.cube.query.model import DatasetPlan
 from kubothek.lake.errors import VersionIncomplete
+from kubothek.lake.skipping.model import IndexDefinition, SkippingState
 from kubothek.lake.store import Store, StoreConfig, open_store
 from tests.cube.query.small import built, rows, sales
 
@@ -42,15 +45,15 @@ def cells(query: CubeQuery) -> list[int]:
 
 def test_partition_keys_leave_the_partition_everywhere(cube: Cube) -> None:
     found = cube.query("p = 2")
-    assert (left(found, "sales"), left(found, "kinds")) == ([4, 1, 1, 1, 1], [4, 1, 1, 1, 1])
-    assert left(found, "stock") == [1] * 5
+    assert (left(found, "sales"), left(found, "kinds")) == ([4, 1, 1, 1, 1, 1], [4, 1, 1, 1, 1, 1])
+    assert left(found, "stock") == [1] * 6
     assert found.plan.partitions == 1
     assert cells(found) == [20, 21]
 
 
 def test_an_indexed_dimension_leaves_its_partition_and_what_stands_beside_it(cube: Cube) -> None:
     found = cube.query("x = 31")
-    assert left(found, "sales") == [4, 4, 1, 1, 1]
+    assert left(found, "sales") == [4, 4, 1, 1, 1, 1]
     assert left(found, "kinds")[-1] <= 1
     assert cells(found) == [31]
 
@@ -58,14 +61,14 @@ def test_an_indexed_dimension_leaves_its_partition_and_what_stands_beside_it(cub
 def test_statistics_leave_partitions_where_there_is_no_index(cube: Cube) -> None:
     cube.append(rows(p=[1], x=[12], y=[5], n=[1]))
     found = cube.query("y > 3")
-    assert left(found, "sales") == [5, 5, 5, 1, 1]
-    assert left(found, "kinds") == [4, 4, 4, 4, 1]
+    assert left(found, "sales") == [5, 5, 5, 5, 1, 1]
+    assert left(found, "kinds") == [4, 4, 4, 4, 4, 1]
     assert cells(found) == [12]
 
 
 def test_an_index_of_another_dataset_leaves_partitions_of_the_seed(cube: Cube) -> None:
     found = cube.query("kind = 'k3'")
-    assert left(found, "kinds") == [4, 4, 1, 1, 1]
+    assert left(found, "kinds") == [4, 4, 1, 1, 1, 1]
     assert left(found, "sales")[-1] == 1
     assert [each.join.value for each in found.plan.datasets] == ["seed", "inner", "left"]
     assert cells(found) == [30]
@@ -124,10 +127,32 @@ def test_null_matches_nothing_but_is_null_with_and_without_an_index(cube: Cube, 
     assert cells(cube.query("p = 0 AND note IS NULL")) == [0, 1]
 
 
+def test_skipping_metadata_leaves_partitions_where_there_is_no_index(cube: Cube, store: Store) -> None:
+    def described(dataset: str, *indices: tuple[str, str]) -> None:
+        wanted = SkippingState(tuple(IndexDefinition(kind, (column,)) for kind, column in indices))
+        reskip(store, DatasetLog(store, f"shop++{dataset}"), wanted)
+
+    described("sales", ("MinMax", "n"), ("MinMax", "y"))
+    described("kinds", ("BloomFilter", "note"))
+    cube.append(sales(1, [10], [5]))
+    cube.append(rows(p=[2], x=[22], y=[5], n=[7]))
+    with patch.object(masks, "MOST_FOOTERS", 0):
+        by_cell, by_other = cube.query("y > 3"), cube.query("note = 'a' AND n = 0")
+        assert (left(by_cell, "sales"), cells(by_cell)) == ([6, 6, 6, 1, 1, 1], [22])
+        assert (left(by_other, "kinds"), cells(by_other)) == ([4, 4, 4, 1, 1, 1], [0])
+        assert left(by_other, "sales") == [6, 6, 6, 1, 1, 1]
+        # Of the newest rows, a file that was written over is needed only together with what wrote over it.
+        assert [left(cube.query(f"n = {n}", newest_only=True), "sales")[3] for n in (5, 7, 0)] == [1, 1, 6]
+        assert cells(cube.query("n = 0", newest_only=True)) == [0, 20, 30]
+        # A row that is not there would do: the dataset leaves no partition out.
+        assert cells(cube.query("note IS NULL AND n > 4")) == [10, 22]
+        assert left(cube.query("n > 7"), "sales")[3] == 0
+
+
 def test_footers_are_read_of_few_files_only(cube: Cube) -> None:
     with patch.object(masks, "MOST_FOOTERS", 3):
-        assert left(cube.query("n > 5"), "sales") == [4] * 5
-    assert left(cube.query("n > 5"), "sales") == [4, 4, 4, 0, 0]
+        assert left(cube.query("n > 5"), "sales") == [4] * 6
+    assert left(cube.query("n > 5"), "sales") == [4, 4, 4, 4, 0, 0]
 
 
 def test_pieces_of_work_are_whole_partitions_of_a_bounded_size(cube: Cube) -> None:
@@ -180,13 +205,16 @@ def test_a_plan_travels_and_explains_itself(cube: Cube) -> None:
         "cube shop at version 2",
         "  where kind = 'k1' AND n > 0",
         "  sales: seed",
-        "    files: table 5, partition keys 5, secondary indices 5, file statistics 2, partitions left 2",
+        "    files: table 5, partition keys 5, secondary indices 2, skipping metadata 2, file statistics 2, "
+        "partitions left 2",
         "    reads: x, y, n",
         "  kinds: inner join on p, x",
-        "    files: table 4, partition keys 4, secondary indices 1, file statistics 1, partitions left 1",
+        "    files: table 4, partition keys 4, secondary indices 1, skipping metadata 1, file statistics 1, "
+        "partitions left 1",
         "    reads: x, kind",
         "  stock: left join on x",
-        "    files: table 1, partition keys 1, secondary indices 1, file statistics 1, partitions left 1",
+        "    files: table 1, partition keys 1, secondary indices 1, skipping metadata 1, file statistics 1, "
+        "partitions left 1",
         "    reads: x, stock",
         "  1 partitions in 1 pieces of work, in groups by p; no shuffle",
         "  sorted by x, y, p",

@@ -13,12 +13,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.reskip import reskip
 from kubothek.lake.cube.handle import Cube
 from kubothek.lake.cube.query import assembling
 from kubothek.lake.errors import FilterInvalid, QueryInvalid
-from kubothek.lake.store import StoreConfig, open_store
+from kubothek.lake.skipping.model import IndexDefinition, SkippingState
+from kubothek.lake.store import Store, StoreConfig, open_store
 from tests.cube.query.world import Content, Question, Refused, Shape, answer, questions, rows_of, shapes
 
+_KINDS = {
+    **dict.fromkeys(("x", "i", "p"), ("MinMax", "ValueList", "BloomFilter")),
+    **dict.fromkeys(("y", "s", "q"), ("MinMax", "ValueList", "BloomFilter", "Prefix", "Suffix", "TokenList")),
+    **dict.fromkeys(("z", "d", "f"), ("MinMax", "ValueList")),
+}
+"""Skipping indices by kind of column."""
 SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
 
 
@@ -31,8 +40,9 @@ SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
 def test_every_query_gives_the_rows_that_the_naive_model_gives(data: st.DataObject) -> None:
     shape = data.draw(shapes())
     with tempfile.TemporaryDirectory() as scratch:
-        cube = Cube.create(open_store(StoreConfig(Path(scratch).as_uri())), shape.spec)
-        content = _written(data, cube, shape)
+        store = open_store(StoreConfig(Path(scratch).as_uri()))
+        cube = Cube.create(store, shape.spec)
+        content = _written(data, store, cube, shape)
         for _ in range(5):
             asked = data.draw(questions(shape))
             with patch.object(assembling, "UNIT_ROWS", data.draw(st.sampled_from([1, assembling.UNIT_ROWS]))):
@@ -40,8 +50,11 @@ def test_every_query_gives_the_rows_that_the_naive_model_gives(data: st.DataObje
                     check(cube, content, asked, newest_only=newest_only)
 
 
-def _written(data: st.DataObject, cube: Cube, shape: Shape) -> Content:
-    """The cube after a build and some other verbs, and the same told to the model."""
+def _written(data: st.DataObject, store: Store, cube: Cube, shape: Shape) -> Content:
+    """The cube after a build and some other verbs, and the same told to the model.
+
+    Some datasets are described from the build on, some later, with files that have no entry after it.
+    """
     content = Content(shape)
 
     def rows(names: list[str]) -> dict[str, Any]:
@@ -55,6 +68,7 @@ def _written(data: st.DataObject, cube: Cube, shape: Shape) -> Content:
     for name, table in shape.tables.items():
         if more := [column for column in table.indexed if column not in shape.spec.dimension_columns]:
             cube.index(name, more)
+    _describe(data, store, shape)
     for verb in data.draw(st.lists(st.sampled_from(["append", "append", "remove", "update"]), max_size=4)):
         chosen = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
         column = data.draw(st.sampled_from(shape.spec.partition_columns))
@@ -68,7 +82,19 @@ def _written(data: st.DataObject, cube: Cube, shape: Shape) -> Content:
         elif verb == "update" and value != 0:
             content.remove(chosen, {column: value})
             cube.update(rows(chosen), remove=where)
+    _describe(data, store, shape)
     return content
+
+
+def _describe(data: st.DataObject, store: Store, shape: Shape) -> None:
+    """Give some datasets skipping metadata."""
+    for name in data.draw(st.lists(st.sampled_from(list(shape.tables)), unique=True)):
+        table = shape.tables[name]
+        columns = [column for column in table.columns if column not in table.partition_on]
+        possible = [(kind, column) for column in columns for kind in _KINDS[column.partition("_")[0]]]
+        if wanted := data.draw(st.lists(st.sampled_from(possible), unique=True)) if possible else ():
+            indices = [IndexDefinition(kind, (column,)) for kind, column in wanted]
+            reskip(store, DatasetLog(store, shape.spec.uuid(name)), SkippingState(tuple(indices)))
 
 
 def check(cube: Cube, content: Content, asked: Question, *, newest_only: bool) -> None:

@@ -33,7 +33,8 @@ def skipping_after(
     No file is described here: one without an entry is read, and maintenance describes it.
     """
     before = head.skipping
-    wish = before if change.wanted is None else change.wanted
+    begins = None if before.indices or head.partitions else change.begins
+    wish = change.wanted or begins or before
     wish = replace(wish, without=before.without if change.without is None else change.without)
     if not wish.indices:
         return replace(wish, parts=(), without=0)

@@ -5,7 +5,7 @@ need.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -22,6 +22,11 @@ from kubothek.lake.cube.writing import CheckSchema, Writer
 from kubothek.lake.errors import CubeInvalid
 from kubothek.lake.indices import IndexKind
 from kubothek.lake.operations import Written
+from kubothek.lake.operations.gathering import Gathered
+from kubothek.lake.skipping.beginning import beginning
+from kubothek.lake.skipping.collect import entry_schema
+from kubothek.lake.skipping.model import Part, SkippingState
+from kubothek.lake.skipping.refresh import carried
 from kubothek.lake.store import Store
 
 _NAME: Final = re.compile(r"[0-9a-f]{32}")
@@ -57,9 +62,42 @@ def writer(source: Store, member: Member, target: Store) -> Writer:
         files = measure(source, head.files().items())
         copies = parallel(partial(_copied, source, target, base.head.uuid), list(files))
         kept = dict.fromkeys(head.index_state.kartothek, IndexKind.KARTOTHEK)
-        return Written(tuple(copies), member.schema, head.partition_keys, wanted=kept, dialect=head.index_state.dialect)
+        begins, described = _described(source, member, target, base, files, copies)
+        return Written(
+            tuple(copies),
+            member.schema,
+            head.partition_keys,
+            gathered=Gathered(skipping=described),
+            wanted=kept,
+            dialect=head.index_state.dialect,
+            begins=begins,
+        )
 
     return write
+
+
+def _described(
+    source: Store,
+    member: Member,
+    target: Store,
+    base: Snapshot,
+    files: Sequence[PartitionFile],
+    copies: Sequence[PartitionFile],
+) -> tuple[SkippingState | None, tuple[Part, ...]]:
+    """The skipping metadata of the files, for their copies; none where a table is written over that has its own."""
+    before = member.snapshot.head.skipping
+    if not before.indices or base.head.skipping.indices:
+        return None, ()
+    wish = replace(before, parts=(), without=0)
+    begins = beginning(target, wish, member.schema, member.snapshot.head.partition_keys)
+    if begins is None:
+        return None, ()
+    head = base.head
+    entries = entry_schema(begins, member.schema, member.snapshot.head.partition_keys)
+    keys = {file.key: copy.key for file, copy in zip(files, copies, strict=True)}
+    encryption = begins.encryption
+    parts = carried(source, before.parts, target, head.uuid, head.table, entries, keys, encryption=encryption)
+    return begins, parts
 
 
 def user_metadata(member: Member) -> dict[str, object]:

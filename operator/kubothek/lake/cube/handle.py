@@ -24,6 +24,7 @@ from kubothek.lake.cube.writing import Data
 from kubothek.lake.errors import CubeInvalid, DatasetNotFound, InputError
 from kubothek.lake.indices import IndexChange, IndexKind, check_indexable
 from kubothek.lake.predicates import Filter, as_predicate
+from kubothek.lake.skipping.model import SkippingState
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout
 
@@ -120,6 +121,7 @@ class Cube:
         partition_on: Columns | None = None,
         metadata: Metadata | None = None,
         layouts: Mapping[str, Layout] | None = None,
+        skipping: Mapping[str, SkippingState] | None = None,
         overwrite: bool = False,
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
@@ -130,6 +132,7 @@ class Cube:
         ``partition_on``  columns by dataset; by default those of the cube, which the seed always has
         ``metadata``      of the user, by dataset
         ``layouts``       how files are made, by dataset
+        ``skipping``      what files are described by, by dataset; not where that is not possible, or there is a wish
         ``overwrite``     datasets that are there are written over, all of them; their old versions stay
         ``id``            names this commit for ever: running it again under its id does nothing
 
@@ -149,16 +152,8 @@ class Cube:
         def require(_: CubeSpec | None, there: Collection[str]) -> None:
             validation.check_build(spec, given, there, overwrite=overwrite)
 
-        return verbs.write_anew(
-            started,
-            "Build",
-            spec,
-            given,
-            partition_on=partition_on,
-            metadata=metadata,
-            layouts=layouts,
-            require=require,
-        )
+        begins = verbs.Begins(partition_on, metadata, layouts, skipping)
+        return verbs.write_anew(started, "Build", spec, given, begins, require)
 
     def extend(
         self,
@@ -167,6 +162,7 @@ class Cube:
         partition_on: Columns | None = None,
         metadata: Metadata | None = None,
         layouts: Mapping[str, Layout] | None = None,
+        skipping: Mapping[str, SkippingState] | None = None,
         overwrite: bool = False,
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
@@ -182,16 +178,8 @@ class Cube:
         def require(_: CubeSpec | None, there: Collection[str]) -> None:
             validation.check_extend(spec, given, there, overwrite=overwrite)
 
-        return verbs.write_anew(
-            started,
-            "Extend",
-            spec,
-            given,
-            partition_on=partition_on,
-            metadata=metadata,
-            layouts=layouts,
-            require=require,
-        )
+        begins = verbs.Begins(partition_on, metadata, layouts, skipping)
+        return verbs.write_anew(started, "Extend", spec, given, begins, require)
 
     def append(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kubothek.lake.commits import Change
@@ -12,6 +13,7 @@ from kubothek.lake.cube.state import CubeSnapshot
 from kubothek.lake.cube.transaction import CubeCommitted, CubeTransaction
 from kubothek.lake.cube.writing import Data, Part, change, written
 from kubothek.lake.errors import DatasetNotFound
+from kubothek.lake.skipping.model import SkippingState
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout
 
@@ -19,6 +21,16 @@ Columns = Mapping[str, Sequence[str]]
 Metadata = Mapping[str, Mapping[str, Any]]
 Require = Callable[[CubeSpec | None, Collection[str]], None]
 """Given the spec and the members of the cube that a commit goes on top of, raises what forbids it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begins:
+    """What datasets are like that begin, by name; see :meth:`~kubothek.lake.cube.handle.Cube.build`."""
+
+    partition_on: Columns | None = None
+    metadata: Metadata | None = None
+    layouts: Mapping[str, Layout] | None = None
+    skipping: Mapping[str, SkippingState] | None = None
 
 
 def spec_of(started: CubeTransaction) -> CubeSpec:
@@ -33,18 +45,16 @@ def write_anew(
     operation: str,
     spec: CubeSpec,
     given: Mapping[str, Data],
-    *,
-    partition_on: Columns | None,
-    metadata: Metadata | None,
-    layouts: Mapping[str, Layout] | None,
+    begins: Begins,
     require: Require,
 ) -> CubeCommitted:
     """Commit datasets that begin with these rows, or are written over by them."""
     require(None, set(started.members()))
-    validation.check_metadata(given, metadata or {})
-    keys = validation.partition_on(spec, given, partition_on or {})
+    metadata, layouts, skipping = begins.metadata or {}, begins.layouts or {}, begins.skipping or {}
+    validation.check_metadata(given, metadata)
+    keys = validation.partition_on(spec, given, begins.partition_on or {})
     parts = [
-        Part(name, data, True, keys[name], (metadata or {}).get(name, {}), (layouts or {}).get(name))
+        Part(name, data, True, keys[name], metadata.get(name, {}), layouts.get(name), skipping.get(name))
         for name, data in given.items()
     ]
     return _commit(started, operation, spec, parts, becomes=spec, require=require)

@@ -16,6 +16,7 @@ from kubothek.lake.commits.cubes.members import Member, in_order, metadata_of
 from kubothek.lake.commits.cubes.rules import check
 from kubothek.lake.commits.cubes.spec import CubeSpec
 from kubothek.lake.commits.head import LAYOUT, OWN_PREFIX, PENDING
+from kubothek.lake.commits.skipping import skipping_metadata
 from kubothek.lake.cube import validation
 from kubothek.lake.cube.cells import Given, Named, check_files, checked
 from kubothek.lake.cube.log import CubeTransaction
@@ -23,6 +24,8 @@ from kubothek.lake.errors import SchemaMismatch
 from kubothek.lake.indices import IndexKind, check_indexable
 from kubothek.lake.operations import Rows, Written
 from kubothek.lake.operations.rows import stored_after
+from kubothek.lake.skipping.beginning import beginning
+from kubothek.lake.skipping.model import SkippingState
 from kubothek.lake.store import Store
 from kubothek.lake.table.filesystem import arrow_filesystem
 from kubothek.lake.table.layout import Layout
@@ -44,6 +47,7 @@ class Part:
     ``fresh``         nothing of before stays: it is new, or written over
     ``partition_on``  of it afterwards
     ``metadata``      of the user, to set
+    ``skipping``      what its files are described by if it is new
     ``evolves``       it may get columns, and wider types, that it does not have
     ``is_copy``       the rows are those of another cube, where a cell may be written several times
     """
@@ -54,6 +58,7 @@ class Part:
     partition_on: tuple[str, ...]
     metadata: Mapping[str, Any]
     layout: Layout | None = None
+    skipping: SkippingState | None = None
     evolves: bool = False
     is_copy: bool = False
 
@@ -71,7 +76,7 @@ def written(store: Store, started: CubeTransaction, spec: CubeSpec, parts: list[
         if part.name in given:
             schema = given[part.name].schema
             named[part.name] = validation.check_columns(spec, part.name, schema, part.partition_on)
-            start = _start(spec, part, started, schema)
+            start = _start(store, spec, part, started, schema)
             planned[part.name] = _planned(spec, part, start, schema, evolve=part.evolves)
     others = {name: member for name, member in existing.items() if name not in planned}
     validation.check_payload(
@@ -83,12 +88,13 @@ def written(store: Store, started: CubeTransaction, spec: CubeSpec, parts: list[
     with ExitStack() as stack:
         rows = {name: stack.enter_context(checked(each, named[name])) for name, each in given.items()}
         for part in parts:
-            base = _start(spec, part, started, planned[part.name].schema if part.name in planned else None)
+            base = _start(store, spec, part, started, planned[part.name].schema if part.name in planned else None)
             if callable(part.data):
                 done[part.name] = _by_writer(store, spec, part, part.data, base, others | planned)
             else:
                 data, evolve = rows[part.name], part.evolves
-                done[part.name] = operations.write_rows(store, base, data, table=base.schema, evolve=evolve)
+                made = operations.write_rows(store, base, data, table=base.schema, evolve=evolve)
+                done[part.name] = replace(made, begins=base.head.skipping) if part.fresh else made
             started.base(part.name)
             if done[part.name].files:
                 started.note_written(part.name, done[part.name].files[0].key)
@@ -112,17 +118,22 @@ def change(spec: CubeSpec, part: Part, made: Written, base: Snapshot, *, by: str
         partition_keys=made.partition_on,
         layout=made.layout,
         index=replace(made.index, wanted=dropped | dict(made.wanted)),
+        skipping=made.skipping,
         metadata=dict.fromkeys(user - metadata.keys()) | metadata,
         by=by,
     )
 
 
-def _start(spec: CubeSpec, part: Part, started: CubeTransaction, schema: pa.Schema | None) -> Snapshot:
+def _start(store: Store, spec: CubeSpec, part: Part, started: CubeTransaction, schema: pa.Schema | None) -> Snapshot:
     """What the files of a part are written for: the member as it is, or as it begins."""
     base = started.base(part.name)
     if part.fresh:
         layout = part.layout or Layout(partition_on=part.partition_on, sort_by=_order(spec, part, schema))
-        head = Head(spec.uuid(part.name), {}, part.partition_on, metadata={LAYOUT: layout.to_json()})
+        wish = base.head.skipping
+        if not wish.indices and part.skipping is not None and schema is not None:
+            wish = beginning(store, part.skipping, schema, part.partition_on) or wish
+        metadata = {LAYOUT: layout.to_json(), **skipping_metadata(wish)}
+        head = Head(spec.uuid(part.name), {}, part.partition_on, metadata=metadata)
         base = Snapshot(head, None, 0, None, Totals(), None)
     return base if schema is None else replace(base, head=_with_pending(spec, part, base.head, schema))
 

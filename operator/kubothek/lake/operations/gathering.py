@@ -13,7 +13,7 @@ from kubothek.lake.commits import Snapshot
 from kubothek.lake.commits.paths import parse_path, partition_path
 from kubothek.lake.indices import Collected, IndexCollector
 from kubothek.lake.skipping.collect import Describing, SkippingCollector
-from kubothek.lake.skipping.model import Part
+from kubothek.lake.skipping.model import Part, SkippingState
 from kubothek.lake.store import Store
 
 
@@ -54,12 +54,18 @@ class Gathering:
     describing: Describing = field(default_factory=Describing)
 
     @classmethod
-    def of(cls, snapshot: Snapshot, schema: pa.Schema, more: Iterable[str] = ()) -> Self:
-        """What the table of this snapshot wants of rows of this stored schema; ``more``: columns to be indexed."""
+    def of(
+        cls, snapshot: Snapshot, schema: pa.Schema, more: Iterable[str] = (), begins: SkippingState | None = None
+    ) -> Self:
+        """What the table of this snapshot wants of rows of this stored schema.
+
+        ``more``    columns to be indexed
+        ``begins``  the skipping metadata that it begins with, see :func:`~kubothek.lake.skipping.beginning.beginning`
+        """
         head = snapshot.head
         columns = dict.fromkeys([*head.index_state.wanted(), *more])
         indexed = tuple(c for c in columns if c in schema.names and not pa.types.is_null(schema.field(c).type))
-        return cls(indexed, Describing.of(head.skipping, len(head.partitions)))
+        return cls(indexed, Describing.of(begins or head.skipping, len(head.partitions)))
 
     def gatherer(self, store: Store, uuid: str, table: str, schema: pa.Schema, partition_on: Sequence[str]) -> Gatherer:
         """What observes rows of this stored schema on their way into files of the table."""

@@ -13,6 +13,7 @@ from kubothek.lake.indices import Collected, Dialect, IndexChange, IndexKind
 from kubothek.lake.operations.gathering import Gathered
 from kubothek.lake.schema import merge
 from kubothek.lake.skipping.change import SkippingChange
+from kubothek.lake.skipping.model import SkippingState
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Written:
                       None = as it is
     ``gathered``      what was gathered while they were written: index entries, descriptions
     ``wanted``        indices that a new table gets with them, by column, and ``dialect`` of its string indices
+    ``begins``        skipping metadata that it gets with them
     """
 
     files: tuple[PartitionFile, ...]
@@ -36,6 +38,7 @@ class Written:
     gathered: Gathered = field(default_factory=Gathered)
     wanted: Mapping[str, IndexKind] = field(default_factory=dict)
     dialect: Dialect | None = None
+    begins: SkippingState | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
@@ -63,4 +66,4 @@ class Written:
     @property
     def skipping(self) -> SkippingChange:
         """The descriptions of the files."""
-        return SkippingChange(written=self.gathered.skipping)
+        return SkippingChange(written=self.gathered.skipping, begins=self.begins)

@@ -61,6 +61,13 @@ class PlainLocation:
         )
         return PlainPlan(tuple(self._keys[number] for number in np.flatnonzero(may)), steps)
 
+    def skipped(self, where: Predicate, plan: PlainPlan) -> Skipped:
+        """What a plan for ``where`` saves, in the terms of Xskipper's API."""
+        bytes_of: Any = self._listed.column("size").to_pylist()
+        asked = {column.lower() for column in where.columns}
+        sizes = dict(zip(self._keys, bytes_of, strict=True))
+        return Skipped.of(plan.keys, sizes, is_skippable=bool(asked & self.known.columns))
+
     def dataset(self, plan: PlainPlan) -> ds.FileSystemDataset:
         """The rows of these files; those for which the filter is not TRUE are among them."""
         return self.table.dataset(self._files, plan.keys)

@@ -66,6 +66,11 @@ class Matched:
             has |= source.rows >= 0
         return int(has.sum())
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """Those with an index, in lower case."""
+        return frozenset(name for source in self._sources for each in source.definitions for name in _names(each))
+
     def may(self, terms: Sequence[Term]) -> Mask:
         """Which files may hold a row for which all of the bound terms are TRUE."""
         may = np.ones(self._count, np.bool_)

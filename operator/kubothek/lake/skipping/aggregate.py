@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,13 @@ class Skipped:
     skipped_objects: int
     total_bytes: int
     total_objects: int
+
+    @classmethod
+    def of(cls, opened: Iterable[str], sizes: Mapping[str, int], *, is_skippable: bool) -> Self:
+        """Of the files that are opened, among all of which the sizes are given."""
+        read = [sizes[key] for key in opened if key in sizes]
+        total = sum(sizes.values())
+        return cls(is_skippable, total - sum(read), len(sizes) - len(read), total, len(sizes))
 
     def to_xskipper(self) -> dict[str, Any]:
         """The row that ``getLatestQueryStats`` gives; of a query that nothing could be skipped of, zeros."""

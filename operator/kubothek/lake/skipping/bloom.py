@@ -23,8 +23,14 @@ _MOST_HASHES: Final = 4
 _EXACT_HASHES: Final = 6
 _EXACT: Final = 1e-3
 """A share of errors below which more hash functions are needed."""
+_BLOCK: Final = 1 << 15
+"""Values whose numbers the processor keeps at hand while their bits are set."""
 _LONGEST: Final = 1 << 15
 """Bytes of a value that is hashed: of longer ones one takes as long as a file of others."""
+
+
+_MANY: Final = 1 << 18
+_SAMPLED: Final = 16
 
 
 class Sizing(NamedTuple):
@@ -78,18 +84,31 @@ def pairs(values: pa.Array[Any], seed: int = 0) -> Pairs | None:
     return Pairs(first, texts.hashed(first))
 
 
+def distinct(packed: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Each of them once. NumPy sorts numbers several times faster than Arrow or NumPy find them by hashing."""
+    found = np.sort(packed)
+    return found[np.append(True, found[1:] != found[:-1])] if len(found) else found
+
+
+def count_distinct(packed: npt.NDArray[np.uint64]) -> int:
+    """How many values there are: exact, or, of many, within about a hundredth, from a sixteenth of the hashes."""
+    if len(packed) < _MANY:
+        return len(distinct(packed))
+    return _SAMPLED * len(distinct(packed[packed & np.uint64(_SAMPLED - 1) == 0]))
+
+
 def unpacked(found: npt.NDArray[np.uint64]) -> Pairs:
     """The inverse of :meth:`Pairs.packed`."""
     return Pairs((found >> np.uint64(32)).astype(np.uint32), found.astype(np.uint32))
 
 
-def places(found: Pairs, hashes: int) -> Iterator[npt.NDArray[np.int64]]:
+def places(found: Pairs, hashes: int) -> Iterator[Words]:
     """A number for each value, one hash function after the other: modulo a filter's bits it is the bit to set (V1)."""
     combined = found.first.copy()
     for _ in range(hashes):
         combined += found.second
         signed = combined.view(np.int32)
-        yield (signed ^ (signed >> 31)).astype(np.int64)
+        yield (signed ^ (signed >> 31)).view(np.uint32)
 
 
 def places_v2(found: Pairs, hashes: int) -> Iterator[npt.NDArray[np.int64]]:
@@ -103,8 +122,12 @@ def places_v2(found: Pairs, hashes: int) -> Iterator[npt.NDArray[np.int64]]:
 
 def fill(bits: Bits, found: Pairs, hashes: int) -> None:
     """Set the bits of these values."""
-    for place in places(found, hashes):
-        bits[place % len(bits)] = True
+    size = np.uint32(len(bits))
+    for start in range(0, len(found.first), _BLOCK):
+        some = slice(start, start + _BLOCK)
+        for place in places(Pairs(found.first[some], found.second[some]), hashes):
+            # NumPy divides by one number in a tenth of the time that it takes for the remainder.
+            bits[(place - place // size * size).astype(np.intp)] = True
 
 
 def folded(bits: Bits, hashes: int, fpp: float) -> Bits:

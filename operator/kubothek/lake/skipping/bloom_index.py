@@ -19,10 +19,15 @@ from kubothek.lake.skipping.model import IndexDefinition
 FPP: Final = 0.01
 NDV: Final = 100_000
 """Xskipper's own defaults."""
-_HELD: Final = 1 << 18
-"""Values whose hashes are kept until the size of their filter is known: 2 MiB."""
-_MANY: Final = 1 << 21
-"""Values that a filter is begun for when there are more: 25 MiB while it is filled."""
+_HELD: Final = 1 << 21
+"""Values whose hashes are kept until the size of their filter is known: 16 MiB. Once more than half as many
+differ, a filter is begun, which is as exact as asked for twice the values that there are by then, and less so for more.
+"""
+_SAMPLE: Final = 1 << 12
+_VARIED: Final = 1 / 4
+"""So large a share of different values in a sample makes it dearer to find them than to hash all."""
+_SPARE: Final = 1.02
+"""As the number of values is estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +92,11 @@ class _Filter:
         self._bits: bloom.Bits | None = None
         self._hashes = 0
         self._too_long = False
-        self._mostly_distinct = False
         if params.ndv is not None:
             self._start(bloom.spark_sizing(params.ndv, params.fpp))
 
     def update(self, values: Sequence[Values]) -> None:
-        # Where most values differ, hashing all of them takes less than finding those that do not.
-        new = values[0].array.drop_null() if self._mostly_distinct else values[0].unique
-        if not self._mostly_distinct:
-            self._mostly_distinct = 2 * len(new) > len(values[0].array)
+        new = values[0].array.drop_null() if _is_varied(values[0].array) else values[0].unique
         found = bloom.pairs(new if new.type == self._type else new.cast(self._type))
         if found is None or self._too_long:
             self._too_long = True
@@ -105,21 +106,23 @@ class _Filter:
             self._held.append(found.packed())
             self._count += len(found.first)
             if self._count > _HELD:
-                self._held = [_distinct(self._held)]
+                self._held = [bloom.distinct(np.concatenate(self._held))]
                 self._count = len(self._held[0])
                 if self._count > _HELD // 2:
-                    self._start(_foldable(bloom.lean_sizing(max(_MANY, 4 * self._count), self._params.fpp)))
+                    self._start(_foldable(bloom.lean_sizing(2 * self._count, self._params.fpp)))
 
     def finish(self) -> pa.Array[Any] | None:
         if self._too_long:
             return None
         if self._bits is None:
-            found = _distinct(self._held)
-            self._held = [found]
-            self._start(bloom.lean_sizing(len(found), self._params.fpp))
+            found = np.concatenate(self._held) if self._held else np.zeros(0, np.uint64)
+            count = bloom.count_distinct(found)
+            self._held = [bloom.distinct(found) if 2 * count < len(found) else found]
+            self._start(bloom.lean_sizing(int(_SPARE * count), self._params.fpp))
+        elif self._params.ndv is None:
+            self._bits = bloom.folded(self._bits, self._hashes, self._params.fpp)
         assert self._bits is not None, "started above"
-        bits = self._bits if self._params.ndv is not None else bloom.folded(self._bits, self._hashes, self._params.fpp)
-        return pa.array([render(bits, self._hashes)], pa.binary())
+        return pa.array([render(self._bits, self._hashes)], pa.binary())
 
     def _start(self, sizing: bloom.Sizing) -> None:
         self._hashes, self._bits = sizing.hashes, np.zeros(64 * sizing.words, np.bool_)
@@ -128,9 +131,9 @@ class _Filter:
         self._held.clear()
 
 
-def _distinct(held: Sequence[Any]) -> Any:
-    everything = np.concatenate(held) if held else np.zeros(0, np.uint64)
-    return pa.array(everything).unique().to_numpy()
+def _is_varied(array: pa.Array[Any]) -> bool:
+    sample = array.slice(0, _SAMPLE)
+    return len(sample.unique()) > _VARIED * len(sample)
 
 
 def _foldable(sizing: bloom.Sizing) -> bloom.Sizing:

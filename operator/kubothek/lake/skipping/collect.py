@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kubothek.lake.errors import SkippingInvalid
+from kubothek.lake.skipping.aside import Aside
 from kubothek.lake.skipping.dictionaries import distinct_texts, told_by_dictionaries
 from kubothek.lake.skipping.entries import Describer, EntrySchema, fields, wish_id
 from kubothek.lake.skipping.footers import Footers, told_by_footers
@@ -164,6 +166,7 @@ class SkippingCollector:
         told = {*self._from_footers, *(each.column for each in self._from_dictionaries)}
         self._others = [each for each in self._entries.definitions if each.column not in told]
         self._open: dict[str, _File] = {}
+        self._aside = Aside()
         self._written = EntryWriter(store, uuid, table, self._entries, describing)
 
     @property
@@ -182,22 +185,29 @@ class SkippingCollector:
             file = self._open[label] = _File(rows, texts, Footers(self._from_footers))
             self._files += 1
         is_small = sum(batch.num_rows for batch in batches) < FEW_ROWS
+        if not is_small:
+            file.large.append(file.groups)
+        file.groups += 1
+        self._aside.run(partial(self._look, file, batches, is_small=is_small), sum(batch.nbytes for batch in batches))
+
+    def _look(self, file: _File, batches: Sequence[pa.RecordBatch], *, is_small: bool) -> None:
         for batch in batches:
             if self._others:
                 file.rows.update(batch)
             if is_small and self._texts:
                 file.texts.update(batch)
-        if not is_small:
-            file.large.append(file.groups)
-        file.groups += 1
         file.footers.observe(batches)
 
     def wrote(
         self, label: str, key: str, content: pa.Buffer, footer: pq.FileMetaData, partition: Mapping[str, Any]
     ) -> None:
         """The file is whole, and lies, or will, under this key; ``partition``: the values of its partition columns."""
-        if (file := self._open.pop(label, None)) is None:
-            return
+        if (file := self._open.pop(label, None)) is not None:
+            self._aside.run(partial(self._describe, file, key, content, footer, partition), content.size)
+
+    def _describe(
+        self, file: _File, key: str, content: pa.Buffer, footer: pq.FileMetaData, partition: Mapping[str, Any]
+    ) -> None:
         if self._texts and file.large:
             for name, values in distinct_texts(content, footer, list(self._texts), file.large):
                 file.texts.update(pa.table({name: values}))
@@ -214,6 +224,7 @@ class SkippingCollector:
 
     def finish(self) -> tuple[Part, ...]:
         """Store all entries, once the files are in the store."""
+        self._aside.finish()
         return self._written.finish()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -50,8 +50,7 @@ class MasterKeys:
 
     def sealing(self, encryption: Encryption, columns: Mapping[str, list[str]]) -> pq.FileEncryptionProperties:
         """To write a file; ``columns``: leaves by label of their key. Raises SkippingUnreadable if a key is missing."""
-        for label in (encryption.footer_key, *columns):
-            self._check(label)
+        self.require((encryption.footer_key, *columns))
         config = pe.EncryptionConfiguration(
             footer_key=encryption.footer_key,
             column_keys=dict(columns),
@@ -72,6 +71,11 @@ class MasterKeys:
             pe.KmsConnectionConfig(), pe.DecryptionConfiguration(cache_lifetime=_LIFETIME)
         )
         return found
+
+    def require(self, labels: Iterable[str]) -> None:
+        """Raises SkippingUnreadable if a key is missing; what a plugged service gives is seen when it is asked."""
+        for label in labels:
+            self._check(label)
 
     def key(self, label: str) -> bytes:
         """The master key of this label. Raises SkippingUnreadable."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Container
 from typing import Final
 
 from kubothek.lake.predicates import Op, Predicate, Term
@@ -18,13 +19,17 @@ CONTAINS: Final = "Contains"
 _RANGES: Final = frozenset({Op.LT, Op.LE, Op.GT, Op.GE})
 
 
-def filters_of(where: Predicate, *, most: int = 8) -> tuple[str, ...]:
-    """The columns of a predicate, each with the ways in which it is compared; the first few."""
+def filters_of(where: Predicate, columns: Container[str] | None = None, *, most: int = 8) -> tuple[str, ...]:
+    """The columns of a predicate, each with the ways in which it is compared; the first few.
+
+    ``columns``  those that count; None = all
+    """
     found: dict[str, None] = {}
     for terms in where.conjunctions:
         by_column: dict[str, list[Term]] = defaultdict(list)
         for term in terms:
-            by_column[term.column].append(term)
+            if columns is None or term.column in columns:
+                by_column[term.column].append(term)
         for column, about in by_column.items():
             found |= dict.fromkeys(f"{column}:{kind}" for kind in _kinds(about))
     return tuple(found)[:most]

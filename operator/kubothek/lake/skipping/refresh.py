@@ -20,7 +20,7 @@ from kubothek.lake.skipping.entries import KEY, MODIFIED, EntrySchema, wish_id
 from kubothek.lake.skipping.model import Encryption, Part
 from kubothek.lake.skipping.names import wish_of
 from kubothek.lake.skipping.reading import load
-from kubothek.lake.skipping.writing import write
+from kubothek.lake.skipping.writing import modified, write
 from kubothek.lake.store import Store
 
 Holds = Callable[[str], bool]
@@ -96,6 +96,33 @@ def merged(
             continue
         writer.add(_at(entries.take(rows), times))
     return tuple(part for part in parts if part not in ours) + writer.finish()
+
+
+def carried(
+    source: Store,
+    parts: Sequence[Part],
+    target: Store,
+    uuid: str,
+    table: str,
+    schema: EntrySchema,
+    keys: Mapping[str, str],
+    *,
+    encryption: Encryption | None = None,
+) -> tuple[Part, ...]:
+    """The entries of files that were copied, for their copies; ``keys``: of each copy, by the key of its file.
+
+    A part of another wish, or one that cannot be read, is left out.
+    """
+    writer = _Writer(target, uuid, table, schema, encryption)
+    for part, rows in _kept(source, _of_wish(parts, wish_id(schema, encryption)), keys.__contains__):
+        try:
+            entries = aligned(load(source, part), schema).take(rows)
+        except SkippingUnreadable:
+            continue
+        copies = [keys[str(key)] for key in entries.column(KEY).to_pylist()]
+        entries = entries.set_column(entries.schema.get_field_index(KEY), KEY, pa.array(copies, pa.string()))
+        writer.add(_at(entries, modified(target, copies)))
+    return writer.finish()
 
 
 def aligned(entries: pa.Table, schema: EntrySchema) -> pa.Table:

@@ -16,13 +16,12 @@ from kubothek.lake.commits import Snapshot, Version
 from kubothek.lake.errors import DatasetNotFound, InputError, LakeError, QueryInvalid
 from kubothek.lake.plain.location import PlainLocation, PlainPlan, open_location
 from kubothek.lake.predicates import Predicate
-from kubothek.lake.skipping.filters_seen import filters_of
 from kubothek.lake.sql.filters import needed_rows
 from kubothek.lake.sql.lines import as_json
 from kubothek.lake.sql.read import Read
 from kubothek.lake.sql.statement import Reference, Statement, parse
 from kubothek.lake.store.base import Store
-from kubothek.lake.table.plan import SKIPPING_STEP, Plan, Step, plan
+from kubothek.lake.table.plan import Plan, Step, plan
 from kubothek.lake.table.scan import arrow_dataset, read_failure
 
 Look: TypeAlias = Callable[[str, Version | None], Snapshot]
@@ -73,31 +72,9 @@ class TableScan:
         return self.steps[-1].files_left
 
     @property
-    def considered(self) -> int:
-        """How many files skipping metadata had to decide about: those that the steps before it left."""
-        place = self._skipping
-        return self.steps[place - 1].files_left if place else 0
-
-    @property
-    def skipped(self) -> int:
-        """How many of them it left out."""
-        place = self._skipping
-        return self.considered - self.steps[place].files_left if place else 0
-
-    @property
-    def filters(self) -> tuple[str, ...]:
-        """What it is filtered by (:mod:`kubothek.lake.skipping.filters_seen`); the first few."""
-        return filters_of(self.where)
-
-    @property
     def read(self) -> Read:
         """What its result remembers of it."""
-        return Read(self.name, self.version, self.files, self.considered, self.skipped, self.filters)
-
-    @property
-    def _skipping(self) -> int:
-        """The number of the step; 0 if there is none."""
-        return next((number for number, step in enumerate(self.steps) if step.name == SKIPPING_STEP), 0)
+        return Read.of(self.name, self.version, self.steps, self.where)
 
 
 class Query:
@@ -109,6 +86,7 @@ class Query:
         self._statement = statement
         self._limits = limits
         self._datasets: dict[str, ds.FileSystemDataset] = {}
+        self._skipped: dict[str, Callable[[], Skipped]] = {}
         self.scans: tuple[TableScan, ...] = ()
 
     def plan(self, look: Look, names: Callable[[], Iterable[str]]) -> None:
@@ -129,12 +107,15 @@ class Query:
         if isinstance(found, PlainLocation):
             planned, version = found.plan(where), 0
             dataset = found.dataset(planned)
+            self._skipped[table] = partial(found.skipped, where, planned)
         else:
             if not len(_schema(found)):
                 raise QueryInvalid(f"version {found.version} of dataset {name!r} has no columns yet")
             planned, version, head = plan(self._store, found, where), found.version, found.head
             wanted = {file.label: head.partitions[file.label] for file in planned.files}
             dataset = arrow_dataset(self._store, replace(head, partitions=wanted), _schema(found))
+            opened = [file.key for file in planned.files]
+            self._skipped[table] = partial(skipped, self._store, found, where, opened)
         self._datasets[table] = dataset
         self._database.register(table, dataset)
         return TableScan(name, version, where, planned.steps)
@@ -143,6 +124,10 @@ class Query:
     def reads(self) -> tuple[Read, ...]:
         """What its result remembers of the scans."""
         return tuple(scan.read for scan in self.scans)
+
+    def skipped(self) -> dict[str, Skipped]:
+        """What planning saves, by the name of the dataset in the statement; lists files for their sizes."""
+        return {table: told() for table, told in self._skipped.items()}
 
     def rows(self) -> pa.RecordBatchReader:
         """Run it, once; the rows as a stream. Raises QueryInvalid, also from the stream."""

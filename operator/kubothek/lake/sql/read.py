@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Container, Sequence
+from typing import NamedTuple, Self
+
+from kubothek.lake.predicates import Predicate
+from kubothek.lake.skipping.filters_seen import filters_of
+from kubothek.lake.table.plan import SKIPPING_STEP, Step
 
 
 class Read(NamedTuple):
@@ -21,3 +26,23 @@ class Read(NamedTuple):
     considered: int = 0
     skipped: int = 0
     filters: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        version: int,
+        steps: Sequence[Step],
+        where: Predicate,
+        columns: Container[str] | None = None,
+    ) -> Self:
+        """Of what planning told.
+
+        ``steps``    what each left; the first is the whole table
+        ``where``    what rows are filtered by
+        ``columns``  those of the dataset, if ``where`` looks at others as well; None = all
+        """
+        place = next((number for number, step in enumerate(steps) if step.name == SKIPPING_STEP), 0)
+        considered = steps[place - 1].files_left if place else 0
+        skipped = considered - steps[place].files_left if place else 0
+        return cls(name, version, steps[-1].files_left, considered, skipped, filters_of(where, columns))

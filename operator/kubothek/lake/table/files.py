@@ -46,11 +46,11 @@ class Observer(Protocol):
     def observe(self, label: str, batches: Sequence[pa.RecordBatch]) -> None:
         """Take note of one row group, without the partition columns, of the file with this label.
 
-        Called in the order of the rows, for every row that is written. What it raises fails the write.
+        Called in the order of the rows, for every row, before it is written. What it raises fails the write.
         """
 
     def wrote(self, label: str, key: str, content: pa.Buffer, footer: pq.FileMetaData) -> None:
-        """The file with this label is whole, and on its way to this key; ``footer`` is part of ``content``."""
+        """The file with this label is whole, and will go to this key; ``footer`` is part of ``content``."""
 
 
 class ParquetPart:
@@ -277,9 +277,9 @@ class PartitionedWriter:
 
     def _write_row_group(self, rows: _Rows, batches: Sequence[pa.RecordBatch]) -> None:
         part = rows.part = rows.part or ParquetPart(self._new_label(rows.group), self._payload, self._layout)
-        part.write(batches)
         if self._observer:
             self._observer.observe(part.label, batches)
+        part.write(batches)
         if part.size >= self._layout.target_file_bytes:
             self._close(rows, part)
 
@@ -288,13 +288,13 @@ class PartitionedWriter:
         rows.part = None
         content, footer = part.finish()
         key = f"{self._prefix}{part.label}.parquet"
+        if self._observer:
+            self._observer.wrote(part.label, key, content, footer)
         digest = sha3_256(content).hexdigest()
         self._files.append(PartitionFile(part.label, key, part.rows, content.size, digest))
         self._wait(max(0, self._budget // 2 - content.size))
         self._in_flight += content.size
         self._uploads.append((self._pool.submit(self._store.put, key, memoryview(content)), content.size))
-        if self._observer:
-            self._observer.wrote(part.label, key, content, footer)
 
     def _new_label(self, group: Group) -> str:
         name = uuids.uuid4().hex + group.mark

@@ -27,6 +27,8 @@ from kubothek.lake.commits.cubes.members import Member
 from kubothek.lake.commits.paths import parse_path, partition_path
 from kubothek.lake.indices import lookup
 from kubothek.lake.predicates import Predicate, Range, Term
+from kubothek.lake.skipping.implied import implied
+from kubothek.lake.skipping.plan import Skipping
 from kubothek.lake.store import Store
 from kubothek.lake.table import statistics
 from kubothek.lake.table.bucket_pruning import by_bucket
@@ -96,6 +98,14 @@ class Files:
         for term in self._beside_paths(branch.rows):
             if np.count_nonzero(match) > 1:
                 match = match & self._in_index(term)
+        return Branch(branch.cells, branch.rows, may, match)
+
+    def by_skipping(self, branch: Branch) -> Branch:
+        """By skipping metadata. A file that it does not tell of stays."""
+        cells, rows = self._beside_paths(branch.cells), self._beside_paths(branch.rows)
+        skipping = Skipping(self.store, self.member.snapshot.head, {term.column for term in (*cells, *rows)})
+        may = reduce(lambda mask, term: skipping.may(term, mask), implied(cells), branch.may)
+        match = reduce(lambda mask, term: skipping.may(term, mask), implied(rows), branch.match & may)
         return Branch(branch.cells, branch.rows, may, match)
 
     def by_statistics(self, branch: Branch) -> Branch:

@@ -1,4 +1,5 @@
-"""Planning a cube query: which files of which datasets, beside which partitions. Reads indices and a few footers.
+"""Planning a cube query: which files of which datasets, beside which partitions. Reads indices, skipping metadata and
+a few footers.
 
 Each conjunction of the conditions leaves some of the seed's partitions: those in which the seed, and every dataset that
 it restricts, may hold a match. A dataset then gives the files that stand beside them. The steps are those of
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -22,6 +24,14 @@ from kubothek.lake.cube.query.model import Plan
 from kubothek.lake.cube.query.parts import Part, whole_part
 from kubothek.lake.store import Store
 from kubothek.lake.table.path_columns import Mask
+from kubothek.lake.table.plan import SKIPPING_STEP
+
+_STEPS: Final = (
+    ("secondary indices", Files.by_index),
+    (SKIPPING_STEP, Files.by_skipping),
+    ("file statistics", Files.by_statistics),
+)
+"""After partition keys; each asks only about what the one before it left."""
 
 
 def plan(store: Store, wanted: Intent) -> Plan:
@@ -43,9 +53,12 @@ def plan(store: Store, wanted: Intent) -> Plan:
         part.branches = [part.files.by_path(branch) for branch in part.branches]
         part.note("partition keys", part.needed(None))
     alive = _alive(wanted, parts, len(beside))
-    for name, step in (("secondary indices", Files.by_index), ("file statistics", Files.by_statistics)):
-        parallel(partial(_narrow, step, alive), [part for part in parts if part.asks])
+    asking = [part for part in parts if part.asks]
+    for name, step in _STEPS:
+        parallel(partial(_narrow, step, alive), asking)
         alive = _alive(wanted, parts, len(beside))
+        for part in asking:
+            part.branches = _beside(part, alive)
         for part in parts:
             part.note(name, part.needed(None) if part.asks else None)
     return assembled(wanted, beside, parts, alive)
@@ -53,16 +66,18 @@ def plan(store: Store, wanted: Intent) -> Plan:
 
 def _narrow(step: Callable[[Files, Branch], Branch], alive: Sequence[Mask], part: Part) -> None:
     """One step for one dataset, beside the partitions that are left."""
-    part.branches = [
-        step(part.files, _beside(part, branch, left)) for branch, left in zip(part.branches, alive, strict=True)
-    ]
+    part.branches = [step(part.files, branch) for branch in _beside(part, alive)]
 
 
-def _beside(part: Part, branch: Branch, alive: Mask) -> Branch:
-    beside = np.zeros(part.alignment.count + 1, np.bool_)
-    beside[part.alignment.of_partition[alive]] = True
-    may = branch.may & beside[part.alignment.of_file]
-    return replace(branch, may=may, match=branch.match & may)
+def _beside(part: Part, alive: Sequence[Mask]) -> list[Branch]:
+    """The branches with the files that stand beside these partitions only."""
+    found = []
+    for branch, left in zip(part.branches, alive, strict=True):
+        beside = np.zeros(part.alignment.count + 1, np.bool_)
+        beside[part.alignment.of_partition[left]] = True
+        may = branch.may & beside[part.alignment.of_file]
+        found.append(replace(branch, may=may, match=branch.match & may))
+    return found
 
 
 def _alive(wanted: Intent, parts: Sequence[Part], count: int) -> list[Mask]:

@@ -1,0 +1,23 @@
+"""What planning saves a query of a dataset, in the terms of Xskipper's API: data files and their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kubothek.lake.commits.snapshot import Snapshot
+from kubothek.lake.predicates import Predicate
+from kubothek.lake.skipping.aggregate import Skipped
+from kubothek.lake.store import Store
+
+
+def skipped(store: Store, snapshot: Snapshot, where: Predicate, opened: Iterable[str]) -> Skipped:
+    """Of the files that a plan for ``where`` leaves, by their keys. Lists the dataset's files for their sizes.
+
+    A file that is gone has no bytes.
+    """
+    head = snapshot.head
+    there = {info.key: info.size for info in store.list(f"{head.uuid}/")}
+    asked = {column.lower() for column in where.columns}
+    indexed = {column.lower() for each in head.skipping.indices for column in each.columns}
+    sizes = {key: there.get(key, 0) for key in head.files().values()}
+    return Skipped.of(opened, sizes, is_skippable=bool(asked & indexed))
