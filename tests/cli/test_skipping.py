@@ -12,7 +12,7 @@ import pytest
 import kubothek as door
 from kubothek.cli.remembered import MOST, recent, remember
 from kubothek.lake.predicates import parse
-from kubothek.lake.sql import TableScan
+from kubothek.lake.sql.read import Read
 from kubothek.lake.table.plan import Step
 from tests.cli.conftest import Kubothek
 
@@ -114,7 +114,7 @@ def test_what_is_remembered_is_little(kubothek: Kubothek, store: Path) -> None:
     where = parse("n = 1")
     steps = (Step("all files", 4), Step("skipping metadata", 1))
     for _ in range(3 * MOST):
-        remember("file:///x", [TableScan("letters", 1, where, steps)])
+        remember("file:///x", [Read.of("letters", 1, steps, where)])
     found = recent("file:///x", "letters")
     assert len(found) == MOST
     assert (found[0].considered, found[0].skipped, found[0].filters) == (4, 3, ("n:Equal",))

@@ -171,6 +171,54 @@ def explain(choice: StoreChoice, name: str, where: str, metadata: str | None, ou
         click.echo(f"  … and {len(found.keys) - 20:,} more")
 
 
+@skipping.command()
+@store_options
+@click.argument("sql", metavar="SELECT")
+@click.option("--as-of", type=AnyVersion(), help="Read every dataset as it was then.")
+@_OUTPUT
+def stats(choice: StoreChoice, sql: str, as_of: int | datetime | str | None, output: str) -> None:
+    """Say what planning saves a query: `kubothek skipping stats "SELECT * FROM flights WHERE tailnum = 'N14228'"`.
+
+    With --output json in the form of Xskipper's getLatestQueryStats, and of getLatestQueryAggregatedStats for all
+    datasets together. Nothing is read but metadata.
+    """
+    import orjson
+
+    import kubothek
+    from kubothek.cli.columns import columns
+    from kubothek.lake.skipping.aggregate import aggregated
+    from kubothek.resources.values import render_bytes
+
+    with choice.config() as config:
+        lake = kubothek.open(
+            config.url,
+            endpoint=config.endpoint,
+            region=config.region,
+            credentials_dir=config.credentials_dir,
+            keys_dir=config.keys_dir,
+        )
+        found = lake.skipped(sql, as_of)
+    total = aggregated(found.values())
+    if output == "json":
+        told = {name: each.to_xskipper() for name, each in found.items()}
+        whole = None if total is None else total.to_xskipper()
+        click.echo(orjson.dumps({"datasets": told, "aggregated": whole}, option=orjson.OPT_INDENT_2))
+        return
+    if total is None:
+        click.echo("no dataset is read")
+        return
+    rows = [
+        (
+            name,
+            f"{each.skipped_objects:,} of {each.total_objects:,}",
+            f"{render_bytes(each.skipped_bytes)} of {render_bytes(each.total_bytes)}",
+        )
+        for name, each in [*found.items(), *([("all", total)] if len(found) > 1 else [])]
+    ]
+    for line in columns(("DATASET", "FILES LEFT OUT", "BYTES LEFT OUT"), rows):
+        click.echo(line)
+
+
 def _index_lines(indices: Sequence[IndexDefinition]) -> Iterator[str]:
     from kubothek.cli.columns import columns
 

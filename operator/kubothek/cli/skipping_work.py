@@ -20,7 +20,7 @@ from kubothek.lake.maintenance.retiming import retime
 from kubothek.lake.plain import state
 from kubothek.lake.plain.auto import chosen_for_files
 from kubothek.lake.plain.files import PlainFiles, PlainFormat, keys_of, table_of
-from kubothek.lake.plain.location import open_location, with_metadata_of_xskipper
+from kubothek.lake.plain.location import PlainLocation, open_location, with_metadata_of_xskipper
 from kubothek.lake.plain.metadata import location
 from kubothek.lake.plain.refresh import Place, describe_here, drop, refresh
 from kubothek.lake.predicates import parse
@@ -29,6 +29,7 @@ from kubothek.lake.skipping.aggregate import Skipped
 from kubothek.lake.skipping.auto import Seen
 from kubothek.lake.skipping.model import Encryption, IndexDefinition, SkippingState
 from kubothek.lake.store import Store
+from kubothek.lake.table.achieved import skipped
 from kubothek.lake.table.plan import plan
 
 _BY = "cli"
@@ -174,33 +175,20 @@ def explained(store: Store, name: str, where: str, metadata: str | None) -> Expl
         files = PlainFiles(name.strip("/"))
         table = table_of(store, files, keys_of(files.listed(store)))
         place = with_metadata_of_xskipper(store, table, store, f"{metadata.strip('/')}/")
-        return _of_location(store, place.plan(predicate), files, is_skippable=True)
+        return _of_location(place, predicate)
     if is_dataset(store, name):
         snapshot = DatasetLog(store, name).snapshot()
         planned = plan(store, snapshot, predicate)
-        keys = [file.key for file in planned.files]
-        sizes = {info.key: info.size for info in store.list(f"{snapshot.head.uuid}/")}
-        everything = list(snapshot.head.files().values())
-        asked = {column.lower() for column in predicate.columns}
-        indexed = {column.lower() for each in snapshot.head.skipping.indices for column in each.columns}
-        return Explained(keys, planned.steps, _sums(keys, everything, sizes, is_skippable=bool(asked & indexed)))
-    place_, index = _existing(store, name)
-    found = open_location(store, place_.name)
-    indexed = {column.lower() for each in index.wish.indices for column in each.columns}
-    skippable = bool({column.lower() for column in predicate.columns} & indexed)
-    return _of_location(store, found.plan(predicate), index.table.files, is_skippable=skippable)
+        return Explained(
+            [file.key for file in planned.files], planned.steps, skipped(store, snapshot, predicate, planned)
+        )
+    found = open_location(store, _existing(store, name)[0].name)
+    return _of_location(found, predicate)
 
 
-def _of_location(store: Store, planned: Any, files: PlainFiles, *, is_skippable: bool) -> Explained:
-    listed: pa.Table = files.listed(store)
-    bytes_of: Any = listed.column("size").to_pylist()
-    sizes = dict(zip(keys_of(listed), bytes_of, strict=True))
-    return Explained(planned.keys, planned.steps, _sums(planned.keys, list(sizes), sizes, is_skippable=is_skippable))
-
-
-def _sums(opened: Sequence[str], everything: Sequence[str], sizes: dict[str, int], *, is_skippable: bool) -> Skipped:
-    read, total = (sum(sizes.get(key, 0) for key in keys) for keys in (opened, everything))
-    return Skipped(is_skippable, total - read, len(everything) - len(opened), total, len(everything))
+def _of_location(location: PlainLocation, where: Predicate) -> Explained:
+    planned = location.plan(where)
+    return Explained(planned.keys, planned.steps, location.skipped(where, planned))
 
 
 def is_dataset(store: Store, name: str) -> bool:

@@ -73,6 +73,7 @@ from kubothek.lake.maintenance import (
 from kubothek.lake.operations import Rows
 from kubothek.lake.predicates import Filter, Predicate, as_predicate
 from kubothek.lake.schema import normalise, parse_type, require_distinct
+from kubothek.lake.skipping.aggregate import Skipped
 from kubothek.lake.skipping.change import SkippingChange
 from kubothek.lake.skipping.indexes import check as check_skipping
 from kubothek.lake.skipping.model import IndexDefinition, SkippingState
@@ -273,6 +274,13 @@ class Lake:
         Reads metadata only.
         """
         return self._prepare(statement, as_of).scans
+
+    def skipped(self, statement: str, as_of: Version | None = None) -> dict[str, Skipped]:
+        """What planning saves :meth:`sql`, of each dataset: files and bytes, as Xskipper's getLatestQueryStats has it.
+
+        :func:`kubothek.lake.skipping.aggregate.aggregated` sums them. Reads metadata, and lists files for their sizes.
+        """
+        return self._prepare(statement, as_of).skipped()
 
     def _prepare(self, statement: str, as_of: Version | None) -> Query:
         return prepare(self.store, statement, self.look(as_of), self.datasets)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Final
+from typing import Final, Unpack
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import kubothek
-from kubothek.lake.cube.query import Conditions, CubeQuery, Names, Plan
+from kubothek.lake.cube.query import Asked, Conditions, CubeQuery, Plan
 from kubothek.lake.store import StoreConfig, open_store
 from kubothek.spark.types import spark_schema, storable
 
@@ -32,34 +32,22 @@ def read(
     prefix: str,
     *,
     conditions: Conditions = None,
-    datasets: Names = None,
-    dimension_columns: Names = None,
-    partition_by: Names = None,
-    payload_columns: Names = None,
-    newest_only: bool = False,
     as_of: int | datetime | None = None,
     endpoint: str | None = None,
     region: str | None = None,
     credentials_dir: str | None = None,
+    **asked: Unpack[Asked],
 ) -> DataFrame:
     """The rows of a cube query, lazily, in no particular order; within a partition sorted by the dimensions.
 
-    ``conditions`` to ``newest_only``      as for :func:`kubothek.lake.cube.query.query`
+    ``conditions``, ``asked``              as for :func:`kubothek.lake.cube.query.query`
     ``as_of``                              a version of the cube, or a time at which it was current
     ``endpoint``, ``region``, ``credentials_dir``  as for :func:`kubothek.open`; executors need the directory as well
 
     Raises DatasetNotFound, VersionNotFound, and what the query raises.
     """
     lake = kubothek.open(url, endpoint=endpoint, region=region, credentials_dir=credentials_dir)
-    found = lake.cube(prefix).query(
-        conditions=conditions,
-        datasets=datasets,
-        dimension_columns=dimension_columns,
-        partition_by=partition_by,
-        payload_columns=payload_columns,
-        newest_only=newest_only,
-        as_of=as_of,
-    )
+    found = lake.cube(prefix).query(conditions, as_of=as_of, **asked)
     return frame(session, lake.store.config, found.plan)
 
 

@@ -52,6 +52,7 @@ def query(
     import orjson
 
     from kubothek.cli.query import print_table, write_csv, write_json
+    from kubothek.cli.remembered import remember
     from kubothek.jobs.cube_query import prepare
     from kubothek.lake.store import open_store
     from kubothek.resources.jobs import CubeQuestion
@@ -79,6 +80,7 @@ def query(
             plan = answer.found.plan
             click.echo(orjson.dumps(plan.to_json(), option=orjson.OPT_INDENT_2) if output == "json" else plan.explain())
             return
+        remember(config.url, answer.reads)
         if output == "csv":
             write_csv(answer.rows())
             return

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from hashlib import sha256
-from typing import Self
+from typing import Self, Unpack
 
 from kubothek.lake.collector import MAX_DELETES, Mode, Retention, collect
 from kubothek.lake.collector import Collection as Cleaned
@@ -17,7 +17,7 @@ from kubothek.lake.commits.cubes.spec import CubeSpec
 from kubothek.lake.cube import copying, removing, validation, verbs
 from kubothek.lake.cube.inspection import CubeInfo, MemberStats, info, stats
 from kubothek.lake.cube.log import ClaimOf, CubeAlreadyApplied, CubeCommitted, CubeLog, CubeState, CubeTransaction
-from kubothek.lake.cube.query import Conditions, CubeQuery, Names, query
+from kubothek.lake.cube.query import Asked, Conditions, CubeQuery, query
 from kubothek.lake.cube.state import CubeSnapshot
 from kubothek.lake.cube.verbs import Columns, Metadata
 from kubothek.lake.cube.writing import Data
@@ -93,24 +93,11 @@ class Cube:
         self,
         conditions: Conditions = None,
         *,
-        datasets: Names = None,
-        dimension_columns: Names = None,
-        partition_by: Names = None,
-        payload_columns: Names = None,
-        newest_only: bool = False,
         as_of: int | datetime | None = None,
+        **asked: Unpack[Asked],
     ) -> CubeQuery:
         """The seed's cells with what the other datasets say of them; see :func:`kubothek.lake.cube.query.query`."""
-        return query(
-            self._store,
-            self.snapshot(as_of),
-            conditions=conditions,
-            datasets=datasets,
-            dimension_columns=dimension_columns,
-            partition_by=partition_by,
-            payload_columns=payload_columns,
-            newest_only=newest_only,
-        )
+        return query(self._store, self.snapshot(as_of), conditions, **asked)
 
     # --- writing ---
 

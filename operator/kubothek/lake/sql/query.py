@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from threading import Timer
 from typing import Final, TypeAlias
 
@@ -16,11 +17,13 @@ from kubothek.lake.commits import Snapshot, Version
 from kubothek.lake.errors import DatasetNotFound, InputError, LakeError, QueryInvalid
 from kubothek.lake.plain.location import PlainLocation, PlainPlan, open_location
 from kubothek.lake.predicates import Predicate
+from kubothek.lake.skipping.aggregate import Skipped
 from kubothek.lake.sql.filters import needed_rows
 from kubothek.lake.sql.lines import as_json
 from kubothek.lake.sql.read import Read
 from kubothek.lake.sql.statement import Reference, Statement, parse
 from kubothek.lake.store.base import Store
+from kubothek.lake.table.achieved import skipped
 from kubothek.lake.table.plan import Plan, Step, plan
 from kubothek.lake.table.scan import arrow_dataset, read_failure
 
@@ -114,8 +117,7 @@ class Query:
             planned, version, head = plan(self._store, found, where), found.version, found.head
             wanted = {file.label: head.partitions[file.label] for file in planned.files}
             dataset = arrow_dataset(self._store, replace(head, partitions=wanted), _schema(found))
-            opened = [file.key for file in planned.files]
-            self._skipped[table] = partial(skipped, self._store, found, where, opened)
+            self._skipped[table] = partial(skipped, self._store, found, where, planned)
         self._datasets[table] = dataset
         self._database.register(table, dataset)
         return TableScan(name, version, where, planned.steps)

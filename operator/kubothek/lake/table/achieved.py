@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from kubothek.lake.commits.snapshot import Snapshot
 from kubothek.lake.predicates import Predicate
 from kubothek.lake.skipping.aggregate import Skipped
 from kubothek.lake.store import Store
+from kubothek.lake.table.plan import Plan
 
 
-def skipped(store: Store, snapshot: Snapshot, where: Predicate, opened: Iterable[str]) -> Skipped:
-    """Of the files that a plan for ``where`` leaves, by their keys. Lists the dataset's files for their sizes.
+def skipped(store: Store, snapshot: Snapshot, where: Predicate, planned: Plan) -> Skipped:
+    """Of the plan for ``where``. Lists the dataset's files for their sizes.
 
     A file that is gone has no bytes.
     """
@@ -20,4 +19,4 @@ def skipped(store: Store, snapshot: Snapshot, where: Predicate, opened: Iterable
     asked = {column.lower() for column in where.columns}
     indexed = {column.lower() for each in head.skipping.indices for column in each.columns}
     sizes = {key: there.get(key, 0) for key in head.files().values()}
-    return Skipped.of(opened, sizes, is_skippable=bool(asked & indexed))
+    return Skipped.of((file.key for file in planned.files), sizes, is_skippable=bool(asked & indexed))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+from typing import TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -82,17 +83,35 @@ class Intent:
         return not {*self.sources[0].dimensions} <= {*self.dimension_columns, *self.partition_by}
 
 
+class Asked(TypedDict, total=False):
+    """What a query says beside its conditions.
+
+    ``datasets``           which take part, among them the seed; None = all
+    ``dimension_columns``  what names a row; fewer than the cube has make a projection, whose rows are distinct. Only
+                           datasets without other dimensions can then give payload. None = all
+    ``partition_by``       columns with an index: rows come in groups of their values. Rows without a value go
+    ``payload_columns``    further columns; None = all. The partition columns are always there
+    ``newest_only``        False: as in kartothek, conditions on payload choose rows of their datasets, and the newest
+                           of these is the cell's: ``temp >= 15`` finds a row with 15 over which -7 was written since,
+                           and ``partition_by`` puts it into the group of its old value. True: a cell has no other
+                           values than those of its newest row, whatever is asked
+    """
+
+    datasets: Names
+    dimension_columns: Names
+    partition_by: Names
+    payload_columns: Names
+    newest_only: bool
+
+
 def intent(
     cube: CubeSnapshot,
-    *,
     conditions: Conditions = None,
-    datasets: Names = None,
-    dimension_columns: Names = None,
-    partition_by: Names = None,
-    payload_columns: Names = None,
-    newest_only: bool = False,
+    **asked: Unpack[Asked],
 ) -> Intent:
     """The checked query. Raises QueryInvalid for names that cannot be, FilterInvalid for conditions."""
+    datasets, dimension_columns = asked.get("datasets"), asked.get("dimension_columns")
+    partition_by, payload_columns = asked.get("partition_by"), asked.get("payload_columns")
     spec, members = cube.spec, _members(cube, _names("datasets", datasets))
     types = CubeSnapshot(spec, cube.version, members).columns
     dimensions = _dimensions(spec, _names("dimension_columns", dimension_columns))
@@ -113,7 +132,9 @@ def intent(
     ]
     sources.sort(key=lambda source: list(Join).index(source.join))
     columns = tuple(sorted({*wanted, *spec.partition_columns}))
-    return Intent(spec, cube.version, where, dimensions, by, columns, types, tuple(sources), newest_only)
+    return Intent(
+        spec, cube.version, where, dimensions, by, columns, types, tuple(sources), asked.get("newest_only", False)
+    )
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
