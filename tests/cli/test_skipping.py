@@ -97,6 +97,30 @@ def test_other_files_with_it(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("skipping", "drop", "trips", "--yes").code == 1
 
 
+def test_what_a_query_is_saved_is_told_of_each_dataset_and_in_all(kubothek: Kubothek, store: Path) -> None:
+    out(kubothek, "build", "letters", "--index", "MinMax:n")
+    out(kubothek, "build", "trips", "--location", "landing/trips", "--index", "MinMax:n")
+    sql = "SELECT l.s FROM letters l JOIN trips t USING (n) WHERE l.n = 12 AND t.n < 15"
+    found = json.loads(out(kubothek, "stats", sql, "-o", "json"))
+    of_files = {name: (each["skipped_Objs"], each["total_Objs"]) for name, each in found["datasets"].items()}
+    assert of_files == {"letters": (3, 4), "trips": (2, 4)}
+    whole = found["aggregated"]
+    assert (whole["status"], whole["isSkippable"]) == ("SUCCESS", True)
+    assert (whole["skipped_Objs"], whole["total_Objs"]) == (5, 8)
+    sizes = [path.stat().st_size for path in (store / "landing/trips").iterdir()]
+    assert found["datasets"]["trips"]["total_Bytes"] == sum(sizes)
+    assert whole["skipped_Bytes"] == sum(each["skipped_Bytes"] for each in found["datasets"].values()) > 0
+    lines = [line.split() for line in out(kubothek, "stats", sql).splitlines()]
+    assert [line[:4] for line in lines[1:]] == [
+        ["letters", "3", "of", "4"],
+        ["trips", "2", "of", "4"],
+        ["all", "5", "of", "8"],
+    ]
+    nothing = json.loads(out(kubothek, "stats", "SELECT s FROM letters WHERE s = 's1'", "-o", "json"))
+    assert nothing["aggregated"]["isSkippable"] is False
+    assert out(kubothek, "stats", "SELECT 1") == "no dataset is read\n"
+
+
 def test_auto_goes_by_the_users_own_queries(kubothek: Kubothek, store: Path) -> None:
     out(kubothek, "build", "letters", "--auto")
     assert {"MinMax", "ValueList"} == {

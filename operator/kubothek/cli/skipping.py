@@ -8,9 +8,11 @@ import click
 
 from kubothek.cli.indices_given import SkippingIndexOption
 from kubothek.cli.options import store_options
+from kubothek.cli.versions import AnyVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
     from kubothek.cli.stores import StoreChoice
     from kubothek.lake.skipping.model import IndexDefinition

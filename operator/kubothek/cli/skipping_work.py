@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import click
-import pyarrow as pa
 
 from kubothek.cli.remembered import recent
 from kubothek.jobs.skip import describe as told_of_dataset
@@ -23,7 +22,7 @@ from kubothek.lake.plain.files import PlainFiles, PlainFormat, keys_of, table_of
 from kubothek.lake.plain.location import PlainLocation, open_location, with_metadata_of_xskipper
 from kubothek.lake.plain.metadata import location
 from kubothek.lake.plain.refresh import Place, describe_here, drop, refresh
-from kubothek.lake.predicates import parse
+from kubothek.lake.predicates import Predicate, parse
 from kubothek.lake.skipping import names
 from kubothek.lake.skipping.aggregate import Skipped
 from kubothek.lake.skipping.auto import Seen

@@ -26,7 +26,7 @@ from kubothek.lake.store import Store
 from kubothek.lake.table.path_columns import Mask
 from kubothek.lake.table.plan import SKIPPING_STEP
 
-_STEPS: Final = (
+_STEPS: Final[tuple[tuple[str, Callable[[Files, Branch], Branch]], ...]] = (
     ("secondary indices", Files.by_index),
     (SKIPPING_STEP, Files.by_skipping),
     ("file statistics", Files.by_statistics),
