@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 
 from kubothek.cli.main import main
+from kubothek.runtime.local import processes
+from tests.jobserver import ForkedJob
 
 
 class Answer(NamedTuple):
@@ -41,3 +45,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("KUBOTHEK_STORE", raising=False)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def forked_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs start at once."""
+    monkeypatch.setattr(processes, "subprocess", SimpleNamespace(Popen=ForkedJob, DEVNULL=subprocess.DEVNULL))

@@ -46,6 +46,17 @@ def test_what_cannot_be_a_cube(wrong: Mapping[str, Any], why: str) -> None:
         CubeSpec.of(**{**SPEC, **wrong})
 
 
+def test_columns_may_be_words_of_sql() -> None:
+    store = MemoryStore()
+    cube = Cube(
+        store, CubeLog(store, "geo"), CubeSpec.of("geo", dimension_columns=["select", 'a"b'], partition_columns="order")
+    )
+    cells = frame(**{"select": [1, 2], 'a"b': [1, 1], "order": [0, 0]})
+    cube.build(streamed(cells))
+    with pytest.raises(CubeInvalid, match=r"duplicate cells by .* example: order = 1, select = 2"):
+        cube.append(streamed(pa.concat_tables([frame(**{"select": [2], 'a"b': [1], "order": [1]})] * 2)))
+
+
 def test_names_that_can_be_read_in_two_ways() -> None:
     assert list(memberships("plain")) == []
     assert list(memberships("geo++seed")) == [("geo", "seed")]

@@ -159,11 +159,12 @@ def test_files_of_older_schemas_come_together(store: Store) -> None:
     assert sorted(dataset.scan().read_all().to_pylist(), key=lambda row: row["n"]) == before
 
 
-@pytest.mark.parametrize("small", [0, 1 << 20])
-def test_rows_are_the_same_whether_files_are_fetched_or_streamed(
-    table: Dataset, store: Store, monkeypatch: pytest.MonkeyPatch, small: int
+@pytest.mark.parametrize(("small", "fewest"), [(0, 1), (1 << 20, 100), (1 << 20, 1)])
+def test_rows_are_the_same_whether_files_are_fetched_or_streamed_or_decoded_at_once(
+    table: Dataset, store: Store, monkeypatch: pytest.MonkeyPatch, small: int, fewest: int
 ) -> None:
     monkeypatch.setattr("kubothek.lake.maintenance.reading.SMALL_BYTES", small)
+    monkeypatch.setattr("kubothek.lake.maintenance.decoding.FEWEST", fewest)
     assert table.compact().added.files == 2
     assert rows(table) == ROWS
     table.append(flights((3, "D", 1)))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kubothek.lake.door import Dataset, Lake
+from kubothek.lake.maintenance import decoding
 from kubothek.lake.store import StoreConfig, open_store
 from tests.properties.values import POOLS, Shape, shapes
 
@@ -35,8 +37,8 @@ def contents(dataset: Dataset, as_of: int | None = None) -> list[dict[str, Any]]
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(given=tables())
-def test_the_rows_are_the_same_before_and_after(given: tuple[Shape, list[list[dict[str, Any]]]]) -> None:
+@given(given=tables(), fewest=st.sampled_from([1, decoding.FEWEST]))
+def test_the_rows_are_the_same_before_and_after(given: tuple[Shape, list[list[dict[str, Any]]]], fewest: int) -> None:
     shape, appends = given
     with tempfile.TemporaryDirectory() as scratch:
         lake = Lake(open_store(StoreConfig(Path(scratch).as_uri())))
@@ -45,7 +47,8 @@ def test_the_rows_are_the_same_before_and_after(given: tuple[Shape, list[list[di
         for rows in appends:
             dataset.append(pa.Table.from_pylist(rows, schema=schema))
         before, files = contents(dataset), len(dataset.snapshot().head.partitions)
-        done = dataset.compact(target_file_size=1 << 20)
+        with patch.object(decoding, "FEWEST", fewest):
+            done = dataset.compact(target_file_size=1 << 20)
         assert repr(contents(dataset)) == repr(before)
         assert dataset.rows == len(before)
         head = dataset.snapshot().head

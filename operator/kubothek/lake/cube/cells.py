@@ -22,7 +22,7 @@ import pyarrow.dataset as ds
 from kubothek.lake.errors import CubeInvalid, SchemaMismatch, SourceEmpty
 from kubothek.lake.operations import Rows
 from kubothek.lake.operations.rows import pieces_of
-from kubothek.lake.predicates.text import identifier
+from kubothek.lake.predicates.text import quoted
 
 _MEMORY: Final = "1GB"
 """What looking for duplicates may use before it goes on on the disk."""
@@ -164,7 +164,7 @@ def _twice(rows: pa.Table, columns: Sequence[str]) -> tuple[Any, ...] | None:
 
 
 def _twice_on_disk(rows: ds.Dataset, columns: Sequence[str], directory: str) -> tuple[Any, ...] | None:
-    names = ", ".join(map(identifier, columns))
+    names = ", ".join(map(quoted, columns))
     config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": _MEMORY,
         "temp_directory": directory,

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby, islice
+from math import inf
 from typing import Final
 
 import pyarrow as pa
@@ -18,8 +19,10 @@ import pyarrow.parquet as pq
 
 from kubothek.lake.commits import PartitionFile
 from kubothek.lake.errors import ObjectNotFound
+from kubothek.lake.maintenance import decoding
 from kubothek.lake.operations.copying import Copying
 from kubothek.lake.store import Store
+from kubothek.lake.table.filesystem import local_path
 from kubothek.lake.table.layout import MIB
 from kubothek.lake.table.scan import read_failure
 
@@ -28,6 +31,12 @@ SMALL_BYTES: Final = MIB
 _FETCHES: Final = 8
 """Small files that are fetched at a time. They are decoded one after the other: there is a bundle for each core."""
 _HANDFUL: Final = 16
+"""What one of these fetches in a row, as passing on each small file costs more than fetching it from a disk; fewer if
+there are few, so that all threads have some, and not much more than one large one would be."""
+_QUERY: Final = 128
+_QUERY_BYTES: Final = 8 * MIB
+_QUERY_VALUES: Final = 1 << 22
+"""Files that are decoded at once; and their bytes and values, or as many more as one file has."""
 _AHEAD_BYTES: Final = 64 * MIB
 _MOST_AHEAD: Final = 16
 _BATCHES_AHEAD: Final = 8
@@ -49,16 +58,29 @@ def rows_of(
     batches = (
         batch
         for small, group in groupby(files, lambda file: file.bytes < SMALL_BYTES)
-        for batch in (_fetched if small else _streamed)(copying, store, list(group), schema)
+        for batch in (_small if small else _streamed)(copying, store, list(group), schema)
     )
     return _joined(batches)
+
+
+def _small(
+    copying: Copying, store: Store, files: Sequence[PartitionFile], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    path = local_path(store)
+    if path is None or not decoding.exact(schema):
+        yield from _fetched(copying, store, files, schema)
+        return
+    for part in _parts(files, _QUERY, _QUERY_BYTES, _QUERY_VALUES // len(schema)):
+        pays = len(part) >= decoding.FEWEST
+        table = decoding.decoded([path(file.key) for file in part], schema) if pays else None
+        yield from _fetched(copying, store, part, schema) if table is None else table.to_batches()
 
 
 def _fetched(
     copying: Copying, store: Store, files: Sequence[PartitionFile], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     with ThreadPoolExecutor(min(_FETCHES, len(files)), thread_name_prefix="fetch") as pool:
-        remaining = _handfuls(files)
+        remaining = _parts(files, max(1, min(_HANDFUL, len(files) // (2 * _FETCHES))), SMALL_BYTES)
         ahead: deque[tuple[list[PartitionFile], Future[list[bytes | None]]]] = deque()
         try:
             while True:
@@ -74,19 +96,20 @@ def _fetched(
             pool.shutdown(cancel_futures=True)
 
 
-def _handfuls(files: Sequence[PartitionFile]) -> Iterator[list[PartitionFile]]:
-    """What one thread fetches in a row, as passing on each small file costs more than fetching it from a disk: few of
-    them if there are few, so that all threads have some, and not much more than one large one would be.
-    """
-    most = max(1, min(_HANDFUL, len(files) // (2 * _FETCHES)))
-    handful: list[PartitionFile] = []
+def _parts(
+    files: Sequence[PartitionFile], most: int, most_bytes: int, most_rows: float = inf
+) -> Iterator[list[PartitionFile]]:
+    """So many files at most, and no more bytes and rows than that by more than the last file."""
+    part: list[PartitionFile] = []
+    size = rows = 0
     for file in files:
-        handful.append(file)
-        if len(handful) == most or sum(each.bytes for each in handful) >= SMALL_BYTES:
-            yield handful
-            handful = []
-    if handful:
-        yield handful
+        part.append(file)
+        size, rows = size + file.bytes, rows + file.rows
+        if len(part) == most or size >= most_bytes or rows >= most_rows:
+            yield part
+            part, size, rows = [], 0, 0
+    if part:
+        yield part
 
 
 def _get(store: Store, files: Sequence[PartitionFile]) -> list[bytes | None]:

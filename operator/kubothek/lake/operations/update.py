@@ -16,6 +16,7 @@ from kubothek.lake.indices import IndexChange
 from kubothek.lake.operations import filters
 from kubothek.lake.operations.rewrite import Rewrite, Rewriter, Rewritten
 from kubothek.lake.predicates import Op, Predicate, Term, parse
+from kubothek.lake.predicates.text import quoted
 from kubothek.lake.schema import type_name
 from kubothek.lake.skipping.change import SkippingChange
 from kubothek.lake.store import Store
@@ -71,9 +72,8 @@ def update(
 def _parse(column: str, text: str) -> Any:
     if text.strip().upper() == "NULL":
         return None
-    name = column.replace('"', '""')
     try:
-        conjunctions = parse(f'"{name}" = {text}').conjunctions
+        conjunctions = parse(f"{quoted(column)} = {text}").conjunctions
     except FilterInvalid as error:
         raise FilterInvalid(
             f"set {column}: {text} is no literal such as 1, 'text', DATE '2026-01-31', NULL"

@@ -33,6 +33,11 @@ def identifier(name: str) -> str:
     """The column name, quoted where SQL needs it."""
     if _PLAIN.fullmatch(name) and name.upper() not in KEYWORDS:
         return name
+    return quoted(name)
+
+
+def quoted(name: str) -> str:
+    """The column name in quotes, for SQL of others, who have more keywords."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import duckdb
 import pyarrow as pa
 
+from kubothek.lake.predicates.text import quoted
 from kubothek.lake.schema import require_distinct
 
 _SCHEMA = pa.schema([("line", pa.string())])
@@ -20,7 +21,7 @@ def as_json(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     require_distinct(relation.columns)
     fields = []
     for field in relation.limit(0).to_arrow_table().schema:
-        column = '"' + field.name.replace('"', '""') + '"'
+        column = quoted(field.name)
         value = f"CASE WHEN isfinite({column}) THEN {column} END" if pa.types.is_floating(field.type) else column
         fields.append(f"{column} := {value}")
     return relation.project(f"to_json(struct_pack({', '.join(fields)}))::VARCHAR AS line")

@@ -9,6 +9,7 @@ interpreter.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pyarrow import fs
 
 from kubothek.lake.store.base import Store, StoreConfig
 from kubothek.lake.store.credentials import MountedCredentials
-from kubothek.lake.store.urls import FileLocation, S3Location, parse_url
+from kubothek.lake.store.urls import FileLocation, S3Location, check_key, parse_url
 
 _ATTEMPTS = 9
 """With the pauses of the AWS SDK between them, three quarters of a minute."""
@@ -31,6 +32,15 @@ def arrow_filesystem(store: Store) -> fs.FileSystem:
     if isinstance(location, FileLocation):
         return fs.SubTreeFileSystem(str(location.root), fs.LocalFileSystem())
     return fs.SubTreeFileSystem(f"{location.bucket}/{location.prefix}", _s3(store.config, location))
+
+
+def local_path(store: Store) -> Callable[[str], Path] | None:
+    """Where on this machine the object of a key is a file; None if the store is elsewhere.
+
+    What is returned raises InvalidKey.
+    """
+    location = parse_url(store.config.url)
+    return (lambda key: location.root / check_key(key)) if isinstance(location, FileLocation) else None
 
 
 def _s3(config: StoreConfig, location: S3Location) -> fs.S3FileSystem:

@@ -1,0 +1,156 @@
+"""What a run would do about Commits: made already, waiting, impossible, or what they will read."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from kubothek.cli.forecast_cubes import cube_change_step
+from kubothek.cli.forecast_stores import Stores, wrong
+from kubothek.cli.steps import Step, Verb
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits import keys as lake_keys
+from kubothek.lake.commits.markers import Marker, Markers
+from kubothek.lake.errors import BucketNotFound, FilterInvalid, LakeError, ObjectNotFound
+from kubothek.lake.predicates import parse
+from kubothek.lake.store import Store
+from kubothek.resources.commit import Commit
+from kubothek.resources.cube import Cube
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.engine import DEFAULT_ENGINE, Engine, EngineSpec
+from kubothek.resources.meta import render_time
+from kubothek.resources.values import parse_quantity, render_bytes
+from kubothek.runtime.local.manifests import Key
+
+
+class Commits(Stores):
+    """The steps of Commits."""
+
+    def _waits(self, key: Key, commit: Commit) -> Step | None:
+        """What the Commit needs and no manifest has."""
+        wanted = [Key(commit.subject.kind, key.namespace, commit.subject.name)]
+        wanted += [Key("Commit", key.namespace, reference.name) for reference in commit.spec.depends_on]
+        absent = next((other for other in wanted if other not in self._applied.resources), None)
+        return None if absent is None else Step(key, Verb.BLOCKED, f"needs {absent}, {wrong(None)}")
+
+    def _commit_step(self, key: Key, commit: Commit) -> Step:
+        dataset_key = Key(commit.subject.kind, key.namespace, commit.subject.name)
+        dataset = self._applied.resources[dataset_key]
+        if isinstance(dataset, Cube):
+            known = cube_change_step(key, commit, dataset, self._open(self._home(dataset)))
+            return known or self._new_commit(key, commit, dataset)
+        assert isinstance(dataset, Dataset), "that is its kind"
+        if dataset.cube is not None:
+            return Step(key, Verb.BLOCKED, f"MemberOfCube: {dataset_key} is written through cube/{dataset.cube} only")
+        store = self._open(self._home(dataset))
+        if isinstance(store, Store):
+            marker = _applied(store, dataset, commit)
+            digest = commit.digest(dataset.spec.store_ref.name)
+            if marker is not None and marker.digest == digest:
+                return Step(key, Verb.KEEP, f"is version {marker.version} of {dataset_key}")
+            if marker is not None:
+                told = f"IdReused: the id {commit.id!r} was another change, version {marker.version} of {dataset_key}"
+                return Step(key, Verb.BLOCKED, told)
+        if commit.spec.suspend:
+            return Step(key, Verb.SUSPENDED, "spec.suspend is true")
+        wrong = self._wrong_filter(commit, dataset, store)
+        if wrong is not None:
+            return Step(key, Verb.BLOCKED, f"{wrong.reason}: {str(wrong).partition(chr(10))[0]}")
+        return self._new_commit(key, commit, dataset)
+
+    def _wrong_filter(self, commit: Commit, dataset: Dataset, store: Store | LakeError | None) -> FilterInvalid | None:
+        """What is wrong with ``where``: its columns can be checked once the Commits are done that may bring them."""
+        if commit.spec.where is None:
+            return None
+        try:
+            where = parse(commit.spec.where)
+            if isinstance(store, Store) and all(_applied(store, dataset, other) for other in self._before(commit)):
+                schema = DatasetLog(store, dataset.uuid).snapshot().schema
+                if schema is not None:
+                    where.bind(schema)
+        except FilterInvalid as error:
+            return error
+        except LakeError:  # no table yet, or none that can be read: the dataset's own line says so
+            return None
+        return None
+
+    def _before(self, commit: Commit) -> Iterator[Commit]:
+        """The Commits of the same Dataset that this one depends on."""
+        for reference in commit.spec.depends_on:
+            other = self._applied.resources.get(Key("Commit", commit.namespace, reference.name))
+            if isinstance(other, Commit) and other.subject == commit.subject:
+                yield other
+
+    def _new_commit(self, key: Key, commit: Commit, subject: Dataset | Cube) -> Step:
+        target, size, names = _deed(commit, subject), 0, list[str]()
+        for source in commit.sources:
+            names += source.urls or ()
+            if source.paths is None:
+                continue
+            home = self._home(subject)
+            if source.store_ref is not None:
+                home = Key("ObjectStore", commit.namespace, source.store_ref.name)
+            store = self._open(home)
+            if isinstance(store, BucketNotFound):
+                return Step(key, Verb.BLOCKED, _no_source(source.paths[0], home))
+            if not isinstance(store, Store):
+                return Step(key, Verb.BLOCKED, f"needs {home}, {wrong(store)}")
+            for path in source.paths:
+                try:
+                    size += store.stat(path).size
+                except ObjectNotFound:
+                    return Step(key, Verb.BLOCKED, _no_source(path, home))
+                names.append(path)
+        if not names:
+            return Step(key, Verb.COMMIT, target)
+        told = ", ".join(names) if any(source.urls for source in commit.sources) else _files(names)
+        if not size:
+            return Step(key, Verb.COMMIT, f"{target}: {told}")
+        spark = size >= parse_quantity(self._engine(commit, subject).spark_from)
+        return Step(
+            key, Verb.COMMIT, f"{target}: {told} ({render_bytes(size)}, {'by Spark' if spark else 'without Spark'})"
+        )
+
+    def _engine(self, commit: Commit, subject: Dataset | Cube) -> EngineSpec:
+        reference = commit.spec.engine_ref or subject.spec.engine_ref
+        key = Key("Engine", commit.namespace, reference.name if reference is not None else DEFAULT_ENGINE)
+        engine = self._applied.resources.get(key)
+        return engine.spec if isinstance(engine, Engine) else EngineSpec()
+
+
+def _deed(commit: Commit, subject: Dataset | Cube) -> str:
+    """What a Commit is going to do."""
+    spec, name = commit.spec, f"{subject.kind.lower()}/{subject.name}"
+    if spec.cube is not None:
+        where = f" where {spec.cube.where}" if spec.cube.where else ""
+        verb = "remove partitions of" if spec.cube.operation == "RemovePartitions" else spec.cube.operation.lower()
+        return f"{verb} {name}{where}"
+    match spec.operation:
+        case "Append":
+            return f"append to {name}"
+        case "Rollback":
+            to = f"version {spec.to_version}" if spec.to_tag is None else f"tag {spec.to_tag}"
+            return f"roll {name} back to {to if spec.to_time is None else render_time(spec.to_time)}"
+        case operation:
+            verb = "purge" if spec.purge else (operation or "").lower()
+            return f"{verb} {name}" + (f" where {spec.where}" if spec.where else "")
+
+
+def _files(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)} files"
+
+
+def _no_source(path: str, store: Key) -> str:
+    return f"SourceNotFound: {path} is not in {store}; `kubothek put` brings it there"
+
+
+def _applied(store: Store, dataset: Dataset, commit: Commit) -> Marker | None:
+    """The marker of the commit in the present incarnation of the dataset."""
+    marker = Markers(store, dataset.uuid, random.Random()).get(lake_keys.marker(dataset.uuid, commit.id))
+    if marker is None:
+        return None
+    try:
+        epoch = DatasetLog(store, dataset.uuid).snapshot().head.epoch
+    except LakeError:  # deleted, or not readable: the dataset's own line says so
+        return None
+    return marker if marker.version > epoch else None

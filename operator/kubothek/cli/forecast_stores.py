@@ -1,0 +1,62 @@
+"""What a forecast looks at: the manifests, and the stores that they name."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kubothek.cli.stores import reachable
+from kubothek.lake.errors import LakeError
+from kubothek.lake.store import Store, open_store
+from kubothek.resources.cube import Cube
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.objectstore import ObjectStore
+from kubothek.runtime.local.apply import Applied
+from kubothek.runtime.local.manifests import Key
+
+
+class Stores:
+    """Looks at stores, each at most once, and never writes to one."""
+
+    def __init__(self, applied: Applied, base: Path) -> None:
+        self._applied = applied
+        self._base = base
+        self._held = ExitStack()
+        self._stores: dict[Key, Store | LakeError] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.close()
+
+    def _home(self, resource: Dataset | Cube) -> Key:
+        return Key("ObjectStore", resource.namespace, resource.spec.store_ref.name)
+
+    def _open(self, key: Key) -> Store | LakeError | None:
+        """The store, what is wrong with it, or None if no manifest has it."""
+        resource = self._applied.resources.get(key)
+        if not isinstance(resource, ObjectStore):
+            return None
+        if key not in self._stores:
+            try:
+                config = self._held.enter_context(reachable(resource, self._applied.secrets, self._base))
+                self._stores[key] = _readable(open_store(config))
+            except LakeError as error:
+                self._stores[key] = error
+        return self._stores[key]
+
+
+def _readable(store: Store) -> Store:
+    """The store, once it has answered a request. Raises StoreError."""
+    next(store.list(".kubothek/"), None)
+    return store
+
+
+def wrong(store: LakeError | None) -> str:
+    """Why a store cannot be looked at, after its name."""
+    return "which no manifest has" if store is None else f"which cannot be read: {store.reason}: {store}"

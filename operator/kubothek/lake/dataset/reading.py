@@ -1,0 +1,80 @@
+"""Reading a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from kubothek.lake.commits import Record, Snapshot, Version
+from kubothek.lake.commits.compare import Comparison, compare
+from kubothek.lake.dataset.handle import Handle, Where
+from kubothek.lake.predicates import as_predicate
+from kubothek.lake.table.layout import Layout
+from kubothek.lake.table.plan import Plan, plan
+from kubothek.lake.table.scan import arrow_dataset, scan
+
+
+class Reading(Handle):
+    """What there is, and the rows."""
+
+    @property
+    def version(self) -> int:
+        """The number of the present version."""
+        return self.snapshot().version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the present version, as stored; none if nothing has said what they are."""
+        return _schema_of(self.snapshot())
+
+    @property
+    def layout(self) -> Layout:
+        """How the next write lays out files. Raises LayoutInvalid if another program damaged what the head says."""
+        return Layout.of(self.snapshot().head)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the present version; files are looked at only if another program wrote last."""
+        totals = self.snapshot().totals
+        return totals.rows if totals else self.arrow_dataset().count_rows()
+
+    def history(self) -> Iterator[Record]:
+        """The commits, newest first, read as they are asked for."""
+        return self._log().history()
+
+    def diff(self, before: Version, after: Version | None = None) -> Comparison:
+        """What lies between two versions: rows and files by partition, columns, indices. ``after`` None = the present.
+
+        Raises VersionNotFound, VersionIncomplete.
+        """
+        return compare(self._store, self._log(), self.snapshot(before), self.snapshot(after))
+
+    def arrow_dataset(self, as_of: Version | None = None) -> ds.FileSystemDataset:
+        """One version as a pyarrow dataset, for everything that reads those."""
+        snapshot = self.snapshot(as_of)
+        return arrow_dataset(self._store, snapshot.head, _schema_of(snapshot))
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Where | None = None,
+        as_of: Version | None = None,
+    ) -> pa.RecordBatchReader:
+        """The rows as a stream, in bounded memory; ``.read_all()`` or ``.read_pandas()`` collect it.
+
+        Files that cannot hold rows for which ``where`` is TRUE are not opened: see :meth:`plan`. Raises FilterInvalid
+        for one that does not fit the schema, InputError for columns that are not there.
+        """
+        predicate = None if where is None else as_predicate(where)
+        return scan(self._store, self.snapshot(as_of), columns, predicate)
+
+    def plan(self, where: Where | None = None, as_of: Version | None = None) -> Plan:
+        """Which files :meth:`scan` would open, and how many files each step of finding them left."""
+        predicate = None if where is None else as_predicate(where)
+        return plan(self._store, self.snapshot(as_of), predicate)
+
+
+def _schema_of(snapshot: Snapshot) -> pa.Schema:
+    return pa.schema([]) if snapshot.schema is None else snapshot.schema
