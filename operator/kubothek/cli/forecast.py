@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from kubothek.cli.forecast_cubes import cube_change_step, cube_step
+from kubothek.cli.ledger.forecast import ledger_steps
 from kubothek.cli.skipping_forecast import files_outlook
 from kubothek.cli.steps import Step, Verb
 from kubothek.cli.stores import reachable
@@ -47,6 +48,7 @@ from kubothek.resources.query import Query
 from kubothek.resources.skippingindex import SkippingIndex
 from kubothek.resources.sources import StandingSource
 from kubothek.resources.values import parse_quantity, render_bytes
+from kubothek.resources.verification import Verification
 from kubothek.runtime.local.apply import Applied
 from kubothek.runtime.local.changes import changes
 from kubothek.runtime.local.manifests import Key
@@ -84,6 +86,7 @@ class Forecaster:
             yield self._store_step(key, resource)
         elif isinstance(resource, Dataset):
             yield self._dataset_step(key, resource)
+            yield from ledger_steps(key, resource, self._open(self._home(resource)))
             yield from self._source_steps(key, resource)
             yield from self._upkeep_steps(key, resource)
         elif isinstance(resource, Cube):
@@ -95,6 +98,8 @@ class Forecaster:
             yield self._query_step(key, resource)
         elif isinstance(resource, Compaction):
             yield self._compaction_step(key, resource)
+        elif isinstance(resource, Verification):
+            yield self._verification_step(key, resource)
         elif isinstance(resource, GCPolicy):
             yield self._policy_step(key, resource)
         elif isinstance(resource, SkippingIndex):
@@ -234,6 +239,17 @@ class Forecaster:
             verb = Verb.KEEP if compaction.spec.dry_run else Verb.CHANGE
             return Step(key, verb, f"{found[0]} of {dataset_key} {found[1]}")
         return Step(key, Verb.KEEP, f"no file of {dataset_key} is worth rewriting yet")
+
+    def _verification_step(self, key: Key, verification: Verification) -> Step:
+        dataset_key = Key("Dataset", key.namespace, verification.spec.dataset_ref.name)
+        state = state_of(verification.status)
+        if state is not None and state.ended == "Complete":
+            return Step(key, Verb.KEEP, state.message)
+        if not isinstance(self._applied.resources.get(dataset_key), Dataset):
+            return Step(key, Verb.BLOCKED, f"needs {dataset_key}, {_wrong(None)}")
+        if verification.spec.suspend:
+            return Step(key, Verb.SUSPENDED, "spec.suspend is true")
+        return Step(key, Verb.KEEP, f"reads what was committed to {dataset_key}, and changes nothing")
 
     def _upkeep_steps(self, key: Key, dataset: Dataset) -> Iterator[Step]:
         """What the Dataset's own compaction finds to do at present: Commits come first, and may bring more."""
