@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Iterator
 
-from benchmarks import bulk, collection, compaction, cubes, indexed, memory, skipping, tables
+from benchmarks import bulk, collection, compaction, cubes, indexed, ledger, memory, merge, skipping, tables, verify
 from benchmarks.collection import Peaks
 from benchmarks.harness import Table
 from benchmarks.memory import Memory
@@ -16,7 +16,19 @@ from benchmarks.places import Place, place
 from benchmarks.skipping import Reads
 
 PLACES = ("fs", "s3")
-WORK = ("tables", "indexed", "memory", "bulk", "compaction", "collection", "cubes", "skipping")
+WORK = (
+    "tables",
+    "indexed",
+    "memory",
+    "bulk",
+    "compaction",
+    "collection",
+    "cubes",
+    "skipping",
+    "ledger",
+    "merge",
+    "verify",
+)
 
 
 def main() -> None:
@@ -35,7 +47,10 @@ def main() -> None:
     parser.add_argument("--cube-partitions", type=int, default=1_000)
     parser.add_argument("--kartothek", help="a Python with kartothek 5.3, to query the cube as well")
     parser.add_argument("--copies", type=int, default=30, help="of a year of flights, of which some are looked for")
+    parser.add_argument("--years", type=int, default=4, help="of flights that are verified, and as many measurements")
     parser.add_argument("--many", type=int, default=100_000, help="files over which skipping metadata is asked")
+    parser.add_argument("--records", type=int, default=5_000_000, help="that are committed to a ledger")
+    parser.add_argument("--histories", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000], help="of ledgers")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
@@ -54,6 +69,14 @@ def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table |
     if work == "compaction":
         with place(name) as where:
             yield from compaction.run(where, given.files)
+        return
+    if work == "ledger":
+        with place(name) as where:
+            yield from ledger.run(where, given.records, rounds=given.rounds, seconds=given.seconds)
+        return
+    if work == "verify":
+        with place(name) as where:
+            yield from verify.run(where, given.years)
         return
     if work == "skipping":
         if name == "fs":  # bytes are counted by the kernel
@@ -74,6 +97,10 @@ def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table |
             with place(name) as where:
                 size = cubes.Size(given.cube_partitions, given.cells)
                 yield from cubes.run(where, size, kartothek=given.kartothek)
+        return
+    if work == "merge":
+        with place(name) as where:
+            yield from merge.run(where, given.histories)
         return
     for partitions in given.partitions:
         with place(name) as where:

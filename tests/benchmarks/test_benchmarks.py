@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks import bulk, collection, compaction, cubes, indexed, memory, skipping, tables
+from benchmarks import bulk, collection, compaction, cubes, indexed, ledger, memory, merge, skipping, tables, verify
 from benchmarks.harness import Case, Series, Table, compare
 from benchmarks.places import Place, place
 
@@ -159,8 +159,32 @@ def test_memory_of_a_collection_is_measured_in_a_process_of_its_own() -> None:
     assert all(10 < start <= after < 2000 for start, after in found.peaks.values())
 
 
+@pytest.mark.slow
+def test_merges_into_any_history_take_what_is_new() -> None:
+    with place("fs") as where:
+        found = list(merge.run(where, [10_000, 30_000], rounds=1))
+    assert [table.title.split(" of ")[0] for table in found] == ["Ledger merge", "Ledger merge"]
+    assert all(rows(table) == ["into 10,000", "into 30,000"] for table in found)
+
+
+def test_a_ledger_takes_what_a_table_takes() -> None:
+    with place("fs") as where:
+        found = list(ledger.run(where, 1000, rounds=1))
+    assert [rows(table) for table in found] == [["table", "ledger with its table", "ledger alone"]] * 2
+
+
 def test_a_place_is_gone_afterwards() -> None:
     with place("fs") as where:
         scratch: Path = where.root("x").scratch
         assert scratch.is_dir()
     assert not scratch.exists()
+
+
+@pytest.mark.slow
+def test_chains_are_verified_beside_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "_MEASUREMENTS", 1000)
+    monkeypatch.setattr(verify, "_MONTHS", 1)
+    with place("fs") as where:
+        found = list(verify.run(where, 1, rounds=1, seconds=5))
+    assert [table.title.split(" of ")[1] for table in found] == ["measurements, fs", "flights, fs"]
+    assert all(rows(table)[1] == "kubothek, one core" for table in found)

@@ -24,9 +24,9 @@ from kubothek.lake.collector.looking import Look, write_kept
 from kubothek.lake.collector.mark import Moment
 from kubothek.lake.collector.plan import Found, objects_of
 from kubothek.lake.collector.sorted_keys import SortedKeys, unreferenced
-from kubothek.lake.collector.spread import spread_here
 from kubothek.lake.errors import StoreError, StoreUnavailable
 from kubothek.lake.store import ObjectInfo, Store
+from kubothek.lake.store.spread import spread_here
 from tests.collector.aging import START, AgingStore, log_of
 from tests.collector.test_collect import overwrite
 from tests.commits.memory import MemoryStore

@@ -26,8 +26,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
-def counted(lake: Lake, statement: str, **options: int) -> tuple[object, ...]:
-    (row,) = lake.sql(statement, **options).read_all().to_pylist()
+def counted(lake: Lake, statement: str, as_of: int | None = None) -> tuple[object, ...]:
+    (row,) = lake.sql(statement, as_of).read_all().to_pylist()
     return tuple(row.values())
 
 

@@ -60,6 +60,11 @@ def commit(name: str, dataset: str, *paths: str, **spec: Any) -> Manifest:
     return _resource("Commit", name, {"datasetRef": {"name": dataset}, "operation": "Append", "source": source, **spec})
 
 
+def verification(name: str, dataset: str, **spec: Any) -> Manifest:
+    """A look at whether all of the dataset is as it was committed."""
+    return _resource("Verification", name, {"datasetRef": {"name": dataset}, **spec})
+
+
 def secret(access_key: str, secret_key: str, name: str = "lake-credentials") -> Manifest:
     """Keys of an S3 user, as jobs get them mounted."""
     return {

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kubothek.lake.ledger import Layout, verify
 from tests.e2e import manifests
 from tests.e2e.kubectl import Manifest, eventually
 from tests.e2e.workspace import Workspace
@@ -58,6 +59,49 @@ def test_files_that_land_become_commits_once_and_a_query_keeps_what_it_found(tab
     assert result.sort_by("x").to_pydict() == {"x": list(range(15, 20))}
 
 
+def test_a_ledger_is_created_with_a_key_polled_and_sound(tables: Workspace) -> None:
+    tables.prepare()
+    tables.put_rows("incoming/a.csv", first=0)
+    kubectl = tables.kubectl
+    source = {
+        "kind": "SetPollingSource",
+        "fetch": {"kind": "FilesGlob", "path": f"{tables.url}/incoming/*.csv", "order": "ByName"},
+        "read": {"kind": "Csv", "header": True, "schema": ["x BIGINT", "p BIGINT", "text STRING"]},
+        "merge": {"kind": "Ledger", "primaryKey": ["x"]},
+    }
+    kubectl.apply(manifests.dataset("chained", partition_on=["p"], ledger={"metadata": [source]}))
+    _wait_for_rows(tables, 10, "chained")
+    tables.put_rows("incoming/b.csv", first=5)
+    kubectl("annotate", "kds", "chained", "kubothek.io/requestedAt=now")
+    _wait_for_rows(tables, 15, "chained")
+    assert tables.column("chained") == list(range(15))
+    assert kubectl.get("secret", "chained-identity")["data"].keys() == {"ed25519"}
+    chain = kubectl.get("kds", "chained")["status"]["ledger"]
+    assert (chain["records"], chain["id"][:13]) == (15, "did:odf:fed01")
+    verdict = verify(tables.lake.store, Layout(".kubothek/chained/odf/"))
+    assert verdict.sound, verdict.first
+
+
+def test_a_changed_byte_is_found_and_makes_the_dataset_corrupt(tables: Workspace) -> None:
+    tables.prepare()
+    tables.put_rows("sources/kept.csv", first=0)
+    kubectl = tables.kubectl
+    kubectl.apply(manifests.dataset("kept"), manifests.commit("keep", "kept", "sources/kept.csv"))
+    kubectl.wait_for("Ready", "kcm/keep")
+    kubectl.apply(manifests.verification("before", "kept"))
+    kubectl.wait_for("Complete", "kver/before")
+    assert kubectl.get("kver", "before")["status"]["verdict"] == "Sound"
+    (key,) = [key for key in tables.keys("kept/table/") if key.endswith(".parquet")]
+    whole = tables.read(key)
+    tables.put(key, whole[:-9] + b"x" + whole[-8:])
+    kubectl.apply(manifests.verification("after", "kept"))
+    kubectl.wait_for("Failed", "kver/after")
+    first = kubectl.get("kver", "after")["status"]["first"]
+    assert (first["code"], first["object"]) == ("FileHash", key)
+    kubectl("annotate", "kos", "lake", "kubothek.io/requestedAt=corrupt", "--overwrite")
+    kubectl.wait_for("Corrupt", "kds/kept")
+
+
 def _change(name: str, operation: str, after: str, **spec: Any) -> Manifest:
     change = manifests.commit(name, "life", operation=operation, dependsOn=[{"name": after}])
     del change["spec"]["source"]
@@ -65,5 +109,5 @@ def _change(name: str, operation: str, after: str, **spec: Any) -> Manifest:
     return change
 
 
-def _wait_for_rows(tables: Workspace, rows: int) -> None:
-    eventually(lambda: tables.kubectl.get("kds", "landed")["status"].get("rows") == rows, f"{rows} rows to be taken")
+def _wait_for_rows(tables: Workspace, rows: int, dataset: str = "landed") -> None:
+    eventually(lambda: tables.kubectl.get("kds", dataset)["status"].get("rows") == rows, f"{rows} rows to be taken")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from kubothek.reconcile.world import (
     JobPhase,
     JobView,
     LaunchJob,
+    MakeIdentity,
     Outcome,
     SetFinalizer,
     World,
@@ -93,6 +95,25 @@ async def test_one_write_makes_an_object_ready_and_none_keeps_it_so(
     engine = server.request("GET", resource_path("Engine", namespace, "e7"))
     assert engine["status"]["conditions"][0]["status"] == "True"
     assert not {"annotations", "finalizers", "labels"} & set(engine["metadata"])
+
+
+async def test_a_private_key_is_made_once_and_outlives_its_dataset(
+    api: Api, server: ApiServer, namespace: str, proxy: FaultProxy
+) -> None:
+    def identified(resource: Resource, _: World) -> Outcome:
+        return Outcome(status=ready_status(resource.metadata.generation), actions=(MakeIdentity("e-identity"),))
+
+    create(server, "Engine", namespace, "e", {})
+    secret = f"/api/v1/namespaces/{namespace}/secrets/e-identity"
+    async with bench(api, namespace, {"Engine": identified}) as operator:
+        await operator.settled()
+        made = server.request("GET", secret)
+        assert len(base64.b64decode(made["data"]["ed25519"])) == 32
+        assert "ownerReferences" not in made["metadata"]
+        operator.controller.queue.add(Key("Engine", namespace, "e"))
+        await operator.settled()
+    assert server.request("GET", secret) == made
+    assert [call.method for call in proxy.calls if "/secrets" in call.path] == ["POST", "POST"], "it is never read"
 
 
 async def test_an_edit_is_one_more_write(api: Api, server: ApiServer, namespace: str, proxy: FaultProxy) -> None:

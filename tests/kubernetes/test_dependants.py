@@ -79,6 +79,21 @@ def test_whatever_happens_to_a_dataset_or_its_writers_wakes_its_compactions(stat
     assert "Compaction/tidy" in woken(state, "Engine", None, obj("Engine", "default", {}))
 
 
+def test_whatever_happens_to_a_dataset_wakes_its_verifications(state: ClusterState) -> None:
+    checks = [
+        obj("Verification", "check", {"datasetRef": {"name": "a"}}),
+        obj("Verification", "done", {"datasetRef": {"name": "a"}}, Failed="True"),
+        obj("Verification", "elsewhere", {"datasetRef": {"name": "c"}}),
+    ]
+    for one in checks:
+        state.resources["Verification"].put(one)
+    for woke in (
+        woken(state, "Dataset", dataset("a", "s"), dataset("a", "s", version=9)),
+        woken(state, "ObjectStore", None, obj("ObjectStore", "s", {})),
+    ):
+        assert {key for key in woke if key.startswith("Verification")} == {"Verification/check"}
+
+
 def test_the_end_of_a_compaction_wakes_its_dataset_and_the_others(state: ClusterState) -> None:
     for one in (compaction("tidy", "a"), compaction("next", "a")):
         state.resources["Compaction"].put(one)

@@ -24,7 +24,9 @@ from kubothek.resources.jobs import (
     DatasetRef,
     DeleteJob,
     IntakeJob,
+    LedgerJob,
     PlainFiles,
+    PollJob,
     QueryDataset,
     QueryJob,
     QueryLocation,
@@ -155,6 +157,22 @@ def test_keys_of_metadata_are_mounted_beside_the_credentials_of_each_store() -> 
             mount = mounts[f"/var/run/kubothek/keys/{name}"]
             assert mount["readOnly"]
             assert volumes[mount["name"]]["secret"] == {"secretName": f"{name}-keys", "defaultMode": 0o440}
+
+
+def test_a_private_key_and_variables_are_mounted_where_the_jobs_of_a_ledger_look() -> None:
+    basics = {"uid": "u", "store": LAKE, "dataset": DATASET}
+    polls = PollJob(job="planes-poll-1", env_dir="/var/run/kubothek/env", **basics)
+    for job, directory in (
+        (LedgerJob(job="planes-ledger-1", identity_dir="/var/run/kubothek/identity", **basics), "identity"),
+        (polls, "env"),
+    ):
+        where = f"/var/run/kubothek/{directory}"
+        action = LaunchJob(job=job, owner=owner(), engine=None, mounts={where: "planes-secret"})
+        spec = pods.driver_pod(action, CONFIG)["spec"]
+        (mount,) = (each for each in spec["containers"][0]["volumeMounts"] if each["mountPath"] == where)
+        assert mount["readOnly"]
+        (volume,) = (each for each in spec["volumes"] if each["name"] == mount["name"])
+        assert volume["secret"] == {"secretName": "planes-secret", "defaultMode": 0o440}
 
 
 def test_executors_are_not_watched_as_jobs_and_get_no_token() -> None:

@@ -198,3 +198,24 @@ def test_hs_02_rows_with_other_columns_do_not_go_on() -> None:
 def _hash(columns: dict[str, Any]) -> Multihash:
     table = pa.table(columns)
     return logical_hash(table.schema, table.to_batches())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["aa", "bb", "cc", "dd"]),
+        pa.array(["aa", "bb", "cc", None]),
+        pa.array(["", "", "", ""]),
+        pa.array(["aa", "b", "ccc", "dd"]),
+        pa.array([b"1234"] * 4, pa.binary(4)),
+        pa.array([[1, 2], [3, 4], [5, 6], [7, 8]]),
+        pa.array([["a"], ["b"], ["c"], ["d"]]),
+        pa.array([["a", None], ["b", None], ["c", None], ["d", None]]),
+        pa.array([[], [], [], []], pa.list_(pa.int8())),
+    ],
+    ids=lambda values: str(values.to_pylist())[:30],
+)
+def test_hs_02_values_that_all_take_the_same_number_of_bytes(values: Any) -> None:
+    for part in (values, values.slice(1), values.slice(1, 2), values.slice(0, 0)):
+        table = pa.table({"x": part})
+        assert logical_hash(table.schema, table.to_batches()).digest == slow_digest(table)

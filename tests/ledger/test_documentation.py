@@ -10,11 +10,11 @@ PAGE = (ROOT / "docs" / "odf.md").read_text()
 
 
 def _texts(directory: str) -> str:
-    return "\n".join(path.read_text() for path in sorted((ROOT / directory).glob("*.py")))
+    return "\n".join(path.read_text() for path in sorted(ROOT.glob(f"{directory}/*.py")))
 
 
 def test_every_row_names_tests_that_exist_or_a_reason() -> None:
-    tests = set(re.findall(r"^def (test_\w+)", _texts("tests/ledger"), re.M))
+    tests = set(re.findall(r"^def (test_\w+)", _texts("tests/ledger*"), re.M))
     rows = re.findall(r"^\| ([A-Z]+-\d\d[^|]*) \| (?:M|M\*|S/M|I) \| (.*) \|$", PAGE, re.M)
     assert len(rows) > 150
     for ids, cell in rows:

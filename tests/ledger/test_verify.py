@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import pickle
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from kubothek.lake.errors import ChainCorrupt, StoreUnavailable
-from kubothek.lake.ledger import BrokenChain, Layout, read_chain, verify
+from kubothek.lake.ledger import BrokenChain, Layout, Level, Scope, read_chain, verify
 from kubothek.lake.ledger.blocks import Dialect
 from kubothek.lake.ledger.events import AddData, AddPushSource, SetInfo
 from kubothek.lake.ledger.layout import head_bytes
@@ -73,6 +75,37 @@ def test_req_03_every_changed_byte_is_found(store: Store, tmp_path: Path) -> Non
         path.write_bytes(whole)
     assert verify(store, Layout(), threads=1).sound
     assert count > 100
+
+
+def test_ve_01_as_closely_as_asked(store: Store) -> None:
+    """Levels, and slices of the blocks that were not verified before."""
+    maker = small(store)
+    slices = [event.new_data for block in maker.blocks if isinstance(event := block.content.event, AddData)]
+    (early, late) = (each.physical_hash for each in slices if each)
+    store.put(Layout().data(early), b"x")
+    store.put(Layout().checkpoint(Multihash.sha3(b"state 1")), b"x")
+    found = verify(store, Layout(), scope=Scope(level=Level.PHYSICAL))
+    assert [problem.code for problem in found.problems] == ["CheckpointPhysical", "DataPhysical"]
+    assert (found.slices, found.records) == (2, 0)
+    chain = verify(store, Layout(), scope=Scope(level=Level.CHAIN))
+    assert (chain.sound, chain.blocks, chain.slices, chain.bytes) == (True, 4, 0, 0)
+    assert verify(store, Layout(), scope=Scope(first_block=3)).sound
+    store.put(Layout().data(late), b"x")
+    after = verify(store, Layout(), scope=Scope(first_block=3)).first
+    assert after is not None
+    assert after.number == 3
+
+
+def test_ve_04_other_bytes_of_the_same_records_are_corrupt_in_a_root(store: Store) -> None:
+    """What a root holds cannot be made again: a copy is a copy only if it is the same bytes."""
+    maker = small(store)
+    event = maker.blocks[2].content.event
+    assert isinstance(event, AddData)
+    assert event.new_data
+    sink = io.BytesIO()
+    pq.write_table(rows(0, 3, 1), sink, compression="none")
+    store.put(Layout().data(event.new_data.physical_hash), sink.getvalue())
+    assert first(store).code == "DataPhysical"
 
 
 def test_ve_01_the_first_wrong_thing_is_the_first_of_the_chain(store: Store) -> None:
@@ -195,7 +228,7 @@ def test_req_03_a_store_that_does_not_answer_is_not_a_corrupt_chain(store: Store
 
 
 def test_ds_01_large_slices_go_through_the_disk(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubothek.lake.ledger.slices._IN_MEMORY", 100)
+    monkeypatch.setattr("kubothek.lake.store.hashed.IN_MEMORY", 100)
     small(store)
     assert verify(store, Layout(), threads=2).sound
     slice_info = next(store.list("data/"))

@@ -27,6 +27,7 @@ def checkout(tmp_path: Path) -> Path:
 def demo(checkout: Path) -> str:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment.pop("KUBOTHEK_STORE", None)
+    environment["XDG_STATE_HOME"] = str(checkout / "state")  # the private key of the ledger
     done = subprocess.run(
         ["bash", "examples/demo.sh"], cwd=checkout, env=environment, capture_output=True, text=True, check=False
     )
@@ -42,6 +43,10 @@ def test_the_demo_commits_every_flight_by_spark_and_a_second_one_adds_nothing(ch
     assert re.search(rf"\ball +{FLIGHTS}\b", said), "the query's total"
     assert "17 resources (" in said
     assert re.search(r"Newark Liberty Intl +B6 +228 +1172 +EMBRAER +1 +EWR +N258JB", said), "the answer of the cube"
+    assert "20 resources (" in said
+    assert re.search(r"\n +6 .* AddData +801 ", said), "400 corrections are two records each, and one plane is gone"
+    assert re.search(r"-C .* N907JB .* AIRBUS INDUSTRIE .*\n.*\+C .* N907JB .* AIRBUS ", said)
+    assert re.search(r"\bAIRBUS INDUSTRIE +400\n", said), "as it was"
     for name in ("flights", "nyc"):
         log = checkout / f".demo/store/.kubothek-state/jobs/default/{name}/1/log.txt"
         assert "spark" in log.read_text().lower()
@@ -57,6 +62,9 @@ def test_the_demo_commits_every_flight_by_spark_and_a_second_one_adds_nothing(ch
     # The store is looked at again when other Datasets are named than the last time: without the cube, and with it.
     assert re.search(r"\b10 resources \([01] jobs? started, ", again)
     assert re.search(r"\b17 resources \([01] jobs? started, ", again)
+    # What is told of so many Datasets may not fit one look.
+    assert re.search(r"\b20 resources \([012] jobs? started, ", again)
+    assert kubothek.open((checkout / ".demo/store").as_uri()).dataset("register").version == 3
     assert (flights.version, kubothek.open((checkout / ".demo/store").as_uri()).cube("nyc").snapshot().version) == (
         1,
         1,

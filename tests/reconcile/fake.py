@@ -12,7 +12,18 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from kubothek.reconcile import commit, compaction, cube, dataset, engine, gcpolicy, objectstore, query, skippingindex
+from kubothek.reconcile import (
+    commit,
+    compaction,
+    cube,
+    dataset,
+    engine,
+    gcpolicy,
+    objectstore,
+    query,
+    skippingindex,
+    verification,
+)
 from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.world import (
     AwaitPlace,
@@ -23,6 +34,7 @@ from kubothek.reconcile.world import (
     JobView,
     LaunchJob,
     Load,
+    MakeIdentity,
     Outcome,
     Place,
     PutDataset,
@@ -50,6 +62,7 @@ RECONCILERS: Mapping[str, Callable[[Any, World], Outcome]] = {
     "Commit": commit.reconcile,
     "Query": query.reconcile,
     "Compaction": compaction.reconcile,
+    "Verification": verification.reconcile,
     "GCPolicy": gcpolicy.reconcile,
     "SkippingIndex": skippingindex.reconcile,
 }
@@ -58,6 +71,8 @@ _ANNOUNCED = {
     "delete": "deletion",
     "restore": "restoration",
     "index": "indexing",
+    "ledger": "defining",
+    "poll": "polling",
     "intake": "intake",
     "heal": "healing",
     "tag": "tagging",
@@ -84,6 +99,8 @@ class Fake:
         self.launches: list[LaunchJob] = []
         self.awaited: list[Place] = []
         self.cancelled: list[str] = []
+        self.identities: list[str] = []
+        """Secrets that were asked for."""
         self.events: list[Event] = []
         self._uids = 0
 
@@ -214,6 +231,8 @@ class Fake:
                 self.awaited.append(place)
             case PutDataset(put):
                 self._put(put)
+            case MakeIdentity(secret):
+                self.identities.append(secret)
             case SetFinalizer(present):
                 self._metadata(kind, name, finalizers=(FINALIZER,) if present else ())
                 if not present and self.resources[kind, name].deleting:

@@ -85,6 +85,11 @@ def plain(location: Json | None = None, **spec: Any) -> Json:
 MINMAX = {"type": "MinMax", "column": "b"}
 
 
+def ledger(*events: Json, **spec: Any) -> Json:
+    """A Dataset with a ledger."""
+    return dataset(ledger={"metadata": list(events)} | spec)
+
+
 def maintenance(**spec: Any) -> Json:
     return dataset(maintenance=spec)
 
@@ -128,7 +133,17 @@ def column(name: str, type_: str = "int64") -> Json:
     return {"name": name, "type": type_}
 
 
+READ = {"kind": "Csv", "schema": ["id BIGINT"]}
+POLLED = {
+    "kind": "SetPollingSource",
+    "fetch": {"kind": "Url", "url": "https://example.org/planes.csv"},
+    "read": READ,
+    "merge": {"kind": "Snapshot", "primaryKey": ["id"]},
+}
+PUSHED = {"kind": "AddPushSource", "sourceName": "default", "read": READ, "merge": {"kind": "Append"}}
+SCHEDULE = {"cron": "@hourly", "jitter": "5m"}
 COMPACTION = {"datasetRef": {"name": "flights"}}
+VERIFICATION = {"datasetRef": {"name": "flights"}}
 ADOPTED = {"storeRef": {"name": "lake"}, "adopt": True}
 DELETION = change("Delete", where="month = 3")
 UPDATE = change("Update", where="month = 3", set={"a": "1", "b": "NULL"}, rowLevel=True)
@@ -408,6 +423,41 @@ CASES = [
     Case("huge files", "Dataset", table(targetFileSize="5Gi"), "table.targetFileSize must be between"),
     Case("a compression that is none", "Dataset", table(compression="LZMA"), "spec.table.compression"),
     Case("a policy that is none", "Dataset", dataset(deletionPolicy="Orphan"), "spec.deletionPolicy"),
+    Case("a ledger of nothing", "Dataset", ledger()),
+    Case(
+        "a ledger with all that belongs to it",
+        "Dataset",
+        ledger(
+            POLLED,
+            {"kind": "setInfo", "description": "Planes"},
+            {"kind": "setvocab", "eventTimeColumn": "t"},
+            {"kind": "SetLicense", "shortName": "CC0", "name": "CC0 1.0", "websiteUrl": "https://example.org"},
+            {"kind": "SetAttachments", "attachments": {"kind": "Embedded", "items": [{"path": "a", "content": "b"}]}},
+            schedule=SCHEDULE,
+            types="Spec",
+            view="None",
+            identitySecretRef={"name": "key"},
+            envSecretRef={"name": "tokens"},
+        ),
+    ),
+    Case("a ledger with push sources", "Dataset", ledger(PUSHED, PUSHED | {"sourceName": "other"})),
+    Case("a ledger without events", "Dataset", dataset(ledger={}), "spec.ledger.metadata"),
+    Case("an event of no kind", "Dataset", ledger({"description": "x"}), "spec.ledger.metadata[0]"),
+    Case("an event that no manifest has", "Dataset", ledger({"kind": "AddData"}), "spec.ledger.metadata[0]"),
+    Case("an event twice", "Dataset", ledger(POLLED, POLLED), "two events of a kind of which the last one alone"),
+    Case("an event twice, spelt apart", "Dataset", ledger({"kind": "SetInfo"}, {"kind": "setinfo"}), "two events of"),
+    Case("a source of each kind", "Dataset", ledger(POLLED, PUSHED), "which exclude each other"),
+    Case("a schedule without a source", "Dataset", ledger(PUSHED, schedule=SCHEDULE), "there is no SetPollingSource"),
+    Case("a derivative ledger", "Dataset", ledger(kind="Derivative"), "spec.ledger.kind"),
+    Case("types of a ledger that are none", "Dataset", ledger(types="Arrow"), "spec.ledger.types"),
+    Case("a ledger with standing sources", "Dataset", ledger() | sources(), "spec.sources goes without a ledger"),
+    Case("a ledger that adopts", "Dataset", ledger() | {"adopt": True}, "adopt goes without a ledger"),
+    Case(
+        "a ledger with a schema",
+        "Dataset",
+        ledger() | {"table": {"schema": [column("a")]}},
+        "table.schema goes without a ledger",
+    ),
     Case("a standing source", "Dataset", sources()),
     Case(
         "a standing source with everything",
@@ -475,6 +525,8 @@ CASES = [
             retryLimit=0,
         ),
     ),
+    Case("a push", "Commit", commit(pushSource="sensors")),
+    Case("a push that deletes", "Commit", DELETION | {"pushSource": "a"}, "pushSource goes with the operation Append"),
     Case("a commit from the web", "Commit", commit({"urls": ["https://example.com/a.csv.gz"], "format": "CSV"})),
     Case(
         "a commit from this machine",
@@ -610,6 +662,14 @@ CASES = [
         "Query",
         query(result={"location": {"path": "a"}, "datasetRef": {"name": "b"}}),
         "a result has either a location or a datasetRef",
+    ),
+    Case("a query of what had happened", "Query", query(asAt="2026-11-21T14:00:00Z")),
+    Case("a query of what had happened nowhere", "Query", query(asAt="2026-11-21T14:00:00"), "spec.asAt"),
+    Case(
+        "a cube of what had happened",
+        "Query",
+        question() | {"asAt": "2026-11-21T14:00:00Z"},
+        "which a cube has none of",
     ),
     Case("a query of a tag", "Query", query(asOf={"tag": "audit"})),
     Case("a query of no version", "Query", query(asOf={}), "asOf has a version, a time or a tag"),
@@ -953,6 +1013,30 @@ CASES = [
             "retryLimit": 0,
         },
     ),
+    Case("a verification", "Verification", VERIFICATION),
+    Case(
+        "a verification with everything",
+        "Verification",
+        VERIFICATION
+        | {
+            "level": "Physical",
+            "since": {"version": 3},
+            "until": {"version": 9},
+            "engineRef": {"name": "big"},
+            "suspend": True,
+            "retryLimit": 2,
+        },
+    ),
+    Case("a verification of blocks", "Verification", VERIFICATION | {"since": {"block": 3}, "until": {"block": 9}}),
+    Case("a verification of nothing", "Verification", {}, "spec.datasetRef"),
+    Case("another level", "Verification", VERIFICATION | {"level": "Deep"}, "level"),
+    Case("a point that is none", "Verification", VERIFICATION | {"until": {}}, "set either version or block"),
+    Case(
+        "a point that is two",
+        "Verification",
+        VERIFICATION | {"since": {"version": 1, "block": 1}},
+        "set either version or block",
+    ),
     Case("a compaction of nothing", "Compaction", {}, "spec.datasetRef"),
     Case("a compaction of more than all files", "Compaction", COMPACTION | {"minSmallPercent": 101}, "minSmallPercent"),
     # skipping metadata
@@ -1032,6 +1116,7 @@ CASES = [
 FIXED = "a Commit is one change and cannot be edited"
 FIXED_QUERY = "a Query is one run and cannot be edited"
 FIXED_COMPACTION = "a Compaction is one run and cannot be edited"
+FIXED_VERIFICATION = "a Verification is one run and cannot be edited"
 
 EDITS = [
     Edit("another url", "ObjectStore", store(), store(url="s3://other"), "spec.url cannot change"),
@@ -1054,6 +1139,18 @@ EDITS = [
     Edit("another change of a cube", "Commit", cube_change("Delete"), cube_change("Delete", members=["a"]), FIXED),
     Edit("another question", "Query", question(), question(conditions="p = 1"), FIXED_QUERY),
     Edit("another index", "Dataset", table(), table(indices=[{"column": "a"}])),
+    Edit("another event", "Dataset", ledger(), ledger(POLLED, schedule=SCHEDULE, envSecretRef={"name": "s"})),
+    Edit("a ledger where there was none", "Dataset", dataset(), ledger(), "spec.ledger cannot come or go"),
+    Edit("no ledger where there was one", "Dataset", ledger(), dataset(), "spec.ledger cannot come or go"),
+    Edit("other types", "Dataset", ledger(), ledger(types="Spec"), "ledger.types cannot change"),
+    Edit("no view", "Dataset", ledger(), ledger(view="None"), "ledger.view cannot change"),
+    Edit(
+        "another identity",
+        "Dataset",
+        ledger(),
+        ledger(identitySecretRef={"name": "mine"}),
+        "ledger.identitySecretRef cannot change",
+    ),
     Edit("a uuid that says what was", "Dataset", dataset(), dataset(uuid="a-name")),
     Edit("another uuid", "Dataset", dataset(uuid="a"), dataset(uuid="b"), "spec.uuid cannot change"),
     Edit("a uuid where there was none", "Dataset", dataset(), dataset(uuid="b"), "spec.uuid cannot change"),
@@ -1120,6 +1217,9 @@ EDITS = [
     Edit("another threshold", "Compaction", COMPACTION, COMPACTION | {"minSmallPercent": 9}, FIXED_COMPACTION),
     Edit("another order of a run", "Compaction", COMPACTION, COMPACTION | {"zOrderBy": ["a"]}, FIXED_COMPACTION),
     Edit("in earnest after all", "Compaction", COMPACTION | {"dryRun": True}, COMPACTION, FIXED_COMPACTION),
+    Edit("another level", "Verification", VERIFICATION, VERIFICATION | {"level": "Chain"}, FIXED_VERIFICATION),
+    Edit("another bound", "Verification", VERIFICATION, VERIFICATION | {"until": {"version": 1}}, FIXED_VERIFICATION),
+    Edit("a verification that waits", "Verification", VERIFICATION, VERIFICATION | {"suspend": True}),
     Edit("a compaction that waits", "Compaction", COMPACTION, COMPACTION | {"suspend": True, "minSmallPercent": 0}),
     Edit(
         "another policy", "GCPolicy", policy(), policy({"cron": "@hourly"}, selector={"names": ["a"]}, mode="Enforce")

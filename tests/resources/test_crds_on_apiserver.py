@@ -17,6 +17,7 @@ from tests.resources.manifests import (
     COMPACTION,
     EDITS,
     FILE_STORE,
+    VERIFICATION,
     Case,
     Edit,
     commit,
@@ -37,6 +38,7 @@ PLURALS = {
     "Commit": "commits",
     "Query": "queries",
     "Compaction": "compactions",
+    "Verification": "verifications",
     "GCPolicy": "gcpolicies",
     "SkippingIndex": "skippingindices",
 }
@@ -96,6 +98,7 @@ def test_edits_of_what_cannot_change_are_refused(server: ApiServer, edit: Edit, 
         ("Dataset", maintenance(compaction={"schedule": {"cron": "@daily"}})),
         ("Commit", commit()),
         ("Compaction", COMPACTION),
+        ("Verification", VERIFICATION | {"until": {"block": 3}}),
         ("GCPolicy", policy()),
     ],
 )
@@ -164,6 +167,9 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
     }
     deed = attempts | {"done": True, "problem": "P: x"}
     errand = deed | {"cause": "c"}
+    chain = {"id": "did:odf:fed01", "head": "f16", "blocks": 3, "records": 2**40, "watermark": moment}
+    read = [{"name": "default", "kind": "odf/etag", "value": "x"}]
+    chain |= {"systemTime": moment, "lastSlice": "f16", "sources": read}
     look = deed | {"cause": "c", "slot": moment}
     use = {"query": "q", "time": moment, "considered": 2, "skipped": 1, "filters": ["x:Equal"]}
     collection = attempts | {
@@ -225,6 +231,8 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
             }
             | {"ailments": ["index x is missing"], "corrupt": "a.parquet is lost", "sources": [source]}
             | {"intake": attempts | {"source": "landing", "reading": "r"}}
+            | {"defining": errand, "polling": errand | {"slot": moment, "time": moment, "records": 2**40, "commits": 2}}
+            | {"ledger": chain}
             | {"skippingAchieved": {"queries": 1, "considered": 2, "skipped": 1, "share": "50%", "recent": [use]}},
         ),
         "Compaction": (
@@ -233,6 +241,14 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
             | {"progress": {"stage": "Rewriting", "tasksDone": 1, "tasksTotal": 2}, "table": numbers}
             | {"startTime": moment, "completionTime": moment, "version": 3, "partitions": 1, "givenWay": 1}
             | {"filesBefore": 9, "filesAfter": 1, "bytesBefore": 2**50, "bytesAfter": 2**40},
+        ),
+        "Verification": (
+            VERIFICATION,
+            attempts
+            | {"progress": {"stage": "Verifying", "tasksDone": 1, "tasksTotal": 2}, "verdict": "Corrupt"}
+            | {"startTime": moment, "completionTime": moment, "version": 3, "blocks": 4, "slices": 2, "files": 9}
+            | {"unproven": 1, "rows": 2**40, "bytes": 2**50, "wrong": 2}
+            | {"first": {"code": "FileHash", "message": "m", "block": "f16", "blockNumber": 3, "object": "o"}},
         ),
         "SkippingIndex": (
             plain(),

@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from kubothek.lake.collector import Collection, Kind, Mode, Retention, collect
 from kubothek.lake.collector.areas import Turn
 from kubothek.lake.collector.plan import Part
-from kubothek.lake.collector.spread import Spread
 from kubothek.lake.collector.sweeping import Sweep
 from kubothek.lake.commits import DatasetLog, StoreSettings
 from kubothek.lake.door import Lake
 from kubothek.lake.errors import ObjectNotFound, StoreError
 from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.lake.store.spread import Spread
 from kubothek.spark.session import running
 from kubothek.spark.sweep import spread_with_spark
 

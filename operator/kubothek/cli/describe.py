@@ -54,6 +54,13 @@ def describe(choice: StoreChoice, dataset: str) -> None:
             note for note, holds in (("partition key", field.name in keys), ("not null", not field.nullable)) if holds
         ]
         click.echo(f"  {field.name:<24}{type_name(field.type):<20}{', '.join(notes)}".rstrip())
+    chain = snapshot.head.chain
+    if chain is not None:
+        from kubothek.cli.ledger.describe import chain_lines
+
+        click.echo("Chain:")
+        for line in chain_lines(store, log):
+            click.echo(f"  {line}")
     if sources:
         click.echo("Sources:")
     for line in sources:

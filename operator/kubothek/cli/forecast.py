@@ -10,6 +10,7 @@ from kubothek.cli.forecast_cubes import cube_step
 from kubothek.cli.forecast_sources import Sources
 from kubothek.cli.forecast_stores import wrong
 from kubothek.cli.forecast_upkeep import Upkeep
+from kubothek.cli.ledger.forecast import ledger_steps
 from kubothek.cli.skipping_forecast import files_outlook
 from kubothek.cli.steps import Step, Verb
 from kubothek.lake.commits import Claim, DatasetLog
@@ -22,6 +23,7 @@ from kubothek.resources.gcpolicy import GCPolicy
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
 from kubothek.resources.skippingindex import SkippingIndex
+from kubothek.resources.verification import Verification
 from kubothek.runtime.local.changes import changes
 from kubothek.runtime.local.manifests import Key
 from kubothek.runtime.local.runner import CLUSTER_ID
@@ -44,6 +46,7 @@ class Forecaster(Commits, Sources, Upkeep):
             yield self._store_step(key, resource)
         elif isinstance(resource, Dataset):
             yield self._dataset_step(key, resource)
+            yield from ledger_steps(key, resource, self._open(self._home(resource)))
             yield from self._source_steps(key, resource)
             yield from self._upkeep_steps(key, resource)
         elif isinstance(resource, Cube):
@@ -55,6 +58,8 @@ class Forecaster(Commits, Sources, Upkeep):
             yield self._query_step(key, resource)
         elif isinstance(resource, Compaction):
             yield self._compaction_step(key, resource)
+        elif isinstance(resource, Verification):
+            yield self._verification_step(key, resource)
         elif isinstance(resource, GCPolicy):
             yield self._policy_step(key, resource)
         elif isinstance(resource, SkippingIndex):

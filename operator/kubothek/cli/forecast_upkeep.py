@@ -21,12 +21,13 @@ from kubothek.resources.dataset import Dataset
 from kubothek.resources.gcpolicy import GCPolicy
 from kubothek.resources.maintenance import Thresholds
 from kubothek.resources.values import parse_quantity
+from kubothek.resources.verification import Verification
 from kubothek.runtime.local.manifests import Key
 from kubothek.runtime.local.words import count
 
 
 class Upkeep(Stores):
-    """The steps of Compactions and GCPolicies, and of what Datasets say about themselves."""
+    """The steps of Compactions, Verifications and GCPolicies, and of what Datasets say about themselves."""
 
     def _compaction_step(self, key: Key, compaction: Compaction) -> Step:
         """What there is to rewrite at present: Commits come first, and may bring more."""
@@ -46,6 +47,17 @@ class Upkeep(Stores):
             verb = Verb.KEEP if compaction.spec.dry_run else Verb.CHANGE
             return Step(key, verb, f"{found[0]} of {dataset_key} {found[1]}")
         return Step(key, Verb.KEEP, f"no file of {dataset_key} is worth rewriting yet")
+
+    def _verification_step(self, key: Key, verification: Verification) -> Step:
+        dataset_key = Key("Dataset", key.namespace, verification.spec.dataset_ref.name)
+        state = state_of(verification.status)
+        if state is not None and state.ended == "Complete":
+            return Step(key, Verb.KEEP, state.message)
+        if not isinstance(self._applied.resources.get(dataset_key), Dataset):
+            return Step(key, Verb.BLOCKED, f"needs {dataset_key}, {wrong(None)}")
+        if verification.spec.suspend:
+            return Step(key, Verb.SUSPENDED, "spec.suspend is true")
+        return Step(key, Verb.KEEP, f"reads what was committed to {dataset_key}, and changes nothing")
 
     def _upkeep_steps(self, key: Key, dataset: Dataset) -> Iterator[Step]:
         """What the Dataset's own compaction finds to do at present: Commits come first, and may bring more."""

@@ -23,6 +23,7 @@ _KINDS = {
         "Commit": ("commit", "commits", "kcm"),
         "Query": ("query", "queries", "kq"),
         "Compaction": ("compaction", "compactions", "kcp"),
+        "Verification": ("verification", "verifications", "kver"),
         "GCPolicy": ("gcpolicy", "gcpolicies", "kgc"),
         "SkippingIndex": ("skippingindex", "skippingindices", "ksi"),
         "ObjectStore": ("objectstore", "objectstores", "kos"),

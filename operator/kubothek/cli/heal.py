@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 @click.command()
 @store_options
 @click.argument("dataset")
+@click.option("--restore-view", is_flag=True, help="Make the table of a ledger anew from its chain.")
 @click.pass_context
-def heal(ctx: click.Context, choice: StoreChoice, dataset: str) -> None:
+def heal(ctx: click.Context, choice: StoreChoice, dataset: str, restore_view: bool) -> None:
     """Make anew what is derived from a dataset's data and is missing or lags behind.
 
     That is: the schema and its copy for other libraries, the marks by which a commit is known to have happened,
     checkpoints of its history, and indices. Data files are derived from nothing: lost ones are named, with the versions
     that lack them and the newest one that is whole, and the exit code is 1. Works beside all readers and writers.
+    With --restore-view the table of a ledger becomes what its chain says, whatever another program made of it.
     """
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.maintenance import heal as heal_dataset
@@ -30,6 +32,10 @@ def heal(ctx: click.Context, choice: StoreChoice, dataset: str) -> None:
     with choice.config() as config:
         store = open_store(config)
         log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
+        if restore_view:
+            from kubothek.lake.ledger.root import Root
+
+            click.echo(f"{dataset}: version {Root(store, log, by='cli').restore_view().version}: made from the chain")
         healed = heal_dataset(store, log, by="cli")
     repaired = f"made anew: {', '.join(healed.repaired)}" if healed.repaired else "nothing had to be made anew"
     click.echo(f"{dataset}: {repaired}")

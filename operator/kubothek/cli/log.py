@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 @click.argument("dataset")
 @limit_option("commits")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array, an object per commit.")
-def log(choice: StoreChoice, dataset: str, limit: int, as_json: bool) -> None:
+@click.option("--odf", is_flag=True, help="The blocks of its chain in place of commits.")
+@click.option("-o", "--output", type=click.Choice(["table", "yaml"]), default="table", help="Of --odf.")
+def log(choice: StoreChoice, dataset: str, limit: int, as_json: bool, odf: bool, output: str) -> None:
     """Show the history of a dataset, newest first.
 
     TIME is UTC. ROWS and FILES are what a commit added and removed, TOTAL ROWS what the dataset then held. External
     commits were made by another program and adopted; Recovered ones had been overwritten by one, and were merged again.
+    With --odf, of a ledger: its blocks.
     """
     import orjson
 
@@ -33,6 +36,12 @@ def log(choice: StoreChoice, dataset: str, limit: int, as_json: bool) -> None:
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.store import open_store
 
+    if odf:
+        from kubothek.cli.ledger.blocks import show
+
+        with choice.config() as config:
+            show(open_store(config), dataset, limit, output)
+        return
     with choice.config() as config:
         history = DatasetLog(open_store(config), dataset).history()
         # The commit below each one tells what it removed.

@@ -30,9 +30,23 @@ COMMANDS = {
     "health": Entry("kubothek.cli.health:health", "Show how a dataset is: its files, and what history holds."),
     "compact": Entry("kubothek.cli.compact:compact", "Make fewer, larger files of the small ones of a dataset."),
     "heal": Entry("kubothek.cli.heal:heal", "Make anew what is derived from the data; say which data is lost."),
+    "verify": Entry("kubothek.cli.verify:verify", "Find out whether a dataset is what was committed."),
     "tag": Entry("kubothek.cli.tag:tag", "Name versions of a dataset, so that they are kept; or show the names."),
     "gc": Entry("kubothek.cli.gc:gc", "Say which objects no version needs any more, or delete them."),
     "query": Entry("kubothek.cli.query:query", "Run one SELECT over the datasets of a store."),
+    "import": Entry(
+        "kubothek.cli.ledger.exchange:import_", "Make a dataset of an ODF snapshot, or of a whole ODF dataset."
+    ),
+    "export": Entry(
+        "kubothek.cli.ledger.exchange:export", "Write a ledger as an ODF dataset: a directory, or a bucket."
+    ),
+    "ingest": Entry("kubothek.cli.ledger.feed:ingest", "Hand files to a push source of a ledger."),
+    "poll": Entry("kubothek.cli.ledger.feed:poll", "Read the polling source of a ledger."),
+    "tail": Entry("kubothek.cli.ledger.tail:tail", "Show the last records of a ledger, with what was taken back."),
+    "chain": Entry("kubothek.cli.ledger.chain:chain", "Write the chain of a ledger anew, or move it back."),
+    "set-watermark": Entry(
+        "kubothek.cli.ledger.feed:set_watermark", "Say up to when all events of a ledger were seen."
+    ),
     "cube": Entry("kubothek.cli.cube:cube", "Cubes: several datasets as one. See `kubothek cube --help`."),
 }
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.options import store_options
-from kubothek.cli.versions import AnyVersion
+from kubothek.cli.versions import AnyVersion, EventTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,8 +30,16 @@ _TABLE_ROWS = 1000
 @click.argument("sql", metavar="SQL")
 @click.option("-o", "--output", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
 @click.option("--as-of", type=AnyVersion(), help="Read every dataset as it was then.")
+@click.option("--as-at", type=EventTime(), help="Of ledgers, only what had happened by then, by event time.")
 @click.option("--explain", is_flag=True, help="Only say which files it would read, and why so few.")
-def query(choice: StoreChoice, sql: str, output: str, as_of: int | datetime | str | None, explain: bool) -> None:
+def query(
+    choice: StoreChoice,
+    sql: str,
+    output: str,
+    as_of: int | datetime | str | None,
+    as_at: datetime | None,
+    explain: bool,
+) -> None:
     """Run one SELECT over the datasets of a store.
 
     Datasets are tables of their names, and so are files with skipping metadata (a SkippingIndex); FROM flights AS OF
@@ -40,6 +48,7 @@ def query(choice: StoreChoice, sql: str, output: str, as_of: int | datetime | st
     """
     import kubothek
     from kubothek.cli.remembered import remember
+    from kubothek.lake.ledger.asking import happened_until
     from kubothek.lake.sql import prepare
     from kubothek.runtime.local.words import count
 
@@ -52,7 +61,8 @@ def query(choice: StoreChoice, sql: str, output: str, as_of: int | datetime | st
             credentials_dir=config.credentials_dir,
             keys_dir=config.keys_dir,
         )
-        prepared = prepare(lake.store, sql, lake.look(as_of), lake.datasets)
+        restrict = None if as_at is None else happened_until(lake.store, as_at)
+        prepared = prepare(lake.store, sql, lake.look(as_of), lake.datasets, restrict=restrict)
         if explain:
             _explain(prepared.scans, as_json=output == "json")
             return

@@ -14,10 +14,10 @@ from kubothek.jobs.progress import Reporter
 from kubothek.lake.collector import Mode, Retention, collect
 from kubothek.lake.collector.leftovers import leftovers
 from kubothek.lake.collector.plan import Counts, added
-from kubothek.lake.collector.spread import Spread
 from kubothek.lake.commits import Claim, DatasetLog, ask_for_grace
 from kubothek.lake.errors import BucketNotFound, InvalidCredentials, StoreUnavailable
 from kubothek.lake.store import Store
+from kubothek.lake.store.spread import Spread
 from kubothek.resources.jobs import LEFTOVERS, CollectJob, CollectOutcome, CollectTarget, JobResult, KindCount
 from kubothek.resources.values import render_bytes
 from kubothek.spark.errors import SparkFailed, SparkUnavailable

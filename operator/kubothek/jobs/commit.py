@@ -7,7 +7,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from kubothek.jobs import translate
+from kubothek.jobs import push, translate
 from kubothek.jobs.ingest import write_source
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
@@ -44,6 +44,8 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
     The order (commit-protocol): claim and marker, then everything that can be checked without reading all
     rows, then data files under new names, then the swap.
     """
+    if job.push_source is not None:
+        return push.run(job, store, reporter)
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     started = log.begin(job.commit_id, job.digest)

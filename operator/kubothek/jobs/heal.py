@@ -7,6 +7,7 @@ from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
 from kubothek.lake.maintenance import Healed, heal
 from kubothek.lake.store import Store
+from kubothek.lake.verification import known_damage
 from kubothek.resources.jobs import HealJob, HealOutcome, JobResult
 
 MOST_REPAIRS = 32
@@ -22,7 +23,10 @@ def run(job: HealJob, store: Store, reporter: Reporter) -> JobResult:
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     reporter.tell("Healing")
     healed = heal(store, log, by=job.dataset.claim.owner)
-    state = state_of(store, log, job.dataset).model_copy(update={"corrupt": healed.corrupt})
+    corrupt = healed.corrupt
+    if corrupt is None and (damage := known_damage(store, log.uuid, log.snapshot())) is not None:
+        corrupt = str(damage)  # which healing does not look for
+    state = state_of(store, log, job.dataset).model_copy(update={"corrupt": corrupt})
     repaired = tuple(outcome.shortened(each, _LONGEST_REPAIR) for each in healed.repaired[:MOST_REPAIRS])
     return JobResult(
         outcome="Succeeded",

@@ -11,6 +11,7 @@ import pyarrow as pa
 from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
 from kubothek.lake.commits import PartitionFile, Snapshot
+from kubothek.lake.commits.drafting import require_rows_open
 from kubothek.lake.errors import SourceChanged
 from kubothek.lake.indices import IndexKind, check_indexable
 from kubothek.lake.operations import Written
@@ -57,6 +58,7 @@ def write_source(
     version will do. Raises LakeError; files that were written by then are referenced by nothing.
     """
     assert job.source is not None, "asked only for operations that have one"
+    require_rows_open(snapshot.head)
     layout = Layout.of(snapshot.head, translate.layout(job.dataset, snapshot.head))
     evolves = translate.evolves(job.dataset.table)
     source = translate.source(job.source, job.store)

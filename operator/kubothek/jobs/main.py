@@ -27,14 +27,17 @@ from kubothek.jobs import (
     index,
     inspect,
     intake,
+    ledger,
     loss,
     outcome,
+    poll,
     query,
     restore,
     skip,
     skip_files,
     tag,
     translate,
+    verify,
 )
 from kubothek.jobs.progress import PodAnnotation, Reporter
 from kubothek.lake.errors import InputError, OwnedByAnother, VersionIncomplete
@@ -50,6 +53,8 @@ from kubothek.resources.jobs import (
     InspectJob,
     IntakeJob,
     JobResult,
+    LedgerJob,
+    PollJob,
     QueryJob,
     SkipFilesJob,
 )
@@ -63,6 +68,8 @@ _MODULES: Final[Mapping[str, ModuleType]] = {
     "index": index,
     "restore": restore,
     "intake": intake,
+    "ledger": ledger,
+    "poll": poll,
     "query": query,
     "compact": compact,
     "collect": collect,
@@ -70,6 +77,7 @@ _MODULES: Final[Mapping[str, ModuleType]] = {
     "skip": skip,
     "skip-files": skip_files,
     "tag": tag,
+    "verify": verify,
 }
 """What does a job, by its verb."""
 _USAGE: Final = "usage: python -m kubothek.jobs.main job.json"
@@ -101,7 +109,7 @@ def perform(arguments: Sequence[str], reporter: Reporter) -> tuple[JobResult, in
     # A query that lost a race for its target has to read again: what it read may have been the target. An intake that
     # lost one to another of its source looks again, and so does a compaction whose table became another one.
     wanted = isinstance(job, CommitJob) and job.on_conflict == "Retry"
-    retry_conflicts = wanted or isinstance(job, QueryJob | IntakeJob | CompactJob)
+    retry_conflicts = wanted or isinstance(job, QueryJob | IntakeJob | CompactJob | LedgerJob | PollJob)
     foreign = False
     try:
         result, code = _MODULES[job.verb].run(job, store, reporter), ExitCode.DONE

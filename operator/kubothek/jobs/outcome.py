@@ -110,6 +110,9 @@ def _leaner(result: JobResult) -> JobResult | None:
         leaner = state.model_copy(update={"corrupt": shortened(state.corrupt, _LEAST_TEXT)})
     elif state.skipping is not None:
         leaner = state.model_copy(update={"skipping": None})
+    elif state.ledger is not None and state.ledger.sources:
+        ledger = state.ledger.model_copy(update={"sources": state.ledger.sources[:-1]})
+        leaner = state.model_copy(update={"ledger": ledger})
     elif state.tags:
         leaner = state.model_copy(update={"tags": dict([*state.tags.items()][:-1])})
     else:

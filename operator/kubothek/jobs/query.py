@@ -16,6 +16,7 @@ from kubothek.jobs.state import state_of
 from kubothek.lake.commits import AlreadyApplied, Committed, Snapshot
 from kubothek.lake.door import Lake
 from kubothek.lake.errors import DataTypeMismatch, InputError
+from kubothek.lake.ledger.asking import happened_until
 from kubothek.lake.operations import Written, overwrite
 from kubothek.lake.operations.gathering import Gathering
 from kubothek.lake.sources import decide_schemas
@@ -50,7 +51,7 @@ def run(job: QueryJob, store: Store, reporter: Reporter) -> JobResult:
 
 def _prepare(job: QueryJob, store: Store, reporter: Reporter) -> Answer:
     reporter.tell("Planning")
-    as_of = (job.as_of_version or job.as_of_tag) if job.as_of_time is None else _moment(job.as_of_time)
+    as_of = (job.as_of_version or job.as_of_tag) if job.as_of_time is None else _moment(job.as_of_time, "asOf.time")
     if job.cube is not None:
         asked = cube_query.prepare(job.cube, store, as_of)
         reporter.tell("Running")
@@ -59,7 +60,8 @@ def _prepare(job: QueryJob, store: Store, reporter: Reporter) -> Answer:
         raise InputError("a query has a statement, or asks a cube")
     lake = Lake(store)
     limits = Limits(f"{job.memory_bytes >> 20}MiB", job.time_limit_seconds)
-    query = prepare(store, job.sql, lake.look(as_of), lake.datasets, limits)
+    restrict = None if job.as_at is None else happened_until(store, _moment(job.as_at, "asAt"))
+    query = prepare(store, job.sql, lake.look(as_of), lake.datasets, limits, restrict)
     reporter.tell("Running")
     return query
 
@@ -67,14 +69,15 @@ def _prepare(job: QueryJob, store: Store, reporter: Reporter) -> Answer:
 def _question(job: QueryJob) -> tuple[object, ...]:
     """What tells one query from another."""
     asked = job.sql if job.cube is None else job.cube.model_dump_json(exclude_defaults=True)
-    return asked, f"tag {job.as_of_tag}" if job.as_of_tag else job.as_of_version, job.as_of_time
+    at = () if job.as_at is None else (f"at {job.as_at}",)
+    return asked, f"tag {job.as_of_tag}" if job.as_of_tag else job.as_of_version, job.as_of_time, *at
 
 
-def _moment(text: str) -> datetime:
+def _moment(text: str, field: str) -> datetime:
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise InputError(f"asOf.time {text!r} is no time; write it as 2026-11-21T14:00:00Z") from None
+        raise InputError(f"{field} {text!r} is no time; write it as 2026-11-21T14:00:00Z") from None
 
 
 def _told(reporter: Reporter) -> Callable[[int], None]:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Final
 
 from kubothek.jobs import translate
+from kubothek.jobs.chains import ledger_state
 from kubothek.jobs.outcome import shortened
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.commits.cubes.spec import CubeSpec
@@ -16,6 +17,7 @@ from kubothek.lake.errors import DatasetNotFound, LakeError
 from kubothek.lake.maintenance import ailments, health
 from kubothek.lake.maintenance.lost import glance
 from kubothek.lake.store import Store
+from kubothek.lake.verification import known_damage
 from kubothek.resources.jobs import CubeRef, CubeState, DatasetRef, DatasetState, SkippingState
 
 _NOWHERE: Final = f"{DatasetNotFound.reason}:"
@@ -35,6 +37,7 @@ def state_of(store: Store, log: DatasetLog, dataset: DatasetRef, *, estimates: b
     state = translate.dataset_state(log.inspect())
     if state.version is None or state.deleted:
         return state
+    state = state.model_copy(update={"ledger": ledger_state(store, log)})
     try:
         order = translate.clustering(dataset.clustering)
         found = health(store, log, log.snapshot(), clustering=order, estimates=estimates, keeps=True)
@@ -56,16 +59,19 @@ def _skipping(store: Store, log: DatasetLog) -> SkippingState | None:
 
 
 def examined(store: Store, log: DatasetLog, dataset: DatasetRef) -> DatasetState:
-    """As :func:`state_of`, with a cheap look for what is missing beside the data, and for data that is lost."""
+    """As :func:`state_of`, with a cheap look for what is missing beside the data, and for data that is lost or, as a
+    verification found, damaged.
+    """
     state = state_of(store, log, dataset, estimates=True)
     if state.version is None or state.deleted:
         return state
     snapshot = log.snapshot()
-    found, lost = ailments(store, log, snapshot), glance(store, log, snapshot)
+    found = ailments(store, log, snapshot)
+    wrong = glance(store, log, snapshot) or known_damage(store, log.uuid, snapshot)
     return state.model_copy(
         update={
             "ailments": tuple(shortened(each, _AILMENT_LIMIT) for each in found[:_MOST_AILMENTS]),
-            "corrupt": None if lost is None else str(lost),
+            "corrupt": None if wrong is None else str(wrong),
         }
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
@@ -37,9 +38,14 @@ def schema(columns: Sequence[jobs.Column]) -> pa.Schema | None:
 
 def layout(dataset: jobs.DatasetRef, head: Head) -> Layout:
     """The layout that the Dataset asks for; one that adopts need not say how the table is partitioned."""
-    table = dataset.table
+    wanted = plain_layout(dataset.table)
+    return replace(wanted, partition_on=head.partition_keys) if dataset.adopt and not wanted.partition_on else wanted
+
+
+def plain_layout(table: jobs.TableSpec) -> Layout:
+    """The layout that a table is to have."""
     return Layout(
-        partition_on=head.partition_keys if dataset.adopt and not table.partition_on else table.partition_on,
+        partition_on=table.partition_on,
         sort_by=table.sort_by,
         bucket_by=table.bucket_by,
         num_buckets=table.num_buckets,

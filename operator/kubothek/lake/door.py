@@ -9,6 +9,7 @@
     flights.rollback(3)
     flights.compact()
     flights.scan(columns=["carrier"], where="month = 1", as_of=3).read_pandas()
+    lake.dataset("planes").ledger.push(again(table))
     lake.sql("SELECT carrier, count(*) FROM flights GROUP BY 1").read_all()
     lake.cube("nyc").query(conditions="month = 1", payload_columns=["delay", "temp"]).to_pandas()
 
@@ -21,6 +22,7 @@ claims one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Final, TypeVar
@@ -37,6 +39,11 @@ from kubothek.lake.dataset import BY as _BY
 from kubothek.lake.dataset import Dataset, Done, OnConflict, Where
 from kubothek.lake.errors import DatasetExists, DatasetNotFound, IdReused, InputError, OwnedByAnother
 from kubothek.lake.indices import Dialect, IndexChange, IndexKind, check_indexable
+from kubothek.lake.ledger.asking import BLOCK, happened_until, version_of
+from kubothek.lake.ledger.events import DatasetSnapshot
+from kubothek.lake.ledger.identity import OwnerKey
+from kubothek.lake.ledger.root import Table as LedgerTable
+from kubothek.lake.ledger.root import create
 from kubothek.lake.schema import normalise, parse_type, require_distinct
 from kubothek.lake.skipping.aggregate import Skipped
 from kubothek.lake.skipping.change import SkippingChange
@@ -52,6 +59,7 @@ __all__ = ["Dataset", "Done", "Lake", "OnConflict", "Where"]
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 _HEAD_ENDS: Final = (keys.head(""), keys.packed_head(""))
+_USUAL_VIEW: Final = LedgerTable()
 _CREATE_ID: Final = "python:create"
 """One id for every creation of a dataset, so that of two at once one is refused."""
 
@@ -216,14 +224,33 @@ class Lake:
             raise exists from error
         return dataset
 
-    def sql(self, statement: str, as_of: Version | None = None) -> pa.RecordBatchReader:
+    def create_ledger(
+        self, name: str, snapshot: DatasetSnapshot, owner: OwnerKey, *, table: LedgerTable | None = _USUAL_VIEW
+    ) -> Dataset:
+        """Commit a dataset with a chain that begins with the events of a snapshot, as Open Data Fabric has them.
+
+        ``snapshot``  ``read_snapshot(text)`` reads one from YAML
+        ``owner``     whose public half becomes the dataset's identity; keep it: ``owner_key_file(path)``
+        ``table``     how its current state lies; None = there is to be no table
+
+        Raises DatasetExists, EventInvalid.
+        """
+        dataset = Dataset(self, name)
+        create(self.store, dataset._log(writing=True), snapshot, owner, table=table, by=_BY)
+        return dataset
+
+    def sql(
+        self, statement: str, as_of: Version | None = None, *, as_at: datetime | None = None
+    ) -> pa.RecordBatchReader:
         """The rows of one SELECT over the store's datasets, as a stream; ``.read_all()`` makes a table of it.
 
         A name that is no plain word is quoted: ``SELECT * FROM "sales-2"``. ``as_of`` is the version, time or tag at
         which every dataset is read that does not say so itself: ``FROM flights AS OF VERSION 3``, ``FROM flights AS OF
-        TIMESTAMP '2026-11-21 14:00' f``, ``FROM flights AS OF TAG 'audit'``. Raises QueryInvalid, VersionNotFound.
+        TIMESTAMP '2026-11-21 14:00' f``, ``FROM flights AS OF TAG 'audit'``. The hash of a ledger's block is a version,
+        too. ``as_at`` leaves of ledgers the rows whose event time is not after it. Raises QueryInvalid,
+        VersionNotFound.
         """
-        return self._prepare(statement, as_of).rows()
+        return self._prepare(statement, as_of, as_at).rows()
 
     def explain(self, statement: str, as_of: Version | None = None) -> tuple[TableScan, ...]:
         """What :meth:`sql` would read: of each dataset the version, and how many files each step of planning leaves.
@@ -239,15 +266,20 @@ class Lake:
         """
         return self._prepare(statement, as_of).skipped()
 
-    def _prepare(self, statement: str, as_of: Version | None) -> Query:
-        return prepare(self.store, statement, self.look(as_of), self.datasets)
+    def _prepare(self, statement: str, as_of: Version | None, as_at: datetime | None = None) -> Query:
+        restrict = None if as_at is None else happened_until(self.store, as_at)
+        return prepare(self.store, statement, self.look(as_of), self.datasets, restrict=restrict)
 
     def look(self, as_of: Version | None = None) -> Look:
         """How SQL finds datasets; those that say no version of their own are read at ``as_of``."""
 
         def look(name: str, own: Version | None) -> Snapshot:
             uuid, _, table = name.partition("/")
-            return Dataset(self, uuid, table or None).snapshot(as_of if own is None else own)
+            wanted = as_of if own is None else own
+            dataset = Dataset(self, uuid, table or None)
+            if isinstance(wanted, str) and wanted.startswith(BLOCK):
+                wanted = version_of(dataset._log(), wanted)
+            return dataset.snapshot(wanted)
 
         return look
 

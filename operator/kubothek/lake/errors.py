@@ -122,6 +122,12 @@ class SourceRefused(InputError):
     reason = "SourceRefused"
 
 
+class SourceFailed(InputError):
+    """A command or container of a source ended with an error; the message has the end of what it said."""
+
+    reason = "SourceFailed"
+
+
 class DataTypeMismatch(InputError):
     """A value does not have the type of its column; names file, column and row."""
 
@@ -222,10 +228,28 @@ class EventInvalid(InputError):
     reason = "EventInvalid"
 
 
+class MergeInvalid(InputError):
+    """Records that a merge strategy cannot take: without its key columns, or one snapshot with a key twice."""
+
+    reason = "MergeInvalid"
+
+
+class MergeTooLarge(LakeError):
+    """A merge found no room: neither in the memory that it may use, nor on the disk."""
+
+    reason = "MergeTooLarge"
+
+
 class ChainCorrupt(LakeError):
     """A chain, or an object that it names, is not what its hashes say, or breaks a rule; names the first such thing."""
 
     reason = "Corrupt"
+
+
+class NotALedger(InputError):
+    """What only a ledger has was asked of a dataset that is none."""
+
+    reason = "NotALedger"
 
 
 # --- the commit protocol ---------------------------------------------------------------------------------------------
@@ -344,6 +368,24 @@ class CubeBroken(CommitError):
     """Another program changed a dataset of a cube against the cube's rules; a person repairs or discards the change."""
 
     reason = "CubeBroken"
+
+
+class LedgerOnly(CommitError):
+    """Rows of a ledger were to change in another way than by its sources."""
+
+    reason = "LedgerOnly"
+
+
+class Drift(CommitError):
+    """Another program changed the table of a ledger: it is not the view of the chain any more."""
+
+    reason = "Drift"
+
+
+class Diverged(CommitError):
+    """``refs/head`` of a ledger names a block that does not go on from the chain: somebody else wrote another one."""
+
+    reason = "Diverged"
 
 
 class VersionNotFound(LakeError):

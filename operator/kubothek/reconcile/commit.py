@@ -36,12 +36,15 @@ from kubothek.reconcile.summary import conclude
 from kubothek.reconcile.world import LaunchJob, Outcome, Settings, World
 from kubothek.resources import jobs
 from kubothek.resources.commit import Commit, CommitProgress, CommitStatus, MemberChange
-from kubothek.resources.conditions import complete, progressing
+from kubothek.resources.conditions import complete, progressing, stalled
 from kubothek.resources.cube import Cube
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine
 from kubothek.resources.members import member_uuid
 from kubothek.resources.objectstore import ObjectStore
+
+PUSH_SOURCE = "default"
+"""The push source of a Commit that names none."""
 
 _RUNNING = progressing("Progressing", "a job makes the change")
 
@@ -131,6 +134,9 @@ def _gate(commit: Commit, world: World) -> _Parts | Blocked:
     member = refuse_member(dataset, "create a Commit with spec.cube")
     if member is not None:
         return member
+    ledger = _against_ledger(commit, dataset)
+    if ledger is not None:
+        return ledger
     store = usable_store(dataset.spec.store_ref.name, commit, world)
     if isinstance(store, Blocked):
         return store
@@ -144,6 +150,21 @@ def _gate(commit: Commit, world: World) -> _Parts | Blocked:
         return engine
     blocked = turn(commit, world) or alone(commit, dataset, store, world)
     return blocked or _Parts(dataset, store, source_store, engine)
+
+
+def _against_ledger(commit: Commit, dataset: Dataset) -> Blocked | None:
+    """Why a Commit does not go with the ledger of its Dataset, or with there being none."""
+    ledger, source = dataset.spec.ledger, commit.spec.push_source
+    if ledger is None:
+        why = None if source is None else "has no ledger: create the Commit anew without spec.pushSource"
+    elif commit.spec.operation != "Append":
+        why = "has a ledger, of which rows change through its sources only: append what corrects them"
+    elif ledger.push_sources and (source or PUSH_SOURCE) in ledger.push_sources:
+        why = None
+    else:
+        known = ", ".join(map(repr, ledger.push_sources)) or "none"
+        why = f"has no push source {source or PUSH_SOURCE!r} in spec.ledger: add an AddPushSource; there is: {known}"
+    return None if why is None else Blocked(stalled("LedgerOnly", f"Dataset {dataset.name!r} {why}"))
 
 
 def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> jobs.CommitJob:
@@ -167,5 +188,6 @@ def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> job
         to_tag=spec.to_tag,
         allow_schema_change=spec.allow_schema_change,
         on_conflict=spec.on_conflict,
+        push_source=(spec.push_source or PUSH_SOURCE) if parts.dataset.spec.ledger is not None else None,
         spark=spark_settings(parts.engine),
     )

@@ -1,9 +1,9 @@
 """Dataset: what a table is, what it has become, and what happens to its data at the end.
 
 A Dataset starts jobs for the restoration and the deletion of its data, looks at its sources
-(:mod:`kubothek.reconcile.sources`) and keeps up its table (:mod:`kubothek.reconcile.upkeep`). It is Ready when an
-inspection (or a Commit) has seen its uuid and nothing forbids to write it; after that, a store that is away for a while
-changes nothing here, as Commits look at the store themselves.
+(:mod:`kubothek.reconcile.sources`), feeds its ledger (:mod:`kubothek.reconcile.ledger`) and keeps up its table
+(:mod:`kubothek.reconcile.upkeep`). It is Ready when an inspection (or a Commit) has seen its uuid and nothing forbids
+to write it; after that, a store that is away for a while changes nothing here, as Commits look at the store themselves.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from kubothek.reconcile.attempts import Active, GivenUp, Start, Succeeded, first
 from kubothek.reconcile.budget import Budget
 from kubothek.reconcile.errands import Case
 from kubothek.reconcile.launching import start, under_way
+from kubothek.reconcile.ledger import keep_ledger, missing_chain
 from kubothek.reconcile.projection import absorb, project
 from kubothek.reconcile.references import (
     Blocked,
@@ -77,11 +78,14 @@ def reconcile(dataset: Dataset, world: World) -> Outcome:
     fit = state.ready == "True" and not dataset.spec.suspend
     built = dataset.cube is None or status.version is not None  # what lands is appended; a Commit builds
     sources = attend(dataset, world, store, engine, status, start=fit and built)
-    kept = keep_up(Case(dataset, world, store, engine), sources.status, start=fit)
-    trouble = sources.trouble or kept.trouble
+    case = Case(dataset, world, store, engine)
+    ledger = keep_ledger(case, sources.status, start=fit)
+    absent = missing_chain(ledger) if dataset.spec.ledger is not None else None
+    kept = keep_up(case, ledger.status, start=fit and absent is None)
+    trouble = absent or sources.trouble or ledger.trouble or kept.trouble
     state = trouble if fit and trouble is not None else state
-    actions = (*finalizer, *sources.actions, *kept.actions)
-    again = min((wait for wait in (sources.again, kept.again) if wait is not None), default=None)
+    actions = (*finalizer, *sources.actions, *ledger.actions, *kept.actions)
+    again = min((wait for wait in (sources.again, ledger.again, kept.again) if wait is not None), default=None)
     return conclude(dataset, world, state, kept.status, actions=actions, events=sources.events, again=again)
 
 

@@ -42,13 +42,15 @@ LOOK_AGAIN = timedelta(seconds=30)
 """When to ask again whether the way is free, if nothing wakes us before."""
 
 _CHORES = {
+    "ledger": "defining",
+    "poll": "polling",
     "heal": "healing",
     "tag": "tagging",
     "index": "indexing",
     "skip": "describing",
     "compact": "compaction",
 }
-"""The sorts of a Dataset's own maintenance by their verbs, with the fields of the status (``upkeep``)."""
+"""The sorts of a Dataset's own jobs by their verbs, with the fields of the status (``upkeep``, ``ledger``)."""
 
 
 def is_overdue(since: datetime | None, now: datetime) -> bool:
@@ -72,6 +74,8 @@ def writer_ahead(dataset: Dataset, world: World) -> str | None:
         return "a Commit"
     if intake_active(dataset, world):
         return "a look at a source"
+    if _errand_active("poll", dataset, dataset.status, world):
+        return "a poll"
     for query in world.list(Query, dataset.namespace):
         if _becomes(query, dataset) and (_runs(query, query_prefix(query), world) or could_run(query)):
             return f"Query {query.name!r}"
@@ -91,14 +95,17 @@ def compaction_ahead(dataset: Dataset, world: World, than: Compaction | None = N
 
 def chore_active(dataset: Dataset, status: DatasetStatus, world: World) -> str | None:
     """A job of the Dataset's own maintenance that is there, for people."""
-    for verb, field in _CHORES.items():
-        errand = getattr(status, field)
-        if errand is None or errand.done or errand.problem is not None:
-            continue
-        name = job_name(f"{dataset.name}-{verb}", errand.attempt)
-        if job_is_there(dataset, name, world):
-            return f"the job {name!r}"
-    return None
+    names = (_errand_active(verb, dataset, status, world) for verb in _CHORES)
+    return next((f"the job {name!r}" for name in names if name is not None), None)
+
+
+def _errand_active(verb: str, dataset: Dataset, status: DatasetStatus, world: World) -> str | None:
+    """The name of the job of an errand of this sort, if it is there."""
+    errand = getattr(status, _CHORES[verb])
+    if errand is None or errand.done or errand.problem is not None:
+        return None
+    name = job_name(f"{dataset.name}-{verb}", errand.attempt)
+    return name if job_is_there(dataset, name, world) else None
 
 
 def alone(

@@ -27,8 +27,8 @@ from kubothek.resources.conditions import waiting
 LOOK_AGAIN = timedelta(minutes=1)
 """When to ask again for a place, if nothing wakes us before."""
 
-_USER_WORK = frozenset({"commit", "cube", "intake", "query"})
-_MAINTENANCE = frozenset({"index", "skip", "skip-files", "compact", "heal", "collect"})
+_USER_WORK = frozenset({"commit", "cube", "intake", "poll", "query"})
+_MAINTENANCE = frozenset({"index", "skip", "skip-files", "compact", "heal", "collect", "verify"})
 
 _Scope = tuple[str, ...]
 """What a limit is about: everything, a namespace, or a namespace and an ObjectStore in it."""

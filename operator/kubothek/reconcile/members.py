@@ -9,9 +9,10 @@ from kubothek.reconcile.references import dataset_ref
 from kubothek.reconcile.world import World
 from kubothek.resources import jobs
 from kubothek.resources.cube import Cube, CubeDataset, CubeStatus
-from kubothek.resources.dataset import Dataset, DatasetSpec, Table
+from kubothek.resources.dataset import Dataset, DatasetSpec
 from kubothek.resources.members import CUBE_LABEL, dataset_name
 from kubothek.resources.meta import API_VERSION, ObjectMeta, OwnerReference
+from kubothek.resources.table import Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ def table_state(state: DatasetState) -> TableState:
             "dialect": state.dialect,
             "tags": [{"name": name, "version": version} for name, version in sorted(state.tags.items())],
             "health": state.health.model_dump() if state.health is not None else None,
+            "ledger": state.ledger.model_dump() if state.ledger is not None else None,
         }
     )
 

@@ -147,6 +147,7 @@ def _job(query: Query, attempt: int, parts: _Parts, settings: Settings) -> jobs.
         as_of_version=spec.as_of.version if spec.as_of else None,
         as_of_time=spec.as_of.time if spec.as_of else None,
         as_of_tag=spec.as_of.tag if spec.as_of else None,
+        as_at=spec.as_at,
         location=location and jobs.QueryLocation(store=target, path=location.path, format=location.format),
         becomes=parts.dataset
         and jobs.QueryDataset(

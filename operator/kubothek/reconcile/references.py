@@ -12,13 +12,14 @@ from kubothek.reconcile.world import LaunchJob, Settings, World
 from kubothek.resources import jobs
 from kubothek.resources.conditions import State, stalled, state_of, waiting
 from kubothek.resources.cube import Cube
-from kubothek.resources.dataset import Dataset, Index
+from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine
 from kubothek.resources.files import Source
 from kubothek.resources.maintenance import Thresholds
 from kubothek.resources.meta import Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.skipping import DEFAULT_LENGTH, ColumnIndex, Skipping
+from kubothek.resources.table import Index
 from kubothek.resources.values import Columns, Reference, parse_quantity
 
 PATIENCE = timedelta(minutes=5)

@@ -1,4 +1,5 @@
-"""What the kinds that run once share, Commit, Query and Compaction: the way from the first attempt to the end.
+"""What the kinds that run once share (Commit, Query, Compaction, Verification): the way from the first attempt to the
+end.
 
 In order: a run that has ended stays as it is; a job that is there is followed, whatever else has changed; otherwise the
 next attempt is announced and launched, if nothing is in its way.
@@ -13,20 +14,21 @@ from typing import Generic, TypeVar
 from kubothek.reconcile.attempts import ENGINE_FAULTS, Active, GivenUp, Start, Step, Succeeded, first, follow
 from kubothek.reconcile.budget import DISRUPTION_LIMIT, Budget, budget_of
 from kubothek.reconcile.launching import start, under_way
-from kubothek.reconcile.projection import Run
 from kubothek.reconcile.references import Blocked, engine_digest
 from kubothek.reconcile.summary import conclude, unchanged
 from kubothek.reconcile.world import CancelJob, FailureClass, LaunchJob, Outcome, World
-from kubothek.resources.commit import CommitProgress, CommitStatus
-from kubothek.resources.compaction import CompactionProgress, CompactionStatus
+from kubothek.resources.commit import Commit, CommitProgress, CommitStatus
+from kubothek.resources.compaction import Compaction, CompactionProgress, CompactionStatus
 from kubothek.resources.conditions import State, failed, resting, stalled, state_of
 from kubothek.resources.engine import Engine
 from kubothek.resources.jobs import JobResult
-from kubothek.resources.query import QueryProgress, QueryStatus
+from kubothek.resources.query import Query, QueryProgress, QueryStatus
+from kubothek.resources.verification import Verification, VerificationProgress, VerificationStatus
 
-S = TypeVar("S", CommitStatus, QueryStatus, CompactionStatus)
+S = TypeVar("S", CommitStatus, QueryStatus, CompactionStatus, VerificationStatus)
 
-RunStatus = CommitStatus | QueryStatus | CompactionStatus
+Run = Commit | Query | Compaction | Verification
+RunStatus = CommitStatus | QueryStatus | CompactionStatus | VerificationStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ class Course(Generic[S]):
 
     prefix: str
     running: State
-    progress: type[CommitProgress | QueryProgress | CompactionProgress]
+    progress: type[CommitProgress | QueryProgress | CompactionProgress | VerificationProgress]
     engine: Engine | Blocked | None
     launch: Callable[[int], LaunchJob | Blocked]
     succeeded: Callable[[S, JobResult], Outcome]

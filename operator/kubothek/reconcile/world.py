@@ -125,6 +125,8 @@ class LaunchJob:
     """PersistentVolumeClaim by ObjectStore name, for ``file://`` stores in a cluster."""
     keys: dict[str, str] = field(default_factory=dict)
     """Secret with the keys of encrypted metadata by ObjectStore name."""
+    mounts: dict[str, str] = field(default_factory=dict)
+    """Other Secrets, by the directory at which the job expects them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +155,22 @@ class PutDataset:
 
 
 @dataclass(frozen=True, slots=True)
+class MakeIdentity:
+    """Create a Secret with a fresh private key for the dataset of the resource that is reconciled; one of that name
+    stays as it is. It outlives the resource, as the chain does.
+    """
+
+    secret: str
+
+
+@dataclass(frozen=True, slots=True)
 class SetFinalizer:
     """Add or remove our finalizer on the resource."""
 
     present: bool
 
 
-Action = LaunchJob | CancelJob | AwaitPlace | PutDataset | SetFinalizer
+Action = LaunchJob | CancelJob | AwaitPlace | PutDataset | MakeIdentity | SetFinalizer
 
 
 @dataclass(frozen=True, slots=True)

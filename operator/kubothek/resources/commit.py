@@ -27,6 +27,7 @@ _CONTENT = {
     "cube",
     "operation",
     "source",
+    "push_source",
     "where",
     "new_values",
     "row_level",
@@ -57,6 +58,11 @@ class CommitSpec(Strict):
             cel="(has(self.operation) && self.operation in ['Append', 'Replace', 'Overwrite']) == has(self.source)",
             message="source goes with the operations Append, Replace and Overwrite, which need it: add or remove it",
             holds=lambda self: (self.operation in _WITH_SOURCE) == (self.source is not None),
+        ),
+        Rule(
+            cel="!has(self.pushSource) || (has(self.operation) && self.operation == 'Append')",
+            message="pushSource goes with the operation Append: remove it",
+            holds=lambda self: self.push_source is None or self.operation == "Append",
         ),
         Rule(
             cel="!has(self.operation) || !(self.operation in ['Delete', 'Update']) || has(self.where)",
@@ -129,6 +135,11 @@ class CommitSpec(Strict):
     version."""
     source: Annotated[Source | None, _FIXED] = None
     """Immutable. Where the rows come from: for Append, Replace and Overwrite."""
+    push_source: Annotated[
+        str | None, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$"), _FIXED
+    ] = None
+    """Immutable. For Append to a Dataset with a ledger: the push source that takes the rows, reads and merges them as
+    its event in the chain says; default: `default`."""
     where: Annotated[_Filter | None, _FIXED] = None
     """Immutable. Which rows a Delete or Update concerns, or which partitions a Replace; then it may only name partition
     columns, and default is: those that the new rows touch. SQL-like: `month = 3 AND carrier IN ('AA', 'UA')`, with AND,

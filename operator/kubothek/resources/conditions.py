@@ -32,7 +32,7 @@ class State:
     ended: Literal["Complete", "Failed", ""] = ""
     """For runs: how they ended, in the sense of a Job of batch/v1."""
     damage: Literal["Corrupt", ""] = ""
-    """For Datasets: data is lost, which no reconciling brings back."""
+    """For Datasets, and what verifies them: data is lost, which no reconciling brings back."""
 
     @property
     def worrying(self) -> bool:
@@ -63,6 +63,11 @@ def stalled(reason: str, message: str) -> State:
 def corrupt(message: str) -> State:
     """Data is lost: a person must put it back, or do without it."""
     return State("False", "Corrupt", message, "Stalled", damage="Corrupt")
+
+
+def found_corrupt(message: str) -> State:
+    """A run has found that data is not what was committed: it is through, and a person must act."""
+    return State("False", "Corrupt", message, "Stalled", "Failed", "Corrupt")
 
 
 def resting(reason: str, message: str) -> State:

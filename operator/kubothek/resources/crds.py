@@ -129,6 +129,19 @@ NAMES = {
         ),
         (".spec.datasetRef.name",),
     ),
+    "Verification": Names(
+        "verifications",
+        "kver",
+        (
+            Column("DATASET", ".spec.datasetRef.name"),
+            Column("LEVEL", ".spec.level"),
+            Column("VERSION", ".status.version", "integer"),
+            Column("VERDICT", ".status.verdict"),
+            Column("STAGE", ".status.progress.stage"),
+            Column("ATTEMPT", ".status.attempt", "integer", 1),
+        ),
+        (".spec.datasetRef.name",),
+    ),
     "GCPolicy": Names(
         "gcpolicies",
         "kgc",

@@ -22,6 +22,7 @@ from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
 from kubothek.resources.rules import Path, Problem, broken_rules, broken_transitions, render_path
 from kubothek.resources.skippingindex import SkippingIndex
+from kubothek.resources.verification import Verification
 
 KINDS: dict[str, type[Resource]] = {
     "ObjectStore": ObjectStore,
@@ -31,6 +32,7 @@ KINDS: dict[str, type[Resource]] = {
     "Commit": Commit,
     "Query": Query,
     "Compaction": Compaction,
+    "Verification": Verification,
     "GCPolicy": GCPolicy,
     "SkippingIndex": SkippingIndex,
 }

@@ -18,6 +18,15 @@ _Directory = Annotated[
 ]
 
 
+_Moment = Annotated[
+    str,
+    StringConstraints(
+        max_length=40,
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$",
+    ),
+]
+
+
 class AsOf(Strict):
     """Which version is read: exactly one of `version`, `time` and `tag`."""
 
@@ -31,13 +40,7 @@ class AsOf(Strict):
 
     version: Annotated[int | None, Field(ge=1)] = None
     """The version of every dataset that the statement names."""
-    time: Annotated[
-        str | None,
-        StringConstraints(
-            max_length=40,
-            pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$",
-        ),
-    ] = None
+    time: _Moment | None = None
     """The time at which the versions were current, with a time zone: `2026-11-21T14:00:00Z`."""
     tag: TagName | None = None
     """The tag of the version, which every dataset that the statement names must have."""
@@ -101,6 +104,11 @@ class QuerySpec(Strict):
             message="versions of a cube have no tags: give asOf a version or a time",
             holds=lambda self: self.cube is None or self.as_of is None or self.as_of.tag is None,
         ),
+        Rule(
+            cel="!has(self.cube) || !has(self.asAt)",
+            message="asAt asks ledgers for event times, which a cube has none of: remove it, or ask by sql",
+            holds=lambda self: self.cube is None or self.as_at is None,
+        ),
     )
 
     sql: Annotated[str | None, StringConstraints(min_length=1, max_length=65536), _FIXED] = None
@@ -112,6 +120,9 @@ class QuerySpec(Strict):
     """Immutable. The ObjectStore whose datasets are read."""
     as_of: Annotated[AsOf | None, _FIXED] = None
     """Immutable. Which version is read of datasets whose version the statement does not say; default: the present."""
+    as_at: Annotated[_Moment | None, _FIXED] = None
+    """Immutable. For `sql` over Datasets with a ledger: only what had happened by then, by event time, with all that is
+    known of it. With a zone: `2026-11-21T14:00:00Z`."""
     result: Annotated[Result, _FIXED]
     """Immutable. Where the rows go."""
     depends_on: Annotated[tuple[Reference, ...], Field(max_length=32), UniqueBy("name"), _FIXED] = ()

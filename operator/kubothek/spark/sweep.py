@@ -1,6 +1,7 @@
-"""Garbage collection with Spark: each task lists some ranges of keys, or deletes some parts of a plan.
+"""Work on many items with Spark: garbage collection lists ranges of keys and deletes parts of a plan, verification
+reads slices and files.
 
-No keys travel through Spark: numbers of items go in, and counts and the names of parts come out.
+No data travels through Spark: numbers of items go in, and what little came of each comes out.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Final, TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from kubothek.lake.collector.spread import Spread
 from kubothek.lake.store import Store, StoreConfig
+from kubothek.lake.store.spread import Spread, Told
 from kubothek.spark.errors import SparkFailed
 from kubothek.spark.numbered import Numbered
 
@@ -25,12 +26,10 @@ _MOST_TASKS: Final = 2000
 
 T = TypeVar("T")
 R = TypeVar("R")
-Told = Callable[[int, int], None]
-"""Hears of tasks done, and of all tasks."""
 
 
 def spread_with_spark(session: SparkSession, store: StoreConfig, told: Told = lambda done, total: None) -> Spread:
-    """Doing it with this session. Raises what the work raises, and SparkFailed."""
+    """Doing it with this session; ``told`` hears of tasks. Raises what the work raises, and SparkFailed."""
 
     def run(work: Callable[[Store, T], R], items: Sequence[T], title: str) -> list[R]:
         if not items:

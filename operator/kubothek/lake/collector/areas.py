@@ -23,6 +23,8 @@ class Kind(StrEnum):
     CHECKPOINTS = "checkpoints"
     SKIPPING = "skipping"
     INTAKE = "intake"
+    CHAIN = "chain"
+    """Blocks, slices and checkpoints of a ledger, and what defines it."""
     JOBS = "jobs"
     PLANS = "plans"
     NOTES = "notes"
@@ -51,6 +53,7 @@ def areas(uuid: str, table: str) -> tuple[Area, ...]:
         Area(Kind.INDEX, keys.native_indices(uuid), _ends_with(".json", ".parquet")),
         *(Area(Kind.SKIPPING, prefix, partial(_is_entries, uuid)) for prefix in (location(uuid), own_location(uuid))),
         Area(Kind.INTAKE, keys.intakes(uuid), _ends_with(".json", ".parquet")),
+        *(Area(Kind.CHAIN, prefix, partial(_is_hash, prefix)) for prefix in chain_prefixes(uuid)),
         Area(Kind.JOBS, keys.jobs(uuid), _ends_with(".json")),
         Area(Kind.PLANS, keys.collections(uuid), _ends_with(".json", ".parquet")),
         *(Area(Kind.NOTES, note, partial(eq, note)) for note in notes(uuid)),
@@ -59,9 +62,14 @@ def areas(uuid: str, table: str) -> tuple[Area, ...]:
     )
 
 
+def chain_prefixes(uuid: str) -> tuple[str, ...]:
+    """Where the objects of a ledger are that are named by their content; ``refs/`` and ``info/`` stay."""
+    return keys.block(uuid, ""), keys.data_slice(uuid, ""), keys.engine_state(uuid, ""), keys.definitions(uuid)
+
+
 def notes(uuid: str) -> tuple[str, ...]:
     """The keys of all notes: they stay as long as there is a table."""
-    return keys.inventory(uuid), keys.lost(uuid)
+    return keys.inventory(uuid), keys.lost(uuid), keys.damage(uuid)
 
 
 class Turn(IntEnum):
@@ -70,7 +78,7 @@ class Turn(IntEnum):
     COMMITS = 0
     """Records and checkpoints."""
     LISTS = 1
-    """Manifests of native indices, pages of standing sources; results and plans name nothing."""
+    """Manifests of native indices, pages of standing sources, blocks; results and plans name nothing."""
     FILES = 2
 
 
@@ -78,12 +86,18 @@ def turn(kind: Kind, key: str) -> Turn:
     """The turn of an object."""
     if kind in (Kind.RECORDS, Kind.CHECKPOINTS):
         return Turn.COMMITS
-    return Turn.LISTS if key.endswith(".json") else Turn.FILES
+    names_others = key.endswith(".json") or (kind is Kind.CHAIN and "/odf/blocks/" in key)
+    return Turn.LISTS if names_others else Turn.FILES
 
 
 def _is_entries(uuid: str, key: str) -> bool:
     """What keeps real Xskipper from mixing files of two wishes stays until these are gone."""
     return is_own_key(uuid, key) and not is_pause(key)
+
+
+def _is_hash(prefix: str, key: str) -> bool:
+    name = key.removeprefix(prefix)
+    return name.isascii() and name.isalnum()
 
 
 def _ends_with(*endings: str) -> Callable[[str], bool]:

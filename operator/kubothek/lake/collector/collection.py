@@ -35,7 +35,6 @@ from kubothek.lake.collector.mark import Kept, Moment, References, mark_versions
 from kubothek.lake.collector.pinned import pinned
 from kubothek.lake.collector.plan import NO_OBJECTS, Count, Counts, Found, Spool, added, to_json
 from kubothek.lake.collector.retention import Retention
-from kubothek.lake.collector.spread import Spread, spread_here
 from kubothek.lake.collector.sweeping import Sweep
 from kubothek.lake.commits import Change, DatasetLog, Operation, Record, keys, read_settings
 from kubothek.lake.commits.head import digest
@@ -52,6 +51,7 @@ from kubothek.lake.errors import (
 )
 from kubothek.lake.maintenance.lost import Lost, look_thoroughly
 from kubothek.lake.store import Store
+from kubothek.lake.store.spread import Spread, spread_here
 
 MAX_DELETES: Final = 1_000_000
 """What a collection deletes at most, unless it is told otherwise."""

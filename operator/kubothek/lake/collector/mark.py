@@ -20,9 +20,12 @@ from kubothek.lake.commits.head import HORIZON, OWN_PREFIX
 from kubothek.lake.commits.journal import Journal, Observed
 from kubothek.lake.commits.rebuild import rebuild
 from kubothek.lake.commits.records import Stored, parallel, stored, stored_chain
-from kubothek.lake.errors import IndexStale, ObjectNotFound, VersionIncomplete
+from kubothek.lake.errors import ChainCorrupt, FormatInvalid, IndexStale, ObjectNotFound, VersionIncomplete
 from kubothek.lake.indices.native import read_manifest
 from kubothek.lake.intake.ledger import Page
+from kubothek.lake.ledger.chain import read_chain
+from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.multihash import Multihash
 from kubothek.lake.store import ObjectInfo, Store
 
 _AT_ONCE: Final = 256
@@ -192,7 +195,21 @@ def _mark_whole(journal: Journal, record: Record, into: References, known: Head 
     """Mark all of a version, as if no other stayed; ``known``: its head, or one that names no less, with its tags."""
     head = known or rebuild(journal, record)
     into.add((record.key, keys.checkpoint(journal.uuid, record.version), *references.of_head(head)))
+    if head.chain is not None and not head.tombstone:
+        into.add(_of_chain(journal, head.chain.head))
     return head
+
+
+def _of_chain(journal: Journal, head: str) -> Iterator[str]:
+    """What the chain of a version names, from this block down to its seed; every block is read.
+
+    Raises VersionIncomplete if it cannot be followed: what it names is not known then.
+    """
+    try:
+        for block in read_chain(journal.store, Layout(keys.chain(journal.uuid)), Multihash.parse(head)):
+            yield from references.of_chain(journal.uuid, block.decode())
+    except (ChainCorrupt, FormatInvalid) as error:
+        raise VersionIncomplete(f"the chain of the ledger {journal.uuid!r} cannot be followed: {error}") from error
 
 
 def _only_adds(record: Record) -> bool:

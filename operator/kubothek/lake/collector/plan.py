@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, Self
 from uuid import uuid4
 
@@ -99,6 +100,7 @@ class Doomed:
     key: str
     kind: Kind
     size: int
+    modified: datetime
 
 
 class Spool:
@@ -152,9 +154,9 @@ class Spool:
 def objects_of(store: Store, part: Part, batch: int) -> Iterator[list[Doomed]]:
     """What a part lists, so many at a time."""
     with pq.ParquetFile(pa.BufferReader(store.get(part.key))) as file:
-        for rows in file.iter_batches(batch, columns=["key", "kind", "bytes"]):
-            columns = (rows.column(name).to_pylist() for name in ("key", "kind", "bytes"))
-            yield [Doomed(key, Kind(kind), size) for key, kind, size in zip(*columns, strict=True)]
+        for rows in file.iter_batches(batch, columns=["key", "kind", "bytes", "modified"]):
+            columns = (rows.column(name).to_pylist() for name in ("key", "kind", "bytes", "modified"))
+            yield [Doomed(key, Kind(kind), size, modified) for key, kind, size, modified in zip(*columns, strict=True)]
 
 
 def to_json(counts: Counts) -> dict[str, dict[str, int]]:

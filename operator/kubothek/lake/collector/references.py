@@ -5,23 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kubothek.lake.commits import Head, Record
+from kubothek.lake.commits import Head, Record, keys
 from kubothek.lake.commits.head import INDEX, INTAKE, SKIPPING
 from kubothek.lake.indices.native import Manifest
 from kubothek.lake.intake.ledger import Page
+from kubothek.lake.ledger.blocks import Block
+from kubothek.lake.ledger.events import AddData, ExecuteTransform
+from kubothek.lake.ledger.layout import Layout
 
 
 def of_head(head: Head) -> Iterator[str]:
-    """Data files, index files, manifests, skipping metadata and pages of a version."""
+    """Data files, index files, manifests, skipping metadata and pages of a version, and what defines its chain; of the
+    chain itself a head names the last block only, see :func:`of_chain`.
+    """
     for partition in head.partitions.values():
         yield from partition["files"].values()
-    yield from _of(head.indices, head.metadata)
+    yield from _of(head.uuid, head.indices, head.metadata)
 
 
 def of_record(record: Record) -> Iterator[str]:
     """What a commit brought into its version, besides what was there before."""
     yield from (file.key for file in record.delta.added)
-    yield from _of(record.delta.indices, record.delta.metadata)
+    uuid = record.key.split("/")[1]
+    yield from _of(uuid, record.delta.indices, record.delta.metadata)
+    if record.ledger is not None:
+        yield from record.ledger.keys(uuid)
+
+
+def of_chain(uuid: str, block: Block) -> Iterator[str]:
+    """A block of a ledger, and the slice and the checkpoint that it names."""
+    layout, event = Layout(keys.chain(uuid)), block.content.event
+    yield layout.block(block.hash)
+    if isinstance(event, AddData | ExecuteTransform):
+        if event.new_data:
+            yield layout.data(event.new_data.physical_hash)
+        if event.new_checkpoint:
+            yield layout.checkpoint(event.new_checkpoint.physical_hash)
 
 
 def of_manifest(manifest: Manifest) -> Iterator[str]:
@@ -34,7 +53,7 @@ def of_page(page: Page) -> Iterator[str]:
     return (run.key for run in page.runs)
 
 
-def _of(indices: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[str]:
+def _of(uuid: str, indices: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[str]:
     """A legacy index is in the head itself, and names nothing."""
     yield from (index for index in indices.values() if isinstance(index, str))
     native = metadata.get(INDEX)
@@ -42,4 +61,6 @@ def _of(indices: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[str
         yield from map(str, native.values())
     if SKIPPING in metadata:
         yield from (key for part in Head("", metadata=metadata).skipping.parts for key in part.keys)
+    if (note := Head(uuid, metadata=metadata).chain) is not None:
+        yield keys.definition(uuid, note.definition)
     yield from (page for name, page in metadata.items() if name.startswith(INTAKE) and isinstance(page, str))

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from kubothek.lake.collector.areas import Kind
-from kubothek.lake.collector.plan import Count, Counts, Part, objects_of
+from kubothek.lake.collector.plan import Count, Counts, Doomed, Part, objects_of
 from kubothek.lake.commits import DatasetLog, StoreSettings, keys, read_settings
+from kubothek.lake.commits.records import parallel
 from kubothek.lake.errors import ObjectNotFound
 from kubothek.lake.store import Store
 
@@ -50,10 +51,25 @@ class Sweep:
                 return Swept(dict(deleted), moved=True)
             etag = seen
             doomed = [each for each in batch if each.key not in self.spared]
+            if not self.final:
+                doomed = self._without_rewritten(store, doomed)
             store.delete([each.key for each in doomed])
             for each in doomed:
                 deleted[each.kind] = deleted[each.kind].plus(each.size)
         return Swept(dict(deleted), moved=False)
+
+    def _without_rewritten(self, store: Store, doomed: list[Doomed]) -> list[Doomed]:
+        """Objects of a chain are named by their content: a writer that brings an old one back puts it there again."""
+        named = [each for each in doomed if each.kind is Kind.CHAIN]
+
+        def is_rewritten(each: Doomed) -> bool:
+            try:
+                return store.stat(each.key).modified > each.modified
+            except ObjectNotFound:
+                return False
+
+        rewritten = {each.key for each, is_new in zip(named, parallel(is_rewritten, named), strict=True) if is_new}
+        return [each for each in doomed if each.key not in rewritten]
 
     def _look(self, store: Store, etag: str) -> str | None:
         """The head's ETag now; None if the plan does not hold. A foreign head may build on what we do not know."""

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
+from kubothek.lake.commits.ledgers import LedgerChange
 from kubothek.lake.commits.paths import parse_path
 from kubothek.lake.errors import PartitionInvalid
 from kubothek.lake.indices.model import NO_CHANGE, IndexChange
@@ -40,10 +41,26 @@ class Operation(StrEnum):
     """Files are laid out in another way from now on; no row changed."""
     COMPACT = "Compact"
     """Rows were written once more, into fewer files; none of them changed."""
+    LEDGER = "Ledger"
+    """The chain of a ledger got blocks that bring no rows, or was moved; or its table was made anew from it."""
     EXTERNAL = "External"
     """A foreign writer's change of the head, adopted."""
     RECOVERED = "Recovered"
     """A commit that a foreign writer had overwritten, merged again."""
+
+
+ROW_OPERATIONS: Final = frozenset(
+    {
+        Operation.CREATE,
+        Operation.APPEND,
+        Operation.REPLACE,
+        Operation.DELETE,
+        Operation.UPDATE,
+        Operation.OVERWRITE,
+        Operation.ROLLBACK,
+    }
+)
+"""What changes rows at a user's wish; those of a ledger change by its sources only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +166,7 @@ class Change:
     ``layout``          how later writers lay out files, in the JSON form of ``lake.table.layout``; None = as it is
     ``intake``          by standing source, the new page of what it has taken (``lake.intake.ledger``); in the way of
                         the change is any other commit that turned that page
+    ``ledger``          how it moves the dataset's chain; in the way of the change is any other commit that moved it
     ``horizon``         the oldest version that can be asked for after it; it is only ever raised
     ``spares``          the records of tagged versions below ``horizon``; any other tag there is in its way
     ``purges``          its own version becomes the oldest that can be asked for; every tag is in its way
@@ -171,6 +189,7 @@ class Change:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     layout: Mapping[str, Any] | None = None
     intake: Mapping[str, str] = field(default_factory=dict)
+    ledger: LedgerChange | None = None
     horizon: int = 0
     spares: frozenset[str] = frozenset()
     purges: bool = False

@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 
 from kubothek.lake.commits.apply import metadata_delta
-from kubothek.lake.commits.changes import Change
+from kubothek.lake.commits.changes import ROW_OPERATIONS, Change
 from kubothek.lake.commits.conflict import conflicts, summary
 from kubothek.lake.commits.directories import recount
-from kubothek.lake.commits.head import HORIZON, INTAKE, LAYOUT, OWN_PREFIX, Head
+from kubothek.lake.commits.head import DRIFT, HORIZON, INTAKE, LAYOUT, LEDGER, OWN_PREFIX, Head
 from kubothek.lake.commits.indexing import index_delta, index_metadata, indices_after
 from kubothek.lake.commits.journal import Draft, Journal, Observed
 from kubothek.lake.commits.measure import size_of_removed
@@ -20,7 +20,7 @@ from kubothek.lake.commits.record import Delta, Totals, after, size_of
 from kubothek.lake.commits.skipping import skipping_after, skipping_metadata
 from kubothek.lake.commits.snapshot import live_head
 from kubothek.lake.commits.tagging import require_untagged, versions_of
-from kubothek.lake.errors import Conflict, InputError, PartitionInvalid, VersionNotFound
+from kubothek.lake.errors import Conflict, Drift, InputError, LedgerOnly, PartitionInvalid, VersionNotFound
 from kubothek.lake.schema import carried_over, merge
 
 _CREATED = "creation_time"
@@ -31,14 +31,15 @@ def draft(
 ) -> Draft:
     """The commit of a change that was made for ``base``, on top of the head ``on``.
 
-    Raises Conflict, SchemaMismatch, PartitionInvalid, IndexStale, IndexInvalid, VersionNotFound, VersionTagged, or
-    InputError for a change that cannot be right on any head.
+    Raises Conflict, SchemaMismatch, PartitionInvalid, IndexStale, IndexInvalid, VersionNotFound, VersionTagged,
+    LedgerOnly, Drift, or InputError for a change that cannot be right on any head.
     """
     _check(change, base)
     ground = on.head if on else Head(journal.uuid)
     fresh = on is None or on.head.tombstone is not None
     live = live_head(journal, on)
     removed = {label: base.file(label) for label in change.removed}
+    _require_ledger(change, live)
     _require_no_conflict(change, base, live, removed)
     _require_unexpired(change, live)
     horizon = max(change.horizon, _next_version(on) if change.purges else 0)
@@ -92,7 +93,37 @@ def draft(
             partitions=len(recount(live.directories, removed=removed.values(), added=added.values())),
         ),
         reads=change.reads,
+        ledger=change.ledger.move if change.ledger else None,
     )
+
+
+def require_rows_open(head: Head) -> None:
+    """Raises LedgerOnly if the rows of this head are those of a chain."""
+    if head.chain is not None:
+        raise LedgerOnly(
+            f"dataset {head.uuid!r} is a ledger: its rows change through its sources, and what is wrong is corrected "
+            "by them; push the rows to it, or poll it"
+        )
+
+
+def require_no_drift(head: Head) -> None:
+    """Raises Drift if another program has changed the table of a ledger."""
+    if head.drift is not None:
+        raise Drift(
+            f"dataset {head.uuid!r} is a ledger, and another program has changed its table, after {head.drift}. Look "
+            "at what it did, then have the table made anew from the chain: kubothek heal --restore-view"
+        )
+
+
+def _require_ledger(change: Change, live: Head) -> None:
+    """Rows of a ledger change with its chain, and a chain begins with the dataset or not at all."""
+    if change.ledger is None:
+        if change.operation in ROW_OPERATIONS:
+            require_rows_open(live)
+    elif live.chain is None and (live.partitions or live.schema_hash):
+        raise InputError(f"dataset {live.uuid!r} has a table without a chain; make the ledger under another name")
+    elif not change.ledger.rebuilds:
+        require_no_drift(live)
 
 
 def _size_of_removed(
@@ -130,6 +161,8 @@ def _require_no_conflict(change: Change, base: Head, live: Head, removed: Mappin
         for source in change.intake
         if base.intake(source) != live.intake(source)
     )
+    if change.ledger is not None and change.ledger.move.base != (live.chain and live.chain.head):
+        found += ("its chain has got blocks",)
     if not found:
         taken = [f.label for f in change.added if f.label in live.partitions and f.label not in removed]
         found = tuple(f"the label {label!r} is in the table already" for label in taken)
@@ -183,6 +216,9 @@ def _metadata(journal: Journal, change: Change, live: Head, derived: Mapping[str
     created = journal.clock().replace(tzinfo=None).isoformat()
     layout = {} if change.layout is None else {LAYOUT: dict(change.layout)}
     intake = {INTAKE + source: page for source, page in change.intake.items()}
+    ledger: dict[str, Any] = {} if change.ledger is None else {LEDGER: change.ledger.note.to_json()}
+    if change.ledger is not None and change.ledger.rebuilds:
+        ledger[DRIFT] = None
     raised = {HORIZON: horizon} if horizon > live.horizon else {}
-    merged = {_CREATED: created, **live.metadata, **change.metadata, **layout, **intake, **raised, **derived}
+    merged = {_CREATED: created, **live.metadata, **change.metadata, **layout, **intake, **ledger, **raised, **derived}
     return {key: value for key, value in merged.items() if value is not None}

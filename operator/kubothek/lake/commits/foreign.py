@@ -15,7 +15,7 @@ from typing import Any, Final
 from kubothek.lake.commits import keys
 from kubothek.lake.commits.apply import difference, metadata_delta
 from kubothek.lake.commits.changes import Operation
-from kubothek.lake.commits.head import LOST, OVERWRITTEN, OWN_PREFIX, TABLE, Head
+from kubothek.lake.commits.head import DRIFT, LOST, OVERWRITTEN, OWN_PREFIX, TABLE, Head
 from kubothek.lake.commits.indexing import index_delta, index_metadata, indices_of_foreign
 from kubothek.lake.commits.journal import Draft, Journal, Observed
 from kubothek.lake.commits.legacy import explicit, schema_of
@@ -126,6 +126,8 @@ def _difference(
         schema=schema,
     )
     metadata = _adopted_metadata(live, foreign, lost, doubtful) | index_metadata(indices)
+    if live.chain is not None and live.drift is None and (labels or removed):
+        metadata[DRIFT] = live.commit  # the last version whose table was that of the chain
     to_set, dropped = metadata_delta(before.metadata, {k: v for k, v in metadata.items() if v is not None})
     return Delta(
         added=measure(journal.store, [(label, foreign.file(label)) for label in labels]),

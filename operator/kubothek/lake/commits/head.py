@@ -21,6 +21,7 @@ import zstandard
 
 from kubothek.lake.commits import keys
 from kubothek.lake.commits.directories import count
+from kubothek.lake.commits.ledgers import ChainNote
 from kubothek.lake.errors import HeadUnreadable
 from kubothek.lake.indices.model import Dialect, IndexKind, IndexState
 from kubothek.lake.skipping.model import NONE, SkippingState
@@ -41,6 +42,8 @@ DIALECT: Final = "kubothek_dialect"
 PENDING: Final = "kubothek_index_pending"
 SKIPPING: Final = "kubothek_skipping"
 TAGS: Final = "kubothek_tags"
+LEDGER: Final = "kubothek_ledger"
+DRIFT: Final = "kubothek_drift"
 INTAKE: Final = "kubothek_intake_"
 """With the name of a standing source behind it."""
 OWN_PREFIX: Final = "kubothek_"
@@ -270,6 +273,23 @@ class Head:
         """By standing source, the page that tells what it has taken."""
         names = [key.removeprefix(INTAKE) for key in self.metadata if key.startswith(INTAKE)]
         return {name: page for name in names if (page := self.intake(name)) is not None}
+
+    @property
+    def chain(self) -> ChainNote | None:
+        """Where the chain of a ledger stands; None if the dataset is none. Raises HeadUnreadable for anything else."""
+        found = self.metadata.get(LEDGER)
+        try:
+            return None if found is None else ChainNote.of_json(found)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise HeadUnreadable(
+                f"{keys.head(self.uuid)}: metadata.{LEDGER} does not say where the chain is: {error!r}"
+            ) from error
+
+    @property
+    def drift(self) -> str | None:
+        """The record of the last version whose table was that of the chain, if another program changed it since."""
+        record = keys.parse_record(self.uuid, self.metadata.get(DRIFT))
+        return record.key if record else None
 
     @property
     def epoch(self) -> int:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import zstandard
@@ -20,8 +22,10 @@ from kubothek.lake.commits import keys
 from kubothek.lake.commits.apply import apply
 from kubothek.lake.commits.changes import NOTHING, Operation, ReadPredicate
 from kubothek.lake.commits.head import Head, digest
+from kubothek.lake.commits.ledgers import ChainMove
 from kubothek.lake.commits.markers import Marker, Markers
 from kubothek.lake.commits.record import Delta, Distance, Record, Totals, utc
+from kubothek.lake.commits.refs import advance_ref, named_block, was_left
 from kubothek.lake.commits.schemas import Schemas
 from kubothek.lake.errors import (
     HeadUnreadable,
@@ -85,6 +89,7 @@ class Draft:
     reads: ReadPredicate = NOTHING
     restores: str | None = None
     recovers: str | None = None
+    ledger: ChainMove | None = None
     floor: int = 0
 
 
@@ -242,14 +247,20 @@ class Journal:
             self.heal_common_metadata(head)
         elif on is None or head.schema_hash != on.head.schema_hash:
             self._put_common_metadata(head)
-        return self._complete(published, partial(after_swap, etag) if after_swap else None)
+        completed = self._complete(published, partial(after_swap, etag) if after_swap else None)
+        if completed is not None and record.ledger is not None:
+            advance_ref(self.store, self.uuid, record, self.below(record))
+        return completed
 
     def complete(self, seen: Observed) -> Observed | None:
         """Finish what a crash left undone after a swap; None if the head moved meanwhile: look again."""
         if seen.marked or seen.marker is None:
             return seen
         self.heal_common_metadata(seen.head)
-        return self._complete(seen)
+        completed = self._complete(seen)
+        if completed is not None and seen.head.chain is not None:
+            self.heal_ref(seen)
+        return completed
 
     def confirm_base(self, foreign: Observed) -> None:
         """Mark the record that a foreign head builds on: it was the head once, marked or not.
@@ -282,6 +293,31 @@ class Journal:
             return False
         self._put_common_metadata(head)
         return True
+
+    def heal_ref(self, seen: Observed) -> bool:
+        """Make ``refs/head`` name the chain's last block, if it names an earlier one of ours; whether it names it."""
+        assert seen.marker is not None, "a settled head is ours"
+        if seen.head.chain is None or named_block(self.store, self.uuid) == seen.head.chain.head:
+            return True
+        below = self.below(last := self.record(seen.marker.record))
+        moved = last if last.ledger else next((record for record in below if record.ledger), None)
+        return moved is not None and advance_ref(self.store, self.uuid, moved, below)
+
+    def stray_ref(self, seen: Observed) -> str | None:
+        """The block that ``refs/head`` names, if no commit left the chain there; writes nothing."""
+        assert seen.marker is not None, "a settled head is ours"
+        named = named_block(self.store, self.uuid)
+        if named is None or seen.head.chain is None or named == seen.head.chain.head:
+            return None
+        last = self.record(seen.marker.record)
+        return None if was_left(named, chain((last,), self.below(last))) else named
+
+    def below(self, record: Record) -> Iterator[Record]:
+        """The records below this one, read one by one as they are asked for, as far as they are kept."""
+        with suppress(VersionIncomplete):
+            while record.parent is not None:
+                record = self.record(record.parent)
+                yield record
 
     def _complete(self, seen: Observed, beside: Callable[[], None] | None = None) -> Observed | None:
         marker = seen.marker
@@ -328,6 +364,7 @@ class Journal:
             totals=draft.totals,
             since_checkpoint=_distance(parent, draft.delta, head),
             head_digest="",
+            ledger=draft.ledger,
         )
         return record, head
 

@@ -131,6 +131,41 @@ def intakes(uuid: str) -> str:
     return f"{side(uuid)}intake/"
 
 
+def chain(uuid: str) -> str:
+    """Where the chain of a ledger is, in the layout of the simple transfer protocol."""
+    return f"{side(uuid)}odf/"
+
+
+def chain_ref(uuid: str) -> str:
+    """What names the chain's last block to those who know nothing of heads."""
+    return f"{chain(uuid)}refs/head"
+
+
+def block(uuid: str, block_hash: str) -> str:
+    """A block of the chain."""
+    return f"{chain(uuid)}blocks/{block_hash}"
+
+
+def data_slice(uuid: str, physical_hash: str) -> str:
+    """A slice of the chain."""
+    return f"{chain(uuid)}data/{physical_hash}"
+
+
+def engine_state(uuid: str, physical_hash: str) -> str:
+    """A checkpoint of the chain."""
+    return f"{chain(uuid)}checkpoints/{physical_hash}"
+
+
+def definitions(uuid: str) -> str:
+    """The prefix of what a chain is defined by, gathered from its blocks."""
+    return f"{side(uuid)}chain/"
+
+
+def definition(uuid: str, sha256_hex: str) -> str:
+    """The blocks that still define a chain, in one object."""
+    return f"{definitions(uuid)}{sha256_hex}"
+
+
 def job(uuid: str, job_uid: str) -> str:
     """The full result of a job."""
     return f"{jobs(uuid)}{quote(job_uid, safe='')}.json"
@@ -139,6 +174,11 @@ def job(uuid: str, job_uid: str) -> str:
 def lost(uuid: str) -> str:
     """The note on lost data files, which is there as long as some are known to be."""
     return f"{side(uuid)}lost.json"
+
+
+def damage(uuid: str) -> str:
+    """The note on what a verification found wrong, which is there until one finds that it is not."""
+    return f"{side(uuid)}damage.json"
 
 
 def inventory(uuid: str) -> str:

@@ -22,6 +22,7 @@ from kubothek.lake.commits.record import Record, Totals
 from kubothek.lake.commits.recover import accept_overwritten, versions_in
 from kubothek.lake.commits.settle import Patience, head_missing, settle_thoroughly
 from kubothek.lake.commits.snapshot import Snapshot, snapshot_of
+from kubothek.lake.commits.sound import require_sound_ledger
 from kubothek.lake.commits.tagging import retag, versions_of
 from kubothek.lake.commits.transaction import (
     AlreadyApplied,
@@ -318,6 +319,7 @@ class DatasetLog:
             if owner is None:
                 self._require_adoptable(seen)
             self._require_nothing_overwritten(seen)
+            require_sound_ledger(self._journal, seen)
             problem = None
         except (CommitError, VersionIncomplete) as error:
             problem = f"{error.reason}: {error}"

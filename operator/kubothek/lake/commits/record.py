@@ -23,6 +23,7 @@ from kubothek.lake.commits.changes import (
     ReadPredicate,
 )
 from kubothek.lake.commits.directories import directory
+from kubothek.lake.commits.ledgers import ChainMove
 from kubothek.lake.errors import VersionIncomplete
 from kubothek.lake.predicates import parse
 from kubothek.lake.schema import parse_type, type_name
@@ -96,6 +97,7 @@ class Record:
     ``recovers``     key of the overwritten record that this one merges again
     ``head_digest``  of the head it makes: a head with another digest was not written by Kubothek
     ``totals``       of the dataset after it
+    ``ledger``       how it moved the chain of a ledger
     """
 
     key: str
@@ -113,6 +115,7 @@ class Record:
     totals: Totals
     since_checkpoint: Distance
     head_digest: str
+    ledger: ChainMove | None = None
 
     @property
     def added(self) -> Totals:
@@ -152,6 +155,7 @@ class Record:
                 "totals": self.totals.to_json(),
                 "since_checkpoint": [self.since_checkpoint.commits, self.since_checkpoint.entries],
                 "head_digest": self.head_digest,
+                "ledger": self.ledger.to_json() if self.ledger else None,
             }
         )
 
@@ -187,6 +191,7 @@ class Record:
                 totals=Totals(**found["totals"]),
                 since_checkpoint=Distance(*found["since_checkpoint"]),
                 head_digest=found["head_digest"],
+                ledger=ChainMove.of_json(found.get("ledger")),
             )
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise VersionIncomplete(f"{key}: not a commit record: {error!r}") from error

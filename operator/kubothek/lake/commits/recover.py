@@ -129,6 +129,7 @@ def _merged_again(journal: Journal, seen: Observed, lost: Record, rest: Sequence
         ),
         reads=lost.reads,
         recovers=lost.key,
+        ledger=lost.ledger,
     )
 
 
@@ -194,6 +195,8 @@ def _require_mergeable(
         raise _NotMergeableError("the table is partitioned in another way")
     if missing := missing_files(journal, head, [file.key for file in added]):
         raise _NotMergeableError(f"{missing[0]} is gone")
+    if lost.ledger is not None and lost.ledger.base != (head.chain and head.chain.head):
+        raise _NotMergeableError("its blocks do not go on from where the chain is now")
     if behind := [source for source in _turned(lost.delta) if not _goes_on(source, before, head, lost.delta)]:
         raise _NotMergeableError(f"the source {behind[0]!r} had taken files that are not in the table now")
 

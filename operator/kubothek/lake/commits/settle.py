@@ -74,6 +74,7 @@ def settle_thoroughly(journal: Journal, patience: Patience) -> Observed | None:
         draft = note_lost(journal, seen)
         if draft is None:
             journal.heal_common_metadata(seen.head)
+            journal.heal_ref(seen)
             return seen
         if journal.publish(draft, seen) is None:
             patience.pause()

@@ -6,6 +6,7 @@ from kubothek.lake.dataset.handle import BY, Done, OnConflict, Where
 from kubothek.lake.dataset.reading import Reading
 from kubothek.lake.dataset.upkeep import Upkeep
 from kubothek.lake.dataset.writing import Writing
+from kubothek.lake.ledger.root import Root
 
 __all__ = ["BY", "Dataset", "Done", "OnConflict", "Where"]
 
@@ -15,3 +16,11 @@ class Dataset(Reading, Writing, Upkeep):
 
     ``as_of``  a version number, a time at which it was current (a ``datetime``; without time zone: UTC), or a tag of it
     """
+
+    @property
+    def ledger(self) -> Root:
+        """The chain behind the table, and what comes into it: ``dataset.ledger.push(again(rows))``. docs/ledger.md.
+
+        Raises NotALedger, OwnedByAnother.
+        """
+        return Root(self._store, self._log(writing=True), by=BY)

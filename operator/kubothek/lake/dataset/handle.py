@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kubothek.lake import operations
 from kubothek.lake.commits import AlreadyApplied, Change, Committed, DatasetLog, Snapshot, Transaction, Version, keys
+from kubothek.lake.commits.drafting import require_rows_open
 from kubothek.lake.errors import DatasetNotFound, InputError
 from kubothek.lake.operations import Rows
 from kubothek.lake.predicates import Filter
@@ -86,6 +87,7 @@ class Handle:
         *,
         evolve: bool = False,
     ) -> operations.Written:
+        require_rows_open(now.snapshot.head)
         written = operations.write_rows(self._store, now.snapshot, data, table=table, evolve=evolve, check=check)
         now.note_written(written.files[0].key)
         return written

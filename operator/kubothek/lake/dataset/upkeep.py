@@ -8,9 +8,11 @@ from hashlib import sha256
 from uuid import uuid4
 
 from kubothek.lake.collector import MAX_DELETES, Collection, Mode, Retention, collect
+from kubothek.lake.commits import Version
 from kubothek.lake.commits.reskip import Reskipped, reskip
 from kubothek.lake.dataset.handle import BY, Handle, Where
 from kubothek.lake.errors import InputError
+from kubothek.lake.ledger import Level
 from kubothek.lake.maintenance import (
     Compaction,
     CompactionPlan,
@@ -25,10 +27,11 @@ from kubothek.lake.maintenance import (
 from kubothek.lake.predicates import as_predicate
 from kubothek.lake.skipping.model import IndexDefinition, SkippingState
 from kubothek.lake.table.clustering import Clustering
+from kubothek.lake.verification import DatasetVerdict, verify_dataset
 
 
 class Upkeep(Handle):
-    """Skipping metadata, tags, health, collection and compaction."""
+    """Skipping metadata, tags, health, verification, collection and compaction."""
 
     @property
     def skipping(self) -> tuple[IndexDefinition, ...]:
@@ -75,6 +78,13 @@ class Upkeep(Handle):
         OwnedByAnother.
         """
         return heal(self._store, self._log(writing=True), by=BY)
+
+    def verify(self, version: Version | None = None, *, level: Level = Level.FULL) -> DatasetVerdict:
+        """Whether chain, files and indices are what was committed, and the first thing that is not.
+
+        Reads all of the version; changes nothing. Raises VersionNotFound.
+        """
+        return verify_dataset(self._store, self._log(), version=version, level=level)
 
     def collect(
         self,

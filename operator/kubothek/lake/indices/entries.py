@@ -6,7 +6,7 @@ no pair twice. All of it is Arrow's work, nothing here looks at single values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 import pyarrow as pa
@@ -47,7 +47,7 @@ def sort_distinct(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.Table.from_arrays([ordered.column(VALUE), pa.chunked_array([labels])], names=[VALUE, LABEL])
 
 
-def with_labels(table: pa.Table, labels: Collection[str]) -> pa.Table:
+def with_labels(table: pa.Table, labels: Container[str]) -> pa.Table:
     """Those entries whose label is one of these."""
     table = table.unify_dictionaries()
     if not table.num_rows:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from math import isnan
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.lake.errors import IndexStale
 from kubothek.lake.indices import kartothek
-from kubothek.lake.indices.entries import LABEL, VALUE, texts
+from kubothek.lake.indices.entries import LABEL, VALUE, texts, with_labels
 from kubothek.lake.indices.kartothek import PARTITION, from_legacy
 from kubothek.lake.indices.model import Bound, IndexFile, IndexState
-from kubothek.lake.indices.opened import Opened, opened
+from kubothek.lake.indices.opened import Opened, OpenedFile, opened
 from kubothek.lake.indices.types import bound_of, is_indexable
 from kubothek.lake.store import Store
 
@@ -25,6 +27,7 @@ log = logging.getLogger(__name__)
 OPERATORS: Final = frozenset({"=", "in", "<", "<=", ">", ">="})
 """What an index can answer: NULL is not in it, so it cannot for ``!=``, ``not in`` and ``is null``."""
 
+_FILES_AT_ONCE: Final = 4
 _COMPARE: Final[dict[str, Callable[..., Any]]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -67,6 +70,46 @@ def lookup(
     except IndexStale as error:
         log.warning("%s: reading without this index: %s", state.uuid, error)
         return None
+
+
+def values_held(
+    store: Store, head: Indexed, schema: pa.Schema, column: str, values: pa.Array[Any], labels: Container[str]
+) -> tuple[pa.Array[Any], frozenset[str]] | None:
+    """Those of the values that a native index has for one of these labels, which are the head's, and the labels whose
+    values it does not know. None if there is no such index, or it is damaged.
+
+    ``values`` are of the column's stored type, without NULL and NaN; sorted ones are found faster.
+    """
+    key = head.index_state.native.get(column)
+    if key is None or column not in schema.names or not is_indexable(schema.field(column).type):
+        return None
+    try:
+        manifest = opened(store).manifest(key)
+        least, most = (bound_of(bound) for bound in cast("Any", pc.min_max(values)).values())
+        near = [f for f in manifest.files if _reaches(f, ">=", least) and _reaches(f, "<=", most)]
+        wanted = values.cast(manifest.type)
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+            read = pool.map(lambda file: _entries_of(opened(store).file(file.key), wanted), near)
+            held = [with_labels(entries, labels).column(VALUE).cast(values.type) for entries in read]
+    except (IndexStale, pa.ArrowInvalid) as error:
+        log.warning("%s: reading without this index: %s", head.index_state.uuid, error)
+        return None
+    found: Any = pc.unique(pa.chunked_array([chunk for each in held for chunk in each.chunks], values.type))
+    return _with_both_zeros(found), frozenset(label for label in manifest.uncovered if label in labels)
+
+
+def _entries_of(file: OpenedFile, wanted: pa.Array[Any]) -> pa.Table:
+    """The entries of these values. They are sorted in the file: looking for few in many beats looking at many."""
+    ends = cast("Any", pc.min_max(wanted))
+    entries = file.read([VALUE, LABEL], (pc.field(VALUE) >= ends["min"]) & (pc.field(VALUE) <= ends["max"]))
+    if not entries.num_rows:
+        return entries
+    values = entries.column(VALUE).combine_chunks()
+    search: Any = vars(pc)["search_sorted"]  # the stubs do not know it
+    first, end = (search(values, wanted, side=side).to_numpy().astype(np.int64) for side in ("left", "right"))
+    counts = end - first
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return entries.take(np.repeat(first, counts) + within)
 
 
 def _concerns_nan(stored: pa.DataType, op: str, values: Sequence[object]) -> bool:

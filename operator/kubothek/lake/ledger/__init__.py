@@ -16,7 +16,7 @@ from kubothek.lake.ledger.problems import Problem, Severity
 from kubothek.lake.ledger.rules import append, problems
 from kubothek.lake.ledger.state import ChainState, Vocabulary
 from kubothek.lake.ledger.timestamps import Timestamp
-from kubothek.lake.ledger.verification import Verdict, verify
+from kubothek.lake.ledger.verification import Level, Scope, Verdict, verify
 
 __all__ = [
     "Block",
@@ -25,10 +25,12 @@ __all__ = [
     "DatasetId",
     "Dialect",
     "Layout",
+    "Level",
     "LogicalHash",
     "Multihash",
     "OwnerKey",
     "Problem",
+    "Scope",
     "Severity",
     "Timestamp",
     "Verdict",

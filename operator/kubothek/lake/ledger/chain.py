@@ -24,6 +24,10 @@ _WALKED_BACK: Final = 512
 """As many where the way is only back to a known block, as it is short as a rule."""
 
 
+ADVICE: Final = "put it back from a copy: whatever has the bytes that the hash names is it"
+"""What to do about an object that is missing or damaged."""
+
+
 class BrokenChain(ChainCorrupt):
     """The chain cannot be followed to its seed: a block or the reference is missing, damaged or another one."""
 
@@ -100,12 +104,13 @@ def _fetch(store: Store, layout: Layout, place: Place) -> bytes:
     try:
         return store.get(layout.block(place.block))
     except ObjectNotFound:
-        raise place.broken("BlockMissing", "CH-02", f"there is no {layout.block(place.block)}") from None
+        raise place.broken("BlockMissing", "CH-02", f"there is no {layout.block(place.block)}; {ADVICE}") from None
 
 
 def _checked(data: bytes, place: Place) -> tuple[int, Multihash | None]:
     if Multihash.sha3(data) != place.block:
-        raise place.broken("BlockHash", "CH-02", f"the bytes of block {place.block} are not those that the hash names")
+        message = f"the bytes of block {place.block} are not those that the hash names; {ADVICE}"
+        raise place.broken("BlockHash", "CH-02", message)
     try:
         return link_of(data)
     except FormatInvalid as error:

@@ -1,8 +1,10 @@
-"""The bytes that arrow-digest hashes for the values of a column (odf-facts A2.4), by numpy: no Python per value.
+"""The bytes that arrow-digest hashes for the values of a column (odf-facts A2.4), by Arrow and numpy: no Python per
+value.
 
 A null is one byte 0. A value of fixed width is its bytes, a bool 1 or 2. Texts and lists are preceded by their length
-(bytes, or items) in 64 bits, the items of lists are values in turn. Lengths are put before what
-they count by one unaligned 64-bit store each, at places that a running sum gives, and one masked store of all the rest.
+(bytes, or items) in 64 bits, the items of lists are values in turn. The bytes of an array are made as a binary array
+with one value a slot: lengths and what they count are two such arrays over memory that is there already, which Arrow
+joins, and then puts a byte where there is a null.
 """
 
 from __future__ import annotations
@@ -20,13 +22,24 @@ Sizes: TypeAlias = npt.NDArray[np.int64]
 
 _PREFIX: Final = 8
 """Bytes of a length."""
+_BINARY: Final = pa.large_binary()
+_NOTHING: Final = pa.scalar(b"", _BINARY)
+_NULL: Final = pa.scalar(b"\0", _BINARY)
 
 
 class Encoded(NamedTuple):
-    """Values as bytes, one after the other, and how many of them each takes; an int if all take the same."""
+    """Values as bytes, one after the other, and where each begins, and the last ends; an int if all take that much."""
 
     data: Bytes
-    sizes: Sizes | int
+    offsets: Sizes | int
+
+    def binary(self, count: int, valid: Mask | None = None) -> Any:
+        """The same as an array of so many binary values; what is not valid is null."""
+        data: Any = np.ascontiguousarray(self.data)
+        ends: Any = np.arange(count + 1) * self.offsets if isinstance(self.offsets, int) else self.offsets
+        bits: Any = None if valid is None else np.packbits(valid, bitorder="little")
+        mask = None if bits is None else pa.py_buffer(bits)
+        return pa.LargeBinaryArray.from_buffers(_BINARY, count, [mask, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
 def encode(array: Any, valid: Mask | None) -> Encoded:
@@ -80,36 +93,39 @@ def _booleans(array: Any, valid: Mask | None) -> Bytes:
 
 def _fixed(array: Any, valid: Mask | None) -> Encoded:
     width = array.type.byte_width
-    rows = _rows(array, width, valid)
-    if valid is None:
-        return Encoded(rows.reshape(-1), width)
-    kept = np.repeat(valid, width).reshape(-1, width)
-    kept[:, 0] = True
-    return Encoded(rows[kept], np.where(valid, width, 1))
+    encoded = Encoded(_rows(array, width, valid).reshape(-1), width)
+    return encoded if valid is None else _encoded(encoded.binary(len(array), valid))
+
+
+def _encoded(values: Any) -> Encoded:
+    """Binary values as bytes, a null as one byte 0."""
+    if not len(values):
+        return Encoded(np.empty(0, np.uint8), np.zeros(1, np.int64))
+    _, places, data = (pc.fill_null(values, _NULL) if values.null_count else values).buffers()
+    offsets = np.frombuffer(places, np.int64, len(values) + 1)
+    return Encoded(np.frombuffer(data, np.uint8)[: offsets[-1]], offsets)
 
 
 def _rows(array: Any, width: int, valid: Mask | None) -> Bytes:
-    """The bytes of values of fixed width, a row each; those of nulls, and of what does not count, are 0."""
+    """The bytes of values of fixed width, a row each; those of nulls that count are 0."""
     _, buffer = array.buffers()[:2]
     if buffer is None or not width:
         return np.zeros((len(array), width), np.uint8)
-    flat = np.frombuffer(buffer, np.uint8, len(array) * width, array.offset * width)
-    shown = _shown(array, valid)
-    if shown is None:
-        return flat.reshape(-1, width)
-    word = np.dtype(f"u{min(width & -width, 8)}")
-    words = flat.view(word).reshape(len(array), -1)
-    return np.where(shown[:, None], words, word.type(0)).view(np.uint8).reshape(-1, width)
+    rows = np.frombuffer(buffer, np.uint8, len(array) * width, array.offset * width).reshape(-1, width)
+    own = validity(array)
+    if own is None or (valid is not None and not (valid & ~own).any()):
+        return rows
+    return np.where(own[:, None], rows, np.uint8(0))
 
 
 def _texts(array: Any, valid: Mask | None) -> Encoded:
     kind = array.type
     if pa.types.is_fixed_size_binary(kind):
-        rows = _rows(array, kind.byte_width, valid)
-        lengths = np.full(len(array), kind.byte_width, np.int64)
-        return _prefixed(lengths, lengths, (rows if valid is None else rows[valid]).reshape(-1), valid)
+        width = kind.byte_width
+        lengths = np.full(len(array), width, np.int64)
+        return _prefixed(lengths, Encoded(_rows(array, width, valid).reshape(-1), width), valid)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        array = array.cast(pa.large_binary())
+        array = array.cast(_BINARY)
     wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     _, places, buffer = array.buffers()
     word = np.int64 if wide else np.int32
@@ -119,7 +135,7 @@ def _texts(array: Any, valid: Mask | None) -> Encoded:
     if shown is not None and lengths[~shown].any():  # there may be text under a null
         return _texts(pc.if_else(pa.array(shown), array, pa.scalar(b"").cast(array.type)), valid)
     data = np.frombuffer(buffer, np.uint8) if buffer is not None else np.empty(0, np.uint8)
-    return _prefixed(lengths, lengths, data[ends[0] : ends[-1]], valid)
+    return _prefixed(lengths, Encoded(data[ends[0] : ends[-1]], ends - ends[0]), valid)
 
 
 def _lists(array: Any, valid: Mask | None) -> Encoded:
@@ -128,12 +144,10 @@ def _lists(array: Any, valid: Mask | None) -> Encoded:
         array = pc.if_else(pa.array(shown), array, pa.scalar(None, array.type))
     counts = _counts(array)
     items = array.flatten()
-    data, sizes = encode(items, validity(items))
-    if isinstance(sizes, int):
-        return _prefixed(counts, counts * sizes, data, valid)
-    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    ends = np.cumsum(counts)
-    return _prefixed(counts, sums[ends] - sums[ends - counts], data, valid)
+    data, offsets = encode(items, validity(items))
+    places = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    ends = places * offsets if isinstance(offsets, int) else offsets[places]
+    return _prefixed(counts, Encoded(data, ends), valid)
 
 
 def _counts(array: Any) -> Sizes:
@@ -145,23 +159,22 @@ def _counts(array: Any) -> Sizes:
     return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _prefixed(counts: Sizes, lengths: Sizes, data: Bytes, valid: Mask | None) -> Encoded:
-    """Each count in 64 bits before ``lengths`` bytes of the data; a slot that is not valid has a 0 and none of them."""
-    if not len(counts):
-        return Encoded(data, np.zeros(0, np.int64))
-    sizes = lengths + _PREFIX
-    if valid is not None:
-        sizes = np.where(valid, sizes, 1)
-    ends = np.cumsum(sizes)
-    starts = ends - sizes
-    total = int(ends[-1])
-    out = np.zeros(total + _PREFIX, np.uint8)  # the last slot may be a null, and shorter than a word
-    is_data = np.ones(total + _PREFIX, np.bool_)
-    is_data[total:] = False
-    if valid is not None:
-        is_data[starts[~valid]] = False
-        starts, counts = starts[valid], counts[valid]
-    np.ndarray((total + 1,), np.uint64, is_data, strides=(1,))[starts] = 0
-    np.ndarray((total + 1,), "<u8", out, strides=(1,))[starts] = counts
-    out[is_data] = data
-    return Encoded(out[:total], sizes)
+def _prefixed(counts: Sizes, values: Encoded, valid: Mask | None) -> Encoded:
+    """Each count in 64 bits before its value; a slot that is not valid has a single 0."""
+    number = len(counts)
+    if valid is None and (width := _width(values)) is not None:
+        out = np.empty((number, _PREFIX + width), np.uint8)
+        np.ndarray((number,), "<u8", out, strides=(_PREFIX + width,))[:] = counts
+        out[:, _PREFIX:] = values.data.reshape(number, width)
+        return Encoded(out.reshape(-1), _PREFIX + width)
+    lengths = Encoded(counts.astype("<i8").view(np.uint8), _PREFIX).binary(number, valid)
+    return _encoded(pc.binary_join_element_wise(lengths, values.binary(number), _NOTHING))
+
+
+def _width(values: Encoded) -> int | None:
+    """The bytes that each value takes, if all take that much, as codes and identifiers do: then they are a matrix."""
+    if isinstance(values.offsets, int):
+        return values.offsets or None
+    lengths = np.diff(values.offsets)
+    least = int(lengths[0]) if len(lengths) else 0
+    return least if least and (lengths == least).all() else None

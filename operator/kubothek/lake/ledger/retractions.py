@@ -8,6 +8,7 @@ and only for chains that retract: the records that are taken back, then where th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +21,9 @@ from kubothek.lake.ledger.layout import Layout
 from kubothek.lake.ledger.problems import Problem
 from kubothek.lake.ledger.row_checks import CORRECT_FROM, RETRACT
 from kubothek.lake.ledger.slices import Expected, read_batches
+from kubothek.lake.ledger.state import Vocabulary
 from kubothek.lake.store import Store
+from kubothek.lake.store.spread import Spread
 
 _BINARY: Final = pa.large_binary()
 _NOTHING: Final = pa.scalar(b"", _BINARY)
@@ -28,7 +31,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 def first_unmatched(
-    store: Store, layout: Layout, slices: Sequence[Expected], retracting: Sequence[bool]
+    layout: Layout, slices: Sequence[Expected], retracting: Sequence[bool], spread: Spread
 ) -> Problem | None:
     """The first retraction of a record that is not there; ``retracting`` says which slices have retractions.
 
@@ -36,13 +39,10 @@ def first_unmatched(
     """
     schema = slices[-1].schema
     assert schema is not None, "a sound chain has one before it has slices"
-    taken = [pa.array([], _BINARY)]
-    for expected in (each for each, has in zip(slices, retracting, strict=True) if has):
-        for batch in read_batches(store, layout, expected):
-            back = _taken_back(batch.column(expected.vocabulary.op))
-            taken.append(pc.unique(record_keys(batch.filter(pa.array(back)), schema, expected)))
-    known = pc.unique(pa.concat_arrays(taken))
-    events = [event for expected in slices for event in _events(store, layout, expected, schema, known)]
+    those = [each for each, has in zip(slices, retracting, strict=True) if has]
+    taken = spread(partial(_taken, layout, schema), those, "retractions")
+    known = pc.unique(pa.concat_arrays([pa.array([], _BINARY), *taken]))
+    events = spread(partial(_events, layout, schema, known), slices, "records taken back")
     numbers, signs, offsets = (np.concatenate(column) for column in zip(*events, strict=True))
     if (offset := _first_negative(numbers, signs, offsets)) is None:
         return None
@@ -59,9 +59,17 @@ def first_unmatched(
     )
 
 
-def record_keys(batch: pa.RecordBatch, schema: pa.Schema, expected: Expected) -> Any:
+def _taken(layout: Layout, schema: pa.Schema, store: Store, expected: Expected) -> Any:
+    """The records that a slice takes back, each once."""
+    parts = [pa.array([], _BINARY)]
+    for batch in read_batches(store, layout, expected):
+        back = _taken_back(batch.column(expected.vocabulary.op))
+        parts.append(pc.unique(record_keys(batch.filter(pa.array(back)), schema, expected.vocabulary)))
+    return pc.unique(pa.concat_arrays(parts))
+
+
+def record_keys(batch: pa.RecordBatch, schema: pa.Schema, names: Vocabulary) -> Any:
     """Bytes for each record, which are equal if the records are. Columns that were added later are null."""
-    names = expected.vocabulary
     parts, marks = [], []
     for field in schema:
         if field.name in (names.offset, names.op, names.system_time):
@@ -69,25 +77,29 @@ def record_keys(batch: pa.RecordBatch, schema: pa.Schema, expected: Expected) ->
         there = field.name in batch.schema.names
         column: Any = batch.column(field.name) if there else pa.nulls(batch.num_rows, field.type)
         for leaf, valid in _leaves(column, None):
-            parts.append(_binary(encode(leaf, valid), len(leaf)))
+            parts.append(encode(leaf, valid).binary(len(leaf)))
             marks.append(np.ones(len(leaf), np.uint8) if valid is None else valid.astype(np.uint8))
     present = np.ascontiguousarray(np.stack(marks, axis=1))  # a null's byte alone could be that of a value
-    parts.append(_binary(Encoded(present.reshape(-1), len(marks)), batch.num_rows))
+    parts.append(Encoded(present.reshape(-1), len(marks)).binary(batch.num_rows))
     return pc.binary_join_element_wise(*parts, _NOTHING)
 
 
 def _events(
-    store: Store, layout: Layout, expected: Expected, schema: pa.Schema, known: Any
-) -> Iterator[tuple[_Numbers, _Numbers, _Numbers]]:
-    """Of the records that are taken back somewhere: which, added (1) or taken back (-1), and the offset."""
+    layout: Layout, schema: pa.Schema, known: Any, store: Store, expected: Expected
+) -> tuple[_Numbers, _Numbers, _Numbers]:
+    """Of a slice's records that are taken back somewhere: which, added (1) or taken back (-1), and the offset."""
     offset = expected.data.offset_interval.start
+    nothing = np.zeros(0, np.int64)
+    found = [(nothing, nothing, nothing)]
     for batch in read_batches(store, layout, expected):
-        places = pc.fill_null(pc.index_in(record_keys(batch, schema, expected), known), -1)
+        places = pc.fill_null(pc.index_in(record_keys(batch, schema, expected.vocabulary), known), -1)
         numbers = places.to_numpy(zero_copy_only=False).astype(np.int64)
         rows = np.flatnonzero(numbers >= 0)
         signs = np.where(_taken_back(batch.column(expected.vocabulary.op)), -1, 1)
-        yield numbers[rows], signs[rows], rows + offset
+        found.append((numbers[rows], signs[rows], rows + offset))
         offset += batch.num_rows
+    numbers, signs, offsets = (np.concatenate(column) for column in zip(*found, strict=True))
+    return numbers, signs, offsets
 
 
 def _first_negative(numbers: _Numbers, signs: _Numbers, offsets: _Numbers) -> int | None:
@@ -113,10 +125,3 @@ def _leaves(array: Any, above: npt.NDArray[np.bool_] | None) -> Iterator[tuple[A
         return
     for number in range(array.type.num_fields):
         yield from _leaves(array.field(number), valid)
-
-
-def _binary(encoded: Encoded, count: int) -> Any:
-    sizes = np.full(count, encoded.sizes, np.int64) if isinstance(encoded.sizes, int) else encoded.sizes
-    ends: Any = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    data: Any = np.ascontiguousarray(encoded.data)
-    return pa.LargeBinaryArray.from_buffers(_BINARY, count, [None, pa.py_buffer(ends), pa.py_buffer(data)])

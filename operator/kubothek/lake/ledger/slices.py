@@ -6,11 +6,8 @@ that come back.
 
 from __future__ import annotations
 
-import hashlib
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kubothek.lake.errors import InputError, ObjectNotFound
+from kubothek.lake.ledger.chain import ADVICE
 from kubothek.lake.ledger.columns import column_problems
 from kubothek.lake.ledger.digest import LogicalHash
 from kubothek.lake.ledger.digest_values import is_listed
@@ -28,11 +26,9 @@ from kubothek.lake.ledger.problems import Problem, Severity
 from kubothek.lake.ledger.row_checks import RowChecks
 from kubothek.lake.ledger.state import Vocabulary
 from kubothek.lake.store import Store
+from kubothek.lake.store.hashed import Hashed, hashed
 
 _ROWS: Final = 1 << 16
-_CHUNK: Final = 1 << 22
-_IN_MEMORY: Final = 64 << 20
-"""Bytes; larger files go through the disk."""
 _LAST: Final = (1 << 63) - 1
 _OPEN: Final[Any] = pq.ParquetFile  # the stubs do not know all of its options
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, RuntimeError, MemoryError, OverflowError, KeyError)
@@ -65,8 +61,10 @@ class Facts:
     retracts: bool = False
 
 
-def check_slice(store: Store, layout: Layout, expected: Expected, columns: Executor | None = None) -> Facts:
-    """Everything about one slice; ``columns`` hashes its columns, if given.
+def check_slice(
+    store: Store, layout: Layout, expected: Expected, columns: Executor | None = None, *, rows: bool = True
+) -> Facts:
+    """Everything about one slice, without ``rows`` only the bytes of its file; ``columns`` hashes columns, if given.
 
     Raises StoreError, and OSError if a large slice finds no room on the disk.
     """
@@ -75,14 +73,16 @@ def check_slice(store: Store, layout: Layout, expected: Expected, columns: Execu
         message = f"offset {claimed.offset_interval.end} is more than Parquet's column can hold"
         return _placed(Facts(problems=(Problem("Offsets", "SL-12", message),)), expected)
     try:
-        with _fetched(store, key) as (file, size, digest):
-            if problem := _object_problem(key, "DS-01", claimed.physical_hash, claimed.size, digest, size):
+        with hashed(store, key) as found:
+            facts = Facts()
+            if problem := _object_problem(key, "DS-01", claimed.physical_hash, claimed.size, found):
                 facts = Facts(problems=(problem,))
-            else:
-                facts = _check_rows(file, expected, columns)
+            elif rows:
+                facts = _check_rows(found.file, expected, columns)
     except ObjectNotFound:
-        return _placed(Facts(problems=(Problem("DataMissing", "CH-02", f"there is no {key}"),)), expected)
-    return replace(_placed(facts, expected), bytes=size)
+        message = f"there is no {key}; {ADVICE}"
+        return _placed(Facts(problems=(Problem("DataMissing", "CH-02", message),)), expected)
+    return replace(_placed(facts, expected), bytes=found.size)
 
 
 def _placed(facts: Facts, expected: Expected) -> Facts:
@@ -95,38 +95,22 @@ def check_checkpoint(store: Store, layout: Layout, physical: Multihash, size: in
     """Whether a checkpoint is what its event says."""
     key = layout.checkpoint(physical)
     try:
-        with _fetched(store, key) as (_, found, digest):
-            return _object_problem(key, "DS-02", physical, size, digest, found)
+        with hashed(store, key) as found:
+            return _object_problem(key, "DS-02", physical, size, found)
     except ObjectNotFound:
-        return Problem("CheckpointMissing", "CH-02", f"there is no {key}")
+        return Problem("CheckpointMissing", "CH-02", f"there is no {key}; {ADVICE}")
 
 
-def _object_problem(key: str, rule: str, named: Multihash, size: int, digest: Multihash, found: int) -> Problem | None:
+def _object_problem(key: str, rule: str, named: Multihash, size: int, found: Hashed) -> Problem | None:
     kind = "Checkpoint" if rule == "DS-02" else "Data"
-    if digest != named:
-        message = f"{key}: its bytes are not those that the hash names ({found} of them, {size} were committed)"
-        return Problem(f"{kind}Physical", "HS-01", message)
-    if found != size:
-        return Problem(f"{kind}Size", rule, f"{key} has {found} bytes, its event says {size}")
+    if Multihash(Codec.SHA3_256, found.digest) != named:
+        told = f"{found.size} of them, {size} were committed"
+        return Problem(
+            f"{kind}Physical", "HS-01", f"{key}: its bytes are not those that the hash names ({told}); {ADVICE}"
+        )
+    if found.size != size:
+        return Problem(f"{kind}Size", rule, f"{key} has {found.size} bytes, its event says {size}")
     return None
-
-
-@contextmanager
-def _fetched(store: Store, key: str) -> Iterator[tuple[Any, int, Multihash]]:
-    """The object as a file that Arrow reads at will, its size and its hash. Raises ObjectNotFound."""
-    if (size := store.stat(key).size) <= _IN_MEMORY:
-        data = store.get(key)
-        yield pa.BufferReader(data), len(data), Multihash.sha3(data)
-        return
-    hasher, size = hashlib.sha3_256(), 0
-    with store.open(key) as source, tempfile.NamedTemporaryFile(prefix="kubothek-slice-") as copy:
-        while chunk := source.read(_CHUNK):
-            hasher.update(chunk)
-            copy.write(chunk)
-            size += len(chunk)
-        copy.flush()
-        with pa.memory_map(copy.name) as mapped:
-            yield mapped, size, Multihash(Codec.SHA3_256, hasher.digest())
 
 
 def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Facts:
@@ -142,7 +126,7 @@ def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Fact
     checks = RowChecks(expected.vocabulary, interval.start)
     try:
         hasher = LogicalHash(schema, columns)
-        for batch in parquet.iter_batches(_ROWS):
+        for batch in parquet.iter_batches(_ROWS, use_threads=False):  # others are checked beside it
             hasher.update(batch)
             checks.update(batch)
     except (*_UNREADABLE, InputError) as error:
@@ -165,8 +149,8 @@ def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Fact
 
 def read_batches(store: Store, layout: Layout, expected: Expected) -> Iterator[pa.RecordBatch]:
     """The records of a slice that was found sound. Raises StoreError."""
-    with _fetched(store, layout.data(expected.data.physical_hash)) as (file, _, _):
-        yield from _OPEN(file, arrow_extensions_enabled=False).iter_batches(_ROWS)
+    with hashed(store, layout.data(expected.data.physical_hash)) as found:
+        yield from _OPEN(found.file, arrow_extensions_enabled=False).iter_batches(_ROWS)
 
 
 def _schema_problems(found: pa.Schema, committed: pa.Schema | None) -> Iterator[Problem]:

@@ -9,11 +9,12 @@ store that does not answer raises.
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import islice
+from enum import IntEnum
+from functools import partial
 from typing import Final
 
 from kubothek.lake.errors import FormatInvalid
@@ -29,11 +30,32 @@ from kubothek.lake.ledger.rules import problems
 from kubothek.lake.ledger.slices import Expected, Facts, check_checkpoint, check_slice
 from kubothek.lake.ledger.state import ChainState, advance
 from kubothek.lake.store import Store
+from kubothek.lake.store.spread import Spread, Told, spread_here
 
 _KEPT: Final = 100
 """So many problems of each severity are kept: no number of notes hides an error."""
-_AHEAD: Final = 2
-"""Slices a thread that are under way, so that memory does not grow with the chain."""
+
+
+class Level(IntEnum):
+    """How much is verified, each with what stands before it."""
+
+    CHAIN = 0
+    """Blocks: their hashes, their order, the rules that their events keep."""
+    PHYSICAL = 1
+    """The bytes of slices and checkpoints."""
+    FULL = 2
+    """The records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What is verified of a chain: always all of its blocks, and what is named by those from ``first_block`` on."""
+
+    level: Level = Level.FULL
+    first_block: int = 0
+
+
+EVERYTHING: Final = Scope()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,40 +91,40 @@ class Audit:
     checkpoints: tuple[tuple[Block, Multihash, int], ...]
 
 
-Progress = Callable[[int, int], None]
-"""Called with how many slices are done, of how many."""
-
-
 def verify(
     store: Store,
     layout: Layout,
     head: Multihash | None = None,
     *,
+    scope: Scope = EVERYTHING,
     threads: int | None = None,
-    progress: Progress | None = None,
+    progress: Told = lambda done, total: None,
+    spread: Spread | None = None,
 ) -> Verdict:
-    """Verify the chain up to ``head`` (None: the store's) and everything that it names.
+    """Verify the chain up to ``head`` (None: the store's) and what it names.
+
+    ``threads``   of this process that read slices; None: one for each core
+    ``progress``  hears of slices done, and of all slices
+    ``spread``    reads slices instead, and tells of its progress itself
 
     Raises StoreError, and OSError if large slices find no room on the disk.
     """
-    threads = threads or os.cpu_count() or 1
     audit, found = audit_store(store, layout, head)
-    with (
-        ThreadPoolExecutor(threads, thread_name_prefix="verify") as pool,
-        ThreadPoolExecutor(threads, thread_name_prefix="columns") as columns,
-    ):
-        # few slices leave threads to their columns
-        spare = columns if len(audit.slices) < threads else None
-        work = (pool.submit(check_slice, store, layout, expected, spare) for expected in audit.slices)
-        facts = _gather(work, threads * _AHEAD, len(audit.slices), progress)
-        for block, problem in _checkpoints(pool, store, layout, audit):
-            found.append(_placed(problem, block))
-    for each in facts:
-        found.extend(each.problems)
-    found.extend(_between(audit.slices, facts))
-    if any(each.retracts for each in facts) and all(problem.severity is not Severity.ERROR for problem in found):
-        unmatched = first_unmatched(store, layout, audit.slices, [each.retracts for each in facts])
-        found.extend([unmatched] if unmatched else [])
+    slices = [each for each in audit.slices if each.number >= scope.first_block and scope.level > Level.CHAIN]
+    with ExitStack() as stack:
+        threads, columns = threads or os.cpu_count() or 1, None
+        if spread is None and len(slices) < threads:  # few slices leave threads to their columns
+            columns = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="columns"))
+        spread_slices = spread or spread_here(store, threads, progress)
+        spread = spread or spread_here(store, threads)
+        facts = spread_slices(partial(_slice, layout, scope.level is Level.FULL, columns), slices, "verify slices")
+        found.extend(_checkpoints(layout, audit, scope, spread))
+        for each in facts:
+            found.extend(each.problems)
+        found.extend(_between(slices, facts))
+        if _can_match(scope, facts) and all(problem.severity is not Severity.ERROR for problem in found):
+            unmatched = first_unmatched(layout, slices, [each.retracts for each in facts], spread)
+            found.extend([unmatched] if unmatched else [])
     return Verdict(
         dataset_id=audit.state.seed.dataset_id if audit.state.seed else None,
         head=audit.state.head,
@@ -112,6 +134,15 @@ def verify(
         bytes=sum(each.bytes for each in facts),
         problems=_kept(found),
     )
+
+
+def _slice(layout: Layout, rows: bool, columns: Executor | None, store: Store, expected: Expected) -> Facts:
+    return check_slice(store, layout, expected, columns, rows=rows)
+
+
+def _can_match(scope: Scope, facts: Sequence[Facts]) -> bool:
+    """Whether there are retractions, and all records before them were read."""
+    return scope == EVERYTHING and any(each.retracts for each in facts)
 
 
 def audit_store(store: Store, layout: Layout, head: Multihash | None = None) -> tuple[Audit, list[Problem]]:
@@ -156,29 +187,25 @@ def audit(chain: Iterable[Stored]) -> Audit:
     return Audit(state=state, problems=tuple(found), slices=tuple(slices), checkpoints=tuple(checkpoints))
 
 
-def _gather(work: Iterator[Future[Facts]], ahead: int, count: int, progress: Progress | None) -> list[Facts]:
-    """The results in their order; ``work`` is started as far ahead as said."""
-    done: list[Facts] = []
-    waiting = deque(islice(work, ahead))
-    while waiting:
-        done.append(waiting.popleft().result())
-        waiting.extend(islice(work, 1))
-        if progress:
-            progress(len(done), count)
-    return done
-
-
-def _checkpoints(
-    pool: ThreadPoolExecutor, store: Store, layout: Layout, audit: Audit
-) -> Iterator[tuple[Block, Problem]]:
+def _checkpoints(layout: Layout, audit: Audit, scope: Scope, spread: Spread) -> Iterator[Problem]:
+    """What is wrong with checkpoints, each looked at once however many events pass it on."""
     first = {physical: (block, size) for block, physical, size in reversed(audit.checkpoints)}
-    results = pool.map(lambda each: check_checkpoint(store, layout, each[0], each[1][1]), first.items())
-    for (block, _), problem in zip(first.values(), results, strict=True):
+    asked = [
+        (block, physical, size)
+        for physical, (block, size) in first.items()
+        if block.content.sequence_number >= scope.first_block and scope.level > Level.CHAIN
+    ]
+    items = [(physical, size) for _, physical, size in asked]
+    for (block, _, _), problem in zip(asked, spread(partial(_checkpoint, layout), items, "checkpoints"), strict=True):
         if problem:
-            yield block, problem
+            yield _placed(problem, block)
 
 
-def _between(slices: tuple[Expected, ...], facts: list[Facts]) -> Iterator[Problem]:
+def _checkpoint(layout: Layout, store: Store, named: tuple[Multihash, int]) -> Problem | None:
+    return check_checkpoint(store, layout, *named)
+
+
+def _between(slices: Sequence[Expected], facts: Sequence[Facts]) -> Iterator[Problem]:
     """System times never go back from one slice to the next either (TIM-02)."""
     last: int | None = None
     for expected, found in zip(slices, facts, strict=True):

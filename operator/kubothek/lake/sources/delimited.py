@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, Final, Literal, cast
 
 import pyarrow as pa
@@ -36,7 +36,8 @@ def read_header(name: str, stream: TextStream, options: CsvOptions) -> list[str]
     """The values of the first row. Raises SourceEmpty, or SourceCorrupt for what is no CSV header in UTF-8."""
     try:
         text = stream.read(_HEADER_BYTES).decode(errors="surrogateescape")
-        dialect: dict[str, Any] = {"delimiter": options.delimiter, "quotechar": options.quote}
+        dialect: dict[str, Any] = {"delimiter": options.delimiter}
+        dialect |= {"quotechar": options.quote} if options.quote else {"quoting": csv.QUOTE_NONE}
         row = next((row for row in csv.reader(io.StringIO(text, newline=""), **dialect) if row), None)
         "".join(row or ()).encode()
     except UnicodeEncodeError:
@@ -223,28 +224,36 @@ def _parsing(
 ) -> pacsv.ParseOptions:
     return pacsv.ParseOptions(
         delimiter=options.delimiter,
-        quote_char=options.quote,
+        quote_char=options.quote or False,
         newlines_in_values=True,
         invalid_row_handler=note,
     )
 
 
-def _conversion(options: CsvOptions, types: dict[str, pa.DataType]) -> pacsv.ConvertOptions:
+def _conversion(
+    options: CsvOptions, types: dict[str, pa.DataType], time_formats: Sequence[str] = ()
+) -> pacsv.ConvertOptions:
     return pacsv.ConvertOptions(
         column_types=types,
+        timestamp_parsers=list(time_formats) or None,
         null_values=list(options.null_values),
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
 
 
-def infer_csv(sample: bytes, options: CsvOptions, names: list[str], *, has_header: bool) -> pa.Schema:
-    """The schema of a file that starts like this; what is wrong in the sample is left for reading to name."""
+def infer_csv(
+    sample: bytes, options: CsvOptions, names: list[str], *, has_header: bool, time_formats: Sequence[str] = ()
+) -> pa.Schema:
+    """The schema of a file that starts like this; what is wrong in the sample is left for reading to name.
+
+    ``time_formats`` are those of strptime that timestamps may have; none means ISO 8601.
+    """
     table = pacsv.read_csv(
         io.BytesIO(sample),
         pacsv.ReadOptions(column_names=None if has_header else names, block_size=BLOCK_BYTES),
         _parsing(options, lambda _row: "skip"),
-        _conversion(options, {}),
+        _conversion(options, {}, time_formats),
     )
     # Bytes that are not UTF-8 would make a binary column, and times of day have no place in partitions or indices.
     return pa.schema(

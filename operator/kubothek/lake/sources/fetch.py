@@ -12,7 +12,7 @@ import os
 import shutil
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,17 +28,20 @@ _TIMEOUT: Final = 30.0
 """Seconds to connect, and between two pieces of an answer."""
 _REDIRECTS: Final = 5
 _PIECE: Final = 1 << 20
+_HEADERS: Final = {"User-Agent": "kubothek", "Accept-Encoding": "identity"}
 
 
 @dataclass(frozen=True, slots=True)
 class Download:
     """A fetched file, which has no name and so needs no cleaning up. ``fingerprint`` is the server's ETag or
-    date, and the size.
+    date, and the size; ``etag`` and ``modified`` are its headers, if it sent them.
     """
 
     file: IO[bytes]
     size: int
     fingerprint: str
+    etag: str | None = None
+    modified: str | None = None
 
     def open(self) -> io.BufferedReader:
         """A reader of its own position; several may read at once."""
@@ -57,16 +60,41 @@ def fetch(url: str, policy: UrlPolicy) -> Download:
     parts = policy.check(url)
     if parts.scheme == "file":
         return _copy(url, Path(unquote(parts.path)))
-    for _ in range(_REDIRECTS + 1):
-        with _get(parts, policy) as answer:
+    found = download(url, policy)
+    assert found is not None  # there were no conditions
+    return found
+
+
+def download(
+    url: str,
+    policy: UrlPolicy,
+    headers: Mapping[str, str] | None = None,
+    conditions: Mapping[str, str] | None = None,
+    redirects: int = _REDIRECTS,
+) -> Download | None:
+    """As :func:`fetch`, of http and https; None if the server says that the ``conditions`` (headers) are not met.
+
+    ``headers`` may be secrets: a redirect to another origin does not get them.
+    """
+    parts = policy.check(url)
+    origin = _origin(parts)
+    for _ in range(redirects + 1):
+        own = headers if headers is not None and _origin(parts) == origin else {}
+        with _get(parts, policy, {**own, **(conditions or {})}) as answer:
             target = answer.headers.get("Location")
+            if answer.status == 304 and conditions:
+                return None
             if answer.status not in (301, 302, 303, 307, 308) or target is None:
                 return _save(url, answer, policy)
         onward = urljoin(parts.geturl(), target)
         if urlsplit(onward).scheme == "file":
             raise SourceRefused(f"{url!r} redirects to {onward!r}: a redirect may not lead to a file")
         parts = policy.check(onward)
-    raise SourceRefused(f"{url!r} redirects more than {_REDIRECTS} times; name the file's own URL")
+    raise SourceRefused(f"{url!r} redirects more than {redirects} times; name the file's own URL")
+
+
+def _origin(parts: SplitResult) -> tuple[str, str, int | None]:
+    return parts.scheme, (parts.hostname or "").lower(), parts.port
 
 
 def _copy(url: str, path: Path) -> Download:
@@ -84,11 +112,15 @@ def _copy(url: str, path: Path) -> Download:
 
 
 @contextmanager
-def _get(parts: SplitResult, policy: UrlPolicy) -> Iterator[http.client.HTTPResponse]:
+def _get(parts: SplitResult, policy: UrlPolicy, headers: dict[str, str]) -> Iterator[http.client.HTTPResponse]:
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     with closing(_connect(parts, policy.resolve(parts))) as connection:
         try:
-            connection.request("GET", target, headers={"User-Agent": "kubothek", "Accept-Encoding": "identity"})
+            connection.request(
+                "GET",
+                target,
+                headers=headers | {k: v for k, v in _HEADERS.items() if k.lower() not in map(str.lower, headers)},
+            )
             answer = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             raise SourceUnavailable(f"{parts.geturl()!r} does not answer: {error}") from None
@@ -134,5 +166,5 @@ def _save(url: str, answer: http.client.HTTPResponse, policy: UrlPolicy) -> Down
     # http.client does not complain about a connection that closes early.
     if answer.length:
         raise SourceUnavailable(f"{url!r} broke off after {size} bytes, {answer.length} too few")
-    mark = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
-    return Download(file, size, f"{mark}-{size}")
+    etag, modified = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
+    return Download(file, size, f"{etag or modified or ''}-{size}", etag, modified)

@@ -27,19 +27,24 @@ _NO_VALUE: Final = (pa.ArrowException, TypeError, ValueError, ArithmeticError)
 Row = dict[str, Any]
 
 
-def read_json_lines(name: str, open_stream: Callable[[], TextStream], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_json_lines(
+    name: str, open_stream: Callable[[], TextStream], schema: pa.Schema, *, other_keys: bool = False
+) -> Iterator[pa.RecordBatch]:
     """All rows, in the columns and types of ``schema``.
 
-    Raises DataTypeMismatch, SchemaMismatch (a key that is no column) and SourceCorrupt, naming the row,
-    counted from 1 where the stream starts; lines without anything are no rows.
+    Raises DataTypeMismatch, SchemaMismatch (a key that is no column, unless there may be ``other_keys``) and
+    SourceCorrupt, naming the row, counted from 1 where the stream starts; lines without anything are no rows.
     """
     first_row = 1
     with open_stream() as stream:
         for block in _blocks(name, stream):
             try:
-                batch = _parse(block, schema)
+                batch = _parse(block, schema, other_keys)
             except (*Failure, UnicodeDecodeError):
-                batch = _convert(name, list(_rows(name, block, first_row)), schema, first_row)
+                rows = list(_rows(name, block, first_row))
+                if not other_keys:
+                    _check_keys(name, rows, schema, first_row)
+                batch = _convert(name, rows, schema, first_row)
             first_row += batch.num_rows
             yield batch
 
@@ -66,11 +71,11 @@ def _blocks(name: str, stream: TextStream) -> Iterator[bytes]:
 # --- fast ---------------------------------------------------------------------------------------------------
 
 
-def _parse(block: bytes, schema: pa.Schema) -> pa.RecordBatch:
+def _parse(block: bytes, schema: pa.Schema, other_keys: bool) -> pa.RecordBatch:
     """Raises one of ``Failure`` or UnicodeDecodeError."""
     # Arrow takes dates and times of day as numbers only.
     wanted = pa.schema([pa.field(f.name, pa.string() if _is_text(f.type) else f.type) for f in schema])
-    parsing = pajson.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="error")
+    parsing = pajson.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore" if other_keys else "error")
     table = pajson.read_json(io.BytesIO(block), parse_options=parsing).combine_chunks()
     table.validate(full=True)  # Arrow's JSON reader takes any bytes for UTF-8
     columns = [
@@ -103,7 +108,7 @@ def _rows(name: str, block: bytes, first_row: int) -> Iterator[Row]:
         number += 1
 
 
-def _convert(name: str, rows: list[Row], schema: pa.Schema, first_row: int) -> pa.RecordBatch:
+def _check_keys(name: str, rows: list[Row], schema: pa.Schema, first_row: int) -> None:
     known = set(schema.names)
     for number, row in enumerate(rows, first_row):
         if unknown := [key for key in row if key not in known]:
@@ -111,6 +116,9 @@ def _convert(name: str, rows: list[Row], schema: pa.Schema, first_row: int) -> p
                 f"{name!r}, row {number}: key {show(unknown[0])} is not a column of the table, which has "
                 f"{', '.join(map(repr, schema.names))}; correct the file, or name the columns in source.schema"
             )
+
+
+def _convert(name: str, rows: list[Row], schema: pa.Schema, first_row: int) -> pa.RecordBatch:
     columns = [_column(name, field, [row.get(field.name) for row in rows], first_row) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -33,8 +33,8 @@ class Compression(StrEnum):
 class CsvOptions:
     """How to read CSV.
 
-    A value equal to one of ``null_values`` is null unless it is quoted: quotes say that it is text. Without
-    ``header`` the source must declare its columns.
+    A value equal to one of ``null_values`` is null unless it is quoted: quotes say that it is text. An empty ``quote``
+    is none at all. Without ``header`` the source must declare its columns.
     """
 
     delimiter: str = ","

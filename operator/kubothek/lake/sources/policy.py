@@ -10,12 +10,14 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from kubothek.lake.errors import SourceRefused, SourceUnavailable
 
-_PORTS = {"http": 80, "https": 443}
+_PORTS = {"http": 80, "https": 443, "ftp": 21, "ftps": 990}
+_WEB = ("http", "https")
 _NAME = re.compile(r"[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*\.?")
 
 
@@ -32,8 +34,10 @@ class UrlPolicy:
     allow_local: bool = False
     max_bytes: int = 64 << 30
 
-    def check(self, url: str) -> SplitResult:
-        """The parts of a URL that may be asked for, before its name is resolved. Raises SourceRefused."""
+    def check(self, url: str, schemes: Collection[str] = _WEB) -> SplitResult:
+        """The parts of a URL that may be asked for, before its name is resolved; ``schemes`` beside file. Raises
+        SourceRefused.
+        """
         if any(character <= " " or character == "\x7f" for character in url):
             raise SourceRefused(f"{url!r} has white space or control characters: write them as %20 and the like")
         try:
@@ -49,8 +53,8 @@ class UrlPolicy:
             if host not in ("", "localhost"):
                 raise SourceRefused(f"{url!r}: a file: URL has no host; write file:///absolute/path")
             return parts
-        if parts.scheme not in _PORTS or not host:
-            raise SourceRefused(f"{url!r}: sources are http:// or https:// URLs")
+        if parts.scheme not in schemes or not host:
+            raise SourceRefused(f"{url!r}: sources are {':// or '.join(schemes)}:// URLs")
         if parts.username is not None or parts.password is not None:
             raise SourceRefused(f"the URL of host {host!r} carries a user or password, which a manifest must not")
         if not _is_host(host):

@@ -8,6 +8,6 @@ datasets it names, and of those the files that its WHERE clauses leave (:mod:`~k
 
 from __future__ import annotations
 
-from kubothek.lake.sql.query import Limits, Look, Query, TableScan, prepare
+from kubothek.lake.sql.query import Limits, Look, Query, Restrict, TableScan, prepare
 
-__all__ = ["Limits", "Look", "Query", "TableScan", "prepare"]
+__all__ = ["Limits", "Look", "Query", "Restrict", "TableScan", "prepare"]

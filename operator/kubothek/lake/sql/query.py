@@ -30,7 +30,10 @@ from kubothek.lake.table.scan import arrow_dataset, read_failure
 Look: TypeAlias = Callable[[str, Version | None], Snapshot]
 """One version of a dataset, None = the present one; raises DatasetNotFound, VersionNotFound."""
 
-_CONFIG: Final[dict[str, str | bool]] = {
+Restrict: TypeAlias = Callable[[Snapshot], Predicate]
+"""Which rows of a dataset there are for a query, in columns of its stored schema; raises QueryInvalid."""
+
+LOCKED: Final[dict[str, str | bool]] = {
     "enable_external_access": False,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -92,7 +95,7 @@ class Query:
         self._skipped: dict[str, Callable[[], Skipped]] = {}
         self.scans: tuple[TableScan, ...] = ()
 
-    def plan(self, look: Look, names: Callable[[], Iterable[str]]) -> None:
+    def plan(self, look: Look, names: Callable[[], Iterable[str]], restrict: Restrict | None = None) -> None:
         """Find the datasets and the files of them that can matter."""
         found: dict[str, Snapshot | PlainLocation] = {}
         for table, reference in sorted(self._statement.tables.items()):
@@ -102,11 +105,14 @@ class Query:
                 found[table] = one
         schemas = {table: each.schema if each.schema is not None else pa.schema([]) for table, each in found.items()}
         needed = needed_rows(self._statement, schemas)
-        self.scans = tuple(self._open(table, each, needed[table]) for table, each in found.items())
+        self.scans = tuple(self._open(table, each, needed[table], restrict) for table, each in found.items())
 
-    def _open(self, table: str, found: Snapshot | PlainLocation, where: Predicate) -> TableScan:
+    def _open(
+        self, table: str, found: Snapshot | PlainLocation, where: Predicate, restrict: Restrict | None
+    ) -> TableScan:
         name = self._statement.tables[table].name
         planned: Plan | PlainPlan
+        only: Predicate | None = None
         if isinstance(found, PlainLocation):
             planned, version = found.plan(where), 0
             dataset = found.dataset(planned)
@@ -114,12 +120,15 @@ class Query:
         else:
             if not len(_schema(found)):
                 raise QueryInvalid(f"version {found.version} of dataset {name!r} has no columns yet")
+            if restrict is not None:
+                only = restrict(found)
+                where = where & only
             planned, version, head = plan(self._store, found, where), found.version, found.head
             wanted = {file.label: head.partitions[file.label] for file in planned.files}
             dataset = arrow_dataset(self._store, replace(head, partitions=wanted), _schema(found))
             self._skipped[table] = partial(skipped, self._store, found, where, planned)
         self._datasets[table] = dataset
-        self._database.register(table, dataset)
+        self._database.register(table, dataset if only is None else dataset.filter(only.expression()))
         return TableScan(name, version, where, planned.steps)
 
     @property
@@ -183,19 +192,25 @@ class Query:
 
 
 def prepare(
-    store: Store, statement: str, look: Look, names: Callable[[], Iterable[str]], limits: Limits = Limits()
+    store: Store,
+    statement: str,
+    look: Look,
+    names: Callable[[], Iterable[str]],
+    limits: Limits = Limits(),
+    restrict: Restrict | None = None,
 ) -> Query:
     """Parse, check and plan a SELECT.
 
-    ``look``   finds the datasets that it names
-    ``names``  all there are, for the message if one is not
+    ``look``      finds the datasets that it names
+    ``names``     all there are, for the message if one is not
+    ``restrict``  which rows of each there are for it; None = all
 
     Raises QueryInvalid for anything but one SELECT over these datasets that DuckDB can answer within the limits.
     """
-    database = duckdb.connect(":memory:", config={**_CONFIG, "memory_limit": limits.memory})
+    database = duckdb.connect(":memory:", config={**LOCKED, "memory_limit": limits.memory})
     try:
         query = Query(store, database, parse(database, statement), limits)
-        query.plan(look, names)
+        query.plan(look, names, restrict)
     except duckdb.Error as error:
         database.close()
         raise QueryInvalid(str(error).partition("\n\nLINE ")[0]) from error

@@ -63,6 +63,27 @@ class HealthState(Plain):
     garbage_bytes: int = 0
 
 
+class LedgerSource(Plain):
+    """How far a source of a chain was read."""
+
+    name: str
+    kind: str = ""
+    value: str = ""
+
+
+class LedgerState(Plain):
+    """The chain of a dataset; times in ISO 8601. See ``resources.ledger.LedgerState``."""
+
+    id: str | None = None
+    head: str
+    blocks: int
+    records: int = 0
+    watermark: str | None = None
+    system_time: str | None = None
+    last_slice: str | None = None
+    sources: tuple[LedgerSource, ...] = ()
+
+
 class DatasetState(Plain):
     """A dataset's head, as a job saw it. ``version`` None = no head yet."""
 
@@ -84,6 +105,7 @@ class DatasetState(Plain):
     """What a HealJob would make anew, each as a few words."""
     corrupt: str | None = None
     """Which data files are lost, of which versions, and which version is whole."""
+    ledger: LedgerState | None = None
 
 
 class CubeState(Plain):
@@ -232,10 +254,44 @@ class SkipFilesOutcome(Plain):
     """The first few files that could not be described, and why."""
 
 
+class PollOutcome(Plain):
+    """What a poll found: ``commits`` and ``records`` are of this job, ``version`` that of its last commit, if any."""
+
+    version: int | None = None
+    commits: int = 0
+    records: int = 0
+
+
 class HealOutcome(Plain):
     """What was made anew, each as a few words."""
 
     repaired: tuple[str, ...] = ()
+
+
+class FindingState(Plain):
+    """One thing that is wrong; see ``resources.verification.FirstFinding``."""
+
+    code: str
+    message: str
+    block: str | None = None
+    block_number: int | None = None
+    object: str | None = None
+    column: str | None = None
+    row: int | None = None
+
+
+class VerifyOutcome(Plain):
+    """What a verification found; ``blocks`` None: there is no chain, ``files`` None: the table was not looked at."""
+
+    version: int | None = None
+    blocks: int | None = None
+    slices: int | None = None
+    files: int | None = None
+    unproven: int | None = None
+    rows: int = 0
+    bytes: int = 0
+    wrong: int = 0
+    first: FindingState | None = None
 
 
 class JobResult(Plain):
@@ -251,6 +307,8 @@ class JobResult(Plain):
     compact: CompactOutcome | None = None
     collect: CollectOutcome | None = None
     heal: HealOutcome | None = None
+    verify: VerifyOutcome | None = None
+    poll: PollOutcome | None = None
     skip_files: SkipFilesOutcome | None = None
     dataset: DatasetState | None = None
     datasets: tuple[DatasetState, ...] = ()

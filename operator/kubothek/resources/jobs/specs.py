@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, model_validator
 
@@ -46,6 +46,8 @@ class CommitJob(BaseJob):
     to_tag: str | None = None
     allow_schema_change: bool = False
     on_conflict: Literal["Fail", "Retry"] = "Fail"
+    push_source: str | None = None
+    """Of an Append to a ledger: who takes the rows. None: the dataset is no ledger."""
     spark: SparkSettings = SparkSettings()
 
 
@@ -98,6 +100,35 @@ class DeleteJob(BaseJob):
 
     verb: Literal["delete"] = "delete"
     dataset: DatasetRef
+
+
+class LedgerJob(BaseJob):
+    """Make the chain of a dataset hold the events that its Dataset asks for; there is none yet: create it."""
+
+    verb: Literal["ledger"] = "ledger"
+    dataset: DatasetRef
+    kind: Literal["Root"] = "Root"
+    metadata: tuple[dict[str, Any], ...] = ()
+    """The events, as a DatasetSnapshot has them."""
+    types: Literal["Kamu", "Spec"] = "Kamu"
+    view: bool = True
+    """Whether the state is kept as a table."""
+    identity_dir: str | None = None
+    """Where the Secret with the private key is mounted; None: there is a chain already."""
+
+
+class PollJob(BaseJob):
+    """Read the polling source of a dataset's chain until it has nothing new."""
+
+    verb: Literal["poll"] = "poll"
+    dataset: DatasetRef
+    env_dir: str | None = None
+    """Where the Secret with the variables of urls and headers is mounted."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Hosts that the source may name; ``("*",)`` and file URLs only outside a cluster (``allow_local``)."""
+    allow_local: bool = False
+    fetch_uncacheable: bool = False
+    """Whether a source is read again that does not say if it changed."""
 
 
 class IndexJob(BaseJob):
@@ -174,6 +205,7 @@ class QueryJob(BaseJob):
     as_of_version: int | None = None
     as_of_time: str | None = None
     as_of_tag: str | None = None
+    as_at: str | None = None
     location: QueryLocation | None = None
     becomes: QueryDataset | None = None
     memory_bytes: int = 1024 * 1024 * 1024
@@ -203,6 +235,20 @@ class HealJob(BaseJob):
 
     verb: Literal["heal"] = "heal"
     dataset: DatasetRef
+
+
+class VerifyJob(BaseJob):
+    """Find out whether a dataset is what was committed; it changes no data."""
+
+    verb: Literal["verify"] = "verify"
+    dataset: DatasetRef
+    level: Literal["Chain", "Physical", "Full"] = "Full"
+    since_version: int | None = None
+    since_block: int | None = None
+    until_version: int | None = None
+    """None: the present one."""
+    until_block: int | None = None
+    spark: SparkSettings = SparkSettings()
 
 
 class TagJob(BaseJob):
@@ -254,6 +300,8 @@ AnyJob = (
     CommitJob
     | CubeJob
     | InspectJob
+    | LedgerJob
+    | PollJob
     | DeleteJob
     | RestoreJob
     | IndexJob
@@ -263,6 +311,7 @@ AnyJob = (
     | QueryJob
     | CompactJob
     | HealJob
+    | VerifyJob
     | TagJob
     | CollectJob
 )

@@ -36,10 +36,12 @@ RESOURCES: Mapping[str, tuple[str, str]] = {
     "Commit": (f"/apis/{API_VERSION}", "commits"),
     "Query": (f"/apis/{API_VERSION}", "queries"),
     "Compaction": (f"/apis/{API_VERSION}", "compactions"),
+    "Verification": (f"/apis/{API_VERSION}", "verifications"),
     "GCPolicy": (f"/apis/{API_VERSION}", "gcpolicies"),
     "SkippingIndex": (f"/apis/{API_VERSION}", "skippingindices"),
     "Pod": ("/api/v1", "pods"),
     "ConfigMap": ("/api/v1", "configmaps"),
+    "Secret": ("/api/v1", "secrets"),
     "CoreEvent": ("/api/v1", "events"),
     "Event": ("/apis/events.k8s.io/v1", "events"),
 }

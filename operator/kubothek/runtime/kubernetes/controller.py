@@ -14,15 +14,26 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from secrets import token_bytes
 from typing import Any
 
 from kubothek.reconcile import invalid
 from kubothek.reconcile.members import refusal_key
-from kubothek.reconcile.world import Action, CancelJob, LaunchJob, Outcome, PutDataset, SetFinalizer, Settings, World
+from kubothek.reconcile.world import (
+    Action,
+    CancelJob,
+    LaunchJob,
+    MakeIdentity,
+    Outcome,
+    PutDataset,
+    SetFinalizer,
+    Settings,
+    World,
+)
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.kinds import KINDS, InvalidResource, manifest_of
 from kubothek.resources.meta import API_VERSION, FINALIZER
-from kubothek.runtime.kubernetes import outcome
+from kubothek.runtime.kubernetes import outcome, pods
 from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable, Object
 from kubothek.runtime.kubernetes.dependants import dependants
 from kubothek.runtime.kubernetes.events import EventRecorder
@@ -228,6 +239,8 @@ class Controller:
                 await self._cancel(key, uid, action)
             case PutDataset():
                 await self._put(key, uid, action.dataset)
+            case MakeIdentity():
+                await self._make_identity(key, action.secret)
             case SetFinalizer():
                 await self._set_finalizer(key, action.present)
 
@@ -272,6 +285,18 @@ class Controller:
         if cache.put(written):
             self.queue.add(Key("Dataset", key.namespace, name))
             self._wake_dependants("Dataset", there, written)
+
+    async def _make_identity(self, key: Key, secret: str) -> None:
+        """Create the Secret of a fresh key. Without the right to do so the pod that needs it says what is missing."""
+        try:
+            await self._api.create("Secret", key.namespace, pods.identity(key.namespace, secret, token_bytes(32)))
+        except ApiError as error:
+            if error.status not in (403, 409):
+                raise
+            if error.status == 403:
+                log.warning("%s: the Secret %s could not be created: %s", key, secret, error.message)
+        else:
+            log.info("%s: Secret %s created", key, secret)
 
     async def _set_finalizer(self, key: Key, present: bool) -> None:
         obj = self.state.resources[key.kind].get(key.namespace, key.name)

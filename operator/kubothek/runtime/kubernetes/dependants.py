@@ -67,6 +67,7 @@ def _of_dataset(state: ClusterState, dataset: Object, *, appeared: bool) -> Iter
         yield from _queries(state, namespace, "Dataset", name)
     yield from _queues(state, namespace, {("Dataset", name)}, head_only=not appeared)
     yield from _compactions(state, namespace, {name})
+    yield from _verifications(state, namespace, {name})
     cube = _cube_of(dataset)
     if cube is not None:
         yield Key("Cube", namespace, cube)
@@ -91,7 +92,7 @@ def _of_commit(state: ClusterState, commit: Object) -> Iterator[Key]:
 
 
 def finished(run: Object) -> bool:
-    """Whether the Commit, Query or Compaction is Complete or Failed."""
+    """Whether the Commit, Query, Compaction or Verification is Complete or Failed."""
     return _holds(run, "Complete") or _holds(run, "Failed")
 
 
@@ -121,6 +122,13 @@ def _compactions(state: ClusterState, namespace: str, datasets: set[str]) -> Ite
     for compaction in state.resources["Compaction"].objects(namespace):
         if compaction["spec"]["datasetRef"]["name"] in datasets and not finished(compaction):
             yield Key("Compaction", namespace, compaction["metadata"]["name"])
+
+
+def _verifications(state: ClusterState, namespace: str, datasets: set[str]) -> Iterator[Key]:
+    """The unfinished Verifications of the datasets."""
+    for verification in state.resources["Verification"].objects(namespace):
+        if verification["spec"]["datasetRef"]["name"] in datasets and not finished(verification):
+            yield Key("Verification", namespace, verification["metadata"]["name"])
 
 
 def _policies(state: ClusterState, namespace: str, before: Object | None, after: Object | None) -> Iterator[Key]:
@@ -182,6 +190,7 @@ def _users_of_store(state: ClusterState, namespace: str, name: str) -> Iterator[
     subjects = {*(("Dataset", dataset) for dataset in stored), *(("Cube", cube) for cube in cubes)}
     yield from _queues(state, namespace, subjects, head_only=True)
     yield from _compactions(state, namespace, stored)
+    yield from _verifications(state, namespace, stored)
     for commit in state.resources["Commit"].objects(namespace):
         if name in _stores_named(commit["spec"]) and not finished(commit):
             yield Key("Commit", namespace, commit["metadata"]["name"])
@@ -205,7 +214,7 @@ def _stores_of(dataset: Object) -> Iterator[Object]:
 
 
 def _users_of_engine(state: ClusterState, namespace: str, name: str) -> Iterator[Key]:
-    for kind in ("Cube", "Dataset", "Commit", "Query", "Compaction", "GCPolicy", "SkippingIndex"):
+    for kind in ("Cube", "Dataset", "Commit", "Query", "Compaction", "Verification", "GCPolicy", "SkippingIndex"):
         for obj in state.resources[kind].objects(namespace):
             engine = (obj["spec"].get("engineRef") or {}).get("name", DEFAULT_ENGINE)
             if engine in (name, DEFAULT_ENGINE) and not _holds(obj, "Complete"):

@@ -6,6 +6,7 @@ Pod Security Standard; why each field is as it is: operator-facts §4.2.
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,11 +21,14 @@ from kubothek.resources.jobs import (
     HealJob,
     IndexJob,
     IntakeJob,
+    PollJob,
     QueryJob,
     SkipFilesJob,
     SkipJob,
     StoreRef,
+    VerifyJob,
 )
+from kubothek.resources.ledger import IDENTITY_KEY
 from kubothek.resources.meta import API_VERSION
 from kubothek.resources.values import parse_duration
 from kubothek.runtime.kubernetes import names, sizes
@@ -37,9 +41,9 @@ Object = dict[str, Any]
 USER = 185
 """The uid of Spark's images, and of ours."""
 
-_SPARK = CommitJob | CubeJob | IntakeJob | CompactJob | CollectJob | SkipJob | SkipFilesJob
+_SPARK = CommitJob | CubeJob | IntakeJob | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
 """Jobs that may start Spark."""
-_HEAVY = _SPARK | IndexJob | HealJob | QueryJob
+_HEAVY = _SPARK | IndexJob | HealJob | PollJob | QueryJob
 """Jobs that read data."""
 _EXECUTOR_TEMPLATE = "executor.json"
 _TMP = "/tmp"  # noqa: S108
@@ -146,6 +150,26 @@ def config_map(action: LaunchJob, config: OperatorConfig) -> Object:
     }
 
 
+def identity(namespace: str, name: str, key: bytes) -> Object:
+    """The Secret of a dataset's private key. It has no owner: whoever deletes the Dataset keeps the chain."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {
+                "app.kubernetes.io/name": "kubothek",
+                "app.kubernetes.io/part-of": "kubothek",
+                "app.kubernetes.io/managed-by": "kubothek-operator",
+                "app.kubernetes.io/component": "identity",
+            },
+        },
+        "immutable": True,
+        "data": {IDENTITY_KEY: base64.b64encode(key).decode()},
+    }
+
+
 def engine_spec(action: LaunchJob) -> EngineSpec:
     """The engine that the attempt runs on; all defaults if there is none."""
     return action.engine.spec if isinstance(action.engine, Engine) else EngineSpec()
@@ -241,6 +265,10 @@ def _mounts(action: LaunchJob) -> list[Object]:
             for index, name in enumerate(sorted(action.keys))
         ),
         *(
+            {"name": f"secret-{index}", "mountPath": directory, "readOnly": True}
+            for index, directory in enumerate(sorted(action.mounts))
+        ),
+        *(
             {"name": f"files-{index}", "mountPath": urlsplit(stores[name].url).path}
             for index, name in enumerate(sorted(action.volumes))
         ),
@@ -257,6 +285,10 @@ def _volumes(action: LaunchJob) -> list[Object]:
         *(
             {"name": f"keys-{index}", "secret": {"secretName": action.keys[name], "defaultMode": 0o440}}
             for index, name in enumerate(sorted(action.keys))
+        ),
+        *(
+            {"name": f"secret-{index}", "secret": {"secretName": action.mounts[directory], "defaultMode": 0o440}}
+            for index, directory in enumerate(sorted(action.mounts))
         ),
         *(
             {"name": f"files-{index}", "persistentVolumeClaim": {"claimName": action.volumes[name]}}

@@ -7,7 +7,18 @@ import logging
 import socket
 from collections.abc import Mapping
 
-from kubothek.reconcile import commit, compaction, cube, dataset, engine, gcpolicy, objectstore, query, skippingindex
+from kubothek.reconcile import (
+    commit,
+    compaction,
+    cube,
+    dataset,
+    engine,
+    gcpolicy,
+    objectstore,
+    query,
+    skippingindex,
+    verification,
+)
 from kubothek.reconcile.world import Settings
 from kubothek.runtime.kubernetes.api import Api
 from kubothek.runtime.kubernetes.config import OperatorConfig
@@ -29,6 +40,7 @@ RECONCILERS: Mapping[str, Reconciler] = {
     "Commit": commit.reconcile,
     "Query": query.reconcile,
     "Compaction": compaction.reconcile,
+    "Verification": verification.reconcile,
     "GCPolicy": gcpolicy.reconcile,
     "SkippingIndex": skippingindex.reconcile,
 }

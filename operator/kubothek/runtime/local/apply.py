@@ -18,6 +18,7 @@ from kubothek.resources.meta import REQUEST_ANNOTATIONS, Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query, QueryStatus
 from kubothek.resources.skippingindex import SkippingIndex
+from kubothek.resources.verification import Verification, VerificationStatus
 from kubothek.runtime.local.documents import ManifestError, Problem
 from kubothek.runtime.local.manifests import Key, Manifests, key_of
 from kubothek.runtime.local.state import State, admit
@@ -49,7 +50,7 @@ def states_of(manifests: Manifests, base: Path) -> dict[Key, State]:
             home = Key("ObjectStore", key.namespace, resource.spec.store_ref.name)
         elif isinstance(resource, Commit):
             home = _home_of(Key(resource.subject.kind, key.namespace, resource.subject.name), manifests, states)
-        elif isinstance(resource, Compaction):
+        elif isinstance(resource, Compaction | Verification):
             home = _home_of(Key("Dataset", key.namespace, resource.spec.dataset_ref.name), manifests, states)
         elif isinstance(resource, SkippingIndex):
             home = Key("ObjectStore", key.namespace, resource.spec.location.store_ref.name)
@@ -106,15 +107,17 @@ def _made(key: Key, state: State, resources: Mapping[Key, Resource]) -> Resource
 def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Resource]:
     """A run is a person's request to try again what an earlier one left undone.
 
-    A failed Commit, Query or Compaction starts over, as if it had been deleted and created again; its old attempts keep
-    their logs. A store that is not fine, or holds a Dataset that is not, is looked at now and not at the next interval,
-    and so are every source and the files of every SkippingIndex. A GCPolicy makes up for a slot that came between two
-    runs, however late.
+    A failed Commit, Query, Compaction or Verification starts over, as if it had been deleted and created again; its old
+    attempts keep their logs. A store that is not fine, or holds a Dataset that is not, is looked at now and not at the
+    next interval, and so are every source, that of a ledger too, and the files of every SkippingIndex. A GCPolicy makes
+    up for a slot that came between two runs, however late.
     """
     again = dict(resources)
     for key, resource in resources.items():
         if isinstance(resource, Dataset) and resource.status.sources:
             again[key] = resource.model_copy(update={"status": _looked_at_now(resource.status)})
+        if isinstance(resource, Dataset) and resource.spec.ledger is not None:
+            again[key] = resource.model_copy(update={"status": _polled_now(resource.status)})
         if isinstance(resource, Commit) and resource.status.holds("Failed"):
             fresh = CommitStatus(attempt=resource.status.attempt + 1)
             again[key] = resource.model_copy(update={"status": fresh})
@@ -122,6 +125,8 @@ def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Re
             again[key] = resource.model_copy(update={"status": QueryStatus(attempt=resource.status.attempt + 1)})
         elif isinstance(resource, Compaction) and resource.status.holds("Failed"):
             again[key] = resource.model_copy(update={"status": CompactionStatus(attempt=resource.status.attempt + 1)})
+        elif isinstance(resource, Verification) and resource.status.holds("Failed"):
+            again[key] = resource.model_copy(update={"status": VerificationStatus(attempt=resource.status.attempt + 1)})
         elif isinstance(resource, ObjectStore | Cube | Dataset) and not summarise(resource).phase.fine:
             home = resource.name if isinstance(resource, ObjectStore) else resource.spec.store_ref.name
             store = resources.get(Key("ObjectStore", key.namespace, home))
@@ -154,6 +159,17 @@ def _slot_has_passed(policy: GCPolicy, now: datetime) -> bool:
 def _looked_at_now(status: DatasetStatus) -> DatasetStatus:
     due = {"look_time": None, "next_look_time": None}
     return status.model_copy(update={"sources": tuple(source.model_copy(update=due) for source in status.sources)})
+
+
+def _polled_now(status: DatasetStatus) -> DatasetStatus:
+    """With a poll that is due, and with another try of what the chain could not be made to hold."""
+    over: dict[str, object] = {"cause": "", "done": True, "problem": None}
+    changes: dict[str, object] = {}
+    if status.polling is not None and (status.polling.done or status.polling.problem is not None):
+        changes["polling"] = status.polling.model_copy(update=over)
+    if status.defining is not None and status.defining.problem is not None:
+        changes["defining"] = status.defining.model_copy(update=over)
+    return status.model_copy(update=changes)
 
 
 def save(applied: Applied) -> None:

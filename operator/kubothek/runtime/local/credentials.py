@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import os
 import shutil
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from secrets import token_bytes
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
+from kubothek.resources.ledger import IDENTITY_KEY
 from kubothek.resources.meta import ObjectMeta
 
 _Key = Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]*[-_a-zA-Z0-9]$", max_length=253)]
@@ -34,6 +37,19 @@ class Secret(BaseModel):
     def contents(self) -> dict[str, bytes]:
         """All values, decoded."""
         return self.data | {key: text.encode() for key, text in self.string_data.items()}
+
+
+def make_identity(directory: Path) -> None:
+    """A fresh private key for a dataset in a file that only this user can read; one that is there stays as it is."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = directory / IDENTITY_KEY
+    if path.exists():
+        return
+    unfinished = path.with_suffix(".new")
+    unfinished.unlink(missing_ok=True)
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(token_bytes(32))
+    unfinished.replace(path)
 
 
 class CredentialFiles(AbstractContextManager[Path]):

@@ -11,16 +11,20 @@ from typing import Any
 from kubothek.reconcile.world import LaunchJob
 from kubothek.resources.engine import Engine, EngineSpec
 from kubothek.resources.jobs import (
+    AnyJob,
     CollectJob,
     CommitJob,
     CompactJob,
     CubeJob,
     IntakeJob,
+    LedgerJob,
+    PollJob,
     QueryJob,
     SkipFilesJob,
     SkipJob,
     SourceSpec,
     StoreRef,
+    VerifyJob,
 )
 from kubothek.resources.values import parse_quantity
 from kubothek.runtime.local import java
@@ -29,7 +33,7 @@ from kubothek.runtime.local.state import absolute_url
 
 MIB = 1024 * 1024
 
-_SPARK = CommitJob | CubeJob | IntakeJob | CompactJob | CollectJob | SkipJob | SkipFilesJob
+_SPARK = CommitJob | CubeJob | IntakeJob | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
 """Jobs that may start Spark."""
 
 
@@ -44,12 +48,17 @@ def cores(action: LaunchJob) -> int:
 
 
 def render_job(
-    action: LaunchJob, base: Path, credentials: Mapping[Key, Path], keys: Mapping[Key, Path] = MappingProxyType({})
+    action: LaunchJob,
+    base: Path,
+    credentials: Mapping[Key, Path],
+    keys: Mapping[Key, Path] = MappingProxyType({}),
+    mounts: Mapping[str, Path] = MappingProxyType({}),
 ) -> bytes:
     """The job spec as the subprocess gets it.
 
     Relative ``file:`` urls count from ``base``. ``credentials`` are directories by ObjectStore; a store that has
-    none uses what boto3 finds in the environment. ``keys`` are the same, of keys for metadata.
+    none uses what boto3 finds in the environment. ``keys`` are the same, of keys for metadata;
+    ``mounts`` says where other Secrets are that a cluster would mount at these directories.
     """
     job = action.job
 
@@ -64,7 +73,7 @@ def render_job(
         urls = tuple(absolute_url(url, base) for url in source.urls)
         return source.model_copy(update={"store": store, "urls": urls})
 
-    changes: dict[str, Any] = {"store": reachable(job.store)}
+    changes: dict[str, Any] = {"store": reachable(job.store)} | _mounted(job, mounts)
     if isinstance(job, CommitJob | IntakeJob) and job.source is not None:
         changes["source"] = readable(job.source)
     if isinstance(job, CubeJob):
@@ -89,6 +98,15 @@ def render_job(
             if target is not None:
                 changes[name] = target.model_copy(update={"store": reachable(target.store)})
     return job.model_copy(update=changes).model_dump_json(indent=2).encode()
+
+
+def _mounted(job: AnyJob, mounts: Mapping[str, Path]) -> dict[str, str]:
+    """The directories of a ledger's Secrets, as they are here."""
+    if isinstance(job, LedgerJob) and job.identity_dir is not None:
+        return {"identity_dir": str(mounts.get(job.identity_dir, job.identity_dir))}
+    if isinstance(job, PollJob) and job.env_dir is not None:
+        return {"env_dir": str(mounts.get(job.env_dir, job.env_dir))}
+    return {}
 
 
 def job_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

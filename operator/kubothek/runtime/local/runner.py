@@ -18,13 +18,25 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from kubothek.reconcile import commit, compaction, cube, dataset, engine, gcpolicy, objectstore, query, skippingindex
+from kubothek.reconcile import (
+    commit,
+    compaction,
+    cube,
+    dataset,
+    engine,
+    gcpolicy,
+    objectstore,
+    query,
+    skippingindex,
+    verification,
+)
 from kubothek.reconcile.members import refusal_key
 from kubothek.reconcile.world import (
     Action,
     CancelJob,
     JobView,
     LaunchJob,
+    MakeIdentity,
     Outcome,
     PutDataset,
     SetFinalizer,
@@ -38,9 +50,10 @@ from kubothek.resources.kinds import KINDS
 from kubothek.resources.meta import FINALIZER, Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.values import ObjectReference
+from kubothek.resources.verification import Verification
 from kubothek.runtime.local.apply import Applied, requested
 from kubothek.runtime.local.attempt import Attempt, Launch
-from kubothek.runtime.local.credentials import CredentialFiles
+from kubothek.runtime.local.credentials import CredentialFiles, make_identity
 from kubothek.runtime.local.launch import cores, job_environment, render_job
 from kubothek.runtime.local.manifests import Key, key_of
 from kubothek.runtime.local.processes import Processes
@@ -57,6 +70,7 @@ RECONCILERS: Mapping[str, Reconciler] = {
     "Commit": commit.reconcile,
     "Query": query.reconcile,
     "Compaction": compaction.reconcile,
+    "Verification": verification.reconcile,
     "GCPolicy": gcpolicy.reconcile,
     "SkippingIndex": skippingindex.reconcile,
 }
@@ -96,6 +110,8 @@ class Runner:
         self._secrets = applied.secrets
         self._credentials: dict[Key, Path] = {}
         self._keys: dict[Key, Path] = {}
+        self._held = ExitStack()
+        self._laid_out: dict[Path, Path] = {}
         self._inbox: SimpleQueue[Attempt | None] = SimpleQueue()
         self._processes = Processes(slots, cache(job_environment), self._inbox.put, command)
         self._dirty: dict[Key, None] = dict.fromkeys(key_of(resource) for resource in self.objects)
@@ -132,6 +148,7 @@ class Runner:
         """
         self._on_change = on_change
         with ExitStack() as held:
+            self._held = held
             self._lay_out_credentials(held)
             held.callback(self._processes.close)
             while not self._stopped:
@@ -215,7 +232,7 @@ class Runner:
         if isinstance(action, LaunchJob):
             attempt = self._attempt(key, key.namespace, action.job.job)
             assert attempt is not None, "a job has a store, and what has a store has a state"
-            spec = render_job(action, self._base, self._credentials, self._keys)
+            spec = render_job(action, self._base, self._credentials, self._keys, self._mounted(key, action))
             launch = Launch(owner=key, owner_uid=self._uid(key), cores=cores(action))
             self._processes.launch(attempt, spec, launch)
         elif isinstance(action, CancelJob):
@@ -224,9 +241,27 @@ class Runner:
                 self._processes.cancel(attempt)
         elif isinstance(action, PutDataset):
             self._put(key, action.dataset)
+        elif isinstance(action, MakeIdentity):
+            if (key.namespace, action.secret) not in self._secrets:
+                make_identity(self._states[key].identity(key))
         elif isinstance(action, SetFinalizer):  # nothing waits for a place on one's own machine
             self._set_finalizer(key, action.present)
         self._dirty[key] = None
+
+    def _mounted(self, key: Key, action: LaunchJob) -> dict[str, Path]:
+        """Where the Secrets are that a job reads besides those of stores: of the manifests, else the key made here."""
+        found = {}
+        for where, secret in action.mounts.items():
+            contents = self._secrets.get((key.namespace, secret))
+            if contents is None:
+                found[where] = self._states[key].identity(key)
+                continue
+            directory = self._states[key].root / "secrets" / key.namespace / secret
+            found[where] = self._laid_out.get(directory) or self._held.enter_context(
+                CredentialFiles(directory, contents)
+            )
+            self._laid_out[directory] = found[where]
+        return found
 
     def _put(self, owner: Key, dataset: Dataset) -> None:
         """What a resource made is remembered where that is. One that another made under the name stays as it is."""
@@ -254,7 +289,8 @@ class Runner:
         for resource in self.objects:
             key = key_of(resource)
             about = isinstance(resource, Commit) and resource.subject == ("Dataset", dataset.name)
-            about = about or (isinstance(resource, Compaction) and resource.spec.dataset_ref.name == dataset.name)
+            if isinstance(resource, Compaction | Verification):
+                about = resource.spec.dataset_ref.name == dataset.name
             if about and key.namespace == dataset.namespace and key not in self._states:
                 found.append(key)
         return found

@@ -53,6 +53,12 @@ class State:
         readable = re.sub(r"[^A-Za-z0-9]+", "-", url.removeprefix("s3://")).strip("-")[:60]
         return cls(Path(home) / "kubothek" / f"{readable}-{digest}")
 
+    def identity(self, key: Key, environ: Mapping[str, str] = os.environ) -> Path:
+        """Where the private key of a dataset is: never in the store's directory, which may be given to others."""
+        home = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+        digest = hashlib.sha256(str(self.root).encode()).hexdigest()[:12]
+        return Path(home) / "kubothek" / "identities" / digest / key.namespace / key.name
+
     @property
     def jobs(self) -> Path:
         """Below it are the attempts."""

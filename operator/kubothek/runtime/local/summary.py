@@ -13,6 +13,7 @@ from kubothek.resources.dataset import Dataset
 from kubothek.resources.jobs import Progress
 from kubothek.resources.meta import Resource
 from kubothek.resources.query import Query
+from kubothek.resources.verification import Verification
 from kubothek.runtime.local.manifests import Key, key_of
 from kubothek.runtime.local.words import count
 
@@ -92,7 +93,7 @@ def _size(rows: int, files: int) -> str:
 
 
 def _progress(resource: Resource, phase: Phase) -> Progress | None:
-    if phase is not Phase.RUNNING or not isinstance(resource, Commit | Query | Compaction):
+    if phase is not Phase.RUNNING or not isinstance(resource, Commit | Query | Compaction | Verification):
         return None
     if resource.status.progress is None:
         return None

@@ -21,6 +21,7 @@ from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
 from kubothek.resources.skippingindex import SkippingIndex
 from kubothek.resources.values import Reference
+from kubothek.resources.verification import Verification
 from kubothek.runtime.local.manifests import Key, key_of
 
 R = TypeVar("R", bound=Resource)
@@ -174,9 +175,9 @@ def _references(resource: Resource) -> Iterator[Key]:
             yield Key("Commit", namespace, other.name)
     if isinstance(resource, Query) and resource.spec.result.dataset_ref is not None:
         yield Key("Dataset", namespace, resource.spec.result.dataset_ref.name)
-    if isinstance(resource, Compaction):
+    if isinstance(resource, Compaction | Verification):
         yield Key("Dataset", namespace, resource.spec.dataset_ref.name)
-    if isinstance(resource, Cube | Dataset | Commit | Query | Compaction | GCPolicy | SkippingIndex):
+    if isinstance(resource, Cube | Dataset | Commit | Query | Compaction | Verification | GCPolicy | SkippingIndex):
         engine = resource.spec.engine_ref
         yield Key("Engine", namespace, engine.name if engine is not None else DEFAULT_ENGINE)
 

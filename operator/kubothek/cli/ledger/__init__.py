@@ -1,0 +1,1 @@
+"""Commands of ledgers: datasets with a chain of Open Data Fabric, on any store."""

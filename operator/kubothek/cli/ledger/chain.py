@@ -1,0 +1,76 @@
+"""``kubothek chain``: the chain of a ledger as a whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kubothek.cli.ledger.common import BY
+from kubothek.cli.options import store_options
+
+if TYPE_CHECKING:
+    from kubothek.cli.stores import StoreChoice
+    from kubothek.lake.ledger.root import Root
+    from kubothek.lake.store import Store
+
+_yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+@click.group()
+def chain() -> None:
+    """The chain of a ledger as a whole: write it anew, or move it back.
+
+    Both make another chain of the same dataset: whoever has copied the old one has to copy it whole again.
+    """
+
+
+@chain.command()
+@store_options
+@click.argument("dataset")
+@_yes_option
+def compact(choice: StoreChoice, dataset: str, yes: bool) -> None:
+    """Write the chain anew with fewer, larger slices: the same records under the same offsets. Both are verified."""
+    from kubothek.lake.store import open_store
+
+    with choice.config() as config:
+        root = _root(open_store(config), dataset)
+        _ask(yes, f"write the chain of {dataset} anew, {root.state.length:,} blocks")
+        before, done = root.state.length, root.compact()
+    if done.up_to_date:
+        click.echo(f"{dataset}: nothing would become smaller")
+    else:
+        click.echo(f"{dataset}: version {done.version}: {before:,} blocks are {root.state.length:,}")
+
+
+@chain.command()
+@store_options
+@click.argument("dataset")
+@click.argument("block")
+@_yes_option
+def reset(choice: StoreChoice, dataset: str, block: str, yes: bool) -> None:
+    """Move the chain back to a BLOCK, and the table with it. What came after it is gone from the ledger.
+
+    Versions of before can still be read as long as they are kept.
+    """
+    from kubothek.lake.ledger.multihash import Multihash
+    from kubothek.lake.store import open_store
+
+    with choice.config() as config:
+        root = _root(open_store(config), dataset)
+        wanted = Multihash.parse(block)
+        _ask(yes, f"take back what came to {dataset} after {block}")
+        done = root.reset(wanted)
+    click.echo(f"{dataset}: version {done.version}: {root.state.length:,} blocks, up to {done.head}")
+
+
+def _root(store: Store, dataset: str) -> Root:
+    from kubothek.lake.commits import DatasetLog
+    from kubothek.lake.ledger.root import Root
+
+    return Root(store, DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes), by=BY)
+
+
+def _ask(yes: bool, what: str) -> None:
+    if not yes:
+        click.confirm(f"{what}?", abort=True)

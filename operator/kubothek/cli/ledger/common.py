@@ -1,0 +1,57 @@
+"""What the commands of ledgers share: opening one, and how moments and variables are given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from kubothek.lake.commits import DatasetLog
+    from kubothek.lake.ledger.root import Root
+    from kubothek.lake.ledger.timestamps import Timestamp
+    from kubothek.lake.store import Store
+
+BY = "cli"
+
+
+class Moment(click.ParamType["Timestamp"]):
+    """``2026-11-21T14:00:00Z``, or ``2026-11-21``: its first moment in UTC."""
+
+    name = "TIME"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Timestamp:
+        """The moment."""
+        from kubothek.lake.errors import FormatInvalid
+        from kubothek.lake.ledger.timestamps import Timestamp
+
+        text = str(value)
+        try:
+            return Timestamp.parse(f"{text}T00:00:00Z" if len(text) == len("2026-11-21") else text)
+        except FormatInvalid as error:
+            self.fail(str(error), param, ctx)
+
+
+def writable_log(store: Store, dataset: str) -> DatasetLog:
+    """The dataset's log, for a change; what a manifest made, manifests change."""
+    from kubothek.lake.commits import DatasetLog
+
+    return DatasetLog(store, dataset, unowned_only=True, conditional_writes=store.probe().conditional_writes)
+
+
+def writable_ledger(store: Store, dataset: str) -> Root:
+    """The dataset's chain, for a change. Raises NotALedger, DatasetNotFound, OwnedByAnother."""
+    from kubothek.lake.ledger.root import Root
+
+    log = writable_log(store, dataset)
+    log.settled()  # before anything is fetched
+    return Root(store, log, by=BY)
+
+
+def environment(names: Sequence[str]) -> dict[str, str]:
+    """The variables of these names; nothing else of the environment is seen by a source."""
+    if absent := [name for name in names if name not in os.environ]:
+        raise click.UsageError(f"the environment has no variable {absent[0]}, which --env names")
+    return {name: os.environ[name] for name in names}

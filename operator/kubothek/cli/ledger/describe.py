@@ -1,0 +1,44 @@
+"""What ``kubothek describe`` says of a chain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.ledger.root import Root
+from kubothek.lake.ledger.sources import FetchStep, FetchStepContainer, FetchStepFilesGlob, FetchStepUrl
+from kubothek.lake.store import Store
+
+
+def chain_lines(store: Store, log: DatasetLog) -> Iterator[str]:
+    """Its identity, its head, and its sources with how far they were read."""
+    root = Root(store, log)
+    state = root.state
+    for name, value in (
+        ("Identity", str(state.seed.dataset_id) if state.seed is not None else None),
+        ("Head", str(state.head)),
+        ("Length", f"{state.length:,} blocks, {state.next_offset:,} records, the last at {state.system_time}"),
+        ("Watermark", str(state.watermark) if state.watermark is not None else None),
+        ("About", root.info.description if root.info is not None else None),
+        ("Licence", root.license.name if root.license is not None else None),
+    ):
+        if value is not None:
+            yield f"{name + ':':<12}{value}"
+    if (polling := state.polling_source) is not None:
+        place = _place(polling.fetch)
+        yield f"{'Polls:':<12}{place} ({polling.read.kind}), merged by {polling.merge.kind}"
+    for push in state.push_sources.values():
+        yield f"{'Takes:':<12}{push.source_name} ({push.read.kind}), merged by {push.merge.kind}"
+    for each in state.source_states.values():
+        yield f"{'Read:':<12}{each.source_name}, up to {each.kind} {each.value}"
+
+
+def _place(fetch: FetchStep) -> str:
+    match fetch:
+        case FetchStepUrl():
+            return fetch.url
+        case FetchStepFilesGlob():
+            return fetch.path
+        case FetchStepContainer():
+            return f"container {fetch.image}"
+    return fetch.kind

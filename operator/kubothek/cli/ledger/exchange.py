@@ -1,0 +1,173 @@
+"""``kubothek import`` and ``export``: ledgers from elsewhere, and to elsewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kubothek.cli.ledger.common import BY, writable_log
+from kubothek.cli.options import store_options
+
+if TYPE_CHECKING:
+    from kubothek.cli.stores import StoreChoice
+    from kubothek.lake.ledger.events import DatasetSnapshot
+    from kubothek.lake.store import StoreConfig
+
+
+@click.command("import")
+@store_options
+@click.argument("what", metavar="FILE|DIR|URL")
+@click.option("--name", metavar="NAME", help="Of the new dataset; default: that of the snapshot, or of the directory.")
+@click.option("--manifest", is_flag=True, help="Only write the Dataset manifest of a snapshot, to standard output.")
+@click.option("--no-table", is_flag=True, help="Keep the chain only, without its current state as a table.")
+@click.option("--partition-on", multiple=True, metavar="COLUMN", help="Of the table; repeatable.")
+def import_(
+    choice: StoreChoice, what: str, name: str | None, manifest: bool, no_table: bool, partition_on: tuple[str, ...]
+) -> None:
+    """Make a dataset of what Open Data Fabric knows as one.
+
+    FILE is a DatasetSnapshot (YAML), such as kamu has them: its events begin a new chain, or with --manifest, become
+    the spec.ledger of a Dataset for a cluster. DIR, or a URL of a store, is a whole dataset in the layout of the simple
+    transfer protocol: its chain is verified, then taken over block by block, and its table is made from it.
+    """
+    path = Path(what)
+    if path.is_file():
+        snapshot = _snapshot(path)
+        uuid = name or _short(snapshot.name)
+        if manifest:
+            click.echo(_manifest(snapshot, uuid, choice.store_name or "lake", partition_on), nl=False)
+            return
+        _create(choice, snapshot, uuid, no_table=no_table, partition_on=partition_on)
+        return
+    if manifest:
+        raise click.UsageError(f"--manifest goes with a DatasetSnapshot file, and {what!r} is none")
+    if not path.is_dir() and ":" not in what:
+        raise click.UsageError(f"{what!r} is no file, directory or URL")
+    _take_over(choice, what, name or _short(what.rstrip("/")), no_table=no_table, partition_on=partition_on)
+
+
+@click.command()
+@store_options
+@click.argument("dataset")
+@click.argument("target", metavar="DIR|URL")
+def export(choice: StoreChoice, dataset: str, target: str) -> None:
+    """Write a ledger, all of its chain, as other programs of Open Data Fabric read it.
+
+    The layout is that of the simple transfer protocol: a web server that gives out the directory is a repository.
+    Done again, it adds what is new.
+    """
+    from kubothek.cli.stores import create_directory
+    from kubothek.lake.commits import DatasetLog
+    from kubothek.lake.ledger.root import Root
+    from kubothek.lake.ledger.root import export as export_chain
+    from kubothek.lake.store import open_store
+
+    with choice.config() as config:
+        root = Root(open_store(config), DatasetLog(open_store(config), dataset), by=BY)
+        elsewhere = _elsewhere(target, choice)
+        create_directory(elsewhere)
+        done = export_chain(root, open_store(elsewhere))
+    click.echo(f"{dataset}: {done.blocks:,} blocks and {done.objects:,} data files written, up to {done.head}")
+
+
+def _create(
+    choice: StoreChoice, snapshot: DatasetSnapshot, uuid: str, *, no_table: bool, partition_on: tuple[str, ...]
+) -> None:
+    from kubothek.cli.stores import create_directory
+    from kubothek.jobs.chains import owner_key
+    from kubothek.lake.ledger.root import create
+    from kubothek.lake.store import open_store
+    from kubothek.runtime.local.credentials import make_identity
+    from kubothek.runtime.local.manifests import Key
+    from kubothek.runtime.local.state import State
+
+    with choice.config() as config:
+        create_directory(config)
+        store = open_store(config)
+        identity = State.of(config.url, config.endpoint, Path.cwd()).identity(Key("Dataset", "default", uuid))
+        make_identity(identity)
+        root = create(
+            store,
+            writable_log(store, uuid),
+            snapshot,
+            owner_key(str(identity)),
+            table=None if no_table else _table(partition_on),
+            by=BY,
+        )
+    assert root.state.seed is not None, "a chain begins with one"
+    click.echo(f"{uuid}: created with {root.state.length} blocks, as {root.state.seed.dataset_id}")
+    click.echo(f"its private key is in {identity}: keep a copy", err=True)
+
+
+def _take_over(choice: StoreChoice, what: str, uuid: str, *, no_table: bool, partition_on: tuple[str, ...]) -> None:
+    from kubothek.cli.stores import create_directory
+    from kubothek.lake.ledger.root import import_chain
+    from kubothek.lake.store import open_store
+
+    with choice.config() as config:
+        create_directory(config)
+        store = open_store(config)
+        source = open_store(_elsewhere(what, choice))
+        table = None if no_table else _table(partition_on)
+        root = import_chain(store, writable_log(store, uuid), source, table=table, by=BY)
+    click.echo(f"{uuid}: {root.state.length:,} blocks, {root.state.next_offset:,} records, verified")
+
+
+def _table(partition_on: tuple[str, ...]):  # type: ignore[no-untyped-def]
+    from kubothek.lake.ledger.root import Table
+    from kubothek.lake.table.layout import Layout
+
+    return Table(layout=Layout(partition_on=partition_on))
+
+
+def _elsewhere(text: str, choice: StoreChoice) -> StoreConfig:
+    """Where a directory or URL leads."""
+    from kubothek.lake.store import StoreConfig
+    from kubothek.runtime.local.state import absolute_url
+
+    if ":" not in text:
+        return StoreConfig(Path(text).absolute().as_uri())
+    return StoreConfig(absolute_url(text, Path.cwd()), choice.endpoint, choice.region)
+
+
+def _snapshot(path: Path) -> DatasetSnapshot:
+    from kubothek.lake.errors import FormatInvalid
+    from kubothek.lake.ledger.manifests import read_snapshot
+
+    try:
+        return read_snapshot(path.read_text())
+    except UnicodeDecodeError:
+        raise FormatInvalid(f"{path} is no text in UTF-8") from None
+    except FormatInvalid as error:
+        raise FormatInvalid(f"{path}: {error}") from None
+
+
+def _short(name: str) -> str:
+    """A name that a dataset and a resource can have: ``acme/nyc.flights`` is ``nyc-flights``."""
+    return re.sub(r"[^a-z0-9]+", "-", name.rpartition("/")[2].lower()).strip("-")[:40] or "dataset"
+
+
+def _manifest(snapshot: DatasetSnapshot, uuid: str, store: str, partition_on: tuple[str, ...]) -> str:
+    """The Dataset that makes the same of its events."""
+    from kubothek.lake.ledger import plain_yaml
+    from kubothek.lake.ledger.events import DatasetSnapshot
+    from kubothek.lake.ledger.fields import Table
+    from kubothek.lake.ledger.manifests import plain_value
+    from kubothek.resources.kinds import InvalidResource, parse
+    from kubothek.resources.meta import API_VERSION
+
+    content = plain_value(Table(DatasetSnapshot), snapshot)
+    spec = {
+        "storeRef": {"name": store},
+        **({"table": {"partitionOn": list(partition_on)}} if partition_on else {}),
+        "ledger": {"kind": content["kind"], "metadata": content["metadata"]},
+    }
+    manifest = {"apiVersion": API_VERSION, "kind": "Dataset", "metadata": {"name": uuid}, "spec": spec}
+    try:
+        parse(manifest, local=True)
+    except InvalidResource as error:
+        raise click.ClickException(f"the snapshot {snapshot.name!r} cannot be a Dataset: {error}") from None
+    return plain_yaml.dump(manifest)

@@ -1,0 +1,132 @@
+"""``kubothek ingest``, ``poll`` and ``set-watermark``: what comes into a ledger."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kubothek.cli.ledger.common import Moment, environment, writable_ledger
+from kubothek.cli.options import store_options
+
+if TYPE_CHECKING:
+    from kubothek.cli.stores import StoreChoice
+    from kubothek.lake.ledger.feeding import Polled
+    from kubothek.lake.ledger.readers import Content
+    from kubothek.lake.ledger.root import Ingested
+    from kubothek.lake.ledger.timestamps import Timestamp
+
+_FORMATS = ("csv", "json", "ndjson", "geojson", "ndgeojson", "parquet", "shapefile")
+_LARGEST = 64 << 30
+
+
+@click.command()
+@store_options
+@click.argument("dataset")
+@click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--stdin", is_flag=True, help="Read the rows from standard input.")
+@click.option("--source-name", default="default", show_default=True, metavar="NAME", help="The push source.")
+@click.option("--input-format", type=click.Choice(_FORMATS), help="Default: that of the push source.")
+@click.option("--event-time", type=Moment(), help="Of rows that have none; default: now.")
+@click.option("--id", "commit_id", metavar="ID", help="Names the push: done again under it, it is done.")
+def ingest(
+    choice: StoreChoice,
+    dataset: str,
+    files: tuple[Path, ...],
+    stdin: bool,
+    source_name: str,
+    input_format: str | None,
+    event_time: Timestamp | None,
+    commit_id: str | None,
+) -> None:
+    """Hand files to a push source of a ledger: all of their rows in one commit, or none.
+
+    They are read, preprocessed and merged as the source's event in the chain says (AddPushSource).
+    """
+    from kubothek.lake.ledger.feeding import InputFormat, push_files
+    from kubothek.lake.ledger.readers import FileContent
+    from kubothek.lake.store import open_store
+
+    if stdin == bool(files):
+        raise click.UsageError("name the files to ingest, or say --stdin")
+    wanted = InputFormat(input_format) if input_format else None
+    with choice.config() as config, ExitStack() as held:
+        contents: list[Content] = [FileContent.of_path(file) for file in files]
+        if stdin:
+            contents = [FileContent.filled("standard input", sys.stdin.buffer, _LARGEST)]
+        for content in contents:
+            if isinstance(content, FileContent):
+                held.callback(content.handle.close)
+        root = writable_ledger(open_store(config), dataset)
+        digest = " ".join([source_name, *map(str, files)])
+        done = push_files(
+            root, contents, source_name, wanted=wanted, event_time=event_time, commit_id=commit_id, digest=digest
+        )
+    click.echo(f"{dataset}: {_ingested(done)}")
+
+
+@click.command()
+@store_options
+@click.argument("dataset")
+@click.option("--env", "variables", multiple=True, metavar="NAME", help="A variable that urls and headers may name.")
+@click.option("--fetch-uncacheable", is_flag=True, help="Read a source again that does not say if it changed.")
+@click.option("--allow-commands", is_flag=True, help="Let the source run programs of this machine (prepare: Pipe).")
+@click.option("--allow-containers", is_flag=True, help="Let the source run containers, by docker.")
+def poll(
+    choice: StoreChoice,
+    dataset: str,
+    variables: tuple[str, ...],
+    fetch_uncacheable: bool,
+    allow_commands: bool,
+    allow_containers: bool,
+) -> None:
+    """Read the polling source of a ledger until it has nothing new. Each file is a commit."""
+    from kubothek.cli.ledger.sources import locally
+    from kubothek.lake.ledger.feeding import poll_source
+    from kubothek.lake.store import open_store
+
+    env = environment(variables)
+    with choice.config() as config:
+        context = locally(
+            [config],
+            env=env,
+            fetch_uncacheable=fetch_uncacheable,
+            allow_commands=allow_commands,
+            allow_containers=allow_containers,
+        )
+        root = writable_ledger(open_store(config), dataset)
+        done = poll_source(root, context, lambda name, polled: _tell(name, polled))
+    if done.commits:
+        click.echo(f"{dataset}: version {done.version}: {done.records:,} records in {done.commits:,} commits")
+    elif done.uncacheable:
+        click.echo(f"{dataset}: its source does not say whether it changed; --fetch-uncacheable reads it again")
+    else:
+        click.echo(f"{dataset}: its source has nothing new")
+
+
+@click.command("set-watermark")
+@store_options
+@click.argument("dataset")
+@click.argument("time", type=Moment())
+def set_watermark(choice: StoreChoice, dataset: str, time: Timestamp) -> None:
+    """Say of a ledger that all events up to a time have been seen. A watermark never goes back."""
+    from kubothek.lake.store import open_store
+
+    with choice.config() as config:
+        done = writable_ledger(open_store(config), dataset).set_watermark(time)
+    click.echo(f"{dataset}: the watermark {'was' if done.up_to_date else 'is'} {done.watermark}")
+
+
+def _ingested(done: Ingested) -> str:
+    if done.repeated:
+        return "this push happened before; nothing was added"
+    if done.up_to_date:
+        return f"nothing new; version {done.version}"
+    return f"version {done.version}: {done.records:,} records"
+
+
+def _tell(name: str, polled: Polled) -> None:
+    click.echo(f"{name}: {polled.records:,} records so far", err=True)

@@ -1,0 +1,75 @@
+"""``kubothek tail``: the last records of a ledger, retractions and corrections among them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kubothek.cli.options import store_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from kubothek.cli.stores import StoreChoice
+    from kubothek.lake.ledger.root import Root
+
+_OPERATIONS = ("+A", "-R", "-C", "+C")
+
+
+@click.command()
+@store_options
+@click.argument("dataset")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=10, show_default=True, help="How many records.")
+@click.option("-o", "--output", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+def tail(choice: StoreChoice, dataset: str, limit: int, output: str) -> None:
+    """Show the last records of a ledger in the order in which they were appended.
+
+    The table of a ledger is its current state; this is how it came about. OP is +A for a record that was appended, -R
+    for one that was taken back, -C and +C for the two halves of a correction: what was, and what is.
+    """
+    from kubothek.cli.query import print_table, write_csv, write_json
+    from kubothek.lake.commits import DatasetLog
+    from kubothek.lake.ledger.root import Root
+    from kubothek.lake.store import open_store
+
+    with choice.config() as config:
+        store = open_store(config)
+        records = last_records(Root(store, DatasetLog(store, dataset)), limit)
+        if records is None:
+            click.echo(f"{dataset}: no record yet")
+        elif output == "csv":
+            write_csv(records)
+        elif output == "json":
+            write_json(records)
+        else:
+            click.echo(print_table(records))
+
+
+def last_records(root: Root, limit: int) -> pa.RecordBatchReader | None:
+    """The last records as slices hold them, with the names of operations; None if there is none."""
+    from dataclasses import replace
+
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    history, vocabulary = root.history, root.state.vocabulary
+    if history.schema is None:
+        return None
+    first = max(0, history.records - limit)
+    recent = replace(history, parts=[part for part in history.parts if part.end >= first])
+    names = history.schema.names
+    schema = recent.as_read(names)
+    place = schema.get_field_index(vocabulary.op)
+    shown = schema.set(place, pa.field(vocabulary.op, pa.string()))
+    words = pa.array(_OPERATIONS)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in recent.scan(names, pc.field(vocabulary.offset) >= first):
+            columns = batch.columns
+            columns[place] = words.take(batch.column(place))
+            yield pa.RecordBatch.from_arrays(columns, schema=shown)
+
+    return pa.RecordBatchReader.from_batches(shown, batches())

@@ -1,0 +1,147 @@
+"""``kubothek verify``: whether a dataset, or a bare ODF dataset, is what was committed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kubothek.cli.options import store_options
+from kubothek.cli.versions import AnyVersion
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from kubothek.cli.stores import StoreChoice
+    from kubothek.lake.ledger import Level
+    from kubothek.lake.verification import Finding
+
+_LEVELS = ("chain", "physical", "full")
+
+
+@click.command()
+@store_options
+@click.argument("dataset", required=False)
+@click.option("--odf", metavar="URL", help="Instead of DATASET: a directory or prefix with refs/head and blocks/.")
+@click.option(
+    "--level",
+    type=click.Choice(_LEVELS),
+    default="full",
+    show_default=True,
+    help="How closely: blocks and records of commits; all bytes as well; all rows and indices as well.",
+)
+@click.option("--as-of", type=AnyVersion(), metavar="VERSION", help="Of DATASET; default: the present version.")
+@click.option("--since", type=click.IntRange(min=0), metavar="VERSION", help="Files of up to here are not read again.")
+@click.option("--until-block", type=click.IntRange(min=0), metavar="N", help="The last block; default: all.")
+@click.option("--since-block", type=click.IntRange(min=0), metavar="N", help="Slices of up to here are not read again.")
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    choice: StoreChoice,
+    dataset: str | None,
+    odf: str | None,
+    level: str,
+    as_of: int | datetime | str | None,
+    since: int | None,
+    until_block: int | None,
+    since_block: int | None,
+) -> None:
+    """Find out whether a dataset is what was committed: its chain, if it is a ledger, its files, its indices.
+
+    It changes no data and works beside all readers and writers. The exit code is 1 if something is wrong, and the first
+    wrong thing is named with what to do about it. What is wrong with the present version is noted, so that an operator
+    which manages the dataset learns of it.
+    """
+    from kubothek.lake.ledger import Level
+
+    if (dataset is None) == (odf is None):
+        raise click.UsageError("name either a DATASET or, with --odf, where an ODF dataset is")
+    if odf is not None and (as_of is not None or since is not None):
+        raise click.UsageError("a bare ODF dataset has blocks and no versions: name blocks")
+    wanted = Level[level.upper()]
+    if odf is not None:
+        name, told, first = odf, *_odf(choice, odf, wanted, since_block, until_block)
+    else:
+        assert dataset is not None, "as asked above"
+        name, told, first = dataset, *_dataset(choice, dataset, wanted, as_of, since, until_block, since_block)
+    if first is None:
+        click.echo(f"{name}: {told}")
+        return
+    click.echo(f"error: Corrupt: {name}: {told}", err=True)
+    ctx.exit(1)
+
+
+def _dataset(
+    choice: StoreChoice,
+    dataset: str,
+    level: Level,
+    as_of: int | datetime | str | None,
+    since: int | None,
+    until_block: int | None,
+    since_block: int | None,
+) -> tuple[str, Finding | None]:
+    from kubothek.lake.commits import DatasetLog
+    from kubothek.lake.store import open_store
+    from kubothek.lake.verification import Since, keep_damage, verify_dataset
+
+    with choice.config() as config, _progress() as told:
+        store = open_store(config)
+        verdict = verify_dataset(
+            store,
+            DatasetLog(store, dataset),
+            level=level,
+            version=as_of,
+            until_block=until_block,
+            since=Since(since, since_block),
+            progress=told,
+        )
+        keep_damage(store, dataset, verdict)
+    return str(verdict), verdict.first
+
+
+def _odf(
+    choice: StoreChoice, url: str, level: Level, since_block: int | None, until_block: int | None
+) -> tuple[str, Finding | None]:
+    from kubothek.lake.ledger import Layout, Scope
+    from kubothek.lake.ledger import verify as verify_chain
+    from kubothek.lake.store import StoreConfig, open_store
+    from kubothek.lake.verification import Finding
+    from kubothek.lake.verification.datasets import block_at, counted
+    from kubothek.runtime.local.state import absolute_url
+
+    if choice.store is not None or choice.manifests or choice.store_name:
+        raise click.UsageError("--odf says where the dataset is: leave out what names another store")
+    where = absolute_url(url, Path.cwd()) if ":" in url else Path(url).absolute().as_uri()
+    store = open_store(StoreConfig(where, choice.endpoint, choice.region))
+    first_block = 0 if since_block is None else since_block + 1
+    head = None if until_block is None else block_at(store, Layout(), None, until_block)
+    with _progress() as told:
+        verdict = verify_chain(store, Layout(), head, scope=Scope(level=level, first_block=first_block), progress=told)
+    if verdict.first is not None:
+        found = Finding.of(verdict.first)
+        return str(found), found
+    what = [counted(verdict.blocks, "block")]
+    what += [counted(verdict.slices, "slice"), counted(verdict.bytes, "byte")] if level else []
+    return f"{verdict.dataset_id} is sound: {', '.join(what)}, head {verdict.head}", None
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """On a terminal a bar on standard error, which is gone at the end; else nothing."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Verifying", total=None)
+
+        def told(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield told

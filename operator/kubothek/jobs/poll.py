@@ -1,0 +1,52 @@
+"""Read the polling source of a dataset's chain until it has nothing new."""
+
+from __future__ import annotations
+
+from kubothek.jobs import translate
+from kubothek.jobs.chains import opened, variables
+from kubothek.jobs.progress import Reporter
+from kubothek.jobs.state import state_of
+from kubothek.lake.ledger.feeding import Polled, poll_source
+from kubothek.lake.ledger.fetching import FetchContext, in_stores
+from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.sources import UrlPolicy
+from kubothek.lake.store import Store
+from kubothek.resources.jobs import JobResult, PollJob, PollOutcome
+
+
+def run(job: PollJob, store: Store, reporter: Reporter) -> JobResult:
+    """One commit for each file that is new. Those before a failure stay, and the next poll goes on after them.
+
+    Raises LakeError: SourceUnavailable if it is worth another try.
+    """
+    reporter.tell("Reading")
+    log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
+    context = FetchContext(
+        policy=UrlPolicy(job.allowed_hosts, job.allow_local),
+        now=Timestamp.of(log.journal.clock()),
+        env=variables(job.env_dir),
+        fetch_uncacheable=job.fetch_uncacheable,
+        locate=in_stores([translate.store_config(job.store)]),
+    )
+
+    def told(_name: str, polled: Polled) -> None:
+        reporter.tell("Reading", polled.commits, polled.commits, polled.records)
+
+    done = poll_source(opened(store, log, job.dataset), context, told)
+    return JobResult(
+        outcome="Succeeded",
+        reason="Succeeded",
+        message=described(done),
+        poll=PollOutcome(version=done.version, commits=done.commits, records=done.records),
+        dataset=state_of(store, log, job.dataset),
+    )
+
+
+def described(done: Polled) -> str:
+    """What became of a poll, for people."""
+    if done.commits:
+        files = "file" if done.commits == 1 else "files"
+        return f"version {done.version}: {done.records:,} records of {done.commits:,} {files}"
+    if done.uncacheable:
+        return "not read again, as the source does not say whether it changed; ledger.fetchUncacheable reads it always"
+    return "the source has nothing new"

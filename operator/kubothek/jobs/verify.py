@@ -1,0 +1,99 @@
+"""Find out whether a dataset is what was committed: its chain, its files, its indices. It changes no data."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Final
+
+from kubothek.jobs import outcome, translate
+from kubothek.jobs.progress import Reporter
+from kubothek.lake.commits import DatasetLog, owner_of
+from kubothek.lake.errors import LakeError
+from kubothek.lake.ledger import Level
+from kubothek.lake.store import Store
+from kubothek.lake.store.spread import Spread
+from kubothek.lake.verification import DatasetVerdict, Finding, Since, keep_damage, verify_dataset
+from kubothek.resources.jobs import FindingState, JobResult, VerifyJob, VerifyOutcome
+
+_LEVELS: Final = {"Chain": Level.CHAIN, "Physical": Level.PHYSICAL, "Full": Level.FULL}
+_RECORD_BYTES: Final = 32
+"""What a record of a chain takes, roughly."""
+_LONGEST_MESSAGE: Final = 600
+_LONGEST_NAME: Final = 300
+
+
+def run(job: VerifyJob, store: Store, reporter: Reporter) -> JobResult:
+    """Look at it. Whatever is wrong with the data is a result, and is noted for inspections; raises LakeError if it
+    cannot be looked at. Again, it looks again.
+    """
+    reporter.tell("Starting")
+    log = translate.dataset_log(store, job.dataset, conditional_writes=True)  # nothing is committed
+    with ExitStack() as stack:
+        verdict = verify_dataset(
+            store,
+            log,
+            level=_LEVELS[job.level],
+            version=job.until_version,
+            until_block=job.until_block,
+            since=Since(job.since_version, job.since_block),
+            progress=lambda done, total: reporter.tell("Verifying", done, total),
+            spread=_spread(job, store, log, reporter, stack),
+        )
+    if owner_of(store, job.dataset.uuid) == job.dataset.claim.owner:
+        keep_damage(store, job.dataset.uuid, verdict)
+    return JobResult(
+        outcome="Succeeded",
+        reason="Succeeded" if verdict.sound else "Corrupt",
+        message=outcome.shortened(str(verdict)),
+        verify=_outcome(verdict),
+    )
+
+
+def _spread(job: VerifyJob, store: Store, log: DatasetLog, reporter: Reporter, stack: ExitStack) -> Spread | None:
+    """Spark, if there is much to read; None: threads here."""
+    if job.level == "Chain" or _bytes(log) < job.spark.from_bytes:
+        return None
+    # PySpark takes half a second to import, and jobs below the limit must not need it at all.
+    from kubothek.spark.session import running
+    from kubothek.spark.sweep import spread_with_spark
+
+    session = stack.enter_context(running(job.spark.conf))
+    return spread_with_spark(session, store.config, lambda done, total: reporter.tell("Verifying", done, total))
+
+
+def _bytes(log: DatasetLog) -> int:
+    """What there is to read, roughly; 0 if nobody can tell."""
+    try:
+        snapshot = log.snapshot()
+        chain = snapshot.head.chain
+    except LakeError:
+        return 0
+    records = 0 if chain is None or chain.offset is None else chain.offset + 1
+    return (snapshot.totals.bytes if snapshot.totals is not None else 0) + records * _RECORD_BYTES
+
+
+def _outcome(verdict: DatasetVerdict) -> VerifyOutcome:
+    chain, table = verdict.chain, verdict.table
+    return VerifyOutcome(
+        version=verdict.version,
+        blocks=None if chain is None else chain.blocks,
+        slices=None if chain is None else chain.slices,
+        files=None if table is None else table.files,
+        unproven=None if table is None else table.unproven,
+        rows=(chain.records if chain else 0) + (table.rows if table else 0),
+        bytes=verdict.bytes,
+        wrong=verdict.wrong,
+        first=None if verdict.first is None else _finding(verdict.first),
+    )
+
+
+def _finding(found: Finding) -> FindingState:
+    return FindingState(
+        code=found.code,
+        message=outcome.shortened(found.message, _LONGEST_MESSAGE),
+        block=found.block,
+        block_number=found.number,
+        object=None if found.object is None else outcome.shortened(found.object, _LONGEST_NAME),
+        column=None if found.column is None else outcome.shortened(found.column, _LONGEST_NAME),
+        row=found.row,
+    )

@@ -1,0 +1,71 @@
+"""A polling source, file after file, until it has nothing new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+import orjson
+
+from kubothek.lake.errors import InputError
+from kubothek.lake.ledger.events import SourceState
+from kubothek.lake.ledger.fetching import SOURCE_NAME, FetchContext, Fetched, UpToDate, poll
+from kubothek.lake.ledger.root import Root, again
+from kubothek.lake.ledger.timestamps import Timestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polled:
+    """What became of a poll.
+
+    ``version``      of the last commit, None if there was nothing new
+    ``commits``      how many it made, with ``records`` in all
+    ``uncacheable``  the source does not say whether it changed, and was therefore not read again (FE-07)
+    """
+
+    version: int | None = None
+    commits: int = 0
+    records: int = 0
+    uncacheable: bool = False
+
+
+def poll_source(
+    root: Root, context: FetchContext, told: Callable[[str, Polled], None] = lambda name, polled: None
+) -> Polled:
+    """Read the source until it has nothing new; each file is a commit, with the state that the next poll goes on from.
+
+    What was committed stays when a later file cannot be read. Of polls at the same time one commits a file, the other
+    finds that out. ``told`` hears of each file, with what was done until then. Raises what
+    :func:`~kubothek.lake.ledger.fetching.poll` and :meth:`Root.add_polled` raise, InputError without a source.
+    """
+    polled = Polled()
+    while True:
+        state = root.state
+        if (source := state.polling_source) is None:
+            raise InputError(f"dataset {root.uuid!r} has no polling source: give its chain a SetPollingSource")
+        before = state.source_states.get(SOURCE_NAME)
+        now = Timestamp.of(root.log.journal.clock())
+        found = poll(source, before, replace(context, now=now, ingested=state.last_offset is not None))
+        if isinstance(found, UpToDate):
+            return replace(polled, uncacheable=found.uncacheable)
+        done = root.add_polled(
+            again(found.rows) if found.rows is not None else None,
+            found.state,
+            event_time=found.event_time,
+            commit_id=_id(before, state.last_offset, found),
+        )
+        if not (done.up_to_date or done.repeated):
+            polled = Polled(version=done.version, commits=polled.commits + 1, records=polled.records + done.records)
+        told(found.name, polled)
+        if not found.has_more:
+            return polled
+        root.refresh()
+        if root.state.source_states.get(SOURCE_NAME) == before:
+            raise InputError(f"the polling source has more after {found.name!r}, and no state to go on from")
+
+
+def _id(before: SourceState | None, offset: int | None, found: Fetched) -> str:
+    """One for each step from a state of the source to the next: polls that take it at the same time commit it once."""
+    steps = [[state.kind, state.value] if state is not None else None for state in (before, found.state)]
+    return f"poll:{sha256(orjson.dumps([steps, offset])).hexdigest()[:32]}"

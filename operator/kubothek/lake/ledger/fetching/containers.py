@@ -1,0 +1,132 @@
+"""The fetch step for containers (FE-03, FE-10)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess  # the engine of containers is a program
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO, Final
+
+from kubothek.lake.errors import InputError, SourceFailed, SourceRefused
+from kubothek.lake.ledger.events import SourceState
+from kubothek.lake.ledger.fetching.context import (
+    ETAG,
+    LAST_MODIFIED,
+    ContainerOutput,
+    ContainerRun,
+    FetchContext,
+    File,
+    UpToDate,
+    state_of,
+)
+from kubothek.lake.ledger.fetching.event_times import to_milliseconds
+from kubothek.lake.ledger.fetching.processes import tail_of
+from kubothek.lake.ledger.fetching.templates import Templates
+from kubothek.lake.ledger.readers.content import FileContent
+from kubothek.lake.ledger.sources import EnvVar, FetchStepContainer
+from kubothek.lake.ledger.timestamps import Timestamp
+
+OUT: Final = "/opt/odf/out"
+NEW_ETAG: Final = "new-etag"
+NEW_LAST_MODIFIED: Final = "new-last-modified"
+HAS_MORE: Final = "has-more"
+_BATCH_SIZE: Final = "10000"
+_ASKED: Final = {ETAG: "ODF_ETAG", LAST_MODIFIED: "ODF_LAST_MODIFIED"}
+
+
+def fetch_from_container(
+    step: FetchStepContainer, state: SourceState | None, context: FetchContext, templates: Templates
+) -> File | UpToDate:
+    """What the container writes; nothing new if that is nothing and it tells no new state.
+
+    A state that it does not renew is kept. Raises SourceRefused, SourceFailed, InputError (variables).
+    """
+    if context.run_container is None:
+        raise SourceRefused(f"fetch from image {step.image!r}: containers are not allowed here")
+    env = container_env(step.env or (), state, templates)
+    output = context.run_container(ContainerRun(image=step.image, command=step.command, args=step.args, env=env))
+    new = _new_state(output)
+    if output.data.is_empty() and (new is None or new == state) and not output.has_more:
+        return UpToDate()
+    return File(
+        content=output.data,
+        state=new or state,
+        event_time=to_milliseconds(context.now),
+        has_more=output.has_more,
+    )
+
+
+def container_env(variables: tuple[EnvVar, ...], state: SourceState | None, templates: Templates) -> Mapping[str, str]:
+    """The whole environment: that of the protocol goes before the manifest's, but for the size of batches."""
+    own = {each.name: templates.variable(each.name) if each.value is None else each.value for each in variables}
+    protocol = {
+        "ODF_NEW_ETAG_PATH": f"{OUT}/{NEW_ETAG}",
+        "ODF_NEW_LAST_MODIFIED_PATH": f"{OUT}/{NEW_LAST_MODIFIED}",
+        "ODF_NEW_HAS_MORE_DATA_PATH": f"{OUT}/{HAS_MORE}",
+    }
+    if state is not None and state.kind in _ASKED:
+        protocol[_ASKED[state.kind]] = state.value
+    return {"ODF_BATCH_SIZE": _BATCH_SIZE, **own, **protocol}
+
+
+def _new_state(output: ContainerOutput) -> SourceState | None:
+    if output.new_etag is not None:
+        return state_of(ETAG, output.new_etag)
+    if output.new_last_modified is None:
+        return None
+    return state_of(LAST_MODIFIED, str(Timestamp.parse(output.new_last_modified.strip())))
+
+
+def run_locally(program: str = "docker") -> Callable[[ContainerRun], ContainerOutput]:
+    """Runs containers on this machine by docker, or what is like it. Raises InputError if there is no such program."""
+    if (found := shutil.which(program)) is None:
+        raise InputError(f"there is no {program!r} on this machine to run containers with")
+
+    def run(container: ContainerRun) -> ContainerOutput:
+        with TemporaryDirectory(prefix="kubothek-container-") as directory, TemporaryFile() as said:
+            out = Path(directory)
+            out.chmod(0o777)  # whoever the container's user is
+            data: IO[bytes] = TemporaryFile()  # noqa: SIM115 - the content owns it
+            ended = subprocess.run(  # noqa: S603 - the user allowed it
+                _command(found, container, out), stdin=subprocess.DEVNULL, stdout=data, stderr=said, env=_env(container)
+            )
+            if ended.returncode:
+                raise SourceFailed(
+                    f"the container of image {container.image!r} ended with {ended.returncode}: {tail_of(said)}"
+                )
+            data.flush()
+            return read_output(FileContent(f"output of {container.image}", data), out)
+
+    return run
+
+
+def read_output(data: FileContent, out: Path) -> ContainerOutput:
+    """What a container left: its output, and the files in the directory that was ``/opt/odf/out``."""
+
+    def text(name: str) -> str | None:
+        return (out / name).read_text().strip() if (out / name).is_file() else None
+
+    return ContainerOutput(
+        data=data,
+        new_etag=text(NEW_ETAG) or None,
+        new_last_modified=text(NEW_LAST_MODIFIED) or None,
+        has_more=(out / HAS_MORE).is_file(),
+    )
+
+
+def _command(program: str, container: ContainerRun, out: Path) -> list[str]:
+    entrypoint, *words = container.command or ("",)
+    return [
+        *(program, "run", "--rm", "--volume", f"{out}:{OUT}"),
+        *(part for name in container.env for part in ("--env", name)),
+        *(("--entrypoint", entrypoint) if container.command else ()),
+        *(container.image, *words, *(container.args or ())),
+    ]
+
+
+def _env(container: ContainerRun) -> dict[str, str]:
+    """Variables travel by the environment of the program: its arguments are for everyone to see."""
+    return {**os.environ, **container.env}

@@ -1,0 +1,54 @@
+"""Zip archives: what is in them, and the one file that is meant (PR-01, RD-07)."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Sequence
+from typing import IO, cast
+
+from kubothek.lake.errors import SourceCorrupt, SourceNotFound
+from kubothek.lake.ledger.readers.globs import matcher
+
+DAMAGE = (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError)
+"""What a damaged archive raises."""
+
+
+def members(name: str, file: io.BufferedIOBase) -> list[str]:
+    """The names of its files, in their order; without what desktops add. Raises SourceCorrupt."""
+    try:
+        found = zipfile.ZipFile(cast("IO[bytes]", file)).infolist()
+    except DAMAGE as error:
+        raise _corrupt(name, error) from None
+    return [
+        info.filename
+        for info in found
+        if not info.is_dir()
+        and not info.filename.startswith("__MACOSX/")
+        and not info.filename.rpartition("/")[2].startswith(".")
+    ]
+
+
+def opened_member(name: str, file: io.BufferedIOBase, member: str) -> io.BufferedIOBase:
+    """One of them, decompressed as it is read. Raises SourceCorrupt."""
+    try:
+        return cast("io.BufferedIOBase", zipfile.ZipFile(cast("IO[bytes]", file)).open(member))
+    except DAMAGE as error:
+        raise _corrupt(name, error) from None
+
+
+def the_one(name: str, names: Sequence[str], pattern: str | None, option: str, what: str) -> str:
+    """The one that a pattern picks; without a pattern the only one. Raises SourceNotFound, SourceCorrupt."""
+    found = [each for each in names if pattern is None or matcher(pattern)(each)]
+    if not found:
+        wanted = f"{what} {pattern!r}" if pattern is not None else what
+        shown = ", ".join(map(repr, names[:5])) or "none"
+        raise SourceNotFound(f"{name!r} has no {wanted}; it has {shown}; correct {option}")
+    if len(found) > 1:
+        shown = ", ".join(map(repr, found[:5]))
+        raise SourceCorrupt(f"{name!r} has {len(found)} files that {option} can mean: {shown}; correct {option}")
+    return found[0]
+
+
+def _corrupt(name: str, error: Exception) -> SourceCorrupt:
+    return SourceCorrupt(f"{name!r} is not a sound Zip file ({error}); upload it again or correct prepare")

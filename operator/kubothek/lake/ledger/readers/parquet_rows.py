@@ -1,0 +1,53 @@
+"""The read step for Parquet (RD-08)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kubothek.lake.errors import SchemaMismatch
+from kubothek.lake.ledger.readers.coerce import Coercion
+from kubothek.lake.ledger.readers.content import Content
+from kubothek.lake.ledger.readers.ddl import parse_ddl
+from kubothek.lake.ledger.sources import ReadStepParquet
+from kubothek.lake.sources.parquet_files import open_parquet
+
+_BATCH_ROWS: Final = 1 << 16
+
+
+def read_parquet_rows(step: ReadStepParquet, content: Content) -> pa.RecordBatchReader:
+    """The file's rows; with a schema, its columns by name and in its types. Only those are read.
+
+    Raises SchemaMismatch, SourceCorrupt, also from the reader: DataTypeMismatch.
+    """
+    with open_parquet(content.name, content.file()) as file:
+        found = file.schema_arrow
+    schema = _plain(found) if step.schema is None else parse_ddl(step.schema)
+    if missing := [each for each in schema.names if each not in found.names]:
+        raise SchemaMismatch(
+            f"{content.name!r} has no column {missing[0]!r}; it has {', '.join(map(repr, found.names))}; "
+            "correct read.schema"
+        )
+    return pa.RecordBatchReader.from_batches(schema, _batches(content, Coercion(content.name, schema)))
+
+
+def _batches(content: Content, coercion: Coercion) -> Iterator[pa.RecordBatch]:
+    first_row = 1
+    with open_parquet(content.name, content.file()) as file:
+        for batch in file.iter_batches(_BATCH_ROWS, columns=coercion.schema.names):
+            batch.validate(full=True)
+            yield coercion.batch(batch, first_row)
+            first_row += batch.num_rows
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Without metadata, and with values where there are dictionaries."""
+    return pa.schema([pa.field(f.name, _value_type(f.type), f.nullable) for f in schema])
+
+
+def _value_type(kind: Any) -> Any:
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind

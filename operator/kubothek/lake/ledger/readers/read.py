@@ -1,0 +1,90 @@
+"""Reading a file as a read step says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from kubothek.lake.errors import InputError, LakeError, SourceEmpty
+from kubothek.lake.ledger.readers.content import Content
+from kubothek.lake.ledger.readers.delimited import read_delimited
+from kubothek.lake.ledger.readers.json_rows import read_geo_json, read_json, read_nd_geo_json, read_nd_json
+from kubothek.lake.ledger.readers.parquet_rows import read_parquet_rows
+from kubothek.lake.ledger.sources import (
+    ReadStep,
+    ReadStepCsv,
+    ReadStepEsriShapefile,
+    ReadStepGeoJson,
+    ReadStepJson,
+    ReadStepNdGeoJson,
+    ReadStepNdJson,
+    ReadStepParquet,
+)
+
+LIMIT: Final = 64 << 30
+"""Bytes of one file, as it is unpacked."""
+
+_WORDS: Final = {
+    "source.schema": "read.schema",
+    "source.format": "read.kind",
+    "set compression to ": "unpack it in prepare, by Decompress of format ",
+    "save the file as UTF-8": "set read.encoding",
+    "save it as UTF-8": "set read.encoding",
+}
+
+
+def read(step: ReadStep, content: Content, limit: int = LIMIT) -> pa.RecordBatchReader | None:
+    """The rows of a file as a stream; None if it has no bytes at all, not one line, or nothing that shows
+    its columns (RD-10).
+
+    Rows are read as the stream is: only when it came to its end is it known that the file is sound. Raises, and so does
+    the stream: DataTypeMismatch, SchemaMismatch and SourceCorrupt, naming file, row and column; SourceChanged,
+    SourceRefused; FormatInvalid for a step that cannot be followed.
+    """
+    try:
+        if content.is_empty():
+            return None
+        rows = _read(step, content, limit)
+    except SourceEmpty:
+        return None
+    except InputError as error:
+        raise _worded(error) from error.__cause__
+    return pa.RecordBatchReader.from_batches(rows.schema, _rows(rows)) if rows.schema.names else None
+
+
+def _read(step: ReadStep, content: Content, limit: int) -> pa.RecordBatchReader:
+    match step:
+        case ReadStepCsv():
+            return read_delimited(step, content)
+        case ReadStepJson():
+            return read_json(step, content)
+        case ReadStepNdJson():
+            return read_nd_json(step, content)
+        case ReadStepGeoJson():
+            return read_geo_json(step, content)
+        case ReadStepNdGeoJson():
+            return read_nd_geo_json(step, content)
+        case ReadStepParquet():
+            return read_parquet_rows(step, content)
+        case ReadStepEsriShapefile():
+            from kubothek.lake.ledger.readers.shapefile_rows import read_shapefile  # pyshp is seldom needed
+
+            return read_shapefile(step, content, limit)
+    raise InputError(f"read step {step.kind} is of a later version of Open Data Fabric: it cannot be read here")
+
+
+def _rows(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from rows
+    except LakeError as error:
+        raise _worded(error) from error.__cause__
+
+
+def _worded(error: LakeError) -> LakeError:
+    """As the manifests of a ledger call things: other sources have a schema and a compression, these have steps."""
+    text = str(error)
+    for other, own in _WORDS.items():
+        text = text.replace(other, own)
+    return type(error)(text)

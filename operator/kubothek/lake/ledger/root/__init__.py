@@ -1,0 +1,32 @@
+"""Root datasets: the write path of the ledger. See docs/odf.md and docs/commit-protocol.md, "Ledgers".
+
+    root = create(store, DatasetLog(store, "flights"), snapshot, owner_key_file(path))
+    root.push(again(table))
+
+Slices, blocks, the table and the head are one commit: what any of these calls does is there altogether or not at all.
+"""
+
+from __future__ import annotations
+
+from kubothek.lake.ledger.root.creating import create, owner_key_file
+from kubothek.lake.ledger.root.exchange import Exported, export, import_chain
+from kubothek.lake.ledger.root.handle import DEFAULT_SOURCE, Ingested, Root
+from kubothek.lake.ledger.root.rows import Rows, again
+from kubothek.lake.ledger.root.slicing import SLICE_BYTES, Types
+from kubothek.lake.ledger.root.table import Table
+
+__all__ = [
+    "DEFAULT_SOURCE",
+    "SLICE_BYTES",
+    "Exported",
+    "Ingested",
+    "Root",
+    "Rows",
+    "Table",
+    "Types",
+    "again",
+    "create",
+    "export",
+    "import_chain",
+    "owner_key_file",
+]

@@ -1,0 +1,102 @@
+"""A root dataset comes to be: from a DatasetSnapshot, or from a chain that another program wrote."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from kubothek.lake.commits import AlreadyApplied, Change, DatasetLog, Operation, Transaction
+from kubothek.lake.errors import DatasetExists, EventInvalid, FormatInvalid, IdReused
+from kubothek.lake.ledger.events import DatasetKind, DatasetSnapshot
+from kubothek.lake.ledger.identity import OwnerKey
+from kubothek.lake.ledger.manifests import write_snapshot
+from kubothek.lake.ledger.root.definition import Chain
+from kubothek.lake.ledger.root.extension import Extension
+from kubothek.lake.ledger.root.handle import Root, system_now
+from kubothek.lake.ledger.root.moving import ref_healed
+from kubothek.lake.ledger.root.slicing import SLICE_BYTES, Types
+from kubothek.lake.ledger.root.table import Table
+from kubothek.lake.ledger.snapshots import first_blocks
+from kubothek.lake.store import Store
+
+_CREATE_ID: Final = "ledger:create"
+"""One id for every creation, unless a caller has one of its own, so that of two at once one is refused."""
+
+
+_USUAL: Final = Table()
+
+
+def create(
+    store: Store,
+    log: DatasetLog,
+    snapshot: DatasetSnapshot,
+    owner: OwnerKey,
+    *,
+    table: Table | None = _USUAL,
+    types: Types = Types.KAMU,
+    commit_id: str | None = None,
+    by: str = "",
+    slice_bytes: int = SLICE_BYTES,
+) -> Root:
+    """Commit the chain's first blocks: the seed, and one for each event of the snapshot (SN-01, SN-03).
+
+    ``owner``      whose public half becomes the dataset's identity; keep it
+    ``table``      None: no table, only the chain
+    ``commit_id``  names this creation for ever: under it the same dataset is created once, whoever asks again
+
+    Raises DatasetExists; EventInvalid for an event that no root dataset begins with.
+    """
+    if snapshot.kind is not DatasetKind.ROOT:
+        raise EventInvalid(f"{snapshot.name}: a {snapshot.kind.value} dataset is not created by its events alone")
+    started = begin_new_dataset(log, commit_id, _digest(snapshot, table, types))
+    if isinstance(started, Transaction):
+        extension = Extension(Chain(types=types, table=table is not None), system_now(log))
+        for block in first_blocks(snapshot, owner.dataset_id, extension.system_time, lambda reference: None):
+            extension.take(block)
+        extension.write(store, log.uuid)
+        fields = {} if table is None else table.fields()
+        started.commit(Change(operation=Operation.CREATE, ledger=extension.change, by=by, **fields))
+    else:
+        ref_healed(store, log, by)
+    return Root(store, log, by=by, slice_bytes=slice_bytes)
+
+
+def begin_new_dataset(log: DatasetLog, commit_id: str | None, digest: str) -> Transaction | AlreadyApplied:
+    """Start the first commit of a dataset. Raises DatasetExists."""
+    exists = DatasetExists(f"there is a dataset {log.uuid!r} already")
+    try:
+        started = log.begin(commit_id or _CREATE_ID, digest if commit_id else uuid4().hex)
+    except IdReused as error:
+        if commit_id:
+            raise
+        raise exists from error
+    if isinstance(started, Transaction) and started.snapshot.exists:
+        raise exists
+    return started
+
+
+def owner_key_file(path: Path) -> OwnerKey:
+    """The key in this file, 64 hexadecimal digits; makes a new one if there is no such file, for its owner only.
+
+    Raises FormatInvalid if the file holds none.
+    """
+    with suppress(FileExistsError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(OwnerKey.new().seed.hex())
+            file.flush()
+            os.fsync(file.fileno())
+    try:
+        key = OwnerKey(bytes.fromhex(path.read_text().strip()))
+        _ = key.dataset_id
+    except ValueError as error:
+        raise FormatInvalid(f"{path} holds no ed25519 key: 64 hexadecimal digits are expected") from error
+    return key
+
+
+def _digest(snapshot: DatasetSnapshot, table: Table | None, types: Types) -> str:
+    return sha256(f"{write_snapshot(snapshot)}{types}{table!r}".encode()).hexdigest()

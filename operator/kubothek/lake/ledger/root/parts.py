@@ -1,0 +1,62 @@
+"""The slices of a chain in order, read out of its blocks when somebody asks: a merge that finds all in the table does
+not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+
+from kubothek.lake.errors import ChainCorrupt, FormatInvalid
+from kubothek.lake.ledger.chain import read_chain
+from kubothek.lake.ledger.events import AddData, ExecuteTransform
+from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.state import ChainState, advance
+from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.view import Part
+from kubothek.lake.store import Store
+
+
+@dataclass
+class ChainParts(Iterable[Part]):
+    """The slices up to and including the block ``head``, oldest first; None: there is no chain."""
+
+    store: Store
+    layout: Layout
+    head: Multihash | None
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self._read)
+
+    @cached_property
+    def _read(self) -> list[Part]:
+        return [*parts(self.store, self.layout, self.head)]
+
+
+def parts(store: Store, layout: Layout, head: Multihash | None) -> Iterator[Part]:
+    """The slices, oldest first. Raises ChainCorrupt."""
+    state = ChainState()
+    for stored in read_chain(store, layout, head) if head is not None else ():
+        try:
+            block = stored.decode()
+        except FormatInvalid as error:
+            raise ChainCorrupt(f"block {stored.hash}: {error}") from error
+        event = block.content.event
+        if isinstance(event, AddData | ExecuteTransform) and event.new_data:
+            yield Part(
+                key=layout.data(event.new_data.physical_hash),
+                start=event.new_data.offset_interval.start,
+                end=event.new_data.offset_interval.end,
+                vocabulary=state.vocabulary,
+                system_time=moment(block.content.system_time),
+                block=block.hash,
+            )
+        state = advance(state, block)
+
+
+def moment(time: Timestamp) -> datetime:
+    """The same, to the microsecond."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time.nanoseconds // 1000)

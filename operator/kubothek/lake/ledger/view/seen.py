@@ -1,0 +1,100 @@
+"""What merge strategies ask of a ledger's records, answered from its table where that knows, else from the slices.
+
+The table holds what was not taken back; a chain of which nothing was ever taken back is all in there. What a look-up
+costs is in proportion to the keys that are looked up, not to the records that are there: see :mod:`.keys`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from kubothek.lake.commits import Snapshot
+from kubothek.lake.ledger.merging import Scratch
+from kubothek.lake.ledger.view.history import History
+from kubothek.lake.ledger.view.keys import KeySearch, in_table
+from kubothek.lake.ledger.view.state import standing
+from kubothek.lake.ledger.view.types import as_in_slices, common_to
+from kubothek.lake.store import Store
+from kubothek.lake.table.scan import scan
+
+
+class ChainSeen:
+    """Answers from the slices alone: for a ledger without a table. A look-up reads the key columns of all records."""
+
+    def __init__(self, history: History, scratch: Scratch) -> None:
+        self._history = history
+        self._scratch = scratch
+
+    @property
+    def empty(self) -> bool:
+        """See :class:`~kubothek.lake.ledger.merging.Seen`."""
+        return not self._history.records
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """See :class:`~kubothek.lake.ledger.merging.Seen`."""
+        return None if self._history.schema is None else self._history.columns
+
+    def keys(self, keys: pa.Table) -> Any:
+        """See :class:`~kubothek.lake.ledger.merging.Seen`."""
+        search = KeySearch(keys, self._scratch)
+        search.look_through(self._history.scan(keys.schema.names), self._history.as_read(keys.schema.names))
+        return pa.array(search.found)
+
+    def state(self) -> pa.RecordBatchReader:
+        """See :class:`~kubothek.lake.ledger.merging.Seen`."""
+        names = [self._history.vocabulary.offset, *self._history.columns.names]
+        return pa.RecordBatchReader.from_batches(
+            self._history.as_read(names), standing(self._history, names, self._scratch)
+        )
+
+    def records(self) -> pa.RecordBatchReader:
+        """See :class:`~kubothek.lake.ledger.merging.Seen`."""
+        names = [self._history.vocabulary.offset, self._history.vocabulary.op, *self._history.columns.names]
+        return pa.RecordBatchReader.from_batches(self._history.as_read(names), self._history.scan(names))
+
+
+class TableSeen(ChainSeen):
+    """Answers from the table of this snapshot, which is the view of this chain."""
+
+    def __init__(self, store: Store, snapshot: Snapshot, history: History, scratch: Scratch) -> None:
+        super().__init__(history, scratch)
+        self._store = store
+        self._snapshot = snapshot
+
+    def keys(self, keys: pa.Table) -> Any:
+        """See :class:`~kubothek.lake.ledger.merging.Seen`."""
+        search = KeySearch(keys, self._scratch)
+        in_table(self._store, self._snapshot, search)
+        if not self._whole:
+            # What was taken back was seen as well (MS-03), and is in slices only.
+            names = keys.schema.names
+            search.look_through(self._history.scan(names, self._history.takes_back()), self._history.as_read(names))
+        return pa.array(search.found)
+
+    def state(self) -> pa.RecordBatchReader:
+        """See :class:`~kubothek.lake.ledger.merging.Seen`."""
+        names = [self._history.vocabulary.offset, *self._history.columns.names]
+        schema = self._history.as_read(names)
+        return pa.RecordBatchReader.from_batches(schema, self._from_table(schema))
+
+    def _from_table(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        names = common_to(schema.names, self._snapshot.schema)
+        for batch in scan(self._store, self._snapshot, names):
+            yield as_in_slices(batch, schema)
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the table has a row for each record, so that none was ever taken back."""
+        totals = self._snapshot.totals
+        return totals is not None and totals.rows == self._history.records
+
+
+def seen_of(store: Store, snapshot: Snapshot, history: History, scratch: Scratch, *, table: bool = True) -> ChainSeen:
+    """What there is to ask; ``table`` says whether the ledger has one."""
+    if not table or snapshot.schema is None:
+        return ChainSeen(history, scratch)
+    return TableSeen(store, snapshot, history, scratch)

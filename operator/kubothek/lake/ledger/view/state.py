@@ -1,0 +1,78 @@
+"""The records of a chain that stand: added, and not taken back since. What the table shows, from the slices alone.
+
+A retraction, and the first half of a correction, carries the record that it takes back (OP-02): of several that are
+equal, the last that stands. So does the table, where a merge knows the very record; both are the same, as a merge
+retracts the last of its key. In memory are only offsets; what is looked at otherwise can go to the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kubothek.lake.ledger.merging import Scratch
+from kubothek.lake.ledger.retractions import record_keys
+from kubothek.lake.ledger.row_checks import CORRECT_FROM, RETRACT
+from kubothek.lake.ledger.view.history import OFFSET_TYPE, OP_TYPE, History
+
+_Numbers = npt.NDArray[np.int64]
+_RECORD: Final = "k"
+_EVENTS: Final = pa.schema([(_RECORD, pa.large_binary()), ("o", OFFSET_TYPE), ("s", OP_TYPE)])
+
+
+def standing(history: History, columns: Sequence[str], scratch: Scratch) -> Iterator[pa.RecordBatch]:
+    """Columns of the records that stand, in the order of their offsets."""
+    names = history.vocabulary
+    gone = taken_back(history, scratch) if history.retracting() else np.zeros(0, np.int64)
+    read = list(dict.fromkeys([*columns, names.offset, names.op]))
+    for batch in history.scan(read):
+        comes = pc.invert(_back(batch.column(batch.schema.get_field_index(names.op))))
+        keep = np.asarray(comes.to_numpy(zero_copy_only=False))
+        if len(gone):
+            offsets = batch.column(batch.schema.get_field_index(names.offset)).to_numpy()
+            keep &= gone[np.minimum(np.searchsorted(gone, offsets), len(gone) - 1)] != offsets
+        chosen = batch.select(list(columns))
+        yield chosen if keep.all() else chosen.filter(pa.array(keep))
+
+
+def taken_back(history: History, scratch: Scratch) -> _Numbers:
+    """The offsets of the additions that were taken back, ascending."""
+    taken = scratch.new_name("taken")
+    scratch.run(f"CREATE TABLE {taken} ({_RECORD} BLOB)")
+    for events in _events(history, history.takes_back()):
+        given = scratch.register("given", pa.Table.from_batches([events]))
+        scratch.run(f"INSERT INTO {taken} SELECT DISTINCT {_RECORD} FROM {given}")  # noqa: S608  # names of our own
+        scratch.forget(given)
+    all_of_them = scratch.new_name("events")
+    scratch.run(f"CREATE TABLE {all_of_them} ({_RECORD} BLOB, o BIGINT, s INTEGER)")
+    for events in _events(history, None):
+        given = scratch.register("given", pa.Table.from_batches([events]))
+        scratch.run(f"INSERT INTO {all_of_them} SELECT * FROM {given} SEMI JOIN {taken} USING ({_RECORD})")  # noqa: S608
+        scratch.forget(given)
+    # An addition is gone once there were fewer of its kind than when it came.
+    found = scratch.table(
+        "SELECT o FROM (SELECT o, s, b, min(b) OVER (PARTITION BY k ORDER BY o "  # noqa: S608
+        "ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS later "
+        f"FROM (SELECT k, o, s, sum(s) OVER (PARTITION BY k ORDER BY o) AS b FROM {all_of_them})) "
+        "WHERE s > 0 AND later < b ORDER BY o"
+    )
+    return np.asarray(found.column("o").to_numpy()).astype(np.int64)
+
+
+def _events(history: History, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
+    """Of each record: bytes that equal ones share, its offset, 1 if it was added, -1 if it takes one back."""
+    names, columns = history.vocabulary, history.columns
+    for batch in history.scan([names.offset, names.op, *columns.names], where):
+        op = batch.column(1)
+        signs = pc.if_else(_back(op), pa.scalar(-1, OP_TYPE), pa.scalar(1, OP_TYPE))
+        keys = record_keys(batch, columns, names)
+        yield pa.RecordBatch.from_arrays([keys, batch.column(0), signs], schema=_EVENTS)
+
+
+def _back(op: Any) -> Any:
+    return pc.is_in(op, value_set=pa.array([RETRACT, CORRECT_FROM], OP_TYPE))

@@ -1,0 +1,152 @@
+"""The table follows the chain: new records go into files of the table's layout, in the pass that makes the slices, and
+the files that hold records which were taken back are written once more without these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kubothek.lake.commits import PartitionFile, Snapshot
+from kubothek.lake.errors import RowsLost
+from kubothek.lake.indices import Dialect, IndexChange, IndexKind
+from kubothek.lake.indices.types import is_indexable
+from kubothek.lake.ledger.merging import RETRACTS
+from kubothek.lake.ledger.row_checks import APPEND, CORRECT_TO
+from kubothek.lake.ledger.sources import MergeStrategy, MergeStrategyLedger
+from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.view.change import ViewChange
+from kubothek.lake.ledger.view.history import OFFSET_TYPE
+from kubothek.lake.ledger.view.taking_back import Hints, Holder, holders, kept_rows
+from kubothek.lake.ledger.view.types import storable
+from kubothek.lake.operations.gathering import Gathering
+from kubothek.lake.operations.rows import stored_after
+from kubothek.lake.schema import with_nulls
+from kubothek.lake.skipping.change import SkippingChange
+from kubothek.lake.store import Store
+from kubothek.lake.table.files import PartitionedWriter
+from kubothek.lake.table.layout import Layout
+
+_OPS: Final = pa.array([APPEND, CORRECT_TO], pa.int32())
+
+
+def wanted_indices(strategy: MergeStrategy, schema: pa.Schema, partition_on: tuple[str, ...]) -> dict[str, IndexKind]:
+    """The index that merges look keys up in: of a Ledger's first key column, unless it partitions the table."""
+    if not isinstance(strategy, MergeStrategyLedger):
+        return {}
+    first = strategy.primary_key[0]
+    if first in partition_on or first not in schema.names:
+        return {}
+    stored = stored_after(storable(pa.schema([schema.field(first)])), None, Layout(), evolve=True).field(first).type
+    return {first: IndexKind.NATIVE} if is_indexable(stored) else {}
+
+
+def in_table(schema: pa.Schema, names: Vocabulary) -> pa.Schema:
+    """The columns of slices that the table has; offsets of either type are of one there."""
+    fields = (field for field in schema if field.name != names.op)
+    return pa.schema([field.with_type(OFFSET_TYPE) if field.name == names.offset else field for field in fields])
+
+
+class ViewWriter:
+    """Writes what new records do to the table; nothing is visible before a commit. Use it as a context manager.
+
+    ``schema``   of the slices
+    ``layout``   of the table's files; None = as the head says
+    ``wanted``   indices that the table gets, by column, where it has none on the column yet
+
+    Afterwards ``schema`` is the stored schema of the table.
+
+    Raises what :class:`~kubothek.lake.table.files.PartitionedWriter` raises, SchemaMismatch for types that a table
+    cannot hold, RowsLost if a record that is taken back is not in the table.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        snapshot: Snapshot,
+        *,
+        schema: pa.Schema,
+        vocabulary: Vocabulary,
+        layout: Layout | None = None,
+        wanted: Mapping[str, IndexKind] | None = None,
+        dialect: Dialect | None = None,
+    ) -> None:
+        self._store = store
+        self._snapshot = snapshot
+        self._names = vocabulary
+        head = snapshot.head
+        self._layout = Layout.of(head, layout)
+        self._given = layout
+        shown = storable(in_table(schema, vocabulary))
+        self.schema = stored_after(shown, snapshot.schema, self._layout, evolve=True)
+        there = head.index_state.wanted()
+        self._wanted = {c: kind for c, kind in (wanted or {}).items() if c not in there and c in self.schema.names}
+        self._dialect = dialect
+        gathering = Gathering.of(snapshot, self.schema, self._wanted)
+        on = self._layout.partition_on
+        self._gatherer = gathering.gatherer(store, head.uuid, head.table, self.schema, on)
+        self._writer = PartitionedWriter(
+            store, head.uuid, self.schema, self._layout, table=head.table, observer=self._gatherer
+        )
+        self._hints = Hints(vocabulary, on)
+        self._rows = 0
+
+    def __enter__(self) -> Self:
+        self._writer.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.__exit__(kind, error, trace)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Records that follow, as slices have them, and with the column ``RETRACTS`` if any takes another one back."""
+        op: Any = batch.column(self._names.op).cast(pa.int32())
+        comes = pc.is_in(op, value_set=_OPS)
+        here = pc.all(comes).as_py() is not False
+        shown = batch.select([n for n in batch.schema.names if n not in (self._names.op, RETRACTS)])
+        new = shown if here else shown.filter(comes)
+        if not here:
+            self._hints.add(batch.filter(pc.invert(comes)))
+        if new.num_rows:
+            self._rows += new.num_rows
+            self._writer.write(with_nulls(new, self.schema))
+
+    def finish(self) -> ViewChange:
+        """All files are stored; what there is to commit."""
+        taken = self._hints.offsets
+        found: list[Holder] = holders(self._store, self._snapshot, self._hints) if len(taken) else []
+        if (hits := sum(holder.hits for holder in found)) != len(taken):
+            raise RowsLost(
+                f"{len(taken)} records of {self._snapshot.head.uuid!r} were to be taken back, but {hits} of them are "
+                "in its table: it is not the view of the chain any more; see kubothek heal"
+            )
+        for holder in found:
+            for batch in kept_rows(self._store, holder, self.schema, self._names.offset, taken):
+                self._writer.write(batch)
+        added = tuple(self._writer.finish())
+        self._require_all(added, sum(holder.rows - holder.hits for holder in found))
+        gathered = self._gatherer.finish()
+        change = bool(added) or bool(found)
+        return ViewChange(
+            added=added,
+            removed=tuple(holder.label for holder in found),
+            schema=self.schema if change else None,
+            partition_keys=self._layout.partition_on,
+            layout=None if self._given is None else self._given.to_json(),
+            index=IndexChange(collected=gathered.index, wanted=self._wanted, dialect=self._dialect),
+            skipping=SkippingChange(written=gathered.skipping),
+        )
+
+    def _require_all(self, added: tuple[PartitionFile, ...], kept: int) -> None:
+        """Raises RowsLost unless the new files have the new records and what was kept of others."""
+        if (written := sum(file.rows for file in added)) != self._rows + kept:
+            raise RowsLost(
+                f"{self._rows + kept} rows of {self._snapshot.head.uuid!r} were to be written, but {written} were; try "
+                "again"
+            )

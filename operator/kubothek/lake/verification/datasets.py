@@ -1,0 +1,188 @@
+"""A dataset: its chain, if it is a ledger, and its table. Whatever was done to it, the end is a verdict.
+
+Only what keeps from looking raises: a store that does not answer, a version that is not kept, a name that is unknown.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from kubothek.lake.commits import DatasetLog, Version, keys
+from kubothek.lake.errors import HeadMissing, HeadUnreadable, InputError, NotALedger, VersionIncomplete
+from kubothek.lake.ledger import BrokenChain, Layout, Level, Multihash, Scope, Severity, Verdict, read_chain, verify
+from kubothek.lake.store import Store
+from kubothek.lake.store.spread import Spread, Told, spread_here
+from kubothek.lake.verification.finding import Finding
+from kubothek.lake.verification.tables import TableVerdict, verify_table
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What was verified before, and is not read again: all up to this version, or block (its sequence number)."""
+
+    version: int | None = None
+    block: int | None = None
+
+
+NOTHING_BEFORE: Final = Since()
+_LEAST_THREADS: Final = 4
+"""Some of them wait for the store while others hash."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetVerdict:
+    """What was verified of a dataset, and what is wrong with it.
+
+    ``version``   that was looked at; None if the head does not tell
+    ``present``   whether it is the present version, and ``whole``, whether all of that was looked at
+    ``wrong``     how many things are wrong; ``findings`` are the first of them, those of the chain first
+    """
+
+    level: Level
+    version: int | None
+    present: bool
+    whole: bool
+    chain: Verdict | None = None
+    table: TableVerdict | None = None
+    wrong: int = 0
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    @property
+    def first(self) -> Finding | None:
+        """The first thing that is wrong."""
+        return self.findings[0] if self.findings else None
+
+    @property
+    def bytes(self) -> int:
+        """Of the slices and files that were read."""
+        return (self.chain.bytes if self.chain else 0) + (self.table.bytes if self.table else 0)
+
+    def __str__(self) -> str:
+        """In one line: the first wrong thing, or what was looked at."""
+        if self.first is not None:
+            more = f" (and {self.wrong - 1:,} more)" if self.wrong > 1 else ""
+            return f"{self.first}{more}"
+        what = [] if self.chain is None else [counted(self.chain.blocks, "block")]
+        if self.level > Level.CHAIN:
+            what += [] if self.chain is None else [counted(self.chain.slices, "slice")]
+            what += [] if self.table is None else [counted(self.table.files, "file")]
+            what += [counted(self.bytes, "byte")]
+        told = f"version {self.version} is sound{': ' if what else ''}{', '.join(what)}"
+        if self.table is not None and self.table.unproven:
+            told += f"; {self.table.unproven:,} of its files have no hash, as another program wrote them"
+        return told
+
+
+def counted(number: int, thing: str) -> str:
+    """For people: 1 file, 2,000 files."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def verify_dataset(
+    store: Store,
+    log: DatasetLog,
+    *,
+    level: Level = Level.FULL,
+    version: Version | None = None,
+    until_block: int | None = None,
+    since: Since = NOTHING_BEFORE,
+    progress: Told = lambda done, total: None,
+    spread: Spread | None = None,
+) -> DatasetVerdict:
+    """Verify a version (None: the present one), or a chain up to a block, as far as ``since`` leaves something to do.
+
+    Blocks are those of a ledger: where one is named, only the chain is looked at. ``spread`` does the reading; None:
+    threads of this process, and then ``progress`` hears of pieces done, and of all pieces.
+
+    Raises NotALedger, InputError for bounds in the wrong order, DatasetNotFound, VersionNotFound, StoreError, and
+    OSError if large objects find no room on the disk.
+    """
+    spread = spread or spread_here(store, max(_LEAST_THREADS, os.cpu_count() or 1), progress)
+    by_block = until_block is not None or since.block is not None
+    present = version is None and until_block is None
+    whole = present and since == NOTHING_BEFORE
+    try:
+        snapshot = log.snapshot(version)
+        note = snapshot.head.chain
+    except (HeadUnreadable, HeadMissing, VersionIncomplete) as error:
+        advice = "put the object back from a copy, then run kubothek heal"
+        only = Finding(code=error.reason, message=f"{error}; {advice}")
+        return DatasetVerdict(level=level, version=None, present=present, whole=whole, wrong=1, findings=(only,))
+    if by_block and note is None:
+        raise NotALedger(f"dataset {log.uuid!r} is no ledger, and has no blocks: name versions")
+    if since.version is not None and since.version > snapshot.version:
+        raise InputError(f"nothing is between version {since.version} and version {snapshot.version}: name lower ones")
+    chain = None if note is None else _chain(store, log, note.head, level, until_block, since, spread)
+    table = None
+    if not by_block and (note is None or note.table):
+        table = verify_table(store, log, snapshot, spread, level=level, since=since.version or 0)
+    findings = [*(_stray(log) if chain is not None and version is None else ())]
+    wrong = len(findings) + (table.wrong if table else 0)
+    if chain is not None:
+        of_chain = [Finding.of(each) for each in chain.problems if each.severity is Severity.ERROR]
+        wrong += len(of_chain)
+        findings = [*of_chain, *findings]
+    return DatasetVerdict(
+        level=level,
+        version=snapshot.version,
+        present=present,
+        whole=whole,
+        chain=chain,
+        table=table,
+        wrong=wrong,
+        findings=(*findings, *(table.findings if table else ())),
+    )
+
+
+def _chain(
+    store: Store,
+    log: DatasetLog,
+    head: str,
+    level: Level,
+    until_block: int | None,
+    since: Since,
+    spread: Spread,
+) -> Verdict:
+    layout = Layout(keys.chain(log.uuid))
+    first = 0 if since.block is None else since.block + 1
+    if since.version is not None:
+        before = log.snapshot(since.version).head.chain
+        first = before.length if before is not None else 0
+    last = Multihash.parse(head)
+    if until_block is not None:
+        if until_block < first:
+            raise InputError(f"no block is between {first} and {until_block}: name a higher last one")
+        last = block_at(store, layout, last, until_block) or last
+    return verify(store, layout, last, scope=Scope(level=level, first_block=first), spread=spread)
+
+
+def block_at(store: Store, layout: Layout, head: Multihash | None, number: int) -> Multihash | None:
+    """The block of this sequence number, on the way back from ``head`` (None: that of the store).
+
+    None if the chain is broken, as its verification will say. Raises InputError if there is no such block.
+    """
+    try:
+        blocks = read_chain(store, layout, head)
+    except BrokenChain:
+        return None
+    if number >= len(blocks):
+        raise InputError(f"the chain has no block {number}: its last one is {len(blocks) - 1}")
+    return blocks[number].hash
+
+
+def _stray(log: DatasetLog) -> tuple[Finding, ...]:
+    """Whether other programs find another chain than ours; one that lags behind is a matter of the next commit."""
+    seen = log.journal.observe()
+    named = log.journal.stray_ref(seen) if seen is not None and seen.marker is not None else None
+    if named is None:
+        return ()
+    key = keys.chain_ref(log.uuid)
+    message = f"it names block {named}, which is none of this chain: kubothek heal takes it in if it goes on from ours"
+    return (Finding(code="Diverged", message=message, object=key),)

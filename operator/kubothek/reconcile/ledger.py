@@ -1,0 +1,243 @@
+"""The ledger of a Dataset: a job makes the chain hold the events of the manifest, others poll its source.
+
+The first such job creates the chain; until then the Dataset is not ready, and nothing else starts for it. A poll is due
+once for each edit of the events, at each slot of the schedule, and on request; it gives way to nothing but the job that
+edits the events, as ledgers serialise what is appended to them.
+
+The chain's private key is in a Secret that the operator makes, and never reads, unless the manifest names one (decision
+13). Only the job that creates or edits the chain has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from kubothek.reconcile.errands import (
+    Case,
+    Chore,
+    Pursued,
+    begun,
+    errand_of,
+    is_open,
+    pursue,
+    trouble_of,
+)
+from kubothek.reconcile.giving_way import LOOK_AGAIN, alone
+from kubothek.reconcile.projection import absorb
+from kubothek.reconcile.references import digest
+from kubothek.reconcile.schedule import due_slot, fault, next_start
+from kubothek.reconcile.world import Action, LaunchJob, MakeIdentity
+from kubothek.resources.conditions import State, progressing, stalled
+from kubothek.resources.dataset import Dataset, DatasetStatus, Errand, PollState
+from kubothek.resources.jobs import JobResult, LedgerJob, PollJob
+from kubothek.resources.ledger import Ledger
+from kubothek.resources.meta import render_time
+
+IDENTITY_DIRECTORY = "/var/run/kubothek/identity"
+"""Where the job that creates a chain finds its private key."""
+
+ENV_DIRECTORY = "/var/run/kubothek/env"
+"""Where polls find the variables of urls and headers."""
+
+CREATING = progressing("Progressing", "a job creates the chain")
+
+
+def keep_ledger(case: Case, status: DatasetStatus, *, start: bool) -> Pursued:
+    """The next step of the job whose turn it is; none is started unless ``start``."""
+    if case.dataset.spec.ledger is None:
+        return Pursued(status)
+    defined = _step(DEFINE, case, status, start=start)
+    if is_open(DEFINE, defined.status) or defined.trouble is not None or defined.status.ledger is None:
+        return defined
+    polled = _step(POLL, case, defined.status, start=start)
+    polled = replace(polled, actions=(*defined.actions, *polled.actions))
+    polled = replace(polled, trouble=_faulty(case.dataset) or polled.trouble)
+    return replace(polled, again=_sooner(polled.again, _next_slot(case.dataset, polled.status, case.world.now)))
+
+
+def missing_chain(pursued: Pursued) -> State | None:
+    """The state of a Dataset that has a ledger and no chain yet; None if it has one."""
+    if pursued.status.ledger is not None:
+        return None
+    if pursued.trouble is None:
+        return CREATING
+    # Not LedgerStalled: nothing can be committed.
+    return replace(pursued.trouble, reason="LedgerNotCreated")
+
+
+def _step(chore: Chore, case: Case, status: DatasetStatus, *, start: bool) -> Pursued:
+    now = case.world.now
+    if not is_open(chore, status):
+        cause, last = chore.cause(case.dataset, status, now), errand_of(chore, status)
+        if cause is None or not start or (last is not None and last.cause == cause):
+            return Pursued(status, trouble=trouble_of(chore, status))
+        slot = _slot(case.dataset, status, now)
+        status = begun(chore, status, cause, now)
+        if chore is POLL and status.polling is not None:
+            status = status.model_copy(update={"polling": status.polling.model_copy(update={"slot": slot})})
+    waits = alone(case.dataset, case.dataset, case.store, case.world, status)
+    case = replace(case, dataset=case.dataset.model_copy(update={"status": status}))
+    pursued = pursue(chore, case, status, start_jobs=start and waits is None)
+    pursued = replace(pursued, actions=_with_secrets(case.dataset, pursued.actions))
+    if waits is not None and pursued.again is None:
+        return replace(pursued, again=LOOK_AGAIN)
+    return pursued
+
+
+def _with_secrets(dataset: Dataset, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    """The actions with launches that mount what their jobs read, and before them the making of the key."""
+    ledger = dataset.spec.ledger
+    assert ledger is not None, "asked only of ledgers"
+    found: list[Action] = []
+    for action in actions:
+        if not isinstance(action, LaunchJob):
+            found.append(action)
+            continue
+        job, mounts = action.job, dict[str, str]()
+        if isinstance(job, LedgerJob) and job.identity_dir is not None:
+            if ledger.identity_secret_ref is None:
+                found.append(MakeIdentity(identity_secret(dataset)))
+            mounts = {job.identity_dir: identity_secret(dataset)}
+        elif isinstance(job, PollJob) and job.env_dir is not None and ledger.env_secret_ref is not None:
+            mounts = {job.env_dir: ledger.env_secret_ref.name}
+        found.append(replace(action, mounts=mounts))
+    return tuple(found)
+
+
+def identity_secret(dataset: Dataset) -> str:
+    """The name of the Secret with the private key."""
+    ledger = dataset.spec.ledger
+    named = ledger.identity_secret_ref if ledger is not None else None
+    return named.name if named is not None else f"{dataset.name}-identity"
+
+
+_LAYOUT = {
+    "sort_by",
+    "bucket_by",
+    "num_buckets",
+    "target_file_size",
+    "row_group_rows",
+    "compression",
+    "dictionary_columns",
+}
+"""Of spec.table, what the head has to say for the next write."""
+
+
+def _definition(dataset: Dataset, ledger: Ledger) -> str:
+    """A digest of what the chain is to hold, and how its table is to lie."""
+    return digest(ledger.model_dump_json(include={"metadata"}), dataset.spec.table.model_dump_json(include=_LAYOUT))
+
+
+# --- the events ------------------------------------------------------------------------------------------------------
+
+
+def _undefined(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | None:
+    ledger, last = dataset.spec.ledger, status.defining
+    if ledger is None:
+        return None
+    cause = _definition(dataset, ledger)
+    known = last is not None and last.cause.startswith(cause)
+    if last is None or not known:
+        return cause
+    if last.done and status.ledger is None:  # a chain that was there and is gone is made anew
+        return f"{cause}-{last.attempt}"
+    return None if last.done else last.cause
+
+
+def _ledger_job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> LedgerJob:
+    ledger = case.dataset.spec.ledger
+    assert ledger is not None, "there is no cause without one"
+    return LedgerJob(
+        **basics,
+        kind=ledger.kind,
+        metadata=ledger.metadata,
+        types=ledger.types,
+        view=ledger.view == "Table",
+        identity_dir=IDENTITY_DIRECTORY if case.dataset.status.ledger is None else None,
+    )
+
+
+# --- polls -----------------------------------------------------------------------------------------------------------
+
+
+def _unpolled(dataset: Dataset, status: DatasetStatus, now: datetime) -> str | None:
+    ledger, last = dataset.spec.ledger, status.polling
+    if ledger is None or not ledger.polling or status.ledger is None:
+        return None
+    slot = _slot(dataset, status, now)
+    reading = ledger.model_dump_json(include={"metadata", "env_secret_ref", "fetch_uncacheable"})
+    marks = (reading, dataset.requested_at or "", "" if slot is None else render_time(slot))
+    cause = digest(*marks)
+    return None if last is not None and last.done and last.cause == cause else cause
+
+
+def _slot(dataset: Dataset, status: DatasetStatus, now: datetime) -> datetime | None:
+    """The newest slot that is due, else the last that was."""
+    ledger = dataset.spec.ledger
+    last = status.polling.slot if status.polling is not None else None
+    if ledger is None or ledger.schedule is None or fault(ledger.schedule) is not None:
+        return last
+    since = last or dataset.metadata.creation_timestamp or now
+    return due_slot(ledger.schedule, since, now, uid=dataset.metadata.uid) or last
+
+
+def _next_slot(dataset: Dataset, status: DatasetStatus, now: datetime) -> timedelta | None:
+    ledger = dataset.spec.ledger
+    if ledger is None or ledger.schedule is None or fault(ledger.schedule) is not None:
+        return None
+    since = _slot(dataset, status, now) or dataset.metadata.creation_timestamp or now
+    return next_start(ledger.schedule, since, now, uid=dataset.metadata.uid) - now
+
+
+def _faulty(dataset: Dataset) -> State | None:
+    ledger = dataset.spec.ledger
+    mistake = fault(ledger.schedule) if ledger is not None and ledger.schedule is not None else None
+    return None if mistake is None else stalled("InvalidSchedule", f"ledger.schedule: {mistake}; Commits go on")
+
+
+def _sooner(*waits: timedelta | None) -> timedelta | None:
+    return min((wait for wait in waits if wait is not None), default=None)
+
+
+def _poll_job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> PollJob:
+    ledger, settings = case.dataset.spec.ledger, case.world.settings
+    return PollJob(
+        **basics,
+        fetch_uncacheable=ledger is not None and ledger.fetch_uncacheable,
+        env_dir=ENV_DIRECTORY if ledger is not None and ledger.env_secret_ref is not None else None,
+        allowed_hosts=settings.allowed_source_hosts,
+        allow_local=settings.allow_local_sources,
+    )
+
+
+def _polled(errand: Errand, result: JobResult, now: datetime) -> PollState:
+    found = result.poll
+    counts = found.model_dump(include={"records", "commits"}) if found is not None else {}
+    return PollState.model_validate(errand.model_dump() | counts | {"time": now})
+
+
+DEFINE = Chore(
+    verb="ledger",
+    field="defining",
+    reason="LedgerStalled",
+    complaint="the chain does not hold the events of spec.ledger",
+    doing=progressing("Defining", "a job makes the chain hold the events of spec.ledger"),
+    cause=_undefined,
+    job=_ledger_job,
+    seen=absorb,
+)
+POLL = Chore(
+    verb="poll",
+    field="polling",
+    reason="SourceStalled",
+    complaint="the polling source was not read, and will be at the next slot, edit or request",
+    doing=progressing("Polling", "a job reads the polling source"),
+    cause=_unpolled,
+    job=_poll_job,
+    seen=absorb,
+    noted=_polled,
+    state=PollState,
+)

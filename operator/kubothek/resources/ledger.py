@@ -1,0 +1,147 @@
+"""``spec.ledger`` of a Dataset: its verifiable history, an Open Data Fabric chain, and what feeds it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from kubothek.resources.ledger_events import EVENTS, checked_event, spellings
+from kubothek.resources.meta import Lenient, Strict, Time
+from kubothek.resources.rules import Immutable, Rule
+from kubothek.resources.schedules import Schedule
+from kubothek.resources.values import ObjectReference
+
+IDENTITY_KEY = "ed25519"
+"""The key of an identity's Secret."""
+
+Event = Annotated[
+    dict[str, Any],
+    AfterValidator(checked_event),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "description": "An event. `kind` says which, and so which other fields it has: docs/ledger.md.",
+            "required": ["kind"],
+            "properties": {
+                "kind": {
+                    "type": "string",
+                    "enum": [spelling for kind in EVENTS.members for spelling in spellings(kind)],
+                    "description": f"One of {', '.join(EVENTS.members)}.",
+                }
+            },
+            "x-kubernetes-preserve-unknown-fields": True,
+        }
+    ),
+]
+"""An event as a DatasetSnapshot of Open Data Fabric has it in its ``metadata``."""
+
+
+def _of_kind(ledger: Ledger, *kinds: str) -> list[dict[str, Any]]:
+    return [event for event in ledger.metadata if event["kind"] in kinds]
+
+
+def _cel(kinds: tuple[str, ...]) -> str:
+    """Events of these kinds, in whichever spelling."""
+    return f"self.metadata.filter(e, e.kind.lowerAscii() in [{', '.join(repr(kind.lower()) for kind in kinds)}])"
+
+
+_SINGLE = tuple(kind for kind in EVENTS.members if kind != "AddPushSource")
+
+
+class Ledger(Strict):
+    """The table is the current state of a chain of events, to which sources append."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel=" && ".join(f"{_cel((kind,))}.size() <= 1" for kind in _SINGLE),
+            message="ledger.metadata has two events of a kind of which the last one alone counts: remove the other "
+            "(several AddPushSource with different names are well)",
+            holds=lambda self: all(len(_of_kind(self, kind)) <= 1 for kind in _SINGLE),
+        ),
+        Rule(
+            cel=f"{_cel(('SetPollingSource',))}.size() == 0 || {_cel(('AddPushSource',))}.size() == 0",
+            message="ledger.metadata has SetPollingSource and AddPushSource, which exclude each other: remove one",
+            holds=lambda self: not (_of_kind(self, "SetPollingSource") and _of_kind(self, "AddPushSource")),
+        ),
+        Rule(
+            cel=f"!has(self.schedule) || {_cel(('SetPollingSource',))}.size() == 1",
+            message="ledger.schedule says when to poll, and there is no SetPollingSource: add one, or remove it",
+            holds=lambda self: self.schedule is None or bool(_of_kind(self, "SetPollingSource")),
+        ),
+    )
+
+    kind: Literal["Root"] = "Root"
+    """Immutable. Root: data comes from outside."""
+    metadata: Annotated[tuple[Event, ...], Field(max_length=64)]
+    """A job on edit. The events of an Open Data Fabric DatasetSnapshot: where data comes from and how it is merged, and
+    what the dataset is about. An edit appends events to the chain; a source that is removed is disabled, everything
+    else that is removed stays as it was."""
+    identity_secret_ref: Annotated[
+        ObjectReference | None,
+        Immutable("ledger.identitySecretRef cannot change, as the chain names its key: create another Dataset"),
+    ] = None
+    """Immutable. The Secret whose key `ed25519` holds the 32 bytes of the private key that proves the identity of the
+    dataset, raw or in base64. Default: `<name>-identity`, which the operator makes. Keep a copy."""
+    env_secret_ref: ObjectReference | None = None
+    """Takes effect at the next poll. The Secret whose keys are the variables that urls and headers of the polling
+    source may name: `${{ env.NAME }}`."""
+    fetch_uncacheable: bool = False
+    """Takes effect at the next poll. True: a source that does not say whether it changed, such as a web server without
+    ETag and Last-Modified, is read at every poll. False: only the first time, as nobody knows if it is new."""
+    schedule: Schedule | None = None
+    """Takes effect at once. When to poll; without it the source is polled once for each edit, and on request."""
+    types: Annotated[
+        Literal["Kamu", "Spec"],
+        Immutable("ledger.types cannot change, as the columns of the chain have them: create another Dataset"),
+    ] = "Kamu"
+    """Immutable. The types of the columns `offset` and `op`. Kamu: int64 and int32, as kamu-cli writes them. Spec:
+    uint64 and uint8, as the specification says."""
+    view: Annotated[
+        Literal["Table", "None"],
+        Immutable("ledger.view cannot change, as the chain's state lies by it: create another Dataset"),
+    ] = "Table"
+    """Immutable. Table: the current state is kept as a table, laid out as spec.table says. None: there is the chain
+    only, and whatever asks for the state reads all of it."""
+
+    @property
+    def polling(self) -> bool:
+        """Whether it has a polling source."""
+        return bool(_of_kind(self, "SetPollingSource"))
+
+    @property
+    def push_sources(self) -> tuple[str, ...]:
+        """The names of its push sources."""
+        return tuple(event["sourceName"] for event in _of_kind(self, "AddPushSource"))
+
+
+class LedgerSource(Lenient):
+    """How far a source of the chain was read."""
+
+    name: str
+    """The source."""
+    kind: str = ""
+    """What its state is, such as `odf/etag`."""
+    value: str = ""
+    """The state."""
+
+
+class LedgerState(Lenient):
+    """The chain, as a job saw it."""
+
+    id: str | None = None
+    """The identity of the dataset: `did:odf:…`."""
+    head: str | None = None
+    """The hash of the last block."""
+    blocks: int = 0
+    """How many blocks there are."""
+    records: int = 0
+    """How many records were ever appended: retractions and corrections count as well."""
+    watermark: Time | None = None
+    """Up to this event time the data is said to be complete."""
+    system_time: Time | None = None
+    """When the last block was made."""
+    last_slice: str | None = None
+    """The hash of the last file of records, if one of the last few commits made it."""
+    sources: Annotated[tuple[LedgerSource, ...], Field(max_length=64)] = ()
+    """How far its sources were read."""

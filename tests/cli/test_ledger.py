@@ -1,0 +1,240 @@
+"""Ledgers on the command line: brought in, fed, looked at, taken out, and made true by manifests."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import kubothek as lake_door
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.kinds import parse
+from tests.cli.conftest import Kubothek
+from tests.local.manifests import STORE, write
+
+SNAPSHOT = """
+kind: DatasetSnapshot
+version: 1
+content:
+  name: org.example/planes
+  kind: Root
+  metadata:
+    - kind: AddPushSource
+      sourceName: default
+      read: {kind: Csv, header: true, schema: ["id BIGINT", "name STRING"]}
+      merge: {kind: Ledger, primaryKey: [id]}
+    - {kind: SetInfo, description: All planes}
+"""
+POLLED = """
+  ledger:
+    envSecretRef: {name: folder}
+    metadata:
+      - kind: SetPollingSource
+        fetch: {kind: Url, url: "%s"}
+        read: {kind: Csv, header: true, schema: ["id BIGINT", "name STRING"]}
+        merge: {kind: Snapshot, primaryKey: [id]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where private keys go."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def snapshot(project: Path) -> Path:
+    (project / "planes.yaml").write_text(SNAPSHOT)
+    return project / "planes.yaml"
+
+
+def names(project: Path, dataset: str = "planes") -> list[str]:
+    lake = lake_door.open((project / "store").as_uri())
+    return [row["name"] for row in lake.sql(f"SELECT name FROM {dataset} ORDER BY id").read_all().to_pylist()]
+
+
+def imported(kubothek: Kubothek, snapshot: Path) -> None:
+    done = kubothek("import", "--store", "file:store", snapshot)
+    assert done.code == 0, done.err
+
+
+def test_a_snapshot_becomes_a_dataset_that_files_and_pipes_are_ingested_into(
+    kubothek: Kubothek, project: Path, snapshot: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = kubothek("import", "--store", "file:store", snapshot)
+    assert done.out.startswith("planes: created with 3 blocks, as did:odf:fed01"), done.err
+    (key,) = state_home.rglob("ed25519")
+    assert (key.stat().st_mode & 0o777, len(key.read_bytes())) == (0o600, 32)
+    (project / "a.csv").write_text("id,name\n1,Airbus\n2,Boeing\n")
+    assert kubothek("ingest", "--store", "file:store", "planes", "a.csv").out == "planes: version 2: 2 records\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"id": 3, "name": "Cessna"}\n')))
+    piped = kubothek("ingest", "--store", "file:store", "planes", "--stdin", "--input-format", "ndjson")
+    assert piped.out == "planes: version 3: 1 records\n", piped.err
+    assert kubothek("ingest", "--store", "file:store", "planes", "a.csv").out == "planes: nothing new; version 3\n"
+    assert names(project) == ["Airbus", "Boeing", "Cessna"]
+    bad = project / "bad.csv"
+    bad.write_text("id,name\n4,x\nno,y\n")
+    failed = kubothek("ingest", "--store", "file:store", "planes", bad)
+    assert failed.code == 1
+    assert all(told in failed.err for told in ("bad.csv", "'id'", "row 2")), failed.err
+    assert kubothek("ingest", "--store", "file:store", "planes", "a.csv", "--source-name", "x").code == 1
+    assert kubothek("ingest", "--store", "file:store", "planes").code == 2
+
+
+def test_a_snapshot_becomes_a_manifest_with_the_same_events(kubothek: Kubothek, snapshot: Path) -> None:
+    done = kubothek("import", "--manifest", snapshot, "--partition-on", "id")
+    manifest: dict[str, Any] = yaml.safe_load(done.out)
+    dataset = parse(manifest)
+    assert isinstance(dataset, Dataset)
+    assert dataset.spec.ledger is not None
+    assert (dataset.name, dataset.spec.table.partition_on) == ("planes", ("id",))
+    assert list(dataset.spec.ledger.metadata) == yaml.safe_load(SNAPSHOT)["content"]["metadata"]
+
+
+def test_a_snapshot_that_is_none_is_named_with_the_place(kubothek: Kubothek, snapshot: Path) -> None:
+    snapshot.write_text(SNAPSHOT.replace("sourceName", "source"))
+    done = kubothek("import", "--store", "file:store", snapshot)
+    assert done.code == 1
+    assert "planes.yaml: DatasetSnapshot.metadata[0] has the unknown field 'source'" in done.err
+
+
+def test_the_chain_is_shown_block_by_block(kubothek: Kubothek, project: Path, snapshot: Path) -> None:
+    imported(kubothek, snapshot)
+    (project / "a.csv").write_text("id,name\n1,Airbus\n2,Boeing\n")
+    kubothek("ingest", "--store", "file:store", "planes", "a.csv", "--event-time", "2026-11-21")
+    table = kubothek("log", "--odf", "--store", "file:store", "planes").out.splitlines()
+    assert [line.split()[2] for line in table[1:]] == ["AddData", "SetDataSchema", "SetInfo", "AddPushSource", "Seed"]
+    assert "2026-11-21T00:00:00Z" in table[1]
+    assert "offsets 0 to 1" in table[1]
+    shown = kubothek("log", "--odf", "--store", "file:store", "planes", "-o", "yaml", "-n", "2").out
+    blocks = [document for document in yaml.safe_load_all(shown) if document]
+    assert [block["content"]["event"]["kind"] for block in blocks] == ["AddData", "SetDataSchema"]
+    assert [block["content"]["sequenceNumber"] for block in blocks] == [4, 3]
+
+
+def test_the_last_records_tell_what_was_corrected(kubothek: Kubothek, project: Path, snapshot: Path) -> None:
+    snapshot.write_text(SNAPSHOT.replace("Ledger, primaryKey", "Snapshot, primaryKey"))
+    imported(kubothek, snapshot)
+    at = ("--store", "file:store", "planes")
+    assert kubothek("tail", *at).out == "planes: no record yet\n"
+    for content in ("1,Airbus\n2,Boing\n3,Cessna\n", "1,Airbus\n2,Boeing\n"):
+        (project / "a.csv").write_text(f"id,name\n{content}")
+        assert kubothek("ingest", *at, "a.csv").code == 0
+    records = json.loads(kubothek("tail", *at, "-n", "4", "-o", "json").out)
+    assert [(each["offset"], each["op"], each["id"], each["name"]) for each in records] == [
+        (2, "+A", 3, "Cessna"),
+        (3, "-C", 2, "Boing"),
+        (4, "+C", 2, "Boeing"),
+        (5, "-R", 3, "Cessna"),
+    ]
+
+
+def test_a_ledger_is_asked_for_what_was_known_and_for_what_had_happened(
+    kubothek: Kubothek, project: Path, snapshot: Path
+) -> None:
+    imported(kubothek, snapshot)
+    at = ("--store", "file:store", "planes")
+    for day, name in ((20, "Airbus"), (22, "Boeing"), (21, "Cessna")):
+        (project / "a.csv").write_text(f"id,name\n{day},{name}\n")
+        assert kubothek("ingest", *at, "a.csv", "--event-time", f"2026-11-{day}").code == 0
+    asked = ("query", "--store", "file:store", "-o", "csv", "SELECT name FROM planes ORDER BY id")
+
+    def answer(*options: str) -> list[str]:
+        done = kubothek(*asked, *options)
+        assert done.code == 0, done.err
+        return done.out.replace('"', "").split()[1:]
+
+    assert answer("--as-at", "2026-11-21") == ["Airbus", "Cessna"]
+    assert answer("--as-at", "2026-11-21", "--as-of", "3") == ["Airbus"]
+    blocks = kubothek("log", "--odf", *at).out.splitlines()
+    block = next(word for word in blocks[2].split() if word.startswith("f1620"))
+    assert answer("--as-of", block) == ["Airbus", "Boeing"]
+    assert "VersionNotFound" in kubothek(*asked, "--as-of", block[:-1]).err
+    lake_door.open((project / "store").as_uri()).create_dataset("table", schema={"name": "string", "id": "int64"})
+    refused = kubothek("query", "--store", "file:store", 'SELECT * FROM "table"', "--as-at", "2026-11-21")
+    assert (refused.code, "has no ledger" in refused.err) == (1, True)
+
+
+def test_the_chain_as_a_whole_is_compacted_moved_back_and_makes_the_table_anew(
+    kubothek: Kubothek, project: Path, snapshot: Path
+) -> None:
+    imported(kubothek, snapshot)
+    at = ("--store", "file:store", "planes")
+    for number in range(3):
+        (project / "a.csv").write_text(f"id,name\n{number},name-{number}\n")
+        assert kubothek("ingest", *at, "a.csv").code == 0
+    block = next(word for word in kubothek("log", "--odf", *at).out.splitlines()[3].split() if word.startswith("f1620"))
+    assert kubothek("chain", "reset", *at, block, "--yes").out.endswith(f"5 blocks, up to {block}\n")
+    assert names(project) == ["name-0"]
+    assert kubothek("ingest", *at, "a.csv").code == 0
+    assert kubothek("chain", "compact", *at, "--yes").out.endswith("6 blocks are 5\n")
+    assert kubothek("heal", *at, "--restore-view").code == 0
+    assert names(project) == ["name-0", "name-2"]
+
+
+def test_a_watermark_is_set_and_never_goes_back(kubothek: Kubothek, snapshot: Path) -> None:
+    imported(kubothek, snapshot)
+    at = ("set-watermark", "--store", "file:store", "planes")
+    assert kubothek(*at, "2026-11-21").out == "planes: the watermark is 2026-11-21T00:00:00Z\n"
+    assert kubothek(*at, "2026-11-21T00:00:00Z").out == "planes: the watermark was 2026-11-21T00:00:00Z\n"
+    back = kubothek(*at, "2026-11-20")
+    assert (back.code, "never goes back" in back.err) == (1, True)
+    assert kubothek(*at, "yesterday").code == 2
+
+
+def test_a_ledger_goes_out_as_a_directory_and_comes_in_again(kubothek: Kubothek, project: Path, snapshot: Path) -> None:
+    imported(kubothek, snapshot)
+    (project / "a.csv").write_text("id,name\n1,Airbus\n2,Boeing\n")
+    kubothek("ingest", "--store", "file:store", "planes", "a.csv")
+    done = kubothek("export", "--store", "file:store", "planes", "out")
+    assert done.out.startswith("planes: 5 blocks and 1 data files written"), done.err
+    shown = sorted(path.name for path in (project / "out").iterdir() if not path.name.startswith("."))
+    assert shown == ["blocks", "data", "refs"]
+    assert kubothek("export", "--store", "file:store", "planes", "out").out.startswith("planes: 0 blocks and 0 data")
+    back = kubothek("import", "--store", "file:store", "out", "--name", "copy")
+    assert back.out == "copy: 5 blocks, 2 records, verified\n", back.err
+    assert names(project, "copy") == ["Airbus", "Boeing"]
+    (slice_,) = (project / "out" / "data").iterdir()
+    slice_.write_bytes(slice_.read_bytes()[:-1] + b"x")
+    tampered = kubothek("import", "--store", "file:store", "out", "--name", "bad")
+    assert (tampered.code, "error: Corrupt: " in tampered.err) == (1, True)
+    assert "bad" not in lake_door.open((project / "store").as_uri()).datasets()
+
+
+@pytest.mark.slow
+def test_a_run_polls_once_each_time_and_describe_tells_of_the_chain(kubothek: Kubothek, project: Path) -> None:
+    file = project / "planes.csv"
+    file.write_text("id,name\n1,Airbus\n2,Boing\n")
+    manifest = f"""---
+apiVersion: kubothek.io/v1alpha1
+kind: Dataset
+metadata: {{name: planes}}
+spec:
+  storeRef: {{name: lake}}{POLLED % f"{project.as_uri()}/${{{{ env.FILE }}}}"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {{name: folder}}
+stringData: {{FILE: planes.csv}}
+"""
+    write(project, STORE, manifest)
+    (project / "store").mkdir(exist_ok=True)
+    assert "creates its chain" in kubothek("plan", "-f", "manifests").out
+    done = kubothek("run", "-f", "manifests")
+    assert done.code == 0, done.out + done.err
+    assert names(project) == ["Airbus", "Boing"]
+    file.write_text("id,name\n1,Airbus\n2,Boeing\n")
+    assert "its source is polled" in kubothek("plan", "-f", "manifests").out
+    assert kubothek("run", "-f", "manifests").code == 0
+    assert names(project) == ["Airbus", "Boeing"]
+    told = kubothek("describe", "--store", "file:store", "planes").out
+    assert "Chain:" in told
+    assert "Polls:" in told
+    ingested = kubothek("poll", "--store", "file:store", "planes")
+    assert (ingested.code, "OwnedByAnother" in ingested.err) == (1, True), "it is the Dataset's to write"

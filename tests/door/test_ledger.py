@@ -1,0 +1,58 @@
+"""Ledgers through the Python door."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import kubothek
+from kubothek.lake.errors import DatasetExists, LedgerOnly, NotALedger, QueryInvalid
+from kubothek.lake.ledger.manifests import read_snapshot
+from kubothek.lake.ledger.root import again, owner_key_file
+
+SNAPSHOT = """
+kind: DatasetSnapshot
+version: 1
+content:
+  name: planes
+  kind: Root
+  metadata:
+    - kind: AddPushSource
+      sourceName: default
+      read: {kind: Parquet, schema: ["id BIGINT", "name STRING"]}
+      merge: {kind: Snapshot, primaryKey: [id]}
+"""
+
+
+def rows(*pairs: tuple[int, str]) -> pa.Table:
+    return pa.table({"id": pa.array([number for number, _ in pairs], pa.int64()), "name": [name for _, name in pairs]})
+
+
+def test_a_ledger_is_created_pushed_to_and_asked_along_both_axes_of_time(tmp_path: Path) -> None:
+    lake = kubothek.open(tmp_path.as_uri())
+    planes = lake.create_ledger("planes", read_snapshot(SNAPSHOT), owner_key_file(tmp_path / "key"))
+    with pytest.raises(DatasetExists):
+        lake.create_ledger("planes", read_snapshot(SNAPSHOT), owner_key_file(tmp_path / "key"))
+    first = planes.ledger.push(again(rows((1, "Airbus"), (2, "Boing"))))
+    second = planes.ledger.push(again(rows((1, "Airbus"), (2, "Boeing"))))
+    assert (first.records, second.records, planes.rows) == (2, 2, 2)
+    asked = "SELECT name FROM planes ORDER BY id"
+    assert lake.sql(asked).read_all().column("name").to_pylist() == ["Airbus", "Boeing"]
+    assert lake.sql(asked, as_of=str(first.head)).read_all().column("name").to_pylist() == ["Airbus", "Boing"]
+    long_ago = datetime(2000, 1, 1, tzinfo=UTC)
+    assert lake.sql(asked, as_at=long_ago).read_all().num_rows == 0
+    with pytest.raises(LedgerOnly):
+        planes.append(rows((3, "Cessna")))
+
+
+def test_a_table_is_no_ledger(tmp_path: Path) -> None:
+    lake = kubothek.open(tmp_path.as_uri())
+    table = lake.create_dataset("planes")
+    table.append(rows((1, "Airbus")))
+    with pytest.raises(NotALedger):
+        _ = table.ledger
+    with pytest.raises(QueryInvalid, match="has no ledger"):
+        lake.sql("SELECT * FROM planes", as_at=datetime(2000, 1, 1, tzinfo=UTC))

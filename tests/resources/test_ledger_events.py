@@ -1,0 +1,94 @@
+"""The events that manifests hold: as strict as the chain's own reader, and the same fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kubothek.lake.errors import FormatInvalid
+from kubothek.lake.ledger import events as chain
+from kubothek.lake.ledger.fields import Choice as ChainChoice
+from kubothek.lake.ledger.fields import Simple, Table, Type, Union, Vector, fields_of
+from kubothek.lake.ledger.manifests import plain_value, read_event
+from kubothek.resources.kinds import InvalidResource, parse
+from kubothek.resources.ledger_events import EVENTS, FLAG, TEXT, Choice, Many, OneOf, checked_event
+from tests.resources.manifests import POLLED, PUSHED, READ, Case, ledger
+
+
+@pytest.mark.parametrize("kind", EVENTS.members)
+def test_mf_02_fields_are_those_of_the_chain(kind: str) -> None:
+    assert _shape(EVENTS.members[kind]) == _fields(getattr(chain, kind))
+
+
+def _shape(kind: Any) -> Any:
+    """A kind of the table as plain data: a field's name ends in `?` if it may be absent."""
+    match kind:
+        case OneOf():
+            return {name: _shape(fields) for name, fields in kind.members.items()}
+        case Many():
+            return [_shape(kind.item)]
+        case Choice():
+            return kind.names
+        case Mapping():
+            return {name: _shape(each) for name, each in kind.items()}
+    return kind
+
+
+def _fields(record: type) -> Any:
+    return {f"{field.text}{'?' if field.optional else ''}": _type(field.type) for field in fields_of(record)}
+
+
+def _type(kind: Type) -> Any:
+    """The same of a type of the chain."""
+    match kind:
+        case Union():
+            return {member.kind: _fields(member) for member in kind.members}  # type: ignore[attr-defined]
+        case Table():
+            return _fields(kind.record)
+        case Vector():
+            return [_type(kind.item)]
+        case ChainChoice():
+            return tuple(each.value for each in kind.values)
+    return {Simple.TEXT: TEXT, Simple.FLAG: FLAG}[kind]
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (PUSHED | {"merge": {"kind": "append"}}, None),
+        (PUSHED | {"merge": {"kind": "Upsert"}}, "merge.kind: must be one of Append, Ledger, Snapshot, not 'Upsert'"),
+        (PUSHED | {"merge": {"kind": "Ledger"}}, "merge.primaryKey: is required"),
+        (PUSHED | {"sourceName": 7}, "sourceName: must be a text, not 7"),
+        (PUSHED | {"sourceName": None}, "sourceName: is required"),
+        (PUSHED | {"source": "x"}, "source: is not a known field; known are sourceName, read, preprocess, merge"),
+        (PUSHED | {"preprocess": None}, None),
+        (PUSHED | {"read": READ | {"header": "yes"}}, "read.header: must be true or false, not 'yes'"),
+        (PUSHED | {"read": {"kind": "csv", "schema": "id BIGINT"}}, "read.schema: must be a list"),
+        (PUSHED | {"read": {"kind": "CSV"}}, "read.kind: must be one of Csv"),
+        (PUSHED | {"read": "Csv"}, "read: must be a mapping with a kind: one of Csv"),
+        (POLLED | {"prepare": [{"kind": "Decompress", "format": "gzip"}]}, None),
+        (POLLED | {"prepare": [{"kind": "Pipe", "command": [1]}]}, "prepare[0].command[0]: must be a text, not 1"),
+        (POLLED | {"prepare": [{"kind": "Pipe", "command": {}}]}, "prepare[0].command: must be a list"),
+        (
+            {"kind": "SetAttachments", "attachments": {"kind": "Embedded", "items": ["a"]}},
+            "items[0]: must be a mapping",
+        ),
+    ],
+)
+def test_mf_02_and_mf_03_mistakes_are_named_where_the_chain_would_refuse_them(
+    event: dict[str, Any], told: str | None
+) -> None:
+    if told is None:
+        checked = checked_event(event)
+        read = read_event(event)
+        assert read_event(checked) == read
+        assert plain_value(Union((type(read),)), read) == checked
+        return
+    with pytest.raises(InvalidResource) as refused:
+        parse(Case("", "Dataset", ledger(event)).manifest())
+    assert "spec.ledger.metadata[0]: " in str(refused.value)
+    assert told in str(refused.value)
+    with pytest.raises(FormatInvalid):
+        read_event(event)
