@@ -175,6 +175,15 @@ def test_tim_05_tim_06_ad_06_and_ad_08_the_watermark_only_rises(store: Store) ->
     sound(store)
 
 
+def test_tim_03_event_times_are_unrestricted(store: Store) -> None:
+    root = made(store, APPEND)
+    given = [Timestamp.parse(f"{year}-01-01T00:00:00Z") for year in (2150, 1850, 1970)]
+    times = pa.array([time.nanoseconds // 10**6 for time in given], pa.timestamp("ms", "UTC"))
+    assert root.push(planes({1: "A", 2: "B", 3: "C"}, event_time=times)).watermark == given[0]
+    assert root.push(planes({4: "D"}, event_time=times.slice(1, 1))).watermark == given[0]
+    assert sound(store).records == 4
+
+
 def test_evo_01_a_new_column_is_added_and_a_missing_one_refused(store: Store) -> None:
     root = made(store, APPEND)
     root.push(planes({1: "A"}))
