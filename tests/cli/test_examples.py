@@ -58,6 +58,7 @@ def test_the_visits_are_compacted_and_collected(kubothek: Kubothek, checkout: Pa
     assert ran.code == 0
     assert "version 4: 8 rows in 8 files, " in ran.out
     assert "dataset/visits               Ready: version 6: 8 rows in 2 files, " in ran.out
+    assert "verification/visits          Done: version " in ran.out
     leftover = checkout / ".demo" / "store" / "visits" / "table" / "site=oslo" / "of-a-crash.parquet"
     leftover.write_bytes(b"0123456789")
     os.utime(leftover, (0, 0))
