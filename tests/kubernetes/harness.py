@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from kubothek.reconcile.reconcilers import Reconciler
 from kubothek.reconcile.world import Limits, Settings
 from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable
 from kubothek.runtime.kubernetes.config import OperatorConfig
-from kubothek.runtime.kubernetes.controller import Controller, Reconciler
+from kubothek.runtime.kubernetes.controller import Controller
 from kubothek.runtime.kubernetes.events import EventRecorder
 from kubothek.runtime.kubernetes.launch import Launcher
 from kubothek.runtime.kubernetes.queue import Backoff, Key, WorkQueue

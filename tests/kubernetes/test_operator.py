@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from kubothek.reconcile.reconcilers import RECONCILERS
 from kubothek.resources.jobs import CommitOutcome, DatasetState, JobResult, StoreState, Totals
 from kubothek.runtime.kubernetes.api import RESOURCES, Api
-from kubothek.runtime.kubernetes.process import RECONCILERS
 from kubothek.runtime.kubernetes.resync import WATCHED
 from tests.kubernetes.apiserver import ApiServer
 from tests.kubernetes.harness import Kubelet, bench, manifest, resource_path

@@ -7,24 +7,13 @@ kstatus' invariants, that the schema keeps every field, that deciding again deci
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from kubothek.reconcile import (
-    commit,
-    compaction,
-    cube,
-    dataset,
-    engine,
-    gcpolicy,
-    objectstore,
-    query,
-    skippingindex,
-    verification,
-)
 from kubothek.reconcile.attempts import job_name
+from kubothek.reconcile.reconcilers import RECONCILERS
 from kubothek.reconcile.world import (
     AwaitPlace,
     CancelJob,
@@ -40,7 +29,6 @@ from kubothek.reconcile.world import (
     PutDataset,
     SetFinalizer,
     Settings,
-    World,
 )
 from kubothek.resources import jobs
 from kubothek.resources.commit import Commit
@@ -54,18 +42,6 @@ from tests import kstatus
 R = TypeVar("R", bound=Resource)
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NAMESPACE = "team"
-RECONCILERS: Mapping[str, Callable[[Any, World], Outcome]] = {
-    "ObjectStore": objectstore.reconcile,
-    "Engine": engine.reconcile,
-    "Cube": cube.reconcile,
-    "Dataset": dataset.reconcile,
-    "Commit": commit.reconcile,
-    "Query": query.reconcile,
-    "Compaction": compaction.reconcile,
-    "Verification": verification.reconcile,
-    "GCPolicy": gcpolicy.reconcile,
-    "SkippingIndex": skippingindex.reconcile,
-}
 _ANNOUNCED = {
     "inspect": "last_inspection",
     "delete": "deletion",

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from kubothek.reconcile.reconcilers import RECONCILERS
 from kubothek.reconcile.world import FailureClass, JobPhase, Limits, Load, Place
 from kubothek.resources.jobs import (
     CommitJob,
@@ -25,7 +26,7 @@ from kubothek.resources.jobs import (
     StoreState,
     TagJob,
 )
-from tests.reconcile.fake import COMMIT_SPEC, RECONCILERS, Fake, committed, seen, with_dataset, with_running_commit
+from tests.reconcile.fake import COMMIT_SPEC, Fake, committed, seen, with_dataset, with_running_commit
 
 ALIVE = (JobPhase.PENDING, JobPhase.RUNNING)
 FLIGHTS = ("Dataset", "flights")

@@ -15,20 +15,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from secrets import token_bytes
-from typing import Any
 
 from kubothek.reconcile import invalid
 from kubothek.reconcile.members import refusal_key
+from kubothek.reconcile.reconcilers import Reconciler
 from kubothek.reconcile.world import (
     Action,
     CancelJob,
     LaunchJob,
     MakeIdentity,
-    Outcome,
     PutDataset,
     SetFinalizer,
     Settings,
-    World,
 )
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.kinds import KINDS, InvalidResource, manifest_of
@@ -44,7 +42,6 @@ from kubothek.runtime.kubernetes.state import ClusterState, ClusterWorld
 
 log = logging.getLogger(__name__)
 
-Reconciler = Callable[[Any, World], Outcome]
 
 RECONCILE_TIMEOUT = 60.0
 """Seconds for one round over one resource, all its API calls included."""

@@ -5,24 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Mapping
 
-from kubothek.reconcile import (
-    commit,
-    compaction,
-    cube,
-    dataset,
-    engine,
-    gcpolicy,
-    objectstore,
-    query,
-    skippingindex,
-    verification,
-)
+from kubothek.reconcile.reconcilers import RECONCILERS
 from kubothek.reconcile.world import Settings
 from kubothek.runtime.kubernetes.api import Api
 from kubothek.runtime.kubernetes.config import OperatorConfig
-from kubothek.runtime.kubernetes.controller import Controller, Reconciler
+from kubothek.runtime.kubernetes.controller import Controller
 from kubothek.runtime.kubernetes.events import EventRecorder
 from kubothek.runtime.kubernetes.launch import Launcher
 from kubothek.runtime.kubernetes.probes import probes
@@ -31,19 +19,6 @@ from kubothek.runtime.kubernetes.scopes import Scopes
 from kubothek.runtime.kubernetes.watch import Watch
 
 log = logging.getLogger(__name__)
-
-RECONCILERS: Mapping[str, Reconciler] = {
-    "ObjectStore": objectstore.reconcile,
-    "Engine": engine.reconcile,
-    "Cube": cube.reconcile,
-    "Dataset": dataset.reconcile,
-    "Commit": commit.reconcile,
-    "Query": query.reconcile,
-    "Compaction": compaction.reconcile,
-    "Verification": verification.reconcile,
-    "GCPolicy": gcpolicy.reconcile,
-    "SkippingIndex": skippingindex.reconcile,
-}
 
 
 async def run(config: OperatorConfig) -> None:

@@ -10,27 +10,15 @@ ready, or failed, or wait for something that is not coming.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
 
-from kubothek.reconcile import (
-    commit,
-    compaction,
-    cube,
-    dataset,
-    engine,
-    gcpolicy,
-    objectstore,
-    query,
-    skippingindex,
-    verification,
-)
 from kubothek.reconcile.members import refusal_key
+from kubothek.reconcile.reconcilers import RECONCILERS
 from kubothek.reconcile.world import (
     Action,
     CancelJob,
@@ -41,7 +29,6 @@ from kubothek.reconcile.world import (
     PutDataset,
     SetFinalizer,
     Settings,
-    World,
 )
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
@@ -59,21 +46,6 @@ from kubothek.runtime.local.manifests import Key, key_of
 from kubothek.runtime.local.processes import Processes
 from kubothek.runtime.local.state import admit
 from kubothek.runtime.local.world import LocalWorld, Objects
-
-Reconciler = Callable[[Any, World], Outcome]
-
-RECONCILERS: Mapping[str, Reconciler] = {
-    "ObjectStore": objectstore.reconcile,
-    "Engine": engine.reconcile,
-    "Cube": cube.reconcile,
-    "Dataset": dataset.reconcile,
-    "Commit": commit.reconcile,
-    "Query": query.reconcile,
-    "Compaction": compaction.reconcile,
-    "Verification": verification.reconcile,
-    "GCPolicy": gcpolicy.reconcile,
-    "SkippingIndex": skippingindex.reconcile,
-}
 
 CLUSTER_ID = "local"
 """First part of every claim that this runtime makes."""
