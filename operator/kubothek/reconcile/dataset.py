@@ -26,6 +26,7 @@ from kubothek.reconcile.references import (
     store_ref,
     usable_store,
 )
+from kubothek.reconcile.schedule import soonest
 from kubothek.reconcile.skipping import with_uses
 from kubothek.reconcile.sources import attend
 from kubothek.reconcile.summary import conclude, unchanged
@@ -85,7 +86,7 @@ def reconcile(dataset: Dataset, world: World) -> Outcome:
     trouble = absent or sources.trouble or ledger.trouble or kept.trouble
     state = trouble if fit and trouble is not None else state
     actions = (*finalizer, *sources.actions, *ledger.actions, *kept.actions)
-    again = min((wait for wait in (sources.again, ledger.again, kept.again) if wait is not None), default=None)
+    again = soonest(sources.again, ledger.again, kept.again)
     return conclude(dataset, world, state, kept.status, actions=actions, events=sources.events, again=again)
 
 

@@ -28,7 +28,7 @@ from kubothek.reconcile.errands import (
 from kubothek.reconcile.giving_way import LOOK_AGAIN, alone
 from kubothek.reconcile.projection import absorb
 from kubothek.reconcile.references import digest
-from kubothek.reconcile.schedule import due_slot, fault, next_start
+from kubothek.reconcile.schedule import due_slot, fault, next_start, soonest
 from kubothek.reconcile.world import Action, LaunchJob, MakeIdentity
 from kubothek.resources.conditions import State, progressing, stalled
 from kubothek.resources.dataset import Dataset, DatasetStatus, Errand, PollState
@@ -55,7 +55,7 @@ def keep_ledger(case: Case, status: DatasetStatus, *, start: bool) -> Pursued:
     polled = _step(POLL, case, defined.status, start=start)
     polled = replace(polled, actions=(*defined.actions, *polled.actions))
     polled = replace(polled, trouble=_faulty(case.dataset) or polled.trouble)
-    return replace(polled, again=_sooner(polled.again, _next_slot(case.dataset, polled.status, case.world.now)))
+    return replace(polled, again=soonest(polled.again, _next_slot(case.dataset, polled.status, case.world.now)))
 
 
 def missing_chain(pursued: Pursued) -> State | None:
@@ -196,10 +196,6 @@ def _faulty(dataset: Dataset) -> State | None:
     ledger = dataset.spec.ledger
     mistake = fault(ledger.schedule) if ledger is not None and ledger.schedule is not None else None
     return None if mistake is None else stalled("InvalidSchedule", f"ledger.schedule: {mistake}; Commits go on")
-
-
-def _sooner(*waits: timedelta | None) -> timedelta | None:
-    return min((wait for wait in waits if wait is not None), default=None)
 
 
 def _poll_job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> PollJob:

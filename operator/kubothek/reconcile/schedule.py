@@ -97,6 +97,11 @@ def next_start(schedule: Schedule, since: datetime, now: datetime, *, uid: str) 
     raise AssertionError("slots never end")
 
 
+def soonest(*waits: timedelta | None) -> timedelta | None:
+    """The shortest wait; None where nothing waits."""
+    return min((wait for wait in waits if wait is not None), default=None)
+
+
 def _trusted(since: datetime, now: datetime) -> datetime:
     return now if since > now + SETBACK else since
 
