@@ -46,21 +46,16 @@ def query(
     VERSION 3 (AS OF TIMESTAMP '2026-11-21', AS OF TAG 'audit') reads a dataset as it was. CSV and JSON are streamed and
     complete; a table has its first rows, for people.
     """
-    import kubothek
     from kubothek.cli.remembered import remember
+    from kubothek.lake.door import Lake
     from kubothek.lake.ledger.asking import happened_until
     from kubothek.lake.sql import prepare
+    from kubothek.lake.store import open_store
     from kubothek.runtime.local.words import count
 
     started = time.monotonic()
     with choice.config() as config:
-        lake = kubothek.open(
-            config.url,
-            endpoint=config.endpoint,
-            region=config.region,
-            credentials_dir=config.credentials_dir,
-            keys_dir=config.keys_dir,
-        )
+        lake = Lake(open_store(config))
         restrict = None if as_at is None else happened_until(lake.store, as_at)
         prepared = prepare(lake.store, sql, lake.look(as_of), lake.datasets, restrict=restrict)
         if explain:

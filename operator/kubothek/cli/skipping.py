@@ -186,19 +186,14 @@ def stats(choice: StoreChoice, sql: str, as_of: int | datetime | str | None, out
     """
     import orjson
 
-    import kubothek
     from kubothek.cli.columns import columns
+    from kubothek.lake.door import Lake
     from kubothek.lake.skipping.aggregate import aggregated
+    from kubothek.lake.store import open_store
     from kubothek.resources.values import render_bytes
 
     with choice.config() as config:
-        lake = kubothek.open(
-            config.url,
-            endpoint=config.endpoint,
-            region=config.region,
-            credentials_dir=config.credentials_dir,
-            keys_dir=config.keys_dir,
-        )
+        lake = Lake(open_store(config))
         found = lake.skipped(sql, as_of)
     total = aggregated(found.values())
     if output == "json":
