@@ -19,7 +19,7 @@ from kubothek.lake.ledger.events import AddData, DataSlice, MetadataEvent
 from kubothek.lake.ledger.root.definition import Chain
 from kubothek.lake.ledger.root.extension import Extension
 from kubothek.lake.ledger.root.ingesting import Ground, Made
-from kubothek.lake.ledger.root.slicing import SliceWriter, cast_column
+from kubothek.lake.ledger.root.slicing import cast_column
 from kubothek.lake.ledger.slices import Expected, read_batches
 from kubothek.lake.ledger.verification import verify
 
@@ -98,16 +98,7 @@ def _rewrite(ground: Ground, extension: Extension, group: _Group, slice_bytes: i
     if len(written) > 1:
         schema = state.schema
         assert schema is not None, "a sound chain has one before it has slices"
-        with SliceWriter(
-            ground.store,
-            ground.layout,
-            schema,
-            state.vocabulary,
-            first_offset=state.next_offset,
-            system_time=extension.system_time,
-            slice_bytes=slice_bytes,
-            note_written=ground.note_written,
-        ) as writer:
+        with replace(ground, slice_bytes=slice_bytes).slice_writer(schema, state, extension.system_time) as writer:
             for batch in _records(ground, extension, group.slices, schema):
                 writer.take(batch)
             written = [each.data for each in writer.finish()]

@@ -86,6 +86,19 @@ class Ground:
         """The slices of the chain."""
         return history_of(self.store, self.layout, self.chain.state)
 
+    def slice_writer(self, schema: pa.Schema, state: ChainState, system_time: Timestamp) -> SliceWriter:
+        """Of slices that follow a state of the chain."""
+        return SliceWriter(
+            self.store,
+            self.layout,
+            schema,
+            state.vocabulary,
+            first_offset=state.next_offset,
+            system_time=system_time,
+            slice_bytes=self.slice_bytes,
+            note_written=self.note_written,
+        )
+
     @property
     def checkpoint(self) -> Checkpoint | None:
         """What the last data event left, which the next one repeats (AD-05)."""
@@ -159,18 +172,7 @@ def _written(ground: Ground, what: Ingest, merged: Merged, extension: Extension)
     schema = found if state.schema is None else evolved(state.schema, found)
     extension.set_schema(schema)
     with ExitStack() as stack:
-        slices = stack.enter_context(
-            SliceWriter(
-                ground.store,
-                ground.layout,
-                schema,
-                state.vocabulary,
-                first_offset=state.next_offset,
-                system_time=extension.system_time,
-                slice_bytes=ground.slice_bytes,
-                note_written=ground.note_written,
-            )
-        )
+        slices = stack.enter_context(ground.slice_writer(schema, state, extension.system_time))
         view = None
         if ground.chain.table:
             wanted = wanted_indices(what.merge, schema, ground.snapshot.head.partition_keys)
