@@ -40,7 +40,8 @@ from kubothek.lake.ledger.sources import (
 from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.sources import UrlPolicy
 from kubothek.lake.store import StoreConfig, open_store
-from tests.ledger_sources.conftest import NOW_MS, Answer, Web, all_rows, context, is_up_to_date, polled, source
+from tests.ledger_sources.conftest import NOW_MS, all_rows, context, is_up_to_date, polled, source
+from tests.webserver import Answer, Web
 
 DATA = b"1,x\n2,y\n"
 ROWS = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import socket
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,53 +11,12 @@ from kubothek.lake.errors import SourceChanged, SourceNotFound, SourceRefused, S
 from kubothek.lake.sources import Format, Source, SourceReader, UrlPolicy, fetch
 from kubothek.lake.sources.policy import is_public
 from tests.sources.conftest import columns
+from tests.webserver import Web, web
+
+__all__ = ["web"]
 
 LOCAL = UrlPolicy(("localhost", "127.0.0.1"), allow_local=True)
 SCHEMA = columns(a=pa.int64())
-
-
-class Web:
-    """A web server whose answers a test sets: path → (status, headers, body, bytes promised)."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, tuple[int, dict[str, str], bytes, int | None]] = {}
-        self.asked: list[str] = []
-        web = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                web.asked.append(f"{self.headers['Host']}{self.path}")
-                status, headers, body, promised = web.answers.get(self.path, (404, {}, b"", None))
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(body) if promised is None else promised))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self.server.server_address[1]
-
-    def url(self, path: str, host: str = "127.0.0.1") -> str:
-        return f"http://{host}:{self.port}{path}"
-
-    def put(self, path: str, body: bytes, status: int = 200, promised: int | None = None, **headers: str) -> str:
-        self.answers[path] = (status, headers, body, promised)
-        return self.url(path)
-
-
-@pytest.fixture
-def web() -> Iterator[Web]:
-    web = Web()
-    thread = threading.Thread(target=web.server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield web
-    web.server.shutdown()
-    thread.join()
-    web.server.server_close()
 
 
 def rows(url: str, policy: UrlPolicy = LOCAL, **options: Any) -> list[dict[str, Any]]:
@@ -70,7 +26,7 @@ def rows(url: str, policy: UrlPolicy = LOCAL, **options: Any) -> list[dict[str, 
 
 def test_a_url_is_read(web: Web) -> None:
     assert rows(web.put("/x.csv?token=1", b"a\n1\n2\n")) == [{"a": 1}, {"a": 2}]
-    assert web.asked == [f"127.0.0.1:{web.port}/x.csv?token=1"]
+    assert web.visited == [f"127.0.0.1:{web.port}/x.csv?token=1"]
 
 
 def test_redirects_are_followed_and_judged_one_by_one(web: Web) -> None:
@@ -215,7 +171,7 @@ def test_the_connection_goes_to_the_address_that_was_checked(web: Web, monkeypat
         connected = fetch.fetch(web.url("/x.csv", "data.example"), rules)
     with connected.file, connected.open() as content:
         assert content.read() == b"a\n1\n"
-    assert web.asked == [f"data.example:{web.port}/x.csv"]
+    assert web.visited == [f"data.example:{web.port}/x.csv"]
 
 
 def test_a_name_that_does_not_resolve_is_unavailable() -> None:
