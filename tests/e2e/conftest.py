@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import Cluster
+from tests.e2e.bad_commits import commit_all
 from tests.e2e.kubectl import Kubectl
+from tests.e2e.soaking import keep_house
 from tests.e2e.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
 FLIGHTS = "flights"
+BAD_INPUT = "bad-input"
+SOAK = "soak"
 WATCHED = (
     FLIGHTS,
     "commits",
@@ -23,13 +28,15 @@ WATCHED = (
     "owner-b",
     "deletion",
     "doomed",
-    "bad-input",
+    BAD_INPUT,
     "tables",
     "cubes",
     "skipping",
-    "soak",
+    SOAK,
 )
 """The namespaces of the operator; another one, with another cluster id, watches ``OTHER``."""
+BEGUN_FIRST = {"test_soak.py": "soaked", "test_bad_input.py": "refused"}
+"""Files whose tests judge what their fixture began."""
 OTHER = "other-cluster"
 
 
@@ -79,6 +86,34 @@ def workspace(
 
 
 @pytest.fixture(scope="session")
+def background() -> Iterator[ThreadPoolExecutor]:
+    """Threads for what mostly waits."""
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def soaked(background: ThreadPoolExecutor, workspace: Callable[..., Workspace]) -> Future[None]:
+    """The soak, under way."""
+    return background.submit(keep_house, workspace(SOAK))
+
+
+@pytest.fixture(scope="session")
+def refused(background: ThreadPoolExecutor, workspace: Callable[..., Workspace]) -> Future[bytes | None]:
+    """The commits that cannot be, under way; gives the head that they met."""
+    return background.submit(commit_all, workspace(BAD_INPUT))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def begun(request: pytest.FixtureRequest) -> None:
+    """Begins, before the first test here, what takes long and mostly waits; the tests that judge it come last."""
+    names = {item.path.name for item in request.session.items}
+    for name, fixture in BEGUN_FIRST.items():
+        if name in names:
+            request.getfixturevalue(fixture)
+
+
+@pytest.fixture(scope="session")
 def flights(workspace: Callable[..., Workspace]) -> Workspace:
     """Where the demo put the flights."""
     return workspace(FLIGHTS, prefix="warehouse")
@@ -102,11 +137,6 @@ def tables(workspace: Callable[..., Workspace]) -> Workspace:
 @pytest.fixture(scope="session")
 def skipping(workspace: Callable[..., Workspace]) -> Workspace:
     return workspace("skipping")
-
-
-@pytest.fixture(scope="session")
-def soak(workspace: Callable[..., Workspace]) -> Workspace:
-    return workspace("soak")
 
 
 @pytest.fixture(scope="session")
