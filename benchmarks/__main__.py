@@ -8,7 +8,20 @@ import os
 import warnings
 from collections.abc import Iterator
 
-from benchmarks import bulk, collection, compaction, cubes, indexed, ledger, memory, merge, skipping, tables, verify
+from benchmarks import (
+    bulk,
+    collection,
+    compaction,
+    cubes,
+    indexed,
+    ledger,
+    memory,
+    merge,
+    skipping,
+    spread,
+    tables,
+    verify,
+)
 from benchmarks.collection import Peaks
 from benchmarks.harness import Table
 from benchmarks.memory import Memory
@@ -26,6 +39,7 @@ WORK = (
     "cubes",
     "skipping",
     "ledger",
+    "spread",
     "merge",
     "verify",
 )
@@ -62,9 +76,9 @@ def main() -> None:
 
 
 def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table | Memory | Peaks | Reads]:
-    if work == "bulk":
+    if work in ("bulk", "spread"):
         with place(name) as where:
-            yield from bulk.run(where, given.rows)
+            yield from (bulk if work == "bulk" else spread).run(where, given.rows)
         return
     if work == "compaction":
         with place(name) as where:
@@ -100,7 +114,7 @@ def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table |
         return
     if work == "merge":
         with place(name) as where:
-            yield from merge.run(where, given.histories)
+            yield from merge.run(where, given.histories, rounds=given.rounds, seconds=given.seconds)
         return
     for partitions in given.partitions:
         with place(name) as where:

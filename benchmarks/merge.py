@@ -19,16 +19,19 @@ import pyarrow as pa
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place
 from kubothek.lake.commits import DatasetLog
+from kubothek.lake.indices import IndexKind
 from kubothek.lake.ledger.events import AddPushSource, DatasetKind, DatasetSnapshot
 from kubothek.lake.ledger.identity import OwnerKey
 from kubothek.lake.ledger.root import Root, again, create
-from kubothek.lake.ledger.sources import MergeStrategyLedger, ReadStepParquet
+from kubothek.lake.ledger.root import Table as View
+from kubothek.lake.ledger.sources import MergeStrategyAppend, MergeStrategyLedger, ReadStepParquet
 
 BATCH = 10_000
 _AT_ONCE = 1_000_000
 _MS = pa.timestamp("ms", "UTC")
 _MINUTE = 60_000
 _OWNER = OwnerKey(bytes(range(32)))
+_LOAD = "load"
 
 Numbers = npt.NDArray[np.int64]
 
@@ -58,14 +61,16 @@ class Ledger:
     def of(cls, place: Place, name: str, records: int, *, scattered: bool) -> Ledger:
         """One with so many records."""
         store = place.root(name).lake().store
-        source = AddPushSource(
-            source_name="default", read=ReadStepParquet(), merge=MergeStrategyLedger(primary_key=("id",))
+        sources = tuple(
+            AddPushSource(source_name=source, read=ReadStepParquet(), merge=merge)
+            for source, merge in (("default", MergeStrategyLedger(primary_key=("id",))), (_LOAD, MergeStrategyAppend()))
         )
-        snapshot = DatasetSnapshot(name=name, kind=DatasetKind.ROOT, metadata=(source,))
-        ledger = cls(create(store, DatasetLog(store, name), snapshot, _OWNER), 0, scattered)
+        snapshot = DatasetSnapshot(name=name, kind=DatasetKind.ROOT, metadata=sources)
+        view = View(indices={"id": IndexKind.NATIVE})  # which the first merge would make otherwise
+        ledger = cls(create(store, DatasetLog(store, name), snapshot, _OWNER, table=view), 0, scattered)
         while ledger.records < records:
             new = np.arange(ledger.records, min(records, ledger.records + _AT_ONCE))
-            ledger.root.push(again(ledger._made(new)))
+            ledger.root.push(again(ledger._made(new)), _LOAD)
             ledger.records += len(new)
         return ledger
 

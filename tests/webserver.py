@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -22,13 +25,40 @@ class Answer:
     """Seconds before each piece of the body."""
 
 
+@dataclass
+class Fault:
+    """What happens in the place of one answer, or to it.
+
+    ``status``   is answered, with ``headers``, and nothing else
+    ``after``    so many bytes of the body the connection ends, after it was silent for ``stalls`` seconds
+    ``resets``   it ends by a reset, which takes bytes along that are on their way
+    ``headers``  that the answer has in addition
+    """
+
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    after: int | None = None
+    stalls: float = 0.0
+    resets: bool = False
+
+
+class Server(ThreadingHTTPServer):
+    def handle_error(self, *_: Any) -> None:
+        """A client that goes away is none."""
+
+
 class Web:
-    """A web server whose answers a test sets, which understands conditions."""
+    """A web server whose answers a test sets, which understands conditions, and ranges where it knows an ETag.
+
+    ``faults``  by path, one for each request until there are no more
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
         self.asked: list[tuple[str, dict[str, str]]] = []
+        self.faults: dict[str, list[Fault]] = {}
         self.conditions = True
+        self.ranges = True
         web = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -44,24 +74,47 @@ class Web:
                     self.send_response(304)
                     self.end_headers()
                     return
-                self.send_response(answer.status)
-                for name, value in answer.headers.items():
+                fault = next(iter(web.faults.get(self.path, ())), Fault())
+                if web.faults.get(self.path):
+                    del web.faults[self.path][0]
+                if fault.status is not None:
+                    answer = Answer(status=fault.status)
+                start = web.first_of(asked, etag) if answer.status == 200 else 0
+                body = answer.body[start:]
+                self.send_response(206 if start else answer.status)
+                if start:
+                    self.send_header("Content-Range", f"bytes {start}-{len(answer.body) - 1}/{len(answer.body)}")
+                    answer = replace(answer, headers={"ETag": etag or ""})
+                for name, value in {**answer.headers, **fault.headers}.items():
                     self.send_header(name, value)
-                self.send_header(
-                    "Content-Length", str(len(answer.body) if answer.promised is None else answer.promised)
-                )
+                self.send_header("Content-Length", str(len(body) if answer.promised is None else answer.promised))
                 self.end_headers()
+                if fault.after is not None:
+                    self.wfile.write(body[: fault.after])
+                    self.wfile.flush()
+                    time.sleep(fault.stalls)
+                    if fault.resets:
+                        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    self.close_connection = True
+                    return
                 if not answer.slowly:
-                    self.wfile.write(answer.body)
-                for byte in answer.body if answer.slowly else b"":
+                    self.wfile.write(body)
+                for byte in body if answer.slowly else b"":
                     time.sleep(answer.slowly)
                     self.wfile.write(bytes([byte]))
 
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.port = self.server.server_address[1]
+
+    def first_of(self, asked: Mapping[str, str], etag: str | None) -> int:
+        """The first byte that a request is for."""
+        wanted = re.fullmatch(r"bytes=(\d+)-", asked.get("range", ""))
+        if wanted is None or not self.ranges or etag is None or asked.get("if-range") != etag:
+            return 0
+        return int(wanted[1])
 
     @property
     def visited(self) -> list[str]:

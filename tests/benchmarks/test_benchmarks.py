@@ -186,5 +186,9 @@ def test_chains_are_verified_beside_the_limit(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(verify, "_MONTHS", 1)
     with place("fs") as where:
         found = list(verify.run(where, 1, rounds=1, seconds=5))
-    assert [table.title.split(" of ")[1] for table in found] == ["measurements, fs", "flights, fs"]
+    assert [table.title.split(" of ")[1] for table in found] == [
+        "measurements, fs",
+        "flights, a slice a month, fs",
+        "flights, a slice a year, fs",
+    ]
     assert all(rows(table)[1] == "kubothek, one core" for table in found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from kubothek.lake.ledger.feeding import polling
 from kubothek.lake.ledger.fetching import poll as fetch
 from kubothek.lake.ledger.identity import OwnerKey
 from kubothek.lake.ledger.root import Root
+from kubothek.lake.sources import trying
 from kubothek.lake.table.layout import Layout as TableLayout
 from kubothek.resources.jobs import ExitCode, JobResult, LedgerState
 from tests.jobs.conftest import UUID, Here
@@ -227,7 +229,10 @@ def test_of_two_polls_at_once_one_takes_a_file(
     sound(here)
 
 
-def test_a_source_that_is_away_is_worth_another_try_and_one_that_is_refused_is_not(here: Here, identity: Path) -> None:
+def test_a_source_that_is_away_is_worth_another_try_and_one_that_is_refused_is_not(
+    here: Here, identity: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trying, "PAUSES", ())
     defined(here, polled("http://127.0.0.1:9/planes.csv"), identity=identity)
     away, code = poll(here)
     assert (code, away.reason, away.retryable) == (ExitCode.TRANSIENT, "SourceUnavailable", True)
@@ -342,3 +347,23 @@ def test_an_inspection_tells_of_the_chain(here: Here, identity: Path) -> None:
     result, code = here.run(here.inspect_job())
     assert code == ExitCode.DONE
     assert result.datasets[0].ledger == made
+
+
+def test_what_is_pushed_is_the_same_with_spark(either: Here, identity: Path) -> None:
+    """A Snapshot stays in the pod's process, whatever its size."""
+    defined(either, {**PUSHED, "merge": {"kind": "Ledger", "primaryKey": ["id"]}}, identity=identity)
+    either.put("in/a.csv", planes(*((n, f"plane {n}", n) for n in range(100))))
+    either.put("in/b.csv.gz", gzip.compress(planes((7, "again", 7), (100, "new", 1)).encode()))
+    result, code = push(either, "in/a.csv", "in/b.csv.gz")
+    assert (code, result.commit and result.commit.rows) == (ExitCode.DONE, 101), result
+    assert names(either) == {n: f"plane {n}" for n in range(100)} | {100: "new"}
+    again, _ = push(either, "in/a.csv", "in/b.csv.gz")
+    assert again.commit is not None
+    assert again.commit.already_applied
+    assert push(either, "in/a.csv", commit_id="c2")[0].message == "nothing in the files was new"
+    sound(either)
+    defined(either, PUSHED)
+    taken = either.sessions
+    assert push(either, "in/a.csv", commit_id="c3")[1] == ExitCode.DONE
+    assert (taken > 0, either.sessions) == (either.from_bytes == 0, taken)
+    sound(either)

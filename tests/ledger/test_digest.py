@@ -169,6 +169,46 @@ def test_hs_02_columns_can_be_hashed_in_parallel() -> None:
 
 
 @pytest.mark.parametrize(
+    "texts",
+    [["JFK", "EWR", "LGA"], ["N1", "N10156", ""], ["", "", ""], ["ä", "a", "long enough to be long"]],
+    ids=lambda texts: texts[-1],
+)
+@pytest.mark.parametrize("nulls", [False, True])
+def test_hs_02_texts_hash_the_same_as_dictionaries(texts: list[str], nulls: bool) -> None:
+    values = [None if nulls and n % 5 == 0 else texts[n * n % 3] for n in range(40_000)]
+    plain = pa.array(values, pa.string())
+    coded = plain.dictionary_encode()
+    hasher = LogicalHash(pa.schema([pa.field("c", pa.string())]))
+    hasher.update(pa.table({"c": coded.slice(0, 33_003)}))
+    hasher.update(
+        pa.table({"c": pa.array(values[33_003:39_000], pa.string()).dictionary_encode()})
+    )  # another dictionary
+    hasher.update_column(0, plain.slice(39_000))
+    assert (
+        hasher.finish() == _hash({"c": plain}) == Multihash(Codec.ARROW0_SHA3_256, slow_digest(pa.table({"c": plain})))
+    )
+
+
+def test_hs_02_nulls_among_the_texts_of_a_dictionary_are_nulls() -> None:
+    texts = pa.array(["a", None])
+    hasher = LogicalHash(pa.schema([pa.field("c", pa.string())]))
+    hasher.update_column(0, pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int32()), texts))
+    assert hasher.finish() == _hash({"c": pa.array(["a", None, None])})
+
+
+@pytest.mark.parametrize("index", [2, -1])
+@pytest.mark.parametrize("texts", [["a", "b"], ["a", ""]])
+@pytest.mark.parametrize("also", [[], [None]])
+def test_hs_02_texts_that_a_dictionary_does_not_have_are_an_error(
+    index: int, texts: list[str], also: list[Any]
+) -> None:
+    indices = pa.array([0, index, *also], pa.int32())
+    hasher = LogicalHash(pa.schema([pa.field("c", pa.string())]))
+    with pytest.raises(InputError, match="no number"):
+        hasher.update_column(0, pa.DictionaryArray.from_arrays(indices, pa.array(texts), safe=False))
+
+
+@pytest.mark.parametrize(
     "kind",
     [
         pa.null(),
@@ -193,6 +233,8 @@ def test_hs_02_rows_with_other_columns_do_not_go_on() -> None:
     hasher = LogicalHash(pa.schema([pa.field("a", pa.int64())]))
     with pytest.raises(InputError, match="columns"):
         hasher.update(pa.table({"a": pa.array([1], pa.int32())}))
+    with pytest.raises(InputError, match="int32"):
+        hasher.update_column(0, pa.array([1], pa.int32()))
 
 
 def _hash(columns: dict[str, Any]) -> Multihash:

@@ -73,6 +73,37 @@ def test_op_03_and_dat_03_rows_are_checked_over_batches(store: Store) -> None:
     assert (first(store, forged.layout).code, first(store, forged.layout).row) == ("DataCorrection", count)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        {},
+        {"use_dictionary": False},
+        {"row_group_size": 7_000},
+        {"dictionary_pagesize_limit": 1_000, "data_page_size": 1_000},
+        {"version": "2.6", "compression": "zstd"},
+    ],
+    ids=str,
+)
+def test_sl_10_however_a_slice_is_encoded_its_records_are_the_same(store: Store, written: dict[str, Any]) -> None:
+    """Texts in dictionaries, in none, in several, and in one that became too large half-way; columns within columns."""
+    count = 20_000
+    nested = pa.array([{"city": f"in {n % 9}", "seen": [n, None]} for n in range(count)])
+    table = rows(0, count, 1, city=[None if n % 11 == 0 else f"town {n * n % 4_000}" for n in range(count)])
+    for name, values in (("city.city", pa.array(["JFK", "EWR"] * (count // 2))), ("place", nested)):
+        table = table.append_column(name, values)
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **{"version": "1.0", "store_schema": False, **written})
+    table = pq.read_table(io.BytesIO(sink.getvalue()))
+    for threads in (1, 3):  # of which each reads columns, as there is but one slice
+        maker = Maker(store, Layout(f"{threads}/"))
+        maker.start(table.schema)
+        maker.data(table, 1, new_data=maker.stored(sink.getvalue(), table, 0))
+        verdict = verify(store, maker.layout, threads=threads)
+        assert (verdict.sound, verdict.records) == (True, count), verdict.first
+        maker.data(table, 2, new_data=maker.stored(sink.getvalue(), table.slice(0, count - 1), 0))
+        assert first(store, maker.layout).code in ("DataOffsets", "Offsets")
+
+
 def _changed(maker: Maker, **changed: Any) -> None:
     """A slice whose event says something else of it."""
     maker.data(rows(0, 3, 1), 1, new_data=maker.slice(rows(0, 3, 1), 0, **changed))

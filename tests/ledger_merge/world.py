@@ -86,6 +86,7 @@ class World:
     def __post_init__(self) -> None:
         self.log = DatasetLog(self.store, self.uuid)
         self.next = self.times = 0
+        self.keyed_by: tuple[str, ...] | None = None
 
     @property
     def columns(self) -> pa.Schema:
@@ -128,6 +129,8 @@ class World:
         self.times += 1
         with self.scratch() as scratch:
             found = self.merge(strategy, rows, scratch)
+            if found.rows_in_all or found.keyed_by:
+                self.keyed_by = found.keyed_by
             if not found.rows_in_all:
                 return 0
             pieces = list(self.numbered(found))
@@ -169,7 +172,7 @@ class World:
         return merge(
             strategy,
             lambda: table.to_reader(max_chunksize=3 if table.num_rows < 100 else None),
-            seen_of(self.store, self.snapshot, self.history, scratch, table=self.table),
+            seen_of(self.store, self.snapshot, self.history, scratch, table=self.table, keyed_by=self.keyed_by),
             vocabulary=self.names,
             source_event_time=self.now,
             scratch=scratch,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -172,6 +173,23 @@ def test_tim_05_tim_06_ad_06_and_ad_08_the_watermark_only_rises(store: Store) ->
     with pytest.raises(EventInvalid, match="never goes back"):
         root.set_watermark(early)
     assert root.push(planes({2: "B"}, event_time=times)).watermark == late
+    sound(store)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_ad_07_a_watermark_repeats_the_state_of_the_one_source(store: Store, other: bool) -> None:
+    """The reference looks for it in the last data event, and nowhere else."""
+    root = made(store, APPEND)
+    state = SourceState(source_name="default", kind="odf/etag", value="1")
+    root.push(planes({1: "A"}), state=state)
+    if other:
+        root.append_events([source(APPEND, "other")])
+        root.push(planes({2: "B"}), "other", state=replace(state, source_name="other"))
+    root.set_watermark(Timestamp.parse("2050-01-01T00:00:00Z"))
+    event = next(root.blocks()).content.event
+    assert isinstance(event, AddData)
+    assert event.new_source_state == (None if other else state), "an event has room for one"
+    assert opened(store).state.source_states.keys() == ({"default", "other"} if other else {"default"})
     sound(store)
 
 

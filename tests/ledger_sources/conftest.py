@@ -4,16 +4,24 @@ import os
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from kubothek.lake.ledger.events import SetPollingSource, SourceState
 from kubothek.lake.ledger.fetching import FetchContext, Fetched, UpToDate, poll
 from kubothek.lake.ledger.readers import FileContent, read
 from kubothek.lake.ledger.sources import FetchStep, MergeStrategyAppend, ReadStep, ReadStepCsv
 from kubothek.lake.ledger.timestamps import Timestamp
-from kubothek.lake.sources import UrlPolicy
+from kubothek.lake.sources import UrlPolicy, trying
 from tests.webserver import web
 
 __all__ = ["web"]
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not answer is asked again at once."""
+    monkeypatch.setattr(trying, "PAUSES", (0.0, 0.0, 0.0))
+
 
 SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
 NOW = Timestamp.parse("2026-11-22T13:00:00.123456Z")

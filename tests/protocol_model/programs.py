@@ -14,6 +14,7 @@ from tests.protocol_model.engine import Op, Program, Task
 from tests.protocol_model.world import (
     HALF_GRACE,
     HEAD,
+    REF,
     File,
     Head,
     Marker,
@@ -27,6 +28,7 @@ from tests.protocol_model.world import (
     put,
     put_if,
     put_record,
+    put_ref,
     record_key,
     succeed,
     swap,
@@ -73,6 +75,11 @@ class Rules:
     keeps_tagged_versions: bool = True
     keeps_versions_that_had_a_tag_lately: bool = True
     merges_tags_again: bool = True
+    serialises_moves: bool = True
+    notes_drift: bool = True
+    heeds_drift: bool = True
+    merges_blocks_again_on_the_same_chain_only: bool = True
+    takes_the_reference_forward_only: bool = True
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,7 @@ class Me:
     ``timed``   it looks at the clock, as all do; without a clock in the scenario that only costs states
     ``prompt``  no request of it takes longer than half the grace period
     ``partition``  where it writes; a "replace" also reads and removes what is there
+    ``refs``    it takes the copy of where the chain is along
     ``heir``    it is of a resource that was made again once the old one, and the dataset, were gone
     """
 
@@ -96,6 +104,7 @@ class Me:
     heir: bool = False
     prompt: bool = True
     partition: str = "p"
+    refs: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -125,6 +134,8 @@ def _begin(me: Me, k: int, head: Head | None) -> Program:
     if (yield from _applied(me, head, asks=me.rules.asks_marker_first)):
         yield succeed(me.id, me.incarnation)
         return None
+    if me.change == "move" and head and head.drift and me.rules.heeds_drift:
+        return None  # until the table is made anew from the chain
     own = File(f"{me.id}.{me.name}", _rows(me, head), me.partition)
     written = 0
     if me.change != "delete":
@@ -136,9 +147,14 @@ def _commit(me: Me, k: int, base: Head | None, on: Head | None, own: File, writt
     """``base`` is the head that the change was computed from, ``on`` the one that it shall replace."""
     based: frozenset[File] = frozenset() if base is None or base.stone else base.files
     present: frozenset[File] = frozenset() if on is None or on.stone else on.files
+    moves = base.chain if me.change == "move" and base else None
+    if moves is not None and on and me.rules.serialises_moves and on.chain != moves:
+        return Task(settling, (me, k + 1, _begin, ()))  # never rebased: merged again, on what is there by now
+    if moves is not None and on and on.drift and me.rules.heeds_drift:
+        return None
     added: frozenset[File] = frozenset() if me.change == "delete" else frozenset({own})
     within = me.partition if me.change == "replace" else None
-    removed = frozenset[File]() if me.change == "append" else matching(based, within)
+    removed = frozenset[File]() if me.change in ("append", "move") else matching(based, within)
     if me.rules.checks_labels and not removed <= present:
         return None
     reads = matching(based, within) if me.change in ("overwrite", "replace") else None
@@ -154,14 +170,28 @@ def _commit(me: Me, k: int, base: Head | None, on: Head | None, own: File, writt
         tags=frozenset() if ground.stone else ground.tags,
         since=ground.epoch,
         fenced=ground.fenced | ({ground.stone} if ground.stone else frozenset()),
+        chain=ground.chain if moves is None else (*moves, me.id),
     )
-    record = Record(name, ground.commit, added, removed, head, 0, reads, within, deletes=me.change == "delete")
+    record = Record(
+        name, ground.commit, added, removed, head, 0, reads, within, deletes=me.change == "delete", moves=moves
+    )
     committed = yield from publish(me, on, record, oldest=written if me.rules.refuses_when_too_slow else None)
     if committed and me.rules.reports_after_the_marker:
         yield succeed(me.id, me.incarnation)
+    if committed and me.refs and moves is not None:
+        return Task(following, (me, head.chain))
     if committed is not False:
         return None
     return Task(settling, (me, k + 1, _again, (base, on, own, written)))
+
+
+def following(me: Me, chain: tuple[str, ...]) -> Program:
+    """The copy of where the chain is follows a commit, only from a block that is below its own."""
+    named = yield get(REF)
+    if me.rules.takes_the_reference_forward_only and named != chain[: len(named)]:
+        return None
+    yield put_ref(named, chain, conditional=me.rules.takes_the_reference_forward_only)
+    return None
 
 
 def _again(
@@ -302,7 +332,9 @@ def _adopt(me: Me, k: int, foreign: Head, base: Record | None, then: Callable[..
     numbered = records if me.rules.numbers_above_all_records else unknown
     floor = max((name.version for name in numbered), default=0)
     name = new_name(me, k, before, floor, f"external.{me.name}.{k}")
+    drifts = bool(before.chain) and foreign.files != before.files and me.rules.notes_drift
     head = replace(before, commit=name, files=foreign.files, lost=(*before.lost, *lost), foreign="")
+    head = replace(head, drift=before.drift or drifts)
     record = Record(name, before.commit, foreign.files - before.files, before.files - foreign.files, head, 0)
     yield from publish(me, foreign, record)
     return Task(settling, (me, k + 1, then, rest))
@@ -360,7 +392,9 @@ def _recover(me: Me, k: int, head: Head, then: Callable[..., Program], rest: tup
     if lost.added and not added:
         removed = frozenset()  # the foreign head was built on it after all
     reads_other = lost.reads is not None and lost.reads != matching(head.files, lost.within)
-    if not removed <= head.files or (added and reads_other):
+    elsewhere = lost.moves is not None and lost.moves != head.chain
+    elsewhere = elsewhere and me.rules.merges_blocks_again_on_the_same_chain_only
+    if not removed <= head.files or (added and reads_other) or elsewhere:
         name = new_name(me, k, head, 0, f"external.{me.name}.{k}")
         noted = replace(settled, commit=name, overwritten=head.overwritten | {first})
         record = Record(name, head.commit, frozenset(), frozenset(), noted, 0)
@@ -369,6 +403,8 @@ def _recover(me: Me, k: int, head: Head, then: Callable[..., Program], rest: tup
         tags = lost.tags if me.rules.merges_tags_again else None
         merged = replace(settled, commit=name, files=(head.files - removed) | added)
         merged = merged if tags is None else replace(merged, tags=tags)
+        merged = merged if lost.moves is None else replace(merged, chain=lost.head.chain)
         record = Record(name, head.commit, added, removed, merged, 0, recovers=first, deletes=lost.deletes, tags=tags)
+        record = replace(record, moves=lost.moves)
     yield from publish(me, head, record)
     return Task(settling, (me, k + 1, then, rest))

@@ -298,6 +298,52 @@ def plateau_beside_a_tagger(rules: Rules) -> Scenario:
     return Scenario(started(rewritten=LONG_AGO), cast)
 
 
+def two_moves_and_a_compaction(rules: Rules) -> Scenario:
+    """Two ingests of a ledger, one of them twice, beside a compaction of its table; the reference follows."""
+    cast = {
+        "A": _write("A", "a", rules, change="move", refs=True),
+        "B": _write("B", "b", rules, change="move", refs=True, lossy=True),
+        "C": _write("C", "c", rules, change="rewrite"),
+    }
+    return Scenario(started(ledger=True), cast, all_succeed=("a", "b"))
+
+
+def one_ingest_twice(rules: Rules) -> Scenario:
+    """A re-run of an ingest whose responses get lost, beside another ingest."""
+    cast = {
+        "A": _write("A", "a", rules, change="move", lossy=True),
+        "A2": _write("A2", "a", rules, change="move"),
+        "B": _write("B", "b", rules, change="move"),
+    }
+    return Scenario(started(ledger=True), cast, all_succeed=("a", "b"))
+
+
+def plateau_beside_two_moves(rules: Rules) -> Scenario:
+    """Its change of the table is adopted and noted; nothing moves the chain then."""
+    cast = {
+        "A": _write("A", "a", rules, change="move"),
+        "B": _write("B", "b", rules, change="move"),
+        "X": _foreign("x", keeps_metadata=True),
+    }
+    return Scenario(started(ledger=True), cast)
+
+
+def two_settle_overwritten_moves(rules: Rules) -> Scenario:
+    """The later one comes first to be merged again, and cannot be: what it goes on from is not there."""
+    cast = {"S": _run(programs.settler, "S", rules), "B": _write("B", "b", rules, change="move")}
+    return Scenario(started(ledger=True, overwritten=True, covered=True), cast, all_succeed=("b",))
+
+
+def kartothek_beside_a_move(rules: Rules) -> Scenario:
+    """Its head does not say where the chain is."""
+    cast = {
+        "A": _write("A", "a", rules, change="move"),
+        "S": _run(programs.settler, "S", rules),
+        "K": _foreign("x", keeps_metadata=False),
+    }
+    return Scenario(started(ledger=True), cast)
+
+
 ALL: tuple[Callable[[Rules], Scenario], ...] = (
     two_attempts_and_a_writer,
     creation,
@@ -326,4 +372,9 @@ ALL: tuple[Callable[[Rules], Scenario], ...] = (
     collector_beside_a_tagger,
     collector_beside_an_untagger,
     plateau_beside_a_tagger,
+    two_moves_and_a_compaction,
+    one_ingest_twice,
+    plateau_beside_two_moves,
+    two_settle_overwritten_moves,
+    kartothek_beside_a_move,
 )

@@ -24,6 +24,8 @@ LARGE = {
     scenarios.collector_beside_a_writer,
     scenarios.collector_beside_a_reader,
     scenarios.collector_beside_an_untagger,
+    scenarios.two_moves_and_a_compaction,
+    scenarios.two_settle_overwritten_moves,
 }
 """Casts whose exploration takes a second or more."""
 
@@ -80,6 +82,13 @@ FAULTS: list[tuple[set[str], Callable[[Rules], Scenario], str]] = [
     ({"keeps_tagged_versions"}, scenarios.collector_beside_an_untagger, "has a tag, and its file o does not exist"),
     ({"keeps_versions_that_had_a_tag_lately"}, scenarios.collector_beside_an_untagger, "does not find o"),
     ({"merges_tags_again"}, scenarios.plateau_beside_a_tagger, "tags were reported, and are lost"),
+    ({"serialises_moves"}, scenarios.two_moves_and_a_compaction, "forks the chain"),
+    ({"swap_is_conditional"}, scenarios.one_ingest_twice, "drops .* silently|forks the chain|a block twice"),
+    ({"asks_marker_first"}, scenarios.one_ingest_twice, "in the head twice|a block twice"),
+    ({"notes_drift"}, scenarios.plateau_beside_two_moves, "is not the view of the chain .*, without a word"),
+    ({"heeds_drift"}, scenarios.plateau_beside_two_moves, "merged with a table that is not the view"),
+    ({"merges_blocks_again_on_the_same_chain_only"}, scenarios.two_settle_overwritten_moves, "forks the chain"),
+    ({"takes_the_reference_forward_only"}, scenarios.two_moves_and_a_compaction, "refs/head is taken back"),
 ]
 """Rules left out, where that shows, and what then happens."""
 

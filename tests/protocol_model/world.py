@@ -11,6 +11,8 @@ from tests.protocol_model.engine import CLOCK, Op, Outcome, Store, Violation
 HEAD = "head"
 TAGS = "tags"
 """The tags that were reported last."""
+REF = "refs/head"
+"""Of a ledger: a copy of where its chain is, for others."""
 HALF_GRACE = 1
 GRACE = 2
 LONG_AGO = -10
@@ -46,6 +48,8 @@ class Head:
     ``since``     version of the last tombstone that was built upon; ``fenced`` are the incarnations below it
     ``horizon``   oldest version that has not expired
     ``tags``      records of the versions that have tags
+    ``chain``     of a ledger: its blocks, each named by the rows that it brought; empty if it is none
+    ``drift``     a foreign writer has changed the table of a ledger
     """
 
     commit: RecordName | None
@@ -58,6 +62,8 @@ class Head:
     fenced: frozenset[str] = frozenset()
     horizon: int = 0
     tags: frozenset[RecordName] = frozenset()
+    chain: tuple[str, ...] = ()
+    drift: bool = False
 
     # Hashing is what the exploration spends its time on; what differs nearly always is enough.
     def __hash__(self) -> int:
@@ -104,6 +110,8 @@ class Record:
     """Whether rows of the removed files that are not in the added ones shall never come back."""
     tags: frozenset[RecordName] | None = None
     """The tags after it, if it changes them."""
+    moves: tuple[str, ...] | None = None
+    """The chain that it goes on from, if it moves that."""
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -267,7 +275,30 @@ def _rows(files: frozenset[File]) -> frozenset[str]:
     return frozenset(row for file in files for row in file.rows)
 
 
+def put_ref(expected: tuple[str, ...], chain: tuple[str, ...], *, conditional: bool) -> Op:
+    """Move the copy of where the chain is. True if it won."""
+
+    def act(store: Store) -> Iterator[Outcome]:
+        there = store[REF]
+        if conditional and there != expected:
+            yield False, store
+            return
+        if there != chain and there[: len(chain)] == chain:
+            raise Violation(f"refs/head is taken back from {there} to {chain}")
+        yield True, {**store, REF: chain}
+
+    return Op(f"PUT refs/head {chain}", act)
+
+
 # --- what must always be true ---
+
+
+def _check_move(current: Head, record: Record) -> None:
+    """Blocks go on from where the chain is, and what they say was computed with a table that is its view."""
+    if record.moves != current.chain:
+        raise Violation(f"{record} forks the chain: it goes on from {record.moves}, which is at {current.chain}")
+    if current.drift and record.recovers is None:
+        raise Violation(f"{record} was merged with a table that is not the view of the chain")
 
 
 def _check_swap(store: Store, current: Head | None, record: Record) -> None:
@@ -281,6 +312,8 @@ def _check_swap(store: Store, current: Head | None, record: Record) -> None:
         raise Violation(f"{record} is of an incarnation that was deleted")
     if record.reads is not None and record.reads != matching(before, record.within):
         raise Violation(f"{record} was computed from other files than those it replaces")
+    if record.moves is not None:
+        _check_move(current or Head(None), record)
     if record.name.version <= store.get("newest", 0):
         raise Violation(f"{record} is not newer than version {store['newest']}, which was committed before")
 
@@ -326,6 +359,7 @@ def _is_settled(store: Store, head: Head) -> bool:
 
 
 def _check_settled(store: Store, head: Head) -> None:
+    _check_ledger(store, head)
     chain = _chain(store, head)
     live = {name.id for name in chain if name.version > head.epoch} | {name.id for name in head.overwritten}
     ever = chain | head.overwritten
@@ -338,6 +372,20 @@ def _check_settled(store: Store, head: Head) -> None:
             raise Violation(f"success of {key[1]} was reported, and it is lost without a word: {head}")
         if key[0] == "marker" and store[key].record and store[key].record not in ever:
             raise Violation(f"{store[key].record} has a marker, and is neither in the history nor noted: {head}")
+
+
+def _check_ledger(store: Store, head: Head) -> None:
+    """A ledger has no block twice, loses none, and its table is what its chain says, or it is noted that it is not."""
+    if len(set(head.chain)) < len(head.chain):
+        raise Violation(f"the chain has a block twice: {head.chain}")
+    if head.chain and not head.drift and sorted(head.chain) != sorted(head.rows):
+        raise Violation(f"the table is not the view of the chain {head.chain}, without a word: {head}")
+    name = head.commit
+    while name is not None and (record := store.get(record_key(name))) is not None:
+        parent = store.get(record_key(record.parent)) if record.parent is not None else None
+        if parent is not None and record.moves is None and record.head.chain != parent.head.chain:
+            raise Violation(f"{record} takes the chain from {parent.head.chain} to {record.head.chain} without a move")
+        name = record.parent
 
 
 def _chain(store: Store, head: Head) -> set[RecordName]:
@@ -359,15 +407,18 @@ def started(
     merged_again: bool = False,
     covered: bool = False,
     tagged: bool = False,
+    ledger: bool = False,
 ) -> dict[Hashable, Any]:
     """A dataset with one file from long ago.
 
     ``rewritten``     at this time: its first version has another file, of the same rows
     ``expired``       all versions but the present one, by an earlier collection
     ``deleted``       by incarnation 1, at time 0
-    ``overwritten``   a commit ``a`` was made and reported since, and plateau has just put a head over it
+    ``overwritten``   a commit ``a`` was made and reported since (``b`` of a ledger), and plateau has just put a head
+                      over it
     ``merged_again``  in addition, that was adopted and the commit merged again, but not marked anew
-    ``covered``       in addition, there was another commit ``b`` on top of it
+    ``covered``       in addition, there was another commit ``b`` on top of it (``a`` of a ledger)
+    ``ledger``        it has a chain of one block, of which its table is the view
     ``tagged``        after it was rewritten, the first version got a tag, and expired but for that
     """
     current = File("f", frozenset({"r"}))
@@ -381,15 +432,25 @@ def started(
         stone = _commit(2, "drop", commits[-1], current, replaces=True)
         gone = Head(stone.name, stone="1")
         commits.append(replace(stone, added=frozenset(), head=gone, time=0, incarnation="1"))
+    first, second = ("b", "a") if ledger else ("a", "b")
     if overwritten or merged_again:
-        commits.append(_commit(2, "a", commits[-1], File("a.A", frozenset({"a"})), replaces=False))
+        file = File(f"{first}.{first.upper()}", frozenset({first}))
+        commits.append(_commit(2, first, commits[-1], file, replaces=False))
     if covered:
-        commits.append(_commit(3, "b", commits[-1], File("b.B", frozenset({"b"})), replaces=False))
+        file = File(f"{second}.{second.upper()}", frozenset({second}))
+        commits.append(_commit(3, second, commits[-1], file, replaces=False))
     if tagged:
         tag, tags = _commit(3, "tag.0", commits[-1], current, replaces=True), frozenset({commits[0].name})
         after = replace(tag.head, tags=tags, horizon=2)
         commits.append(replace(tag, added=frozenset(), removed=frozenset(), tags=tags, head=after))
     store: dict[Hashable, Any] = {CLOCK: 0}
+    if ledger:
+        chain = ("r", *(record.name.id for record in commits[1:]))
+        commits = [
+            replace(record, head=replace(record.head, chain=chain[:length]), moves=chain[: length - 1] or None)
+            for length, record in enumerate(commits, 1)
+        ]
+        store[REF] = chain
     for record in commits:
         store |= {record_key(record.name): record, marker_key(record.name.id): Marker(record.name)}
         store |= {file_key(file): record.time for file in record.added}
@@ -399,7 +460,7 @@ def started(
     if overwritten or merged_again:
         theirs = File("x", frozenset({"x"}))
         store |= {HEAD: replace(commits[0].head, files=frozenset({current, theirs}), foreign="x")}
-        store |= {file_key(theirs): LONG_AGO, success_key("a", ""): True}
+        store |= {file_key(theirs): LONG_AGO, success_key(first, ""): True}
     if merged_again:
         lost = tuple(record.name for record in commits[1:])
         adopted = _commit(lost[-1].version + 1, "external.0", commits[0], theirs, replaces=False)

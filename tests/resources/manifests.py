@@ -304,6 +304,7 @@ CASES = [
     Case("a reference to a namespace", "Dataset", {"storeRef": {"name": "lake", "namespace": "other"}}, "namespace"),
     Case("a uuid with a slash", "Dataset", dataset(uuid="a/b"), "spec.uuid"),
     Case("a uuid of a cube", "Dataset", dataset(uuid="++geo"), "spec.uuid begins with '++'"),
+    Case("a ledger in a cube", "Dataset", dataset(uuid="geo++planes", ledger={"metadata": []}), "a ledger is none"),
     Case("a uuid of a cube's member", "Dataset", dataset(uuid="geo++seed")),
     Case("an empty uuid", "Dataset", dataset(uuid=""), "spec.uuid"),
     Case("no partitions", "Dataset", table(partitionOn=[])),

@@ -11,6 +11,7 @@ _HINTS = {
     "StoreUnavailable": "is the endpoint right, and reachable from here? `--endpoint` names another",
     "DatasetNotFound": "`kubothek get` lists the datasets of the store",
     "VersionNotFound": "`kubothek log DATASET` lists the versions that can be read",
+    "NotALedger": "ledgers are made by `kubothek import` or spec.ledger; `kubothek log` and `query` are for tables too",
     "TooManyDeletes": "`kubothek gc DATASET` shows what would go; --max-deletes allows more",
     "QueryInvalid": "`kubothek get` lists the datasets, `kubothek describe DATASET` the columns of one",
 }

@@ -35,10 +35,12 @@ def heal(ctx: click.Context, choice: StoreChoice, dataset: str, restore_view: bo
         if restore_view:
             from kubothek.lake.ledger.root import Root
 
-            click.echo(f"{dataset}: version {Root(store, log, by='cli').restore_view().version}: made from the chain")
+            version = Root(store, log, by="cli").restore_view().version
+            click.echo(f"{dataset}: version {version}: the table is made anew from the chain")
         healed = heal_dataset(store, log, by="cli")
-    repaired = f"made anew: {', '.join(healed.repaired)}" if healed.repaired else "nothing had to be made anew"
-    click.echo(f"{dataset}: {repaired}")
+    if healed.repaired or not restore_view:
+        repaired = f"made anew: {', '.join(healed.repaired)}" if healed.repaired else "nothing had to be made anew"
+        click.echo(f"{dataset}: {repaired}")
     if healed.corrupt is not None:
         click.echo(f"error: Corrupt: {dataset}: {healed.corrupt}", err=True)
         ctx.exit(1)

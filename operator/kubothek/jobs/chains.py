@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +22,6 @@ _logger = logging.getLogger(__name__)
 _KEY: Final = "ed25519"
 _BYTES: Final = 32
 _TEXT_LIMIT: Final = 200
-_RECENT: Final = 4
 _MOST_SOURCES: Final = 16
 
 
@@ -87,12 +85,6 @@ def variables(directory: str | None) -> dict[str, str]:
         raise InputError("the Secret of ledger.envSecretRef has a value that is no UTF-8 text") from None
 
 
-def _last_slice(log: DatasetLog) -> str | None:
-    """The last file of records, if one of the last few commits made it."""
-    moves = (record.ledger for record in islice(log.history(), _RECENT))
-    return next((move.data[-1] for move in moves if move is not None and move.data), None)
-
-
 def ledger_state(store: Store, log: DatasetLog) -> LedgerState | None:
     """The chain of a dataset as it is now; None if it has none. That something of it cannot be read is no failure of a
     job that has done its work: what the head says is told all the same.
@@ -100,10 +92,10 @@ def ledger_state(store: Store, log: DatasetLog) -> LedgerState | None:
     note = log.snapshot().head.chain
     if note is None:
         return None
-    identity = last = None
+    identity = None
     try:
         seed = Root(store, log).state.seed
-        identity, last = str(seed.dataset_id) if seed is not None else None, _last_slice(log)
+        identity = str(seed.dataset_id) if seed is not None else None
     except LakeError as error:
         _logger.warning("the chain of %s was not looked into: %s", log.uuid, error)
     return LedgerState(
@@ -113,7 +105,7 @@ def ledger_state(store: Store, log: DatasetLog) -> LedgerState | None:
         records=0 if note.offset is None else note.offset + 1,
         watermark=note.watermark,
         system_time=note.system_time,
-        last_slice=last,
+        last_slice=note.last_slice,
         sources=tuple(
             LedgerSource(name=name, kind=kind, value=shortened(value, _TEXT_LIMIT))
             for name, (kind, value) in sorted(note.sources.items())[:_MOST_SOURCES]

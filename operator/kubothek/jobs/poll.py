@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kubothek.jobs import translate
 from kubothek.jobs.chains import opened, variables
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
+from kubothek.lake.ledger.events import SetPollingSource
 from kubothek.lake.ledger.feeding import Polled, poll_source
 from kubothek.lake.ledger.fetching import FetchContext, in_stores
+from kubothek.lake.ledger.readers.content import ObjectContent
+from kubothek.lake.ledger.root.ingesting import Elsewhere
+from kubothek.lake.ledger.spreading import StoredFile, can_spread
 from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.sources import UrlPolicy
 from kubothek.lake.store import Store
@@ -32,13 +38,30 @@ def run(job: PollJob, store: Store, reporter: Reporter) -> JobResult:
     def told(_name: str, polled: Polled) -> None:
         reporter.tell("Reading", polled.commits, polled.commits, polled.records)
 
-    done = poll_source(opened(store, log, job.dataset), context, told)
+    done = poll_source(opened(store, log, job.dataset), context, told, partial(_elsewhere, job, reporter))
     return JobResult(
         outcome="Succeeded",
         reason="Succeeded",
         message=described(done),
         poll=PollOutcome(version=done.version, commits=done.commits, records=done.records),
         dataset=state_of(store, log, job.dataset),
+    )
+
+
+def _elsewhere(job: PollJob, reporter: Reporter, source: SetPollingSource, stored: ObjectContent) -> Elsewhere | None:
+    """Spark, for a large file whose records need not be compared with all that is there."""
+    if stored.info.size < job.spark.from_bytes or not can_spread(source.merge):
+        return None
+    # PySpark takes half a second to import, and jobs below the limit must not need it at all.
+    from kubothek.spark.ledger import RowsWithSpark
+    from kubothek.spark.session import running
+
+    return RowsWithSpark(
+        session=partial(running, job.spark.conf),
+        files=[StoredFile(stored.name, stored.store.config, stored.info)],
+        step=source.read,
+        preprocess=source.preprocess,
+        told=partial(reporter.tell, "Writing"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from kubothek.jobs import translate
@@ -9,18 +10,17 @@ from kubothek.jobs.chains import opened
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
 from kubothek.lake.errors import InputError
-from kubothek.lake.ledger.feeding import InputFormat, push_files
+from kubothek.lake.ledger.feeding import InputFormat, push_files, push_source, step_for
 from kubothek.lake.ledger.readers import Content, FileContent
-from kubothek.lake.ledger.readers.content import DerivedContent, ObjectContent
+from kubothek.lake.ledger.readers.content import ObjectContent
+from kubothek.lake.ledger.root import Ingested, Root
+from kubothek.lake.ledger.spreading import StoredFile, can_spread, unpacked
 from kubothek.lake.sources import Compression, UrlPolicy
 from kubothek.lake.sources.fetch import fetch
-from kubothek.lake.sources.streams import TextStream
 from kubothek.lake.store import Store, open_store
 from kubothek.resources.jobs import CommitJob, CommitOutcome, JobResult, SourceSpec
 
 _FORMATS: Final = {"CSV": InputFormat.CSV, "JSONLines": InputFormat.ND_JSON, "Parquet": InputFormat.PARQUET}
-_UNPACKED: Final = 64 << 30
-"""Bytes that a compressed file may have."""
 
 
 def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
@@ -29,15 +29,7 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
         raise InputError("rows of a ledger change through its sources only: append what corrects them")
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
-    done = push_files(
-        opened(store, log, job.dataset),
-        _contents(job.source, store),
-        job.push_source,
-        wanted=_FORMATS[job.source.format],
-        commit_id=job.commit_id,
-        digest=job.digest,
-        told=lambda rows: reporter.tell("Reading", rows=rows),
-    )
+    done = _pushed(job, job.source, job.push_source, opened(store, log, job.dataset), reporter)
     if done.repeated:
         message = f"version {done.version} or one before it had taken these rows"
     elif done.up_to_date:
@@ -54,20 +46,47 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
     )
 
 
-def _contents(source: SourceSpec, store: Store) -> list[Content]:
-    """The files, unpacked. Raises SourceNotFound, SourceRefused, SourceUnavailable."""
-    if source.paths:
-        landing = store if source.store is None else open_store(translate.store_config(source.store))
-        return [_unpacked(ObjectContent.of(path, landing, path), source) for path in source.paths]
+def _pushed(job: CommitJob, source: SourceSpec, name: str, root: Root, reporter: Reporter) -> Ingested:
+    """Here if the files are small, or come from URLs, or are to be compared with all that is there; else with Spark."""
+    files, event, wanted = _stored(source, root.store), push_source(root, name), _FORMATS[source.format]
+    if not files or not can_spread(event.merge) or sum(file.info.size for file in files) < job.spark.from_bytes:
+        contents = [file.content() for file in files] or _downloaded(source)
+        return push_files(
+            root,
+            contents,
+            name,
+            wanted=wanted,
+            commit_id=job.commit_id,
+            digest=job.digest,
+            told=lambda rows: reporter.tell("Reading", rows=rows),
+        )
+    # PySpark takes half a second to import, and jobs below the limit must not need it at all.
+    from kubothek.spark.ledger import RowsWithSpark
+    from kubothek.spark.session import running
+
+    rows = RowsWithSpark(
+        session=partial(running, job.spark.conf),
+        files=files,
+        step=step_for(event.read, wanted),
+        preprocess=event.preprocess,
+        told=partial(reporter.tell, "Writing"),
+    )
+    return root.push(rows, name, commit_id=job.commit_id, digest=job.digest)
+
+
+def _stored(source: SourceSpec, store: Store) -> list[StoredFile]:
+    """The files that lie in a store. Raises SourceNotFound."""
+    landing = store if source.store is None else open_store(translate.store_config(source.store))
+    return [
+        StoredFile(path, landing.config, ObjectContent.of(path, landing, path).info, _compression(path, source))
+        for path in source.paths
+    ]
+
+
+def _downloaded(source: SourceSpec) -> list[Content]:
+    """The files that URLs name, unpacked. Raises SourceRefused, SourceUnavailable."""
     policy = UrlPolicy(source.allowed_hosts, source.allow_local)
-    return [_unpacked(FileContent(url, fetch(url, policy).file), source) for url in source.urls]
-
-
-def _unpacked(content: Content, source: SourceSpec) -> Content:
-    compression = _compression(content.name, source)
-    if compression is Compression.NONE:
-        return content
-    return DerivedContent(content.name, lambda: TextStream(content.name, content.file(), compression), _UNPACKED)
+    return [unpacked(FileContent(url, fetch(url, policy).file), _compression(url, source)) for url in source.urls]
 
 
 def _compression(name: str, source: SourceSpec) -> Compression:

@@ -278,7 +278,7 @@ class Lake:
             wanted = as_of if own is None else own
             dataset = Dataset(self, uuid, table or None)
             if isinstance(wanted, str) and wanted.startswith(BLOCK):
-                wanted = version_of(dataset._log(), wanted)
+                wanted = version_of(self.store, dataset._log(), wanted)
             return dataset.snapshot(wanted)
 
         return look

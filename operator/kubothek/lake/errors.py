@@ -110,10 +110,14 @@ class SourceChanged(InputError):
 
 
 class SourceUnavailable(InputError):
-    """The server behind a source URL does not answer, or answers 429 or 5xx."""
+    """The server behind a source URL does not answer, not to the end, or answers 429 or 5xx.
+
+    ``after``  seconds for which the server wants to be left alone, if it said so
+    """
 
     reason = "SourceUnavailable"
     transient = True
+    after: float | None = None
 
 
 class SourceRefused(InputError):

@@ -27,7 +27,7 @@ from kubothek.reconcile.errands import (
 )
 from kubothek.reconcile.giving_way import LOOK_AGAIN, alone
 from kubothek.reconcile.projection import absorb
-from kubothek.reconcile.references import digest
+from kubothek.reconcile.references import digest, spark_settings
 from kubothek.reconcile.schedule import due_slot, fault, next_start, soonest
 from kubothek.reconcile.world import Action, LaunchJob, MakeIdentity
 from kubothek.resources.conditions import State, progressing, stalled
@@ -206,6 +206,7 @@ def _poll_job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> PollJob
         env_dir=ENV_DIRECTORY if ledger is not None and ledger.env_secret_ref is not None else None,
         allowed_hosts=settings.allowed_source_hosts,
         allow_local=settings.allow_local_sources,
+        spark=spark_settings(case.engine),
     )
 
 

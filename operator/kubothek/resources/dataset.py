@@ -289,6 +289,12 @@ class Dataset(Resource):
             message="spec.uuid begins with '++', which is kept for the heads of cubes: choose another",
             holds=lambda self: self.spec.uuid is None or not self.spec.uuid.startswith("++"),
         ),
+        Rule(
+            cel="!has(self.spec.ledger) || !has(self.spec.uuid) || !self.spec.uuid.contains('++')",
+            message="spec.uuid has '++', as a dataset of a cube, and a ledger is none: its rows change with its chain, "
+            "not with a cube. Choose another uuid",
+            holds=lambda self: self.spec.ledger is None or self.spec.uuid is None or "++" not in self.spec.uuid,
+        ),
     )
     transitions: ClassVar[tuple[TransitionRule, ...]] = (
         TransitionRule(

@@ -142,6 +142,6 @@ class LedgerState(Lenient):
     system_time: Time | None = None
     """When the last block was made."""
     last_slice: str | None = None
-    """The hash of the last file of records, if one of the last few commits made it."""
+    """The hash of the last file of records."""
     sources: Annotated[tuple[LedgerSource, ...], Field(max_length=64)] = ()
     """How far its sources were read."""

@@ -53,12 +53,17 @@ def reset(choice: StoreChoice, dataset: str, block: str, yes: bool) -> None:
 
     Versions of before can still be read as long as they are kept.
     """
+    from kubothek.lake.errors import FormatInvalid
     from kubothek.lake.ledger.multihash import Multihash
     from kubothek.lake.store import open_store
 
     with choice.config() as config:
         root = _root(open_store(config), dataset)
-        wanted = Multihash.parse(block)
+        try:
+            wanted = Multihash.parse(block)
+        except FormatInvalid as error:
+            advice = f"`kubothek log --odf {dataset}` lists the blocks"
+            raise click.BadParameter(f"{error}; {advice}", param_hint="BLOCK") from None
         _ask(yes, f"take back what came to {dataset} after {block}")
         done = root.reset(wanted)
     click.echo(f"{dataset}: version {done.version}: {root.state.length:,} blocks, up to {done.head}")

@@ -50,17 +50,14 @@ def tail(choice: StoreChoice, dataset: str, limit: int, output: str) -> None:
 
 def last_records(root: Root, limit: int) -> pa.RecordBatchReader | None:
     """The last records as slices hold them, with the names of operations; None if there is none."""
-    from dataclasses import replace
-
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    history, vocabulary = root.history, root.state.vocabulary
-    if history.schema is None:
+    vocabulary = root.state.vocabulary
+    if root.state.schema is None or root.state.last_offset is None:
         return None
-    first = max(0, history.records - limit)
-    recent = replace(history, parts=[part for part in history.parts if part.end >= first])
-    names = history.schema.names
+    recent = root.latest(limit)
+    first, names = root.state.next_offset - limit, root.state.schema.names
     schema = recent.as_read(names)
     place = schema.get_field_index(vocabulary.op)
     shown = schema.set(place, pa.field(vocabulary.op, pa.string()))

@@ -62,11 +62,13 @@ class ChainNote:
     ``head``         the last block, ``length`` the number of blocks
     ``definition``   names the object with the blocks that still define the chain (``keys.definition``)
     ``system_time``  of the last block, and ``watermark``: RFC 3339
-    ``offset``       of the last record; None if there is none
+    ``offset``       of the last record, and ``last_slice``, which holds it; None if there is none
     ``checkpoint``   that the last data event left
     ``types``        which types the common columns of new slices have: ``kamu`` or ``spec``
     ``table``        whether the dataset has a table, which is the view of the chain
     ``sources``      kind and value of each source's state, by name
+    ``keyed_by``     columns, ascending, of which the table has each value once, in the last record that has it; None:
+                     not known, as in heads that were written before there was this
     """
 
     head: str
@@ -74,11 +76,13 @@ class ChainNote:
     definition: str
     system_time: str
     offset: int | None = None
+    last_slice: str | None = None
     watermark: str | None = None
     checkpoint: str | None = None
     types: str = "kamu"
     table: bool = True
     sources: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    keyed_by: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the head."""
@@ -88,19 +92,22 @@ class ChainNote:
             "definition": self.definition,
             "system_time": self.system_time,
             "offset": self.offset,
+            "last_slice": self.last_slice,
             "watermark": self.watermark,
             "checkpoint": self.checkpoint,
             "types": self.types,
             "table": self.table,
             "sources": {name: list(state) for name, state in self.sources.items()},
+            "keyed_by": self.keyed_by,
         }
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> Self:
         """Raises KeyError, TypeError or ValueError if it is none."""
         sources = {str(name): (str(kind), str(value)) for name, (kind, value) in found["sources"].items()}
-        plain = {name: found[name] for name in cls.__slots__ if name != "sources"}
-        return cls(**plain, sources=sources)
+        plain = {name: found[name] for name in cls.__slots__ if name not in ("sources", "keyed_by") and name in found}
+        key = found.get("keyed_by")
+        return cls(**plain, sources=sources, keyed_by=None if key is None else tuple(map(str, key)))
 
 
 @dataclass(frozen=True, slots=True)

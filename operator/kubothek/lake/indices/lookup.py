@@ -101,7 +101,7 @@ def values_held(
 def _entries_of(file: OpenedFile, wanted: pa.Array[Any]) -> pa.Table:
     """The entries of these values. They are sorted in the file: looking for few in many beats looking at many."""
     ends = cast("Any", pc.min_max(wanted))
-    entries = file.read([VALUE, LABEL], (pc.field(VALUE) >= ends["min"]) & (pc.field(VALUE) <= ends["max"]))
+    entries = file.read_near([VALUE, LABEL], (pc.field(VALUE) >= ends["min"]) & (pc.field(VALUE) <= ends["max"]))
     if not entries.num_rows:
         return entries
     values = entries.column(VALUE).combine_chunks()

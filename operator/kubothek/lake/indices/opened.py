@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import Any, Final, cast
@@ -58,12 +58,18 @@ class OpenedFile:
 
     def read(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
         """The rows that match; row groups whose statistics rule a match out are not read."""
+        return self._read(lambda: self._fragment.to_table(columns=list(columns), filter=where, use_threads=False))
+
+    def read_near(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
+        """All rows of the row groups whose statistics do not rule a match out: for who looks for many matches."""
+        return self._read(lambda: self._fragment.subset(where).to_table(columns=list(columns), use_threads=False))
+
+    def _read(self, read: Callable[[], pa.Table]) -> pa.Table:
         try:
             with self._reading:
-                found: pa.Table = self._fragment.to_table(columns=list(columns), filter=where, use_threads=False)
+                return read()
         except (pa.ArrowInvalid, OSError) as error:
             raise IndexStale(f"{self.key}: {error}; build the index anew: kubothek index --rebuild") from error
-        return found
 
 
 class Opened:

@@ -6,8 +6,12 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from kubothek.lake.commits import DatasetLog, Snapshot
+from kubothek.lake.commits import DatasetLog, Snapshot, keys
 from kubothek.lake.errors import QueryInvalid, VersionNotFound
+from kubothek.lake.ledger.blocks import Block, link_of
+from kubothek.lake.ledger.events import AddData, ExecuteTransform
+from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.multihash import Multihash
 from kubothek.lake.ledger.root.definition import read_noted
 from kubothek.lake.predicates import Op, Predicate, Term
 from kubothek.lake.sql import Restrict
@@ -32,9 +36,36 @@ def happened_until(store: Store, moment: datetime) -> Restrict:
     return restrict
 
 
-def version_of(log: DatasetLog, block: str) -> int:
-    """The version that the commit of a block made. Raises VersionNotFound."""
+def version_of(store: Store, log: DatasetLog, block: str) -> int:
+    """The version in which the records up to this block stood, and no others.
+
+    Raises VersionNotFound also for a block in the middle of a commit that brought records before and after it, as an
+    import and a compaction do: no table was ever like that.
+    """
     for record in log.history():
-        if record.ledger is not None and block in record.ledger.blocks:
+        if record.ledger is None or block not in record.ledger.blocks:
+            continue
+        brought, layout = record.ledger.blocks, Layout(keys.chain(log.uuid))
+        place = brought.index(block) + 1
+        if not any(_has_records(store, layout, each) for each in brought[place:]):
             return record.version
-    raise VersionNotFound(f"no commit of {log.uuid!r} that is still known made the block {block}")
+        goes_on = record.ledger.base is not None and record.ledger.base == _before(store, layout, brought[0])
+        if goes_on and record.parent and not any(_has_records(store, layout, each) for each in brought[:place]):
+            return log.journal.record(record.parent).version
+        raise VersionNotFound(
+            f"version {record.version} of {log.uuid!r} brought block {block} together with records that come after it: "
+            f"no version ends with that block. The one that this version ends with is {brought[-1]}"
+        )
+    raise VersionNotFound(
+        f"no commit of {log.uuid!r} that is still known made the block {block}; `kubothek log --odf` lists its blocks"
+    )
+
+
+def _has_records(store: Store, layout: Layout, block: str) -> bool:
+    event = Block.decode(store.get(layout.block(Multihash.parse(block)))).content.event
+    return isinstance(event, AddData | ExecuteTransform) and event.new_data is not None
+
+
+def _before(store: Store, layout: Layout, block: str) -> str | None:
+    _, before = link_of(store.get(layout.block(Multihash.parse(block))))
+    return None if before is None else str(before)

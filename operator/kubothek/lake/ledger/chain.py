@@ -1,13 +1,16 @@
 """Reading a chain out of a store: every block is checked against its hash, and none is read twice from the store.
 
 A block names the one before it, so the way back is a walk. Where it is long, all blocks are listed and fetched in
-parallel first, and the walk costs no round trip.
+parallel first, and the walk costs no round trip; or, where somebody knows the names of blocks in about their order,
+as commits do, those that come next are fetched ahead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import dropwhile, islice
 from typing import Final
 
 from kubothek.lake.errors import ChainCorrupt, FormatInvalid, ObjectNotFound
@@ -23,6 +26,11 @@ _WALKED: Final = 32
 _WALKED_BACK: Final = 512
 """As many where the way is only back to a known block, as it is short as a rule."""
 
+
+_SINGLY: Final = 2
+"""So many are fetched one after the other, although names of blocks are known: most look at the last few only."""
+_FIRST_WINDOW: Final = 16
+_LARGEST_WINDOW: Final = 1024
 
 ADVICE: Final = "put it back from a copy: whatever has the bytes that the hash names is it"
 """What to do about an object that is missing or damaged."""
@@ -67,25 +75,52 @@ def read_chain(
     """
     fetched: dict[str, bytes] = {}
     found: list[Stored] = []
-    current, following = head or read_head(store, layout), None
-    if current == until:
+    place = Place(head or read_head(store, layout), None)
+    if place.block == until:
         return []
     while True:
         if len(found) == (_WALKED if until is None else _WALKED_BACK):
             fetched = _fetch_all(store, layout, {str(block.hash) for block in found})
-        place = Place(current, None if following is None else following - 1)
-        data = fetched.pop(str(current), None) or _fetch(store, layout, place)
-        number, before = _checked(data, place)
-        if place.number is not None and number != place.number:
-            raise place.broken(
-                "Sequence", "MB-02", f"its sequence number is {number}; the block after it has {following}"
-            )
-        found.append(Stored(current, data))
-        if before == until:
-            return found[::-1]
+        data = fetched.pop(str(place.block), None) or _fetch(store, layout, place)
+        before = place.before(data)
+        found.append(Stored(place.block, data))
         if before is None:
+            if until is None:
+                return found[::-1]
             raise place.broken("Diverged", "SH-03", f"block {until} is not among those before {found[0].hash}")
-        current, following = before, number
+        if before.block == until:
+            return found[::-1]
+        place = before
+
+
+def read_back(store: Store, layout: Layout, head: Multihash, known: Iterable[Multihash] = ()) -> Iterator[Stored]:
+    """The chain's blocks, newest first, down to the seed; no more of them are fetched than are asked for, or a few.
+
+    ``known``  names of blocks, newest first, of which those of this chain are fetched ahead, ever more at a time; it is
+               asked only when somebody goes on, and may have others among them, leave some out, or end too early
+
+    Raises BrokenChain. Memory: the blocks that were fetched ahead.
+    """
+    names, ahead, window, alone = iter(known), dict[str, bytes](), _FIRST_WINDOW, 0
+    place: Place | None = Place(head, None)
+    while place is not None:
+        data = ahead.pop(str(place.block), b"")
+        if not data and alone >= _SINGLY:
+            ahead = _fetch_these(store, layout, _window(names, place.block, window))
+            if not ahead and alone >= _WALKED:
+                ahead, alone = _fetch_all(store, layout, set()), 0
+            window = min(2 * window, _LARGEST_WINDOW)
+            data = ahead.pop(str(place.block), b"")
+        alone += not data
+        data = data or _fetch(store, layout, place)
+        before = place.before(data)
+        yield Stored(place.block, data)
+        place = before
+
+
+def _window(names: Iterator[Multihash], block: Multihash, size: int) -> list[str]:
+    """The block and the names after it; none if it is not among them, and they are at their end then."""
+    return [str(name) for name in islice(dropwhile(lambda name: name != block, names), size)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +129,14 @@ class Place:
 
     block: Multihash
     number: int | None
+
+    def before(self, data: bytes) -> Place | None:
+        """The block before the one with these bytes; None before the seed. Raises BrokenChain for other bytes."""
+        number, before = _checked(data, self)
+        if self.number is not None and number != self.number:
+            message = f"its sequence number is {number}; the block after it has {self.number + 1}"
+            raise self.broken("Sequence", "MB-02", message)
+        return None if before is None else Place(before, number - 1)
 
     def broken(self, code: str, rule: str, message: str) -> BrokenChain:
         """The error for what is wrong here."""
@@ -119,7 +162,13 @@ def _checked(data: bytes, place: Place) -> tuple[int, Multihash | None]:
 
 def _fetch_all(store: Store, layout: Layout, known: set[str]) -> dict[str, bytes]:
     infos = (info for info in store.list(layout.blocks) if info.size <= LARGEST)
-    names = [name for info in infos if (name := info.key.removeprefix(layout.blocks)) not in known]
+    return _fetch_these(
+        store, layout, [name for info in infos if (name := info.key.removeprefix(layout.blocks)) not in known]
+    )
+
+
+def _fetch_these(store: Store, layout: Layout, names: list[str]) -> dict[str, bytes]:
+    """The blocks of these names, empty where there is none, many at a time."""
 
     def fetch(name: str) -> tuple[str, bytes]:
         try:
@@ -127,5 +176,7 @@ def _fetch_all(store: Store, layout: Layout, known: set[str]) -> dict[str, bytes
         except ObjectNotFound:
             return name, b""
 
+    if not names:
+        return {}
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="blocks") as pool:
         return dict(pool.map(fetch, names))

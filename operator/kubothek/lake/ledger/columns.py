@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -23,8 +24,13 @@ _TYPES: Final = {
 """Of offset, op, system time and event time: what the reference writes, then what else the specification says."""
 
 
-def column_problems(schema: pa.Schema, vocabulary: Vocabulary) -> Iterator[Problem]:
-    """What is wrong with the columns of slices."""
+@lru_cache(maxsize=256)
+def column_problems(schema: pa.Schema, vocabulary: Vocabulary) -> tuple[Problem, ...]:
+    """What is wrong with the columns of slices; nearly all of a chain have the same."""
+    return tuple(_problems(schema, vocabulary))
+
+
+def _problems(schema: pa.Schema, vocabulary: Vocabulary) -> Iterator[Problem]:
     for name, count in Counter(schema.names).items():
         if count > 1:
             yield Problem("DataColumns", "SL-11", f"the name stands for {count} columns", column=name)

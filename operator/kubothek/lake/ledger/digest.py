@@ -4,6 +4,7 @@ Each leaf column has a hash of its own, of its type and its values in row order;
 names and nesting of its fields and of the columns' hashes (odf-facts A2.4). Nullability, metadata, Parquet encodings
 and the boundaries of batches do not matter, with one exception that is the reference's: inside of nullable structs its
 rule for nulls looks at whole batches, which are of 10,000 rows. Hence structs are cut to such batches here.
+Columns of texts may come as dictionaries, and hash the same.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
+from functools import lru_cache
 from hashlib import sha3_256
 from typing import Any, Final
 
 import pyarrow as pa
 
 from kubothek.lake.errors import InputError
-from kubothek.lake.ledger.digest_values import Mask, encode, is_listed, is_text, validity
+from kubothek.lake.ledger.digest_dictionary import Entries
+from kubothek.lake.ledger.digest_values import Mask, as_in_memory, encoded_bytes, is_listed, is_text, validity
 from kubothek.lake.ledger.multihash import Codec, Multihash
 
 _BATCH: Final = 10_000
@@ -36,12 +39,14 @@ class LogicalHash:
     def __init__(self, schema: pa.Schema, executor: Executor | None = None) -> None:
         """Raises InputError for a column whose type has no logical hash."""
         self._schema = schema
-        self._columns = [_Column(field) for field in schema]
+        self._top, leaves = _beginnings(schema)
+        self._columns = [_Column(field.type, each) for field, each in zip(schema, leaves, strict=True)]
         self._executor = executor
+        self._fitting = schema
 
     def update(self, rows: pa.RecordBatch | pa.Table) -> None:
         """The rows that follow. Raises InputError if they have other columns."""
-        if [(field.name, field.type) for field in rows.schema] != [(field.name, field.type) for field in self._schema]:
+        if not rows.schema.equals(self._fitting) and not self._fits(rows.schema):
             raise InputError(f"rows with the columns {rows.schema.names} do not go on those with {self._schema.names}")
         work = list(zip(self._columns, rows.columns, strict=True))
         if self._executor is None:
@@ -51,12 +56,21 @@ class LogicalHash:
             for future in [self._executor.submit(column.update, values) for column, values in work]:
                 future.result()
 
+    def update_column(self, number: int, values: Any) -> None:
+        """The values that follow in one column. Raises InputError if they are of another type."""
+        if _plain(values.type) != self._schema.types[number]:
+            raise InputError(f"values of type {values.type} do not go on those of {self._schema.field(number)}")
+        self._columns[number].update(values)
+
+    def _fits(self, schema: pa.Schema) -> bool:
+        wanted = [(field.name, field.type) for field in self._schema]
+        fits = [(field.name, _plain(field.type)) for field in schema] == wanted
+        self._fitting = schema if fits else self._fitting  # those that follow are nearly always the same
+        return fits
+
     def finish(self) -> Multihash:
         """The hash of all rows; nothing can follow."""
-        top = sha3_256()
-        for field in self._schema:
-            for name, level in _names(field, 0):
-                top.update(struct.pack("<Q", len(name)) + name + struct.pack("<Q", level))
+        top = sha3_256(self._top)
         for column in self._columns:
             for digest in column.finish():
                 top.update(digest)
@@ -71,12 +85,21 @@ def logical_hash(schema: pa.Schema, batches: Iterable[pa.RecordBatch], executor:
     return hasher.finish()
 
 
+@lru_cache(maxsize=256)
+def _beginnings(schema: pa.Schema) -> tuple[bytes, list[list[bytes]]]:
+    """What the hash of a table begins with, and those of each column's leaves. May raise InputError."""
+    names = [each for field in schema for each in _names(field, 0)]
+    top = b"".join(struct.pack("<Q", len(name)) + name + struct.pack("<Q", level) for name, level in names)
+    return top, [[_type_bytes(leaf.type, leaf.name) for leaf in _leaves(field)] for field in schema]
+
+
 class _Column:
     """The hashes of one column: of its leaves, if it is a struct."""
 
-    def __init__(self, field: Any) -> None:
-        self._hashes = [sha3_256(_type_bytes(leaf.type, leaf.name)) for leaf in _leaves(field)]
-        self._rebatched = pa.types.is_struct(field.type)
+    def __init__(self, kind: Any, beginnings: list[bytes]) -> None:
+        self._hashes = [sha3_256(each) for each in beginnings]
+        self._rebatched = pa.types.is_struct(kind)
+        self._entries: Entries | None = None
         self._pending: list[Any] = []
         self._rows = 0
 
@@ -103,18 +126,30 @@ class _Column:
             self._rows += len(chunk)
 
     def _take(self, array: Any) -> None:
+        if pa.types.is_dictionary(array.type):
+            self._take_entries(array)
+            return
         leaves = list(_flattened(array, None))
         for hasher, (leaf, valid) in zip(self._hashes, leaves, strict=True):
             _update(hasher.update, leaf, valid)
 
+    def _take_entries(self, array: Any) -> None:
+        if array.dictionary.null_count:
+            self._take(array.dictionary_decode())
+            return
+        if self._entries is None or not self._entries.are_of(array.dictionary):
+            self._entries = Entries(array.dictionary)
+        for start in range(0, len(array), _ROWS):
+            self._hashes[0].update(self._entries.take(array.indices.slice(start, _ROWS)).data)
+
 
 def _update(update: Callable[[Any], None], leaf: Any, valid: Mask | None) -> None:
-    if valid is None and not leaf.null_count and not pa.types.is_boolean(leaf.type) and _is_fixed(leaf.type):
-        update(encode(leaf, None).data)  # the values as they lie in memory
+    if valid is None and (memory := as_in_memory(leaf)) is not None:
+        update(memory)
         return
     for start in range(0, len(leaf), _ROWS):
         part = leaf.slice(start, _ROWS)
-        update(encode(part, None if valid is None else valid[start : start + _ROWS]).data)
+        update(encoded_bytes(part, None if valid is None else valid[start : start + _ROWS]).data)
 
 
 def _flattened(array: Any, above: Mask | None) -> Iterator[tuple[Any, Mask | None]]:
@@ -146,8 +181,8 @@ def _names(field: Any, level: int) -> Iterator[tuple[bytes, int]]:
             yield from _names(field.type.field(number), level + 1)
 
 
-def _is_fixed(kind: pa.DataType) -> bool:
-    return not is_text(kind) and not is_listed(kind)
+def _plain(kind: Any) -> Any:
+    return kind.value_type if pa.types.is_dictionary(kind) and is_text(kind.value_type) else kind
 
 
 def _type_bytes(kind: Any, column: str) -> bytes:

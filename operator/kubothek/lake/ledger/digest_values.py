@@ -2,13 +2,14 @@
 value.
 
 A null is one byte 0. A value of fixed width is its bytes, a bool 1 or 2. Texts and lists are preceded by their length
-(bytes, or items) in 64 bits, the items of lists are values in turn. The bytes of an array are made as a binary array
-with one value a slot: lengths and what they count are two such arrays over memory that is there already, which Arrow
-joins, and then puts a byte where there is a null.
+(bytes, or items) in 64 bits, the items of lists are values in turn. Lengths and what they count are two binary arrays
+over memory that is there already, from which Arrow takes in turns. Where values of fixed width have nulls, the bytes
+that count are filtered out of the memory.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,8 +24,12 @@ Sizes: TypeAlias = npt.NDArray[np.int64]
 _PREFIX: Final = 8
 """Bytes of a length."""
 _BINARY: Final = pa.large_binary()
-_NOTHING: Final = pa.scalar(b"", _BINARY)
-_NULL: Final = pa.scalar(b"\0", _BINARY)
+_LISTS: Final = {kind.id for kind in (pa.list_(pa.int8()), pa.large_list(pa.int8()), pa.list_(pa.int8(), 1))}
+_LARGE: Final = (pa.large_string(), pa.large_binary())
+_VIEWS: Final = (pa.string_view(), pa.binary_view())
+_TEXTS: Final = {kind.id for kind in (pa.string(), pa.binary(), pa.binary(1), *_LARGE, *_VIEWS)}
+_NULL: Final = pa.array([b"\0", b""], _BINARY)
+"""A null, and what follows it in place of a value."""
 
 
 class Encoded(NamedTuple):
@@ -36,7 +41,8 @@ class Encoded(NamedTuple):
     def binary(self, count: int, valid: Mask | None = None) -> Any:
         """The same as an array of so many binary values; what is not valid is null."""
         data: Any = np.ascontiguousarray(self.data)
-        ends: Any = np.arange(count + 1) * self.offsets if isinstance(self.offsets, int) else self.offsets
+        places = np.arange(count + 1) * self.offsets if isinstance(self.offsets, int) else self.offsets
+        ends: Any = np.ascontiguousarray(places)
         bits: Any = None if valid is None else np.packbits(valid, bitorder="little")
         mask = None if bits is None else pa.py_buffer(bits)
         return pa.LargeBinaryArray.from_buffers(_BINARY, count, [mask, pa.py_buffer(ends), pa.py_buffer(data)])
@@ -57,21 +63,40 @@ def encode(array: Any, valid: Mask | None) -> Encoded:
     return _fixed(array, valid)
 
 
+def encoded_bytes(array: Any, valid: Mask | None) -> Bytes:
+    """The bytes alone, which costs less."""
+    kind = array.type
+    if valid is None or pa.types.is_boolean(kind) or is_listed(kind) or is_text(kind):
+        return encode(array, valid).data
+    return _fixed_bytes(array, valid)
+
+
+def as_in_memory(array: Any) -> pa.Buffer | None:
+    """The bytes of an array of which all slots count, if they lie in memory just as they are hashed."""
+    kind = array.type
+    if array.null_count or pa.types.is_boolean(kind) or is_listed(kind) or is_text(kind):
+        return None
+    width, memory = kind.byte_width, array.buffers()[1]
+    return None if memory is None else memory.slice(array.offset * width, len(array) * width)
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Whether values are bytes, preceded by how many."""
-    checks = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary)
-    more = (pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
-    return any(check(kind) for check in (*checks, *more))
+    return kind.id in _TEXTS
 
 
 def is_listed(kind: pa.DataType) -> bool:
     """Whether values are items, preceded by how many."""
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return kind.id in _LISTS
 
 
 def validity(array: Any) -> Mask | None:
     """Which slots are not null; None: all."""
-    return None if array.null_count == 0 else _mask(array.is_valid())
+    if array.null_count == 0:
+        return None
+    bits = np.frombuffer(array.buffers()[0], np.uint8)
+    count = array.offset + len(array)
+    return np.unpackbits(bits, count=count, bitorder="little")[array.offset :].view(np.bool_)
 
 
 def _shown(array: Any, valid: Mask | None) -> Mask | None:
@@ -93,17 +118,36 @@ def _booleans(array: Any, valid: Mask | None) -> Bytes:
 
 def _fixed(array: Any, valid: Mask | None) -> Encoded:
     width = array.type.byte_width
-    encoded = Encoded(_rows(array, width, valid).reshape(-1), width)
-    return encoded if valid is None else _encoded(encoded.binary(len(array), valid))
+    if valid is None:
+        return Encoded(_rows(array, width, None).reshape(-1), width)
+    ends = np.zeros(len(array) + 1, np.int64)
+    np.cumsum(np.where(valid, width, 1), out=ends[1:])
+    return Encoded(_fixed_bytes(array, valid), ends)
 
 
-def _encoded(values: Any) -> Encoded:
-    """Binary values as bytes, a null as one byte 0."""
-    if not len(values):
-        return Encoded(np.empty(0, np.uint8), np.zeros(1, np.int64))
-    _, places, data = (pc.fill_null(values, _NULL) if values.null_count else values).buffers()
-    offsets = np.frombuffer(places, np.int64, len(values) + 1)
-    return Encoded(np.frombuffer(data, np.uint8)[: offsets[-1]], offsets)
+def _fixed_bytes(array: Any, valid: Mask) -> Bytes:
+    """All bytes of values that count, the first one of the others, which is 0."""
+    width = array.type.byte_width
+    rows = _rows(array, width, valid)
+    absent = np.flatnonzero(~valid)
+    if rows[absent, 0].any():  # there may be something under a null
+        rows = rows.copy()
+        rows[absent, 0] = 0
+    bits = _kept(width).take(np.packbits(valid, bitorder="little"))
+    size = len(array) * width
+    kept: Any = pa.Array.from_buffers(pa.bool_(), size, [None, pa.py_buffer(bits)], null_count=0)
+    memory: Any = rows
+    data: Any = pa.Array.from_buffers(pa.uint8(), size, [None, pa.py_buffer(memory)], null_count=0)
+    return np.asarray(pc.filter(data, kept).to_numpy(), np.uint8)
+
+
+@cache
+def _kept(width: int) -> Any:
+    """For each byte of validity, eight slots, a bit for each of their bytes: which of them are hashed."""
+    valid = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.bool_)
+    bits = np.repeat(valid[:, :, None], width, axis=2)
+    bits[:, :, 0] = True
+    return np.packbits(bits.reshape(256, -1), axis=1, bitorder="little").reshape(-1).view(f"V{width}")
 
 
 def _rows(array: Any, width: int, valid: Mask | None) -> Bytes:
@@ -112,10 +156,9 @@ def _rows(array: Any, width: int, valid: Mask | None) -> Bytes:
     if buffer is None or not width:
         return np.zeros((len(array), width), np.uint8)
     rows = np.frombuffer(buffer, np.uint8, len(array) * width, array.offset * width).reshape(-1, width)
-    own = validity(array)
-    if own is None or (valid is not None and not (valid & ~own).any()):
-        return rows
-    return np.where(own[:, None], rows, np.uint8(0))
+    if not array.null_count or (valid is not None and np.count_nonzero(valid) <= len(array) - array.null_count):
+        return rows  # one of the two holds all of the other, so as many are the same
+    return np.where(validity(array)[:, None], rows, np.uint8(0))  # type: ignore[index]
 
 
 def _texts(array: Any, valid: Mask | None) -> Encoded:
@@ -124,9 +167,9 @@ def _texts(array: Any, valid: Mask | None) -> Encoded:
         width = kind.byte_width
         lengths = np.full(len(array), width, np.int64)
         return _prefixed(lengths, Encoded(_rows(array, width, valid).reshape(-1), width), valid)
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+    if kind in _VIEWS:
         array = array.cast(_BINARY)
-    wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    wide = array.type in _LARGE
     _, places, buffer = array.buffers()
     word = np.int64 if wide else np.int32
     ends = np.frombuffer(places, word, len(array) + 1, array.offset * np.dtype(word).itemsize).astype(np.int64)
@@ -167,8 +210,25 @@ def _prefixed(counts: Sizes, values: Encoded, valid: Mask | None) -> Encoded:
         np.ndarray((number,), "<u8", out, strides=(_PREFIX + width,))[:] = counts
         out[:, _PREFIX:] = values.data.reshape(number, width)
         return Encoded(out.reshape(-1), _PREFIX + width)
-    lengths = Encoded(counts.astype("<i8").view(np.uint8), _PREFIX).binary(number, valid)
-    return _encoded(pc.binary_join_element_wise(lengths, values.binary(number), _NOTHING))
+    lengths = Encoded(counts.astype("<i8").view(np.uint8), _PREFIX).binary(number)
+    pool = pa.concat_arrays([lengths, values.binary(number), _NULL])
+    turns = np.empty((number, 2), np.int64)
+    turns[:, 0] = np.arange(number)
+    turns[:, 1] = np.arange(number, 2 * number)
+    if valid is not None:
+        turns[~valid] = (2 * number, 2 * number + 1)
+    order: Any = pa.array(turns.reshape(-1))
+    data, places = joined(pc.take(pool, order, boundscheck=False))
+    return Encoded(data, places[::2])
+
+
+def joined(values: Any) -> tuple[Bytes, Sizes]:
+    """The bytes of binary values without nulls, and where each begins and the last ends."""
+    _, places, data = values.buffers()
+    if not len(values) or data is None:
+        return np.empty(0, np.uint8), np.zeros(len(values) + 1, np.int64)
+    offsets = np.frombuffer(places, np.int64, len(values) + 1)
+    return np.frombuffer(data, np.uint8)[: offsets[-1]], offsets
 
 
 def _width(values: Encoded) -> int | None:

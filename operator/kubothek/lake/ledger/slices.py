@@ -7,8 +7,9 @@ that come back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from kubothek.lake.ledger.layout import Layout
 from kubothek.lake.ledger.multihash import Codec, Multihash
 from kubothek.lake.ledger.problems import Problem, Severity
 from kubothek.lake.ledger.row_checks import RowChecks
+from kubothek.lake.ledger.slice_columns import SliceColumns
 from kubothek.lake.ledger.state import Vocabulary
 from kubothek.lake.store import Store
 from kubothek.lake.store.hashed import Hashed, hashed
@@ -115,8 +117,8 @@ def _object_problem(key: str, rule: str, named: Multihash, size: int, found: Has
 
 def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Facts:
     try:
-        parquet = _OPEN(file, arrow_extensions_enabled=False)  # a UUID is 16 bytes, as for the reference
-        schema = parquet.schema_arrow
+        slice_columns = SliceColumns(file)
+        schema = slice_columns.schema
         wrong = [*column_problems(schema, expected.vocabulary), *_schema_problems(schema, expected.schema)]
     except _UNREADABLE as error:
         return Facts(problems=(Problem("DataParquet", "SL-10", f"the file is no Parquet that can be read: {error}"),))
@@ -124,27 +126,50 @@ def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Fact
         return Facts(problems=tuple(wrong))
     interval = expected.data.offset_interval
     checks = RowChecks(expected.vocabulary, interval.start)
-    try:
-        hasher = LogicalHash(schema, columns)
-        for batch in parquet.iter_batches(_ROWS, use_threads=False):  # others are checked beside it
-            hasher.update(batch)
-            checks.update(batch)
-    except (*_UNREADABLE, InputError) as error:
-        wrong.append(Problem("DataParquet", "SL-10", f"the rows from {checks.next_offset} on cannot be read: {error}"))
-        return Facts(problems=tuple(wrong))
+    hasher = LogicalHash(schema)
+
+    check = partial(_check_column, hasher, checks)
+    numbers = range(len(schema))
+    if columns is None:
+        unreadable = [check(slice_columns, number) for number in numbers]
+    else:  # the file stays open until all are done
+        waiting = [columns.submit(_check_alone, check, file, number) for number in numbers]
+        wait(waiting)
+        unreadable = [each.result() for each in waiting]
+    if any(unreadable):
+        return Facts(problems=(*wrong, *filter(None, unreadable)))
     wrong += checks.finish()
-    if checks.rows != (rows := interval.end - interval.start + 1):
-        wrong.append(Problem("DataRows", "DAT-04", f"it holds {checks.rows} records, its event says {rows}"))
+    if slice_columns.rows != (rows := interval.end - interval.start + 1):
+        wrong.append(Problem("DataRows", "DAT-04", f"it holds {slice_columns.rows} records, its event says {rows}"))
     if (found := hasher.finish()) != expected.data.logical_hash:
         message = f"its records hash to {found}, committed were {expected.data.logical_hash}"
         wrong.append(Problem("DataLogical", "HS-02", message))
     return Facts(
         problems=tuple(wrong),
-        rows=checks.rows,
+        rows=slice_columns.rows,
         first_time=checks.first_time,
         last_time=checks.last_time,
         retracts=checks.retracts,
     )
+
+
+def _check_alone(check: Callable[[SliceColumns, int], Problem | None], file: Any, number: int) -> Problem | None:
+    """With a reader of its own, as one is for one thread."""
+    return check(SliceColumns(file), number)
+
+
+def _check_column(hasher: LogicalHash, checks: RowChecks, read: SliceColumns, number: int) -> Problem | None:
+    """Hash a column and check its values; what is wrong if that cannot be."""
+    name, rows = read.schema.names[number], 0
+    try:
+        for values in read.batches(number):
+            hasher.update_column(number, values)
+            checks.update(name, values)
+            rows += len(values)
+    except (*_UNREADABLE, InputError) as error:
+        message = f"the rows from {checks.start + rows} on cannot be read: {error}"
+        return Problem("DataParquet", "SL-10", message, column=name)
+    return None
 
 
 def read_batches(store: Store, layout: Layout, expected: Expected) -> Iterator[pa.RecordBatch]:

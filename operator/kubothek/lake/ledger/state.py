@@ -68,6 +68,7 @@ class ChainState:
 
     ``length``         number of blocks, and so the next sequence number
     ``last_offset``    of the last record, None if there is none
+    ``last_slice``     the last one, None if there is none
     ``checkpoint``     that the last data event left, None if it left none
     ``schema``         that of slices to come, None before SetDataSchema (or if that event cannot be read)
     ``source_states``  the last of each source, by its name
@@ -84,6 +85,7 @@ class ChainState:
     push_sources: Mapping[str, AddPushSource] = field(default_factory=dict)
     transform: SetTransform | None = None
     last_offset: int | None = None
+    last_slice: Multihash | None = None
     checkpoint: Multihash | None = None
     watermark: Timestamp | None = None
     source_states: Mapping[str, SourceState] = field(default_factory=dict)
@@ -115,6 +117,7 @@ def _data(state: ChainState, event: AddData | ExecuteTransform) -> dict[str, Any
     }
     if event.new_data:
         changed["last_offset"] = event.new_data.offset_interval.end
+        changed["last_slice"] = event.new_data.physical_hash
     if isinstance(event, AddData):
         if event.new_source_state:
             changed["source_states"] = {

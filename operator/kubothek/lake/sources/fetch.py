@@ -12,9 +12,11 @@ import os
 import shutil
 import socket
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
@@ -22,10 +24,14 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from kubothek.lake.errors import SourceNotFound, SourceRefused, SourceUnavailable
 from kubothek.lake.sources.policy import UrlPolicy
+from kubothek.lake.sources.trying import tried
 from kubothek.lake.store.ranges import RangeReader
 
 _TIMEOUT: Final = 30.0
 """Seconds to connect, and between two pieces of an answer."""
+_SLOW_FOR: Final = 120.0
+_SLOWEST: Final = 1 << 10
+"""Bytes a second that an answer brings after so many seconds; one with less is given up."""
 _REDIRECTS: Final = 5
 _PIECE: Final = 1 << 20
 _HEADERS: Final = {"User-Agent": "kubothek", "Accept-Encoding": "identity"}
@@ -55,12 +61,12 @@ def fetch(url: str, policy: UrlPolicy) -> Download:
     """Copy what is at the URL into a temporary file.
 
     Raises SourceRefused (policy), SourceNotFound, or SourceUnavailable (no answer, 429, 5xx; worth another
-    try).
+    try, which is the caller's: Spark has its own).
     """
     parts = policy.check(url)
     if parts.scheme == "file":
         return _copy(url, Path(unquote(parts.path)))
-    found = download(url, policy)
+    found = _downloaded(url, policy, {}, {}, _REDIRECTS, _Body())
     assert found is not None  # there were no conditions
     return found
 
@@ -74,18 +80,42 @@ def download(
 ) -> Download | None:
     """As :func:`fetch`, of http and https; None if the server says that the ``conditions`` (headers) are not met.
 
-    ``headers`` may be secrets: a redirect to another origin does not get them.
+    What is worth another try gets a few, over some seconds.
+
+    ``headers`` may be secrets: a redirect to another origin does not get them. An answer that breaks off is gone on
+    with where it ended, if the server names the bytes by an ETag, and else asked for anew.
     """
+    policy.check(url)
+    body = _Body()
+    try:
+        found = tried(lambda: _downloaded(url, policy, headers or {}, conditions or {}, redirects, body))
+    except BaseException:
+        body.file.close()
+        raise
+    if found is None:
+        body.file.close()
+    return found
+
+
+def _downloaded(
+    url: str,
+    policy: UrlPolicy,
+    headers: Mapping[str, str],
+    conditions: Mapping[str, str],
+    redirects: int,
+    body: _Body,
+) -> Download | None:
+    """One try; ``body`` is what earlier ones left."""
     parts = policy.check(url)
     origin = _origin(parts)
     for _ in range(redirects + 1):
-        own = headers if headers is not None and _origin(parts) == origin else {}
-        with _get(parts, policy, {**own, **(conditions or {})}) as answer:
+        own = headers if _origin(parts) == origin else {}
+        with _get(parts, policy, {**own, **conditions, **body.wanted()}) as answer:
             target = answer.headers.get("Location")
             if answer.status == 304 and conditions:
                 return None
             if answer.status not in (301, 302, 303, 307, 308) or target is None:
-                return _save(url, answer, policy)
+                return _save(url, answer, policy, body)
         onward = urljoin(parts.geturl(), target)
         if urlsplit(onward).scheme == "file":
             raise SourceRefused(f"{url!r} redirects to {onward!r}: a redirect may not lead to a file")
@@ -145,26 +175,89 @@ def _connect(parts: SplitResult, addresses: list[tuple[str, int]]) -> http.clien
     raise SourceUnavailable(f"{parts.geturl()!r} cannot be reached: {problem}")
 
 
-def _save(url: str, answer: http.client.HTTPResponse, policy: UrlPolicy) -> Download:
+def _save(url: str, answer: http.client.HTTPResponse, policy: UrlPolicy, body: _Body) -> Download:
     if answer.status == 429 or answer.status >= 500:
-        raise SourceUnavailable(f"{url!r}: the server answers {answer.status} {answer.reason}")
-    if answer.status != 200:
+        away = SourceUnavailable(f"{url!r}: the server answers {answer.status} {answer.reason}")
+        away.after = _seconds(answer.headers.get("Retry-After"))
+        raise away
+    if answer.status not in (200, 206, 416) or (answer.status != 200 and not body.size):
         raise SourceNotFound(f"{url!r}: the server answers {answer.status} {answer.reason}; correct the URL")
-    file, size = TemporaryFile(), 0  # noqa: SIM115 - the Download owns it
+    if answer.status == 416 or not body.goes_on_with(answer):
+        body.begin_anew()
+        if answer.status != 200:
+            raise SourceUnavailable(f"{url!r}: the server answers with another part of the file than was asked for")
+    if answer.status == 200:  # the rest of a file need not say all of it again
+        body.etag, body.modified = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
     try:
-        while piece := answer.read(_PIECE):
-            size += len(piece)
-            if size > policy.max_bytes:
+        for piece in _pieces(url, answer):
+            if body.size + len(piece) > policy.max_bytes:
                 raise SourceRefused(
                     f"{url!r} is larger than {policy.max_bytes} bytes, the limit of a download; "
                     "put the file into an ObjectStore"
                 )
-            file.write(piece)
-        file.flush()
+            body.add(piece)
     except (OSError, http.client.HTTPException) as error:
-        raise SourceUnavailable(f"{url!r} broke off after {size} bytes: {error}") from None
+        raise SourceUnavailable(f"{url!r} broke off after {body.size} bytes: {error}") from None
     # http.client does not complain about a connection that closes early.
     if answer.length:
-        raise SourceUnavailable(f"{url!r} broke off after {size} bytes, {answer.length} too few")
-    etag, modified = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
-    return Download(file, size, f"{etag or modified or ''}-{size}", etag, modified)
+        raise SourceUnavailable(f"{url!r} broke off after {body.size} bytes, {answer.length} too few")
+    body.file.flush()
+    fingerprint = f"{body.etag or body.modified or ''}-{body.size}"
+    return Download(body.file, body.size, fingerprint, body.etag, body.modified)
+
+
+def _pieces(url: str, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """The body as it comes. Raises SourceUnavailable if that is so slow that nobody would wait for its end."""
+    started, size = time.monotonic(), 0
+    while piece := answer.read1(_PIECE):
+        yield piece
+        size += len(piece)
+        spent = time.monotonic() - started
+        if spent > _SLOW_FOR and size < spent * _SLOWEST:
+            raise SourceUnavailable(f"{url!r} comes too slowly, {size} bytes in {spent:.0f} seconds")
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """What ``Retry-After`` says, a number of seconds or a date; None if it says neither."""
+    if retry_after is None:
+        return None
+    if retry_after.strip().isdecimal():
+        return float(retry_after)
+    try:
+        moment = parsedate_to_datetime(retry_after)
+    except ValueError:
+        return None
+    return max(0.0, moment.timestamp() - time.time())
+
+
+@dataclass(slots=True)
+class _Body:
+    """What has come of a file so far, over several tries, and what the server said of it."""
+
+    file: IO[bytes] = field(default_factory=TemporaryFile)
+    size: int = 0
+    etag: str | None = None
+    modified: str | None = None
+
+    def wanted(self) -> dict[str, str]:
+        """The headers that ask for the rest, or for all of it if it is another file by now."""
+        if not self.size or self.etag is None or not self.etag.startswith('"'):
+            return {}  # a weak one does not name these very bytes
+        return {"Range": f"bytes={self.size}-", "If-Range": self.etag}
+
+    def goes_on_with(self, answer: http.client.HTTPResponse) -> bool:
+        """Whether an answer is the rest of what is there; of nothing, all is."""
+        if answer.status == 206:
+            return (answer.headers.get("Content-Range") or "").startswith(f"bytes {self.size}-")
+        return not self.size
+
+    def begin_anew(self) -> None:
+        """Forget what has come."""
+        self.file.seek(0)
+        self.file.truncate()
+        self.size = 0
+
+    def add(self, piece: bytes) -> None:
+        """The next piece."""
+        self.file.write(piece)
+        self.size += len(piece)

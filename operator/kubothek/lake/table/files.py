@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha3_256
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -54,20 +54,27 @@ class Observer(Protocol):
 
 
 class ParquetPart:
-    """One data file, encoded in memory one row group at a time. ``label`` is what the head will know it by."""
+    """One data file, encoded in memory one row group at a time. ``label`` is what the head will know it by.
 
-    def __init__(self, label: str, schema: pa.Schema, layout: Layout) -> None:
+    ``ascending``  columns of numbers that mostly grow: their differences are small, a dictionary would only be tried
+    """
+
+    def __init__(self, label: str, schema: pa.Schema, layout: Layout, ascending: Sequence[str] = ()) -> None:
         self.label = label
         self.rows = 0
         self._sink = pa.BufferOutputStream()
         self._footers: list[pq.FileMetaData] = []
-        dictionary = layout.dictionary_columns
+        chosen = layout.dictionary_columns
+        if chosen is None and ascending:
+            chosen = tuple(path for field in schema for path in _paths(field.name, field.type))
+        dictionary: Any = True if chosen is None else [name for name in chosen if name not in ascending]
         self._writer = pq.ParquetWriter(
             self._sink,
             schema,
             version="2.4",
             compression=CODECS[layout.compression],
-            use_dictionary=True if dictionary is None else list(dictionary),  # type: ignore[arg-type]  # stubs: bool
+            use_dictionary=dictionary,  # the stubs know bool only
+            column_encoding=dict.fromkeys(ascending, "DELTA_BINARY_PACKED") or None,
             sorting_columns=_sorting_columns(schema, layout.sort_by),
             coerce_timestamps="us",
             metadata_collector=self._footers,
@@ -128,6 +135,7 @@ class PartitionedWriter:
     ``table``          name of the table in the dataset, as its head has it
     ``observer``       sees each row group that is encoded
     ``presorted``      the rows of each group come in the order of the layout, and are left in it
+    ``ascending``      columns of integers or times that mostly grow
     ``memory_budget``  bytes for rows, unfinished files and files on their way; when they exceed it, the
                        largest partitions are written early: rows grouped by partition make the best files
 
@@ -147,6 +155,7 @@ class PartitionedWriter:
         table: str = keys.DEFAULT_TABLE,
         observer: Observer | None = None,
         presorted: bool = False,
+        ascending: Sequence[str] = (),
         memory_budget: int = MEMORY_BUDGET,
     ) -> None:
         check_partition_keys(schema, layout.partition_on)
@@ -159,6 +168,7 @@ class PartitionedWriter:
         self._bucketing = Bucketing.of(layout, schema)
         self._observer = observer
         self._sort_by = () if presorted else layout.sort_by
+        self._ascending = tuple(name for name in ascending if name in self._payload.names)
         self._budget = memory_budget
         self._step = max(1, min(_ROW_GROUP_BYTES, layout.target_file_bytes, memory_budget // 4))
         self._open: dict[Group, _Rows] = {}
@@ -276,7 +286,8 @@ class PartitionedWriter:
         rows.buffer(table.slice(whole).to_batches())
 
     def _write_row_group(self, rows: _Rows, batches: Sequence[pa.RecordBatch]) -> None:
-        part = rows.part = rows.part or ParquetPart(self._new_label(rows.group), self._payload, self._layout)
+        if (part := rows.part) is None:
+            part = rows.part = ParquetPart(self._new_label(rows.group), self._payload, self._layout, self._ascending)
         if self._observer:
             self._observer.observe(part.label, batches)
         part.write(batches)
@@ -330,6 +341,17 @@ def _leaves(data_type: pa.DataType) -> int:
     if pa.types.is_struct(data_type):
         return sum(_leaves(field.type) for field in data_type)
     return _leaves(data_type.value_type) if pa.types.is_list(data_type) else 1
+
+
+def _paths(name: str, data_type: pa.DataType) -> Iterator[str]:
+    """What Parquet calls the columns of a field."""
+    if pa.types.is_struct(data_type):
+        for field in data_type:
+            yield from _paths(f"{name}.{field.name}", field.type)
+    elif pa.types.is_list(data_type):
+        yield from _paths(f"{name}.list.element", data_type.value_type)
+    else:
+        yield name
 
 
 def _as_table(data: pa.Table | pa.RecordBatch) -> pa.Table:

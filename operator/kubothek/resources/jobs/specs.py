@@ -129,6 +129,7 @@ class PollJob(BaseJob):
     allow_local: bool = False
     fetch_uncacheable: bool = False
     """Whether a source is read again that does not say if it changed."""
+    spark: SparkSettings = SparkSettings()
 
 
 class IndexJob(BaseJob):

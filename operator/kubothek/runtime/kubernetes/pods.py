@@ -41,9 +41,9 @@ Object = dict[str, Any]
 USER = 185
 """The uid of Spark's images, and of ours."""
 
-_SPARK = CommitJob | CubeJob | IntakeJob | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
+_SPARK = CommitJob | CubeJob | IntakeJob | PollJob | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
 """Jobs that may start Spark."""
-_HEAVY = _SPARK | IndexJob | HealJob | PollJob | QueryJob
+_HEAVY = _SPARK | IndexJob | HealJob | QueryJob
 """Jobs that read data."""
 _EXECUTOR_TEMPLATE = "executor.json"
 _TMP = "/tmp"  # noqa: S108

@@ -33,7 +33,7 @@ from kubothek.runtime.local.state import absolute_url
 
 MIB = 1024 * 1024
 
-_SPARK = CommitJob | CubeJob | IntakeJob | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
+_SPARK = CommitJob | CubeJob | IntakeJob | PollJob | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
 """Jobs that may start Spark."""
 
 

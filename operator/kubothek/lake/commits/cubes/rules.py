@@ -32,7 +32,12 @@ def check(spec: CubeSpec, members: Mapping[str, Member]) -> None:
 
 
 def _check_head(spec: CubeSpec, member: Member) -> None:
-    """One table, and one seed."""
+    """One table, one seed, and no ledger."""
+    if member.snapshot.head.chain is not None:
+        raise CubeInvalid(
+            f"dataset {member.name!r} is a ledger, whose rows change with its chain, not with other datasets; a ledger "
+            "cannot be in a cube"
+        )
     tables = member.snapshot.head.tables
     if tables != (DEFAULT_TABLE,):
         raise CubeInvalid(

@@ -9,10 +9,15 @@ from hashlib import sha256
 import orjson
 
 from kubothek.lake.errors import InputError
-from kubothek.lake.ledger.events import SourceState
+from kubothek.lake.ledger.events import SetPollingSource, SourceState
 from kubothek.lake.ledger.fetching import SOURCE_NAME, FetchContext, Fetched, UpToDate, poll
-from kubothek.lake.ledger.root import Root, again
+from kubothek.lake.ledger.readers.content import ObjectContent
+from kubothek.lake.ledger.root import Root, Rows, again
+from kubothek.lake.ledger.root.ingesting import Elsewhere
 from kubothek.lake.ledger.timestamps import Timestamp
+
+Spreading = Callable[[SetPollingSource, ObjectContent], Elsewhere | None]
+"""Who reads and writes what is in a file; None: this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +36,16 @@ class Polled:
 
 
 def poll_source(
-    root: Root, context: FetchContext, told: Callable[[str, Polled], None] = lambda name, polled: None
+    root: Root,
+    context: FetchContext,
+    told: Callable[[str, Polled], None] = lambda name, polled: None,
+    elsewhere: Spreading = lambda source, stored: None,
 ) -> Polled:
     """Read the source until it has nothing new; each file is a commit, with the state that the next poll goes on from.
 
     What was committed stays when a later file cannot be read. Of polls at the same time one commits a file, the other
-    finds that out. ``told`` hears of each file, with what was done until then. Raises what
+    finds that out. ``told`` hears of each file, with what was done until then; ``elsewhere`` is asked who reads a file
+    that lies in a store, None being this process. Raises what
     :func:`~kubothek.lake.ledger.fetching.poll` and :meth:`Root.add_polled` raise, InputError without a source.
     """
     polled = Polled()
@@ -50,7 +59,7 @@ def poll_source(
         if isinstance(found, UpToDate):
             return replace(polled, uncacheable=found.uncacheable)
         done = root.add_polled(
-            again(found.rows) if found.rows is not None else None,
+            _rows(source, found, elsewhere),
             found.state,
             event_time=found.event_time,
             commit_id=_id(before, state.last_offset, found),
@@ -63,6 +72,13 @@ def poll_source(
         root.refresh()
         if root.state.source_states.get(SOURCE_NAME) == before:
             raise InputError(f"the polling source has more after {found.name!r}, and no state to go on from")
+
+
+def _rows(source: SetPollingSource, found: Fetched, elsewhere: Spreading) -> Rows | Elsewhere | None:
+    if found.rows is None:
+        return None
+    others = elsewhere(source, found.stored) if found.stored is not None else None
+    return others or again(found.rows)
 
 
 def _id(before: SourceState | None, offset: int | None, found: Fetched) -> str:

@@ -82,16 +82,17 @@ def push_files(
     """
 
     def rows() -> pa.RecordBatchReader:
-        event = _source(root, source)
+        event = push_source(root, source)
         return preprocess(
             event.preprocess, _counted(_joined(step_for(event.read, wanted), files), told), limits or Limits()
         )
 
-    _source(root, source)
+    push_source(root, source)
     return root.push(rows, source, event_time=event_time, commit_id=commit_id, digest=digest)
 
 
-def _source(root: Root, name: str) -> AddPushSource:
+def push_source(root: Root, name: str) -> AddPushSource:
+    """The push source of this name. Raises InputError."""
     if (event := root.state.push_sources.get(name)) is None:
         names = ", ".join(map(repr, root.state.push_sources)) or "none"
         raise InputError(f"dataset {root.uuid!r} has no push source {name!r}; its push sources are: {names}")

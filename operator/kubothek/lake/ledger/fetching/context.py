@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kubothek.lake.errors import SourceRefused
 from kubothek.lake.ledger.events import SourceState
-from kubothek.lake.ledger.readers.content import Content
+from kubothek.lake.ledger.readers.content import Content, ObjectContent
 from kubothek.lake.ledger.readers.preprocess import LIMITS
 from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.sources.policy import UrlPolicy
@@ -101,6 +101,7 @@ class Fetched:
     ``state``       for the next poll, None if the source says nothing that helps
     ``event_time``  of the source, to the millisecond: that of rows without one
     ``has_more``    there is another file after this one
+    ``stored``      the file, if it lies in a store and is read as it lies there
     """
 
     name: str
@@ -108,6 +109,7 @@ class Fetched:
     state: SourceState | None
     event_time: Timestamp
     has_more: bool = False
+    stored: ObjectContent | None = None
 
 
 def state_of(kind: str, value: str) -> SourceState:

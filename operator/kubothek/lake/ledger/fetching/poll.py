@@ -14,6 +14,7 @@ from kubothek.lake.ledger.fetching.globs import fetch_next
 from kubothek.lake.ledger.fetching.prepare import prepare
 from kubothek.lake.ledger.fetching.templates import Templates
 from kubothek.lake.ledger.fetching.urls import fetch_url
+from kubothek.lake.ledger.readers.content import ObjectContent
 from kubothek.lake.ledger.readers.preprocess import preprocess
 from kubothek.lake.ledger.readers.read import read
 from kubothek.lake.ledger.sources import FetchStep, FetchStepContainer, FetchStepFilesGlob, FetchStepUrl
@@ -42,6 +43,7 @@ def poll(source: SetPollingSource, state: SourceState | None, context: FetchCont
         state=file.state,
         event_time=file.event_time,
         has_more=file.has_more,
+        stored=content if isinstance(content, ObjectContent) else None,
     )
 
 

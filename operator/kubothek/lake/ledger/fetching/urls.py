@@ -19,6 +19,7 @@ from kubothek.lake.ledger.readers.content import FileContent, ObjectContent, too
 from kubothek.lake.ledger.sources import FetchStepUrl, SourceCachingForever
 from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.sources.fetch import download
+from kubothek.lake.sources.trying import tried
 
 _REDIRECTS: Final = 10
 _RESERVED: Final = frozenset({"host", "connection", "content-length", "transfer-encoding", "if-none-match"})
@@ -46,7 +47,7 @@ def fetch_url(
             return _object(url, step, state, context)
         case "ftp" | "ftps":
             return File(
-                content=fetch_ftp(url, step.url, context.policy),
+                content=tried(lambda: fetch_ftp(url, step.url, context.policy)),
                 state=None,
                 event_time=to_milliseconds(context.now),
             )

@@ -12,6 +12,6 @@ from kubothek.lake.ledger.merging.batch import RETRACTS
 from kubothek.lake.ledger.merging.output import Merged
 from kubothek.lake.ledger.merging.scratch import Scratch
 from kubothek.lake.ledger.merging.seen import Seen
-from kubothek.lake.ledger.merging.strategies import STRATEGIES, merge
+from kubothek.lake.ledger.merging.strategies import STRATEGIES, merge, shaped
 
-__all__ = ["RETRACTS", "STRATEGIES", "Merged", "Scratch", "Seen", "merge"]
+__all__ = ["RETRACTS", "STRATEGIES", "Merged", "Scratch", "Seen", "merge", "shaped"]

@@ -6,6 +6,7 @@ source was cut into batches. Here it does not.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -30,13 +31,24 @@ def ledger(strategy: MergeStrategyLedger, new: New, seen: Seen, output: Output) 
     if given.schema.names[0] in key:
         given = filled(given, given.schema.names[0], output.moment)
     rows = Rows.of(given, scratch)
+    appended = output.appended(rows, *unseen(rows, key, seen, scratch))
+    return replace(appended, keyed_by=keyed_by(key, seen))
+
+
+def keyed_by(key: tuple[str, ...], seen: Seen) -> tuple[str, ...] | None:
+    """Of which columns it is known, with such records, that those that stand are the last ones of their keys."""
+    return tuple(sorted(key)) if seen.keyed_by(key) else None
+
+
+def unseen(rows: Rows, key: tuple[str, ...], seen: Seen, scratch: Scratch) -> tuple[str, int]:
+    """A table with ``n`` of the records that come first with a key that was never seen; and how many these are."""
     firsts, count = _firsts(rows, key, scratch, in_order=not seen.empty)
     if seen.empty:
-        return output.appended(rows, firsts, count)
-    unseen = [np.zeros(0, np.int64)]
-    unseen += [_unseen(rows, key, firsts, start, seen, scratch) for start in range(0, count, _KEYS_AT_ONCE)]
-    numbers = pa.table([pa.array(np.concatenate(unseen))], names=[ROW])
-    return output.appended(rows, scratch.register("unseen", numbers), numbers.num_rows)
+        return firsts, count
+    found = [np.zeros(0, np.int64)]
+    found += [_unseen(rows, key, firsts, start, seen, scratch) for start in range(0, count, _KEYS_AT_ONCE)]
+    numbers = pa.table([pa.array(np.concatenate(found))], names=[ROW])
+    return scratch.register("unseen", numbers), numbers.num_rows
 
 
 def _firsts(rows: Rows, key: tuple[str, ...], scratch: Scratch, *, in_order: bool) -> tuple[str, int]:

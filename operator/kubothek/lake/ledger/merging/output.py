@@ -22,10 +22,15 @@ OPS: Final = "op"
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """``[op, event_time, data…, __retracts]``, once; ``counts`` says how many there are of each operation."""
+    """``[op, event_time, data…, __retracts]``, once.
+
+    ``counts``    says how many there are of each operation
+    ``keyed_by``  columns, ascending, that :meth:`Seen.keyed_by` holds for with these records; None: not known
+    """
 
     rows: pa.RecordBatchReader
     counts: Mapping[int, int]
+    keyed_by: tuple[str, ...] | None = None
 
     @property
     def rows_in_all(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -23,6 +24,13 @@ class Seen(Protocol):
 
         NULL is NULL, NaN is NaN, and 0.0 is -0.0.
         """
+
+    def keyed_by(self, key: Sequence[str]) -> bool:
+        """Whether the records that were not taken back are known to be the last ones of their keys."""
+
+    @property
+    def standing(self) -> int | None:
+        """How many were not taken back; None: that is not known without reading them."""
 
     def state(self) -> pa.RecordBatchReader:
         """``[offset, event_time, data…]`` of the records that were not taken back, in any order."""

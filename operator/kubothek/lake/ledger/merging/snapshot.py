@@ -7,6 +7,7 @@ columns are compared as IS DISTINCT FROM does: NULL is NULL, NaN is NaN, 0.0 is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -39,7 +40,7 @@ def snapshot(strategy: MergeStrategySnapshot, new: New, seen: Seen, output: Outp
     _require_distinct(rows, key, scratch)
     inside = rows.each_inside(key)
     changed = rows.each_inside([c for c in (compared or given.schema.names) if c not in key])
-    old = _state(rows, key, seen, scratch)
+    old, keyed = _state(rows, key, seen, scratch)
     diff = scratch.new_name("diff")
     # The order is settled here, once for both halves of a correction, whose keys are equal but may not be the same.
     order = ", ".join(f"coalesce(n.{c}, o.{c})" for c in inside)
@@ -48,7 +49,8 @@ def snapshot(strategy: MergeStrategySnapshot, new: New, seen: Seen, output: Outp
         f"FROM {old} o FULL OUTER JOIN {rows.table} n ON {_all(f'o.{c} IS NOT DISTINCT FROM n.{c}' for c in inside)} "
         f"WHERE o.{ROW} IS NULL OR n.{ROW} IS NULL OR {_any(map(_differs, changed))}"
     )
-    return output.mixed(rows, _events(rows, old, diff), _counts(diff, scratch))
+    made = output.mixed(rows, _events(rows, old, diff), _counts(diff, scratch))
+    return replace(made, keyed_by=tuple(sorted(key)) if keyed else None)
 
 
 def _differs(column: str) -> str:
@@ -80,31 +82,28 @@ def _counts(diff: str, scratch: Scratch) -> dict[int, int]:
     return {APPEND: added, RETRACT: gone, CORRECT_FROM: changed, CORRECT_TO: changed}
 
 
-def _state(rows: Rows, key: Sequence[str], seen: Seen, scratch: Scratch) -> str:
-    """The state as a table with the columns of the batch, ``o`` for the offset, and ``n``: a record for each key."""
+def _state(rows: Rows, key: Sequence[str], seen: Seen, scratch: Scratch) -> tuple[str, bool]:
+    """The state as a table with the columns of the batch, ``o`` for the offset, and ``n``: a record for each key; and
+    whether these are all records that stand.
+
+    It is the last record of each key that was ever there, if that one was not to take it away (MS-04). Where other
+    strategies have left several records of one key, that is known from all records only.
+    """
     schema = rows.carrier.inside.append(_OFFSET_FIELD)
-    found = scratch.register("state", scratch.hold(() if seen.empty else _as_batch(seen.state(), rows, schema), schema))
-    if not _repeats(rows, key, found, scratch):
-        return found
-    # Other strategies have left several records of one key. The state is then the last record of each key that was
-    # ever there, if that one was not to take it away; which is known from all records only.
-    scratch.forget(found)
+    if seen.keyed_by(key):
+        state = () if seen.empty else _as_batch(seen.state(), rows, schema)
+        return scratch.register("state", scratch.hold(state, schema)), True
     schema = schema.append(_OP_FIELD)
     records = scratch.register("records", scratch.hold(_as_batch(seen.records(), rows, schema), schema))
     name, columns = scratch.new_name("last"), ", ".join(rows.each_inside(key))
+    # Not by QUALIFY row_number(): that makes 0.0 of -0.0, which is another record when it is taken back.
     scratch.run(
         f"CREATE TABLE {name} AS SELECT * FROM {records} "  # noqa: S608  # names of our own
-        f"QUALIFY row_number() OVER (PARTITION BY {columns} ORDER BY {_OFFSET} DESC) = 1"
+        f"SEMI JOIN (SELECT max({_OFFSET}) AS {_OFFSET} FROM {records} GROUP BY {columns}) USING ({_OFFSET}) "
+        f"WHERE {_OP} IN ({APPEND}, {CORRECT_TO})"
     )
-    scratch.run(f"DELETE FROM {name} WHERE {_OP} NOT IN ({APPEND}, {CORRECT_TO})")  # noqa: S608
-    return name
-
-
-def _repeats(rows: Rows, key: Sequence[str], table: str, scratch: Scratch) -> bool:
-    """Whether several records of a table have one key."""
-    columns = ", ".join(rows.each_inside(key))
-    query = f"SELECT 1 FROM {table} GROUP BY {columns} HAVING count(*) > 1 LIMIT 1"  # noqa: S608
-    return scratch.first(query) is not None
+    found = scratch.first(f"SELECT count(*) FROM {name}")  # noqa: S608
+    return name, found is not None and found[0] == seen.standing
 
 
 def _as_batch(found: pa.RecordBatchReader, rows: Rows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -69,15 +69,17 @@ def merge(
         raise InputError(f"merge strategy {name} is of a later version of Open Data Fabric: a newer Kubothek knows it")
 
     def checked() -> pa.RecordBatchReader:
-        rows = new()
-        check_columns(rows.schema, vocabulary.event_time, seen.schema)
-        return _in_order(rows, vocabulary)
+        return shaped(new(), vocabulary, seen.schema)
 
     return found(strategy, checked, seen, Output(vocabulary.op, source_event_time, scratch))
 
 
-def _in_order(new: pa.RecordBatchReader, vocabulary: Vocabulary) -> pa.RecordBatchReader:
-    """With the event time first."""
+def shaped(new: pa.RecordBatchReader, vocabulary: Vocabulary, before: pa.Schema | None) -> pa.RecordBatchReader:
+    """The new records with the event time first.
+
+    Raises SchemaMismatch unless they may follow those with the columns ``before``.
+    """
+    check_columns(new.schema, vocabulary.event_time, before)
     names = [vocabulary.event_time, *(name for name in new.schema.names if name != vocabulary.event_time)]
     if names == new.schema.names:
         return new

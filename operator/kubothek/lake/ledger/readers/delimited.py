@@ -57,6 +57,15 @@ def read_delimited(step: ReadStepCsv, content: Content) -> pa.RecordBatchReader:
     )
 
 
+def header_of(step: ReadStepCsv, content: Content) -> bytes:
+    """The header of a file in UTF-8 that has one, with its line end and what stands before it: what any lines of the
+    file can be read with.
+    """
+    options = _options(step)
+    with content.open() as stream:
+        return stream.read(header_bytes(lambda: TextStream(content.name, content.open(), Compression.NONE), options))
+
+
 @dataclass(frozen=True, slots=True)
 class _Columns:
     """The schema that is wanted, and what each of its columns is called in the file, whose columns are ``names``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,8 +17,11 @@ from kubothek.lake.sources.parquet_files import open_parquet
 _BATCH_ROWS: Final = 1 << 16
 
 
-def read_parquet_rows(step: ReadStepParquet, content: Content) -> pa.RecordBatchReader:
-    """The file's rows; with a schema, its columns by name and in its types. Only those are read.
+def read_parquet_rows(
+    step: ReadStepParquet, content: Content, row_groups: Sequence[int] | None = None
+) -> pa.RecordBatchReader:
+    """The file's rows, or those of some row groups; with a schema, its columns by name and in its types. Only those are
+    read.
 
     Raises SchemaMismatch, SourceCorrupt, also from the reader: DataTypeMismatch.
     """
@@ -30,13 +33,14 @@ def read_parquet_rows(step: ReadStepParquet, content: Content) -> pa.RecordBatch
             f"{content.name!r} has no column {missing[0]!r}; it has {', '.join(map(repr, found.names))}; "
             "correct read.schema"
         )
-    return pa.RecordBatchReader.from_batches(schema, _batches(content, Coercion(content.name, schema)))
+    return pa.RecordBatchReader.from_batches(schema, _batches(content, Coercion(content.name, schema), row_groups))
 
 
-def _batches(content: Content, coercion: Coercion) -> Iterator[pa.RecordBatch]:
-    first_row = 1
+def _batches(content: Content, coercion: Coercion, row_groups: Sequence[int] | None) -> Iterator[pa.RecordBatch]:
     with open_parquet(content.name, content.file()) as file:
-        for batch in file.iter_batches(_BATCH_ROWS, columns=coercion.schema.names):
+        groups = range(file.num_row_groups) if row_groups is None else row_groups
+        first_row = 1 + sum(file.metadata.row_group(group).num_rows for group in range(min(groups, default=0)))
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=list(groups), columns=coercion.schema.names):
             batch.validate(full=True)
             yield coercion.batch(batch, first_row)
             first_row += batch.num_rows

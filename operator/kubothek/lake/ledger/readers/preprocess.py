@@ -11,6 +11,7 @@ from threading import Timer
 from typing import Any, Final
 
 import duckdb
+import orjson
 import pyarrow as pa
 
 from kubothek.lake.errors import InputError, LakeError, QueryInvalid
@@ -25,6 +26,8 @@ LIMITS: Final = Limits()
 _BATCH_ROWS: Final = 65_536
 _INTEGER_DIVISION: Final = {"datafusion": True, "flink": True, "risingwave": True, "spark": False, "duckdb": False}
 """The engines whose SQL is understood, and whether 5 / 2 is 2 there."""
+_ROW_WISE: Final = frozenset({"PROJECTION", "FILTER", "UNNEST", "PYTHON_ARROW_SCAN", "ARROW_SCAN"})
+"""Operators that look at one row at a time and leave them in their order."""
 _INTERRUPTED: Final = "INTERRUPT Error"
 
 
@@ -56,6 +59,18 @@ def _steps(transform: TransformSql) -> Sequence[SqlQueryStep]:
     return steps
 
 
+def is_row_wise(transform: Transform | None, schema: pa.Schema) -> bool:
+    """Whether rows of this schema come to the same whether they go in together or in parts, one after the other.
+
+    Told by DuckDB's plan: it projects and filters, and that is all. Raises QueryInvalid.
+    """
+    if transform is None:
+        return True
+    if not isinstance(transform, TransformSql):
+        return False
+    return _Run(transform.engine.lower(), LIMITS).operators(_steps(transform), schema) <= _ROW_WISE
+
+
 class _Run:
     """One database, which lives as long as its rows are read."""
 
@@ -83,9 +98,7 @@ class _Run:
                 timer.daemon = True
                 timer.start()
                 self._stack.callback(timer.cancel)
-            for step, statement in zip(steps[:-1], parsed, strict=False):
-                name = '"' + (step.alias or "").replace('"', '""') + '"'
-                self._database.execute(f"CREATE TEMP VIEW {name} AS {statement.text}")
+            self._define(steps, parsed)
             relation = self._database.sql(parsed[-1].text)
             uuids = [kind == "UUID" for kind in map(str, relation.types)]
             reader = _plain_integers(relation).to_arrow_reader(_BATCH_ROWS)
@@ -98,6 +111,24 @@ class _Run:
         fields = [f.with_type(pa.binary(16)) if one else f for f, one in zip(reader.schema, uuids, strict=True)]
         schema = pa.schema(fields)
         return pa.RecordBatchReader.from_batches(schema, self._batches(reader, schema, uuids))
+
+    def operators(self, steps: Sequence[SqlQueryStep], schema: pa.Schema) -> set[str]:
+        """Of the plan for rows of this schema. Raises QueryInvalid."""
+        with self._stack:
+            try:
+                parsed = self._parsed(steps)
+                empty = pa.schema([pa.field(f.name, _for_duckdb(f.type)) for f in schema]).empty_table()
+                self._database.register(INPUT, pa.RecordBatchReader.from_batches(empty.schema, ()))
+                self._define(steps, parsed)
+                found = self._database.sql(f"EXPLAIN (FORMAT json) {parsed[-1].text}").fetchall()
+            except duckdb.Error as error:
+                raise self._failure(error) from error
+            return set(_operators(orjson.loads(found[0][1])))
+
+    def _define(self, steps: Sequence[SqlQueryStep], parsed: Sequence[Statement]) -> None:
+        for step, statement in zip(steps[:-1], parsed, strict=False):
+            name = '"' + (step.alias or "").replace('"', '""') + '"'
+            self._database.execute(f"CREATE TEMP VIEW {name} AS {statement.text}")
 
     def _parsed(self, steps: Sequence[SqlQueryStep]) -> list[Statement]:
         known = {INPUT}
@@ -164,6 +195,12 @@ class _Run:
         if _INTERRUPTED in text:
             return QueryInvalid(f"preprocess took longer than {self._limits.seconds:g} s and was stopped")
         return QueryInvalid(f"preprocess: {_message(error)}")
+
+
+def _operators(nodes: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for node in nodes:
+        yield node["name"].strip()
+        yield from _operators(node["children"])
 
 
 def _require_distinct(names: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -35,9 +35,11 @@ _WORDS: Final = {
 }
 
 
-def read(step: ReadStep, content: Content, limit: int = LIMIT) -> pa.RecordBatchReader | None:
+def read(
+    step: ReadStep, content: Content, limit: int = LIMIT, row_groups: Sequence[int] | None = None
+) -> pa.RecordBatchReader | None:
     """The rows of a file as a stream; None if it has no bytes at all, not one line, or nothing that shows
-    its columns (RD-10).
+    its columns (RD-10). ``row_groups``: those of a Parquet file that are wanted; None: all.
 
     Rows are read as the stream is: only when it came to its end is it known that the file is sound. Raises, and so does
     the stream: DataTypeMismatch, SchemaMismatch and SourceCorrupt, naming file, row and column; SourceChanged,
@@ -46,7 +48,7 @@ def read(step: ReadStep, content: Content, limit: int = LIMIT) -> pa.RecordBatch
     try:
         if content.is_empty():
             return None
-        rows = _read(step, content, limit)
+        rows = _read(step, content, limit, row_groups)
     except SourceEmpty:
         return None
     except InputError as error:
@@ -54,7 +56,7 @@ def read(step: ReadStep, content: Content, limit: int = LIMIT) -> pa.RecordBatch
     return pa.RecordBatchReader.from_batches(rows.schema, _rows(rows)) if rows.schema.names else None
 
 
-def _read(step: ReadStep, content: Content, limit: int) -> pa.RecordBatchReader:
+def _read(step: ReadStep, content: Content, limit: int, row_groups: Sequence[int] | None) -> pa.RecordBatchReader:
     match step:
         case ReadStepCsv():
             return read_delimited(step, content)
@@ -67,7 +69,7 @@ def _read(step: ReadStep, content: Content, limit: int) -> pa.RecordBatchReader:
         case ReadStepNdGeoJson():
             return read_nd_geo_json(step, content)
         case ReadStepParquet():
-            return read_parquet_rows(step, content)
+            return read_parquet_rows(step, content, row_groups)
         case ReadStepEsriShapefile():
             from kubothek.lake.ledger.readers.shapefile_rows import read_shapefile  # pyshp is seldom needed
 

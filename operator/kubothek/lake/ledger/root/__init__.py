@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from kubothek.lake.ledger.root.creating import create, owner_key_file
 from kubothek.lake.ledger.root.exchange import Exported, export, import_chain
-from kubothek.lake.ledger.root.handle import DEFAULT_SOURCE, Ingested, Root
+from kubothek.lake.ledger.root.extension import DEFAULT_SOURCE
+from kubothek.lake.ledger.root.handle import Ingested, Root
 from kubothek.lake.ledger.root.rows import Rows, again
 from kubothek.lake.ledger.root.slicing import SLICE_BYTES, Types
 from kubothek.lake.ledger.root.table import Table

@@ -10,7 +10,8 @@ from typing import Final
 from uuid import uuid4
 
 from kubothek.lake.commits import AlreadyApplied, Change, DatasetLog, Operation, Transaction
-from kubothek.lake.errors import DatasetExists, EventInvalid, FormatInvalid, IdReused
+from kubothek.lake.commits.cubes.spec import memberships
+from kubothek.lake.errors import CubeInvalid, DatasetExists, EventInvalid, FormatInvalid, IdReused
 from kubothek.lake.ledger.events import DatasetKind, DatasetSnapshot
 from kubothek.lake.ledger.identity import OwnerKey
 from kubothek.lake.ledger.manifests import write_snapshot
@@ -66,8 +67,13 @@ def create(
 
 
 def begin_new_dataset(log: DatasetLog, commit_id: str | None, digest: str) -> Transaction | AlreadyApplied:
-    """Start the first commit of a dataset. Raises DatasetExists."""
-    exists = DatasetExists(f"there is a dataset {log.uuid!r} already")
+    """Start the first commit of a dataset. Raises DatasetExists; CubeInvalid for a name as datasets of cubes have."""
+    if (place := next(memberships(log.uuid), None)) is not None:
+        raise CubeInvalid(
+            f"dataset {log.uuid!r} would be {place[1]!r} of cube {place[0]!r}, and a ledger cannot be in a cube: its "
+            "rows change with its chain, not with other datasets. Choose a name without '++'"
+        )
+    exists = DatasetExists(f"there is a dataset {log.uuid!r} already; choose another name")
     try:
         started = log.begin(commit_id or _CREATE_ID, digest if commit_id else uuid4().hex)
     except IdReused as error:

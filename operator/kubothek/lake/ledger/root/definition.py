@@ -22,6 +22,7 @@ from kubothek.lake.errors import ChainCorrupt, FormatInvalid, ObjectNotFound
 from kubothek.lake.ledger.blocks import Block
 from kubothek.lake.ledger.chain import read_chain
 from kubothek.lake.ledger.events import (
+    AddData,
     AddPushSource,
     DisablePollingSource,
     DisablePushSource,
@@ -119,16 +120,28 @@ class Definition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """A chain up to some block: what it amounts to, and by which blocks; ``types`` and ``table`` are of the dataset."""
+    """A chain up to some block: what it amounts to, and by which blocks; ``types`` and ``table`` are of the dataset.
+
+    ``keyed_by``  what a merge knew of the keys in the table, see :class:`ChainNote`; blocks do not tell, so any that
+                  brings records or renames columns takes it back
+    """
 
     state: ChainState = field(default_factory=ChainState)
     definition: Definition = field(default_factory=Definition)
     types: Types = Types.KAMU
     table: bool = True
+    keyed_by: tuple[str, ...] | None = None
 
     def after(self, block: Block, check: Callable[[ChainState, Block], ChainState] = advance) -> Chain:
         """With one more block."""
-        return replace(self, state=check(self.state, block), definition=self.definition.after(block))
+        event = block.content.event
+        stays = not isinstance(event, SetVocab) and not (isinstance(event, AddData) and event.new_data)
+        return replace(
+            self,
+            state=check(self.state, block),
+            definition=self.definition.after(block),
+            keyed_by=self.keyed_by if stays else None,
+        )
 
     @property
     def note(self) -> ChainNote:
@@ -141,11 +154,13 @@ class Chain:
             definition=self.definition.name,
             system_time=str(state.system_time),
             offset=state.last_offset,
+            last_slice=None if state.last_slice is None else str(state.last_slice),
             watermark=None if state.watermark is None else str(state.watermark),
             checkpoint=None if state.checkpoint is None else str(state.checkpoint),
             types=self.types,
             table=self.table,
             sources={name: (each.kind, each.value) for name, each in state.source_states.items()},
+            keyed_by=self.keyed_by,
         )
 
 
@@ -165,7 +180,11 @@ def read_noted(store: Store, uuid: str, note: ChainNote, known: Chain | None = N
     for data in definition.blocks.values():
         state = advance(state, Block.decode(data))
     return Chain(
-        state=replace(state, **_numbers(note)), definition=definition, types=Types(note.types), table=note.table
+        state=replace(state, **_numbers(note)),
+        definition=definition,
+        types=Types(note.types),
+        table=note.table,
+        keyed_by=note.keyed_by,
     )
 
 
@@ -186,6 +205,7 @@ def _numbers(note: ChainNote) -> dict[str, Any]:
         "head": Multihash.parse(note.head),
         "system_time": Timestamp.parse(note.system_time),
         "last_offset": note.offset,
+        "last_slice": None if note.last_slice is None else Multihash.parse(note.last_slice),
         "checkpoint": None if note.checkpoint is None else Multihash.parse(note.checkpoint),
         "watermark": None if note.watermark is None else Timestamp.parse(note.watermark),
         "source_states": {

@@ -57,7 +57,10 @@ def export(root: Root, target: Store, prefix: str = "") -> Exported:
     except BrokenChain as error:
         if there is None or error.problem.code != "Diverged":
             raise
-        raise Diverged(f"{target.url}/{prefix} holds another chain, or more of it, up to {there}: {error}") from error
+        raise Diverged(
+            f"{target.url.rstrip('/')}/{prefix} holds another chain, or more of this one, up to block {there}; nothing "
+            "was written there. Import what it has, or export to another place"
+        ) from error
     named = _named(blocks)
     parallel(lambda name: _copy(root.store, root.layout, target, layout, name), named)
     parallel(lambda block: target.put(layout.block(block.hash), block.data), blocks)
@@ -84,7 +87,13 @@ def import_chain(
     Raises DatasetExists, ChainCorrupt if anything is wrong with it, InputError for a derivative dataset.
     """
     theirs = Layout(prefix)
-    head = read_head(source, theirs)
+    try:
+        head = read_head(source, theirs)
+    except BrokenChain as error:
+        raise ChainCorrupt(
+            f"{source.url.rstrip('/')}/{prefix} is no dataset of Open Data Fabric: {error}. Name the directory that "
+            "has refs/, blocks/ and data/"
+        ) from error
     started = begin_new_dataset(log, commit_id, str(head))
     if isinstance(started, Transaction):
         started.commit(_imported(store, source, theirs, head, started, table, by))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import pyarrow as pa
 
@@ -29,6 +30,9 @@ from kubothek.lake.ledger.rules import append
 from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.store import Store
 
+DEFAULT_SOURCE: Final = "default"
+"""The name of the polling source, and of the push source that is not named (SS-03)."""
+
 
 class Extension:
     """Blocks that go on top of ``base``, which starts as the present chain and stays what it was.
@@ -48,6 +52,18 @@ class Extension:
     def blocks(self) -> Sequence[Block]:
         """The new ones, oldest first."""
         return self._blocks
+
+    @property
+    def lasting_source_state(self) -> SourceState | None:
+        """What an event that no source brought repeats (AD-07): the state of the source that is active, if it is one.
+
+        The reference takes a polling source whose state is not in the last data event for one that cannot tell what is
+        new, and polls it no more.
+        """
+        state = self.chain.state
+        active = [*state.push_sources] if state.polling_source is None else [DEFAULT_SOURCE]
+        states = [state.source_states[name] for name in active if name in state.source_states]
+        return states[0] if len(states) == 1 else None
 
     def add(self, event: MetadataEvent) -> None:
         """One more block. Raises EventInvalid for an event that may not follow, InputError for what no block holds."""

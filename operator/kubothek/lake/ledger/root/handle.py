@@ -7,15 +7,15 @@ be committed: then it is made once more on what is there by then, so blocks neve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kubothek.lake.commits import AlreadyApplied, Change, DatasetLog, Snapshot, Transaction, keys
 from kubothek.lake.commits.drafting import require_no_drift
 from kubothek.lake.commits.refs import named_block
-from kubothek.lake.errors import EventInvalid, InputError, NotALedger
+from kubothek.lake.errors import EventInvalid, InputError, NotALedger, VersionIncomplete
 from kubothek.lake.ledger.blocks import Block
-from kubothek.lake.ledger.chain import read_chain
+from kubothek.lake.ledger.chain import read_back
 from kubothek.lake.ledger.events import (
     AddData,
     DisablePollingSource,
@@ -35,19 +35,18 @@ from kubothek.lake.ledger.multihash import Multihash
 from kubothek.lake.ledger.root import moving
 from kubothek.lake.ledger.root.compacting import compact
 from kubothek.lake.ledger.root.definition import Chain, read_noted
-from kubothek.lake.ledger.root.extension import Extension
-from kubothek.lake.ledger.root.ingesting import Ground, Ingest, Made, events_made, history_of, ingest
+from kubothek.lake.ledger.root.extension import DEFAULT_SOURCE, Extension
+from kubothek.lake.ledger.root.ingesting import Elsewhere, Ground, Ingest, Made, events_made, history_of, ingest
+from kubothek.lake.ledger.root.parts import parts_back
 from kubothek.lake.ledger.root.rows import Rows
 from kubothek.lake.ledger.root.slicing import SLICE_BYTES
 from kubothek.lake.ledger.snapshots import resolved
 from kubothek.lake.ledger.sources import Unknown
 from kubothek.lake.ledger.state import ChainState
 from kubothek.lake.ledger.timestamps import Timestamp
-from kubothek.lake.ledger.view import History
+from kubothek.lake.ledger.view import History, Part
 from kubothek.lake.store import Store
 
-DEFAULT_SOURCE: Final = "default"
-"""The name of the polling source, and of the push source that is not named (SS-03)."""
 _OWN: Final = (Seed, AddData, ExecuteTransform, SetDataSchema, SetTransform, Unknown)
 """Events that come about by what is done, or not in a root dataset."""
 _MILLISECOND: Final = 10**6
@@ -129,16 +128,29 @@ class Root:
         """Look where the chain is now. Raises NotALedger, DatasetNotFound."""
         self.chain = self._chain_of(self._look())
 
-    def blocks(self, until: Multihash | None = None) -> Iterator[Block]:
-        """The blocks, newest first, down to the seed or to before ``until``. Raises ChainCorrupt, FormatInvalid."""
-        for stored in reversed(read_chain(self.store, self.layout, self.state.head, until)):
+    def blocks(self) -> Iterator[Block]:
+        """The blocks, newest first, down to the seed; about as many are read as are asked for.
+
+        Raises ChainCorrupt, FormatInvalid.
+        """
+        assert self.state.head is not None, "a chain has a seed"
+        for stored in read_back(self.store, self.layout, self.state.head, self._committed_blocks()):
             yield stored.decode()
+
+    def latest(self, records: int) -> History:
+        """The last slices, which hold the last so many records, or all there are. Raises as :meth:`blocks`."""
+        found: list[Part] = []
+        for part in parts_back(self.layout, self.blocks(), self.state):
+            found.append(part)
+            if part.start <= self.state.next_offset - records:
+                break
+        return replace(self.history, parts=found[::-1])
 
     # --- data ---
 
     def push(
         self,
-        rows: Rows,
+        rows: Rows | Elsewhere,
         source: str = DEFAULT_SOURCE,
         *,
         event_time: Timestamp | None = None,
@@ -148,7 +160,7 @@ class Root:
     ) -> Ingested:
         """Merge rows that were handed in as the push source of this name says.
 
-        ``rows``        as its read and preprocess steps leave them
+        ``rows``        as its read and preprocess steps leave them, or who reads them
         ``event_time``  of rows that have none; None: the time of the commit
         ``commit_id``   names this push for ever: under it rows are taken once, ``digest`` tells others apart
 
@@ -168,7 +180,7 @@ class Root:
 
     def add_polled(
         self,
-        rows: Rows | None,
+        rows: Rows | Elsewhere | None,
         state: SourceState | None,
         *,
         event_time: Timestamp | None = None,
@@ -202,7 +214,7 @@ class Root:
             if watermark == before:
                 return None
             extension = Extension(ground.chain, ground.now)
-            extension.add_data(None, watermark, None, ground.checkpoint)
+            extension.add_data(None, watermark, extension.lasting_source_state, ground.checkpoint)
             return events_made(ground, extension)
 
         return self._commit("watermark", make, commit_id, str(watermark))
@@ -257,6 +269,15 @@ class Root:
         moving.keep_own(self.store, self.log)
 
     # --- helpers ---
+
+    def _committed_blocks(self) -> Iterator[Multihash]:
+        """The blocks that commits brought, newest first, as far back as there are records."""
+        try:
+            for record in self.log.history():
+                brought = record.ledger.blocks if record.ledger is not None else ()
+                yield from map(Multihash.parse, reversed(brought))
+        except VersionIncomplete:
+            return
 
     def _commit(
         self, what: str, make: Maker, commit_id: str | None, digest: str, *, rebuilds: bool = False

@@ -6,10 +6,11 @@ again on what that one left: a merge depends on all that was there (commit-proto
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from kubothek.lake.ledger.root.definition import Chain
 from kubothek.lake.ledger.root.extension import Extension
 from kubothek.lake.ledger.root.parts import ChainParts, moment
 from kubothek.lake.ledger.root.rows import Rows
-from kubothek.lake.ledger.root.slicing import SLICE_BYTES, SliceWriter, cast_column, evolved, slice_schema
+from kubothek.lake.ledger.root.slicing import SLICE_BYTES, Sliced, SliceWriter, cast_column, evolved, slice_schema
 from kubothek.lake.ledger.sources import MergeStrategy
 from kubothek.lake.ledger.state import ChainState, Vocabulary
 from kubothek.lake.ledger.timestamps import Timestamp
@@ -39,18 +40,39 @@ _PIECE: Final = 1 << 19
 class Ingest:
     """What a source gave.
 
-    ``rows``        columns as its read and preprocess steps leave them; None: no data, which is not the same as no rows
+    ``rows``        columns as its read and preprocess steps leave them, or who reads them; None: no data, which is not
+                    the same as no rows
     ``merge``       how they go with what is there
     ``source``      its name
     ``state``       how far it was read, for the next time; None: it has none
     ``event_time``  of rows that say none themselves; None: the time of the commit
     """
 
-    rows: Rows | None
+    rows: Rows | Elsewhere | None
     merge: MergeStrategy
     source: str
     state: SourceState | None = None
     event_time: Timestamp | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Slices that are stored, and what of the table changes, as fields of a change; ``keyed_by`` as in a chain."""
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    slices: Sequence[Sliced] = ()
+    keyed_by: tuple[str, ...] | None = None
+
+
+class Elsewhere(ABC):
+    """Rows that others read, merge and write: see :mod:`kubothek.lake.ledger.spreading`."""
+
+    @abstractmethod
+    def write(self, ground: Ground, what: Ingest, extension: Extension) -> Written:
+        """Do it; the schema of slices, if there are any, is put into the extension.
+
+        Raises what reading and merging raise. What was stored by then is referenced by nothing.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,21 +143,31 @@ def ingest(ground: Ground, what: Ingest) -> Made | None:
     """
     state = ground.chain.state
     extension = Extension(ground.chain, ground.now)
-    fields: dict[str, Any] = {}
-    records = slices = 0
-    if what.rows is not None:
+    written = Written()
+    if isinstance(what.rows, Elsewhere):
+        written = what.rows.write(ground, what, extension)
+    elif what.rows is not None:
         with Scratch() as scratch:
-            merged = _merged(ground, what, extension.system_time, scratch)
-            if records := merged.rows_in_all:
-                fields, slices = _written(ground, what, merged, extension)
+            written = _written(
+                ground, what, _merged(ground, what, what.rows, extension.system_time, scratch), extension
+            )
+    slices = written.slices
+    extension.add_slices(slices, what.source, what.state, ground.checkpoint)
+    if slices or written.keyed_by:
+        extension.chain = replace(extension.chain, keyed_by=written.keyed_by)
     if not slices:
         if what.state is None or state.source_states.get(what.source) == what.state:
             return None
         extension.add_data(None, None, what.state, ground.checkpoint)
     extension.write(ground.store, ground.uuid)
     operation = Operation.APPEND if slices else Operation.LEDGER
-    change = Change(operation=operation, ledger=extension.change, by=ground.by, **fields)
-    return Made(change=change, extension=extension, records=records, slices=slices)
+    change = Change(operation=operation, ledger=extension.change, by=ground.by, **written.fields)
+    return Made(change=change, extension=extension, records=sum(map(_records, slices)), slices=len(slices))
+
+
+def _records(slice_: Sliced) -> int:
+    interval = slice_.data.offset_interval
+    return interval.end - interval.start + 1
 
 
 def events_made(ground: Ground, extension: Extension) -> Made:
@@ -145,31 +177,44 @@ def events_made(ground: Ground, extension: Extension) -> Made:
     return Made(change=change, extension=extension)
 
 
-def _merged(ground: Ground, what: Ingest, now: Timestamp, scratch: Scratch) -> Merged:
-    rows, vocabulary, schema = what.rows, ground.chain.state.vocabulary, ground.chain.state.schema
-    assert rows is not None, "there is something to merge"
+def _merged(ground: Ground, what: Ingest, rows: Rows, now: Timestamp, scratch: Scratch) -> Merged:
+    state = ground.chain.state
 
     def given() -> pa.RecordBatchReader:
-        new = _normalised(rows(), vocabulary, what.event_time or now)
-        return new if schema is None else _fitting(new, schema, without=vocabulary.names[:3])
+        return prepared(rows(), state.vocabulary, state.schema, what.event_time or now)
 
     return merge(
         what.merge,
         given,
-        seen_of(ground.store, ground.snapshot, ground.history, scratch, table=ground.chain.table),
-        vocabulary=vocabulary,
+        seen_of(
+            ground.store,
+            ground.snapshot,
+            ground.history,
+            scratch,
+            table=ground.chain.table,
+            keyed_by=ground.chain.keyed_by,
+        ),
+        vocabulary=state.vocabulary,
         source_event_time=moment(what.event_time or now),
         scratch=scratch,
     )
 
 
-def _written(ground: Ground, what: Ingest, merged: Merged, extension: Extension) -> tuple[dict[str, Any], int]:
-    """Write slices and table from one pass over the merged rows, and the events; what of the table changes, and the
-    number of slices.
+def next_schema(chain: Chain, rows: pa.Schema) -> pa.Schema:
+    """The schema of slices of such rows, which begin with operation and event time, after those that the chain has.
+
+    Raises SchemaMismatch.
     """
+    found = slice_schema(rows, chain.state.vocabulary, chain.types)
+    return found if chain.state.schema is None else evolved(chain.state.schema, found)
+
+
+def _written(ground: Ground, what: Ingest, merged: Merged, extension: Extension) -> Written:
+    """Write slices and table from one pass over the merged rows."""
+    if not merged.rows_in_all:
+        return Written(keyed_by=merged.keyed_by)
     state = ground.chain.state
-    found = slice_schema(without_retracts(merged.rows.schema), state.vocabulary, ground.chain.types)
-    schema = found if state.schema is None else evolved(state.schema, found)
+    schema = next_schema(ground.chain, without_retracts(merged.rows.schema))
     extension.set_schema(schema)
     with ExitStack() as stack:
         slices = stack.enter_context(ground.slice_writer(schema, state, extension.system_time))
@@ -185,9 +230,7 @@ def _written(ground: Ground, what: Ingest, merged: Merged, extension: Extension)
                 view.write(numbered.append_column(RETRACTS, batch.column(RETRACTS)))
         slices.seal()
         fields = {} if view is None else view.finish().fields()
-        written = slices.finish()
-    extension.add_slices(written, what.source, what.state, ground.checkpoint)
-    return fields, len(written)
+        return Written(fields, slices.finish(), merged.keyed_by)
 
 
 def _pieces(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -202,6 +245,20 @@ def without_retracts(rows: Any) -> Any:
     if isinstance(rows, pa.Schema):
         return pa.schema([field for field in rows if field.name != RETRACTS])
     return rows.drop_columns([RETRACTS])
+
+
+def prepared(
+    rows: pa.RecordBatchReader, vocabulary: Vocabulary, schema: pa.Schema | None, event_time: Timestamp
+) -> pa.RecordBatchReader:
+    """``[event_time, data…]`` in the types of slices, of rows as a source's preprocess step leaves them.
+
+    ``schema``      of slices so far, if there are any
+    ``event_time``  of the source; where it says none, there is none yet
+
+    Raises SchemaMismatch, DataTypeMismatch, and so does the stream.
+    """
+    new = _normalised(rows, vocabulary, event_time)
+    return new if schema is None else _fitting(new, schema, without=vocabulary.names[:3])
 
 
 def _normalised(rows: pa.RecordBatchReader, vocabulary: Vocabulary, event_time: Timestamp) -> pa.RecordBatchReader:

@@ -39,7 +39,11 @@ def reset(ground: Ground, block: Multihash) -> Made | None:
     try:
         read_chain(ground.store, ground.layout, ground.chain.state.head, block)
     except BrokenChain as error:
-        raise Diverged(f"block {block} is not one of the chain of {ground.uuid!r}: {error}") from error
+        if error.problem.code != "Diverged":
+            raise
+        raise Diverged(
+            f"block {block} is not one of the chain of {ground.uuid!r}; `kubothek log --odf` lists its blocks"
+        ) from error
     chain = _folded(ground.store, ground.uuid, present, block)
     return Made(change=moved(ground, chain), extension=Extension(chain, ground.now))
 

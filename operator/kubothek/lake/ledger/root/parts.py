@@ -10,11 +10,12 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from kubothek.lake.errors import ChainCorrupt, FormatInvalid
+from kubothek.lake.ledger.blocks import Block
 from kubothek.lake.ledger.chain import read_chain
-from kubothek.lake.ledger.events import AddData, ExecuteTransform
+from kubothek.lake.ledger.events import AddData, ExecuteTransform, Seed, SetVocab
 from kubothek.lake.ledger.layout import Layout
 from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.state import ChainState, advance
+from kubothek.lake.ledger.state import ChainState, Vocabulary, advance
 from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.ledger.view import Part
 from kubothek.lake.store import Store
@@ -44,17 +45,42 @@ def parts(store: Store, layout: Layout, head: Multihash | None) -> Iterator[Part
             block = stored.decode()
         except FormatInvalid as error:
             raise ChainCorrupt(f"block {stored.hash}: {error}") from error
-        event = block.content.event
-        if isinstance(event, AddData | ExecuteTransform) and event.new_data:
-            yield Part(
-                key=layout.data(event.new_data.physical_hash),
-                start=event.new_data.offset_interval.start,
-                end=event.new_data.offset_interval.end,
-                vocabulary=state.vocabulary,
-                system_time=moment(block.content.system_time),
-                block=block.hash,
-            )
+        yield from _part(layout, block, state.vocabulary)
         state = advance(state, block)
+
+
+def parts_back(layout: Layout, blocks: Iterable[Block], state: ChainState) -> Iterator[Part]:
+    """The slices, newest first, of blocks newest first; ``state`` is that after the first of these.
+
+    Where the names of columns changed, it takes the change before that one to know those of older slices.
+    """
+    vocabulary: Vocabulary | None = state.vocabulary
+    waiting: list[Block] = []
+    for block in blocks:
+        event = block.content.event
+        if isinstance(event, Seed | SetVocab):
+            named = Vocabulary.of(event) if isinstance(event, SetVocab) else Vocabulary()
+            for each in waiting:
+                yield from _part(layout, each, named)
+            waiting, vocabulary = [], None
+        elif vocabulary is None:
+            waiting.append(block)
+        else:
+            yield from _part(layout, block, vocabulary)
+
+
+def _part(layout: Layout, block: Block, vocabulary: Vocabulary) -> Iterator[Part]:
+    """The slice of a block, if it has one."""
+    event = block.content.event
+    if isinstance(event, AddData | ExecuteTransform) and event.new_data:
+        yield Part(
+            key=layout.data(event.new_data.physical_hash),
+            start=event.new_data.offset_interval.start,
+            end=event.new_data.offset_interval.end,
+            vocabulary=vocabulary,
+            system_time=moment(block.content.system_time),
+            block=block.hash,
+        )
 
 
 def moment(time: Timestamp) -> datetime:

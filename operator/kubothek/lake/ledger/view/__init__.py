@@ -11,9 +11,21 @@ from __future__ import annotations
 
 from kubothek.lake.ledger.view.change import ViewChange
 from kubothek.lake.ledger.view.history import History, Part
+from kubothek.lake.ledger.view.plan import ViewPlan
 from kubothek.lake.ledger.view.projections import as_at, as_of
 from kubothek.lake.ledger.view.rebuild import rebuild
 from kubothek.lake.ledger.view.seen import seen_of
 from kubothek.lake.ledger.view.writer import ViewWriter, wanted_indices
 
-__all__ = ["History", "Part", "ViewChange", "ViewWriter", "as_at", "as_of", "rebuild", "seen_of", "wanted_indices"]
+__all__ = [
+    "History",
+    "Part",
+    "ViewChange",
+    "ViewPlan",
+    "ViewWriter",
+    "as_at",
+    "as_of",
+    "rebuild",
+    "seen_of",
+    "wanted_indices",
+]

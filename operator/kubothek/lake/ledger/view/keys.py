@@ -30,7 +30,7 @@ from kubothek.lake.table.plan import plan
 from kubothek.lake.table.scan import open_files, read_failure
 
 _MOST_LISTED: Final = 1 << 17
-"""Values that an index is asked about at once; of more, the files are read."""
+"""Values that an index is asked about at once for the files of each; of more, all files are read."""
 _BATCHES_AHEAD: Final = 8
 _FILES_AHEAD: Final = 4
 _NUMBER: Final = "n"
@@ -122,7 +122,7 @@ def _by_index(
     What an index alone can tell is found already.
     """
     head, first = snapshot.head, key[0]
-    if first.strange or len(first.values) > _MOST_LISTED:
+    if first.strange:
         return None
     if len(key) == 1:
         held = values_held(store, head, schema, first.name, first.values, head.partitions.keys())
@@ -130,6 +130,8 @@ def _by_index(
             values, uncovered = held
             search.found |= np.asarray(pc.is_in(first.column, value_set=values).to_numpy(zero_copy_only=False))
             return set(uncovered)
+    if len(first.values) > _MOST_LISTED:
+        return None
     found = lookup(store, head, schema, first.name, Op.IN, first.values.to_pylist())
     return None if found is None else {label for label in found if label in head.partitions}
 

@@ -6,7 +6,7 @@ costs is in proportion to the keys that are looked up, not to the records that a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -24,9 +24,10 @@ from kubothek.lake.table.scan import scan
 class ChainSeen:
     """Answers from the slices alone: for a ledger without a table. A look-up reads the key columns of all records."""
 
-    def __init__(self, history: History, scratch: Scratch) -> None:
+    def __init__(self, history: History, scratch: Scratch, keyed_by: tuple[str, ...] | None = None) -> None:
         self._history = history
         self._scratch = scratch
+        self._keyed_by = keyed_by
 
     @property
     def empty(self) -> bool:
@@ -44,6 +45,15 @@ class ChainSeen:
         search.look_through(self._history.scan(keys.schema.names), self._history.as_read(keys.schema.names))
         return pa.array(search.found)
 
+    def keyed_by(self, key: Sequence[str]) -> bool:
+        """See :class:`~kubothek.lake.ledger.merging.Seen`."""
+        return self.empty or self._keyed_by == tuple(sorted(key))
+
+    @property
+    def standing(self) -> int | None:
+        """See :class:`~kubothek.lake.ledger.merging.Seen`."""
+        return None
+
     def state(self) -> pa.RecordBatchReader:
         """See :class:`~kubothek.lake.ledger.merging.Seen`."""
         names = [self._history.vocabulary.offset, *self._history.columns.names]
@@ -60,8 +70,15 @@ class ChainSeen:
 class TableSeen(ChainSeen):
     """Answers from the table of this snapshot, which is the view of this chain."""
 
-    def __init__(self, store: Store, snapshot: Snapshot, history: History, scratch: Scratch) -> None:
-        super().__init__(history, scratch)
+    def __init__(
+        self,
+        store: Store,
+        snapshot: Snapshot,
+        history: History,
+        scratch: Scratch,
+        keyed_by: tuple[str, ...] | None = None,
+    ) -> None:
+        super().__init__(history, scratch, keyed_by)
         self._store = store
         self._snapshot = snapshot
 
@@ -74,6 +91,12 @@ class TableSeen(ChainSeen):
             names = keys.schema.names
             search.look_through(self._history.scan(names, self._history.takes_back()), self._history.as_read(names))
         return pa.array(search.found)
+
+    @property
+    def standing(self) -> int | None:
+        """See :class:`~kubothek.lake.ledger.merging.Seen`."""
+        totals = self._snapshot.totals
+        return None if totals is None else totals.rows
 
     def state(self) -> pa.RecordBatchReader:
         """See :class:`~kubothek.lake.ledger.merging.Seen`."""
@@ -89,12 +112,19 @@ class TableSeen(ChainSeen):
     @property
     def _whole(self) -> bool:
         """Whether the table has a row for each record, so that none was ever taken back."""
-        totals = self._snapshot.totals
-        return totals is not None and totals.rows == self._history.records
+        return self.standing == self._history.records
 
 
-def seen_of(store: Store, snapshot: Snapshot, history: History, scratch: Scratch, *, table: bool = True) -> ChainSeen:
-    """What there is to ask; ``table`` says whether the ledger has one."""
+def seen_of(
+    store: Store,
+    snapshot: Snapshot,
+    history: History,
+    scratch: Scratch,
+    *,
+    table: bool = True,
+    keyed_by: tuple[str, ...] | None = None,
+) -> ChainSeen:
+    """What there is to ask; ``table`` says whether the ledger has one, ``keyed_by`` what is known of the keys in it."""
     if not table or snapshot.schema is None:
-        return ChainSeen(history, scratch)
-    return TableSeen(store, snapshot, history, scratch)
+        return ChainSeen(history, scratch, keyed_by)
+    return TableSeen(store, snapshot, history, scratch, keyed_by)

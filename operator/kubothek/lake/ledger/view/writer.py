@@ -13,22 +13,19 @@ import pyarrow.compute as pc
 
 from kubothek.lake.commits import PartitionFile, Snapshot
 from kubothek.lake.errors import RowsLost
-from kubothek.lake.indices import Dialect, IndexChange, IndexKind
+from kubothek.lake.indices import Dialect, IndexKind
 from kubothek.lake.indices.types import is_indexable
 from kubothek.lake.ledger.merging import RETRACTS
 from kubothek.lake.ledger.row_checks import APPEND, CORRECT_TO
 from kubothek.lake.ledger.sources import MergeStrategy, MergeStrategyLedger
 from kubothek.lake.ledger.state import Vocabulary
 from kubothek.lake.ledger.view.change import ViewChange
-from kubothek.lake.ledger.view.history import OFFSET_TYPE
+from kubothek.lake.ledger.view.plan import ViewPlan
 from kubothek.lake.ledger.view.taking_back import Hints, Holder, holders, kept_rows
 from kubothek.lake.ledger.view.types import storable
-from kubothek.lake.operations.gathering import Gathering
 from kubothek.lake.operations.rows import stored_after
 from kubothek.lake.schema import with_nulls
-from kubothek.lake.skipping.change import SkippingChange
 from kubothek.lake.store import Store
-from kubothek.lake.table.files import PartitionedWriter
 from kubothek.lake.table.layout import Layout
 
 _OPS: Final = pa.array([APPEND, CORRECT_TO], pa.int32())
@@ -43,12 +40,6 @@ def wanted_indices(strategy: MergeStrategy, schema: pa.Schema, partition_on: tup
         return {}
     stored = stored_after(storable(pa.schema([schema.field(first)])), None, Layout(), evolve=True).field(first).type
     return {first: IndexKind.NATIVE} if is_indexable(stored) else {}
-
-
-def in_table(schema: pa.Schema, names: Vocabulary) -> pa.Schema:
-    """The columns of slices that the table has; offsets of either type are of one there."""
-    fields = (field for field in schema if field.name != names.op)
-    return pa.schema([field.with_type(OFFSET_TYPE) if field.name == names.offset else field for field in fields])
 
 
 class ViewWriter:
@@ -78,21 +69,13 @@ class ViewWriter:
         self._store = store
         self._snapshot = snapshot
         self._names = vocabulary
-        head = snapshot.head
-        self._layout = Layout.of(head, layout)
-        self._given = layout
-        shown = storable(in_table(schema, vocabulary))
-        self.schema = stored_after(shown, snapshot.schema, self._layout, evolve=True)
-        there = head.index_state.wanted()
-        self._wanted = {c: kind for c, kind in (wanted or {}).items() if c not in there and c in self.schema.names}
-        self._dialect = dialect
-        gathering = Gathering.of(snapshot, self.schema, self._wanted)
-        on = self._layout.partition_on
-        self._gatherer = gathering.gatherer(store, head.uuid, head.table, self.schema, on)
-        self._writer = PartitionedWriter(
-            store, head.uuid, self.schema, self._layout, table=head.table, observer=self._gatherer
+        self._plan = ViewPlan.of(
+            snapshot, schema=schema, vocabulary=vocabulary, layout=layout, wanted=wanted, dialect=dialect
         )
-        self._hints = Hints(vocabulary, on)
+        self.schema = self._plan.schema
+        self._gatherer = self._plan.gatherer(store)
+        self._writer = self._plan.writer(store, self._gatherer)
+        self._hints = Hints(vocabulary, self._plan.layout.partition_on)
         self._rows = 0
 
     def __enter__(self) -> Self:
@@ -131,17 +114,7 @@ class ViewWriter:
                 self._writer.write(batch)
         added = tuple(self._writer.finish())
         self._require_all(added, sum(holder.rows - holder.hits for holder in found))
-        gathered = self._gatherer.finish()
-        change = bool(added) or bool(found)
-        return ViewChange(
-            added=added,
-            removed=tuple(holder.label for holder in found),
-            schema=self.schema if change else None,
-            partition_keys=self._layout.partition_on,
-            layout=None if self._given is None else self._given.to_json(),
-            index=IndexChange(collected=gathered.index, wanted=self._wanted, dialect=self._dialect),
-            skipping=SkippingChange(written=gathered.skipping),
-        )
+        return self._plan.change(added, self._gatherer.finish(), (holder.label for holder in found))
 
     def _require_all(self, added: tuple[PartitionFile, ...], kept: int) -> None:
         """Raises RowsLost unless the new files have the new records and what was kept of others."""

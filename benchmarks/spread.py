@@ -1,0 +1,68 @@
+"""A ledger's ingest of many rows from files with Spark, beside that of one process and a table's commit of the same.
+
+All read the same Parquet files and keep two indices. The ledger writes the rows twice, as slices and as files of its
+table, and its slices follow each other in the order of event times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial
+from itertools import count
+
+from pyspark.sql import SparkSession
+
+from benchmarks import bulk
+from benchmarks.harness import Case, Table, compare
+from benchmarks.places import Place, Root
+from benchmarks.sparks import cpu_of_all
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.indices import IndexKind
+from kubothek.lake.ledger.events import AddPushSource, DatasetKind, DatasetSnapshot
+from kubothek.lake.ledger.feeding import push_files
+from kubothek.lake.ledger.identity import OwnerKey
+from kubothek.lake.ledger.root import Table as View
+from kubothek.lake.ledger.root import create
+from kubothek.lake.ledger.sources import MergeStrategyAppend, ReadStepParquet
+from kubothek.lake.ledger.spreading import StoredFile
+from kubothek.lake.table.layout import Layout
+from kubothek.spark.ledger import RowsWithSpark
+from kubothek.spark.session import running
+
+_SOURCE = AddPushSource(source_name="default", read=ReadStepParquet(), merge=MergeStrategyAppend())
+_numbers = count()
+
+
+def run(place: Place, rows: int, *, rounds: int = 3, seconds: float = 300) -> Iterator[Table]:
+    """One table."""
+    source = place.root("source")
+    bulk.make_source(source, rows)
+    with running({"spark.master": "local[*]"}) as session:
+        cases = [
+            Case("table, with Spark", partial(bulk.ours, source, place, "table", partial(bulk.with_spark, session))),
+            Case("ledger, with Spark", partial(pushed, source, place, session)),
+            Case("ledger, one process", partial(pushed, source, place, None)),
+        ]
+        title = f"ingest of {rows:,} rows, 2 indices, {place.name}"
+        yield compare(title, cases, rounds=rounds, seconds=seconds, cpu=cpu_of_all)
+
+
+def pushed(source: Root, place: Place, session: SparkSession | None) -> None:
+    """Create a ledger and push the files."""
+    inbox, store = source.lake().store, place.root(f"ledger-{next(_numbers)}").lake().store
+    files = [StoredFile(info.key, inbox.config, info) for info in inbox.list("source/")]
+    snapshot = DatasetSnapshot(name="bulk", kind=DatasetKind.ROOT, metadata=(_SOURCE,))
+    view = View(layout=Layout(partition_on=bulk.PARTITION_ON), indices=dict.fromkeys(bulk.INDEXED, IndexKind.NATIVE))
+    root = create(store, DatasetLog(store, "bulk"), snapshot, OwnerKey.new(), table=view)
+    if session is None:
+        push_files(root, [file.content() for file in files])
+        return
+    rows = RowsWithSpark(
+        session=lambda: nullcontext(session),
+        files=files,
+        step=_SOURCE.read,
+        preprocess=None,
+        told=lambda done, tasks, rows: None,
+    )
+    root.push(rows)

@@ -1,0 +1,251 @@
+"""A ledger's ingest with Spark: slices that are written in parallel, with offsets that follow each other.
+
+Stages of Python tasks, with blobs of rows between them that Spark does not look into (as in
+:mod:`kubothek.spark.write`):
+
+1. *Read* pieces of the source. With a Ledger strategy, rows of a key come together, and those stay that are new.
+2. The blobs are kept on the executors' disks. The driver sees of each how many rows it has, of which event times, and
+   decides from that where the order is cut; if the blobs do not follow each other, rows are counted once more.
+3. *Write slices*: a task gets all rows of a range and knows the offset of its first one.
+4. *Write the table*: the same rows, rebalanced by partition, in the layout of the table.
+
+The driver sees summaries and manifests; the records come to be in the one commit that the caller makes.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+from pyspark.accumulators import Accumulator
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.storagelevel import StorageLevel
+
+from kubothek.lake.errors import InputError, RowsLost
+from kubothek.lake.ledger.merging import Scratch
+from kubothek.lake.ledger.merging.ledger import keyed_by
+from kubothek.lake.ledger.root.extension import Extension
+from kubothek.lake.ledger.root.ingesting import Elsewhere, Ground, Ingest, Written
+from kubothek.lake.ledger.root.slicing import Sliced
+from kubothek.lake.ledger.sources import ReadStep, Transform
+from kubothek.lake.ledger.spreading import Piece, Ranges, StoredFile, Summary, Work, plan_pieces, plan_ranges
+from kubothek.lake.ledger.spreading.pieces import PIECE_BYTES, Part
+from kubothek.lake.ledger.spreading.unseen import Unseen
+from kubothek.lake.ledger.view import seen_of
+from kubothek.lake.operations.gathering import Gathered
+from kubothek.spark import fatrows
+from kubothek.spark.collect import collect
+from kubothek.spark.ledger_tasks import (
+    BLOBS,
+    COUNTED,
+    DONE,
+    RANGED,
+    Counts,
+    Divides,
+    Files,
+    Firsts,
+    Reads,
+    Slices,
+    WritesFiles,
+    WritesSlices,
+)
+from kubothek.spark.tasks import Failure, Joined
+
+_PAYLOAD_PER_FILE_BYTE: Final = 1.9
+_SHUFFLE_BYTES: Final = 16 << 20
+_SHUFFLE_PARTITIONS: Final = (32, 2000)
+_KEYED_BYTES: Final = 32 << 20
+"""Stored source bytes whose keys one task looks up."""
+_BLOBS_AT_ONCE: Final = 2
+
+Told = Callable[[int, int, int], None]
+"""Hears of tasks done, tasks in all, and rows read so far."""
+
+
+class _FailedError(Exception):
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsWithSpark(Elsewhere):
+    """Files in stores, for Append and Ledger strategies (:func:`~kubothek.lake.ledger.spreading.can_spread`).
+
+    ``session``      a session, which is asked for when there is something to write
+    ``piece_bytes``  stored bytes that a task reads, about
+    """
+
+    session: Callable[[], AbstractContextManager[SparkSession]]
+    files: Sequence[StoredFile]
+    step: ReadStep
+    preprocess: Transform | None
+    told: Told
+    piece_bytes: int = PIECE_BYTES
+
+    def write(self, ground: Ground, what: Ingest, extension: Extension) -> Written:
+        """See :class:`Elsewhere`. Raises SparkFailed, SparkUnavailable as well."""
+        work = Work.of(ground, what, extension.system_time, self.files, self.step, self.preprocess)
+        whole: frozenset[str] = frozenset()
+        with self.session() as session:
+            while True:
+                pieces = self._pieces(work, whole)
+                try:
+                    return _Run(session, work, ground, pieces, self.told).written(extension)
+                except _FailedError as failed:
+                    error, number = failed.failure.error(), failed.failure.bundle
+                    cut = number < len(pieces) and pieces[number].cut
+                    if not cut or not isinstance(error, InputError) or error.transient:
+                        raise error from None
+                    # A part does not know its rows' numbers, nor whether it was cut inside of a quoted value.
+                    whole |= pieces[number].files
+
+    def _pieces(self, work: Work, whole: frozenset[str]) -> tuple[Piece, ...]:
+        if work.row_wise:
+            return plan_pieces(self.step, self.files, size=self.piece_bytes, whole=whole)
+        return (Piece(tuple(Part(file=file, size=file.info.size) for file in self.files)),)
+
+
+class _Run:
+    """One attempt. Raises _FailedError for what a task reports."""
+
+    def __init__(self, session: SparkSession, work: Work, ground: Ground, pieces: Sequence[Piece], told: Told) -> None:
+        self._session = session
+        self._work = work
+        self._ground = ground
+        self._pieces = pieces
+        self._told = told
+        self._failures: Accumulator[list[Failure]] = session.sparkContext.accumulator([], Joined())
+        self._rows: Accumulator[int] = session.sparkContext.accumulator(0)
+        self._size = sum(part.size for piece in pieces for part in piece.parts)
+
+    def written(self, extension: Extension) -> Written:
+        """Read, merge and write; the schema goes into the extension if there is anything new."""
+        work = self._work
+        # Blobs are some MiB each, and Spark keeps so many of them together.
+        self._session.conf.set("spark.sql.inMemoryColumnarStorage.batchSize", str(_BLOBS_AT_ONCE))
+        keyed = self._keyed_by()
+        blobs = self._blobs().persist(StorageLevel.DISK_ONLY)
+        try:
+            summaries = self._summaries(blobs)
+            if not summaries:
+                return Written(keyed_by=keyed)
+            ranges = plan_ranges(summaries, work.slice_bytes)
+            if ranges.counts is None:
+                ranges = self._counted(blobs, ranges)
+            if sum(ranges.counts or ()) != sum(summary.rows for summary in summaries):
+                raise RowsLost(f"rows of {work.uuid!r} are missing between reading and writing; try again")
+            slices, files = self._written(blobs, ranges)
+        finally:
+            blobs.unpersist()
+        extension.set_schema(work.slices)
+        fields = {} if work.view is None else work.view.change(files.files, files.gathered).fields()
+        return Written(fields, slices, keyed)
+
+    def _keyed_by(self) -> tuple[str, ...] | None:
+        if not self._work.key:
+            return None
+        ground = self._ground
+        with Scratch() as scratch:
+            seen = seen_of(
+                ground.store,
+                ground.snapshot,
+                ground.history,
+                scratch,
+                table=ground.chain.table,
+                keyed_by=ground.chain.keyed_by,
+            )
+            return keyed_by(self._work.key, seen)
+
+    def _blobs(self) -> DataFrame:
+        work, ground, count = self._work, self._ground, len(self._pieces)
+        buckets = max(self._session.sparkContext.defaultParallelism, self._size // _KEYED_BYTES)
+        buckets = min(buckets, _SHUFFLE_PARTITIONS[1])
+        reads = Reads(work, self._pieces, buckets, self._failures, self._rows)
+        frame = self._session.range(0, count, 1, count).mapInArrow(reads, BLOBS)
+        if not work.key:
+            return frame
+        unseen = Unseen(work.uuid, ground.snapshot, ground.chain.state, ground.chain.table, work.key)
+        together = frame.repartition(buckets, "bucket").sortWithinPartitions("piece", "number")
+        return together.mapInArrow(Firsts(work, unseen, count, self._failures), BLOBS)
+
+    def _summaries(self, blobs: DataFrame) -> list[Summary]:
+        found = self._collect(blobs.select("piece", "rows", "summary"), "read")
+        summaries: list[Summary] = []
+        read: dict[int, int] = {}
+        for piece, rows, summary in zip(*found.to_pydict().values(), strict=True):
+            if summary is None:
+                read[piece] = rows
+            else:
+                summaries.append(pickle.loads(summary))  # noqa: S301  # what our own workers pickled
+        if len(read) != len(self._pieces):
+            raise RowsLost(f"{len(read)} of {len(self._pieces)} pieces reported what was read of them; try again")
+        if not self._work.key and sum(read.values()) != (there := sum(each.rows for each in summaries)):
+            raise RowsLost(f"{sum(read.values())} rows were read, but {there} are there; try again")
+        return summaries
+
+    def _counted(self, blobs: DataFrame, ranges: Ranges) -> Ranges:
+        task = Counts(self._work, ranges, len(self._pieces), self._failures)
+        found = self._collect(blobs.mapInArrow(task, COUNTED), "count")
+        counts = [0] * len(ranges)
+        for part, rows in zip(*found.to_pydict().values(), strict=True):
+            counts[part] += rows
+        return ranges.counted(counts)
+
+    def _written(self, blobs: DataFrame, ranges: Ranges) -> tuple[list[Sliced], Files]:
+        work, order, failures = self._work, len(self._pieces), self._failures
+        frame = (
+            blobs.mapInArrow(Divides(work, ranges, order, failures), RANGED)
+            .repartition(min(len(ranges), _SHUFFLE_PARTITIONS[1]), "part")
+            .sortWithinPartitions("part", "piece", "number")
+            .mapInArrow(WritesSlices(work, ranges, order, failures), fatrows.SPARK_SCHEMA)
+        )
+        if work.view is None:
+            frame = frame.select("payload")
+        else:
+            least, most = _SHUFFLE_PARTITIONS
+            parts = min(most, max(least, self._size // _SHUFFLE_BYTES))
+            advisory = int(work.view.layout.target_file_bytes * _PAYLOAD_PER_FILE_BYTE)
+            self._session.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", str(advisory))
+            frame = frame.hint("rebalance", parts, *fatrows.GROUP).mapInArrow(WritesFiles(work, order, failures), DONE)
+        found = self._collect(frame, "write")
+        done = [pickle.loads(each.as_py()) for each in found.column("payload")]  # noqa: S301  # as above
+        return self._whole(done, ranges)
+
+    def _whole(self, done: Sequence[Slices | Files], ranges: Ranges) -> tuple[list[Sliced], Files]:
+        """All that was written, after it proved to be everything."""
+        parts = [each for each in done if isinstance(each, Slices)]
+        slices = sorted((s for each in parts for s in each.slices), key=lambda s: s.data.offset_interval.start)
+        offset = self._work.first
+        for each in slices:
+            if each.data.offset_interval.start != offset:
+                raise RowsLost(f"no slice has the records of {self._work.uuid!r} from offset {offset}; try again")
+            offset = each.data.offset_interval.end + 1
+        rows = ranges.starts[-1]
+        some = [each for each in done if isinstance(each, Files)]
+        files = tuple(file for each in some for file in each.files)
+        there = sum(file.rows for file in files) if self._work.view is not None else rows
+        if offset - self._work.first != rows or there != rows:
+            raise RowsLost(
+                f"{rows} records of {self._work.uuid!r} were to be written, but {offset - self._work.first} are in "
+                f"slices, and {there} in files of the table; try again"
+            )
+        oldest = min(parts, key=lambda part: part.stored).slices[0]
+        self._ground.note_written(self._ground.layout.data(oldest.data.physical_hash))
+        return slices, Files(files, Gathered.joined(each.gathered for each in some))
+
+    def _collect(self, frame: DataFrame, verb: str) -> pa.Table:
+        told = partial(_tell, self._told, self._rows)
+        found = collect(self._session, frame, f"{verb} {self._work.uuid}", self._failures, told)
+        if isinstance(found, Failure):
+            raise _FailedError(found)
+        return found
+
+
+def _tell(told: Told, rows: Accumulator[int], done: int, total: int) -> None:
+    told(done, total, rows.value)
