@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -56,57 +56,13 @@ class Web:
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
         self.asked: list[tuple[str, dict[str, str]]] = []
+        self.posted: list[tuple[str, bytes]] = []
+        self.taken = 201
+        """How what is posted is answered."""
         self.faults: dict[str, list[Fault]] = {}
         self.conditions = True
         self.ranges = True
-        web = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                asked = {name.lower(): value for name, value in self.headers.items()}
-                web.asked.append((self.path, asked))
-                answer = web.answers.get(self.path, Answer(status=404))
-                etag, modified = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
-                unchanged = (etag is not None and asked.get("if-none-match") == etag) or (
-                    "if-none-match" not in asked and modified is not None and asked.get("if-modified-since") == modified
-                )
-                if web.conditions and unchanged:
-                    self.send_response(304)
-                    self.end_headers()
-                    return
-                fault = next(iter(web.faults.get(self.path, ())), Fault())
-                if web.faults.get(self.path):
-                    del web.faults[self.path][0]
-                if fault.status is not None:
-                    answer = Answer(status=fault.status)
-                start = web.first_of(asked, etag) if answer.status == 200 else 0
-                body = answer.body[start:]
-                self.send_response(206 if start else answer.status)
-                if start:
-                    self.send_header("Content-Range", f"bytes {start}-{len(answer.body) - 1}/{len(answer.body)}")
-                    answer = replace(answer, headers={"ETag": etag or ""})
-                for name, value in {**answer.headers, **fault.headers}.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(body) if answer.promised is None else answer.promised))
-                self.end_headers()
-                if fault.after is not None:
-                    self.wfile.write(body[: fault.after])
-                    self.wfile.flush()
-                    time.sleep(fault.stalls)
-                    if fault.resets:
-                        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                    self.close_connection = True
-                    return
-                if not answer.slowly:
-                    self.wfile.write(body)
-                for byte in body if answer.slowly else b"":
-                    time.sleep(answer.slowly)
-                    self.wfile.write(bytes([byte]))
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server = Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"web": self}))
         self.port = self.server.server_address[1]
 
     def first_of(self, asked: Mapping[str, str], etag: str | None) -> int:
@@ -139,3 +95,61 @@ def web() -> Iterator[Web]:
     web.server.shutdown()
     thread.join()
     web.server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers for the web that it belongs to."""
+
+    web: ClassVar[Web]
+
+    def do_GET(self) -> None:
+        asked = {name.lower(): value for name, value in self.headers.items()}
+        self.web.asked.append((self.path, asked))
+        answer = self.web.answers.get(self.path, Answer(status=404))
+        etag, modified = answer.headers.get("ETag"), answer.headers.get("Last-Modified")
+        unchanged = (etag is not None and asked.get("if-none-match") == etag) or (
+            "if-none-match" not in asked and modified is not None and asked.get("if-modified-since") == modified
+        )
+        if self.web.conditions and unchanged:
+            self.send_response(304)
+            self.end_headers()
+            return
+        fault = next(iter(self.web.faults.get(self.path, ())), Fault())
+        if self.web.faults.get(self.path):
+            del self.web.faults[self.path][0]
+        if fault.status is not None:
+            answer = Answer(status=fault.status)
+        self._send(answer, fault, self.web.first_of(asked, etag) if answer.status == 200 else 0)
+
+    def _send(self, answer: Answer, fault: Fault, start: int) -> None:
+        body = answer.body[start:]
+        self.send_response(206 if start else answer.status)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(answer.body) - 1}/{len(answer.body)}")
+            answer = replace(answer, headers={"ETag": answer.headers["ETag"]})
+        for name, value in {**answer.headers, **fault.headers}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body) if answer.promised is None else answer.promised))
+        self.end_headers()
+        if fault.after is not None:
+            self.wfile.write(body[: fault.after])
+            self.wfile.flush()
+            time.sleep(fault.stalls)
+            if fault.resets:
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.close_connection = True
+            return
+        if not answer.slowly:
+            self.wfile.write(body)
+        for byte in body if answer.slowly else b"":
+            time.sleep(answer.slowly)
+            self.wfile.write(bytes([byte]))
+
+    def do_POST(self) -> None:
+        self.web.posted.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(self.web.taken)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
