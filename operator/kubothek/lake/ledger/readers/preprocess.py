@@ -15,6 +15,7 @@ import orjson
 import pyarrow as pa
 
 from kubothek.lake.errors import InputError, LakeError, QueryInvalid
+from kubothek.lake.ledger.duckdb_rows import cast, for_duckdb
 from kubothek.lake.ledger.readers.coerce import uuids_of
 from kubothek.lake.ledger.sources import SqlQueryStep, Transform, TransformSql
 from kubothek.lake.sql import Limits
@@ -117,7 +118,7 @@ class _Run:
         with self._stack:
             try:
                 parsed = self._parsed(steps)
-                empty = pa.schema([pa.field(f.name, _for_duckdb(f.type)) for f in schema]).empty_table()
+                empty = pa.schema([pa.field(f.name, for_duckdb(f.type)) for f in schema]).empty_table()
                 self._database.register(INPUT, pa.RecordBatchReader.from_batches(empty.schema, ()))
                 self._define(steps, parsed)
                 found = self._database.sql(f"EXPLAIN (FORMAT json) {parsed[-1].text}").fetchall()
@@ -155,7 +156,7 @@ class _Run:
 
     def _given(self, parsed: Sequence[Statement], rows: pa.RecordBatchReader) -> pa.RecordBatchReader | pa.Table:
         """The rows for DuckDB: as a stream if they are wanted once, else from the disk."""
-        schema = pa.schema([pa.field(f.name, _for_duckdb(f.type)) for f in rows.schema])
+        schema = pa.schema([pa.field(f.name, for_duckdb(f.type)) for f in rows.schema])
         batches = self._watched(rows, schema)
         tables = Counter(node["table_name"].casefold() for one in parsed for node in base_tables(one.tree))
         if len(parsed) == 1 and tables[INPUT] == 1 and not parsed[0].local:
@@ -169,7 +170,7 @@ class _Run:
     def _watched(self, rows: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
             for batch in rows:
-                yield _cast(batch, schema)
+                yield cast(batch, schema)
         except LakeError as error:
             self._problem = error
             raise
@@ -215,23 +216,6 @@ def _require_distinct(names: Sequence[str]) -> None:
 
 def _message(error: Exception) -> str:
     return str(error).partition("\n\nLINE ")[0]
-
-
-def _for_duckdb(kind: Any) -> pa.DataType:
-    """Moments without zone, as DuckDB calculates with them; UUIDs as what they are."""
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit)
-    return pa.uuid() if kind == pa.binary(16) else kind
-
-
-def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns: list[pa.Array[Any]] = []
-    for values, field in zip(batch.columns, schema, strict=True):
-        if isinstance(field.type, pa.UuidType):
-            columns.append(pa.ExtensionArray.from_storage(field.type, values))
-        else:
-            columns.append(values if values.type == field.type else values.cast(field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _plain_integers(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:

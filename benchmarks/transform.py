@@ -1,0 +1,152 @@
+"""A derivative kept up to date: 10,000 new records on histories of different lengths, against the answer made anew.
+
+The bar: on 100 million records of history the update costs at most twice what it costs on 1 million. The history is a
+record a second, so a hundred times the history is a hundred times the windows; the new records are of the last
+hours, one in a hundred late by up to a month, and one in a hundred takes a record back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from benchmarks.harness import Case, Table, compare
+from benchmarks.sparks import cpu_of_all
+from kubothek.lake.ledger import DatasetId, Timestamp, Vocabulary
+from kubothek.lake.ledger.sources import SqlQueryStep, TransformSql
+from kubothek.lake.ledger.transform import TransformInput, TransformRequest, execute
+
+NEW = 10_000
+_AT_ONCE = 5_000_000
+_START = 1_577_836_800_000
+_MS = pa.timestamp("ms", "UTC")
+_COLUMNS: list[tuple[str, pa.DataType]] = [
+    ("offset", pa.int64()),
+    ("op", pa.int32()),
+    ("system_time", _MS),
+    ("event_time", _MS),
+    ("carrier", pa.string()),
+    ("delay", pa.int32()),
+    ("distance", pa.float64()),
+]
+SCHEMA = pa.schema(_COLUMNS)
+ANSWER = (
+    "count(*) AS flights, sum(delay) AS delay, avg(distance) AS distance FROM flights "
+    "GROUP BY window(event_time, '1 hour'), carrier"
+)
+QUERY = f"SELECT window.start AS event_time, carrier, {ANSWER}"
+_CARRIERS = np.array(["UA", "B6", "EV", "DL", "AA", "MQ", "US", "9E", "WN", "VX", "FL", "AS", "F9", "YV", "HA", "OO"])
+_MONTH = 30 * 86_400
+
+
+def run(histories: Sequence[int], *, rounds: int = 5, seconds: float = 60) -> Iterator[Table]:
+    """Two tables: updates, and what Spark SQL takes for the whole. On the local disk: a checkpoint is a file there."""
+    with TemporaryDirectory(prefix="kubothek-transform-") as room:
+        kept = [History.of(Path(room) / f"history-{rows}", rows) for rows in histories]
+        yield updates(kept, rounds=rounds, seconds=seconds)
+        yield anew(kept, seconds=seconds)
+
+
+def updates(histories: Sequence[History], *, rounds: int, seconds: float) -> Table:
+    """The new records on each history."""
+    cases = [Case(f"update on {each.records:,}", each.update) for each in histories]
+    return compare(f"Windowed aggregate, {NEW:,} new records", cases, rounds=rounds, seconds=seconds)
+
+
+def anew(histories: Sequence[History], *, seconds: float) -> Table:
+    """All records of each history, by Spark SQL as it comes: our own jobs' session is made for a fast start."""
+    builder = SparkSession.builder.master("local[*]").config("spark.ui.showConsoleProgress", "false")
+    session = builder.config("spark.driver.memory", "4g").getOrCreate()
+
+    def whole(history: History) -> None:
+        session.read.parquet(str(history.directory / "records")).createOrReplaceTempView("flights")
+        answer = session.sql(f"SELECT window(event_time, '1 hour').start, carrier, {ANSWER}")
+        answer.write.format("noop").mode("overwrite").save()
+
+    try:
+        cases = [Case(f"Spark SQL, {each.records:,}", partial(whole, each)) for each in histories]
+        return compare("The same, made anew", cases, rounds=1, seconds=seconds, cpu=cpu_of_all)
+    finally:
+        session.stop()
+
+
+@dataclass
+class History:
+    """An input and the state that its records left."""
+
+    directory: Path
+    records: int
+    checkpoint: Path | None = None
+
+    @classmethod
+    def of(cls, directory: Path, records: int) -> History:
+        """One with so many records, which stay as Parquet for those who read all."""
+        (directory / "records").mkdir(parents=True)
+        history = cls(directory, records)
+        for first in range(0, records, _AT_ONCE):
+            end = min(records, first + _AT_ONCE)
+            table = records_of(first, end, np.arange(first, end))
+            pq.write_table(table, directory / "records" / f"{first:012}.parquet")
+            history.checkpoint = history.pull(table, directory / f"checkpoint-{first}")
+        return history
+
+    def update(self) -> None:
+        """The new records, on the state of the history."""
+        chance = np.random.default_rng(5)
+        times = np.sort(self.records - chance.integers(0, 12 * 3600, NEW))
+        late = chance.integers(0, NEW, NEW // 100)
+        times[late] = np.maximum(times[late] - chance.integers(0, _MONTH, len(late)), 0)
+        self.pull(records_of(self.records, self.records + NEW, times), self.directory / "checkpoint-new")
+
+    def pull(self, table: pa.Table, checkpoint: Path) -> Path:
+        """One run."""
+        scratch = self.directory / "scratch"
+        scratch.mkdir(exist_ok=True)
+        given = TransformInput(
+            id=DatasetId(bytes(32)),
+            alias="flights",
+            query_alias="flights",
+            vocabulary=Vocabulary(),
+            schema=SCHEMA,
+            rows=table.to_reader,
+            watermarks=[],
+            blocks=[(Timestamp(0), 0, table.num_rows - 1)],
+        )
+        request = TransformRequest(
+            transform=TransformSql(engine="spark", queries=(SqlQueryStep(query=QUERY),)),
+            vocabulary=Vocabulary(),
+            inputs=[given],
+            system_time=Timestamp(0),
+            previous_watermark=None,
+            checkpoint=self.checkpoint,
+            new_checkpoint=checkpoint,
+            scratch=scratch,
+        )
+        for _ in execute(request).rows:
+            pass
+        return checkpoint
+
+
+def records_of(first: int, end: int, times: Any) -> pa.Table:
+    """Records with these event times, in seconds; what they say depends on these alone."""
+    count = end - first
+    mixed = (times * 2_654_435_761) % 4_294_967_296
+    columns: list[Any] = [
+        pa.array(np.arange(first, end)),
+        pa.array(np.zeros(count, np.int32)),
+        pa.array(np.full(count, _START)).cast(_MS),
+        pa.array(times * 1000 + _START).cast(_MS),
+        pa.array(_CARRIERS[mixed % 16]),
+        pa.array((mixed // 16 % 300 - 30).astype(np.int32)),
+        pa.array((mixed // 4800 % 30_000) / 10),
+    ]
+    return pa.table(columns, schema=SCHEMA)

@@ -1,0 +1,25 @@
+"""Records for DuckDB and back: moments without zone, as it calculates with them, and UUIDs as what they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+
+def for_duckdb(kind: Any) -> pa.DataType:
+    """The type in which values of a type go in."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit)
+    return pa.uuid() if kind == pa.binary(16) else kind
+
+
+def cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch with the types of :func:`for_duckdb`."""
+    columns: list[pa.Array[Any]] = []
+    for values, field in zip(batch.columns, schema, strict=True):
+        if isinstance(field.type, pa.UuidType):
+            columns.append(pa.ExtensionArray.from_storage(field.type, values))
+        else:
+            columns.append(values if values.type == field.type else values.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,186 @@
+"""The file that carries state from run to run: tables in order of their keys, cut into segments that are packed alone.
+
+A run unpacks the segments in which its keys lie, and copies the bytes of all others. Layout: magic, segments (Arrow IPC
+streams, zstd), an index of each table (its segments' first keys and places), a JSON footer, its length, magic.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Self
+
+import orjson
+import pyarrow as pa
+
+from kubothek.lake.errors import FormatInvalid
+
+MAGIC: Final = b"KUBOTHEK-STATE-1"
+SEGMENT_ROWS: Final = 16_384
+_LENGTH: Final = struct.Struct("<Q")
+_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd")
+PLACE: Final = pa.schema([("__at", pa.int64()), ("__bytes", pa.int64()), ("__rows", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A table of a checkpoint.
+
+    ``columns``  with their types as DuckDB writes them, in the order of the rows
+    ``index``    for each segment its first row's columns and its place
+    """
+
+    columns: Mapping[str, str]
+    index: pa.Table
+
+
+class Reader:
+    """A checkpoint, mapped."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            try:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except ValueError as error:
+                raise FormatInvalid(f"the checkpoint is empty: {error}") from None
+        self._view = memoryview(self._map)
+        self.header, self.tables = self._footer()
+
+    def _footer(self) -> tuple[dict[str, Any], dict[str, Stored]]:
+        data, end = self._view, len(self._view) - len(MAGIC)
+        if bytes(data[: len(MAGIC)]) != MAGIC or bytes(data[end:]) != MAGIC:
+            raise FormatInvalid("the checkpoint is no state of this engine; rebuild the derivative")
+        (length,) = _LENGTH.unpack(data[end - _LENGTH.size : end])
+        end -= _LENGTH.size
+        try:
+            footer = orjson.loads(data[end - length : end])
+            tables = {
+                name: Stored(table["columns"], self._read(table["at"], table["bytes"]))
+                for name, table in footer["tables"].items()
+            }
+        except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            raise FormatInvalid(f"the checkpoint cannot be read: {error}; rebuild the derivative") from error
+        return footer["header"], tables
+
+    def _read(self, at: int, length: int) -> pa.Table:
+        return pa.ipc.open_stream(pa.py_buffer(self._view[at : at + length])).read_all()
+
+    def segments(self, table: str, numbers: list[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of segments, with the segment's number."""
+        places = self.tables[table].index.select(PLACE.names)
+        for number in numbers:
+            at, length, _ = (column[number].as_py() for column in places.columns)
+            for batch in self._read(at, length).to_batches():
+                yield number, batch
+
+    def raw(self, table: str, number: int) -> memoryview:
+        """The bytes of a segment."""
+        index = self.tables[table].index
+        at, length = index.column("__at")[number].as_py(), index.column("__bytes")[number].as_py()
+        return self._view[at : at + length]
+
+
+class Writer:
+    """A new checkpoint: tables one after the other, each in its order. Use it as a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("wb")
+        self._file.write(MAGIC)
+        self._at = len(MAGIC)
+        self._tables: dict[str, dict[str, Any]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def table(self, name: str, columns: Mapping[str, str]) -> TableWriter:
+        """Begin a table."""
+        return TableWriter(self, name, columns)
+
+    def write(self, data: Any) -> tuple[int, int]:
+        """Its place."""
+        at = self._at
+        self._file.write(data)
+        self._at += len(data)
+        return at, len(data)
+
+    def close_table(self, name: str, columns: Mapping[str, str], index: pa.Table | None) -> None:
+        """The table is complete."""
+        if index is not None:
+            at, length = self.write(packed(index))
+            self._tables[name] = {"columns": dict(columns), "at": at, "bytes": length}
+
+    def finish(self, header: Mapping[str, Any]) -> None:
+        """All tables are complete."""
+        footer = orjson.dumps({"header": header, "tables": self._tables}, option=orjson.OPT_SORT_KEYS)
+        self._file.write(footer + _LENGTH.pack(len(footer)) + MAGIC)
+        self._file.flush()
+
+
+class TableWriter:
+    """One table of a new checkpoint."""
+
+    def __init__(self, writer: Writer, name: str, columns: Mapping[str, str]) -> None:
+        self._writer = writer
+        self._name = name
+        self._columns = columns
+        self._firsts: list[pa.Table] = []
+        self._places: list[tuple[int, int, int]] = []
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """More rows, which follow those before."""
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= 2 * SEGMENT_ROWS:
+            table = pa.Table.from_batches(self._waiting)
+            whole = (self._rows // SEGMENT_ROWS - 1) * SEGMENT_ROWS
+            for start in range(0, whole, SEGMENT_ROWS):
+                self._segment(table.slice(start, SEGMENT_ROWS))
+            self._waiting, self._rows = table.slice(whole).to_batches(), self._rows - whole
+
+    def flush(self) -> None:
+        """What comes next is not among the rows that wait."""
+        if self._rows:
+            self._segment(pa.Table.from_batches(self._waiting))
+        self._waiting, self._rows = [], 0
+
+    def copy(self, data: memoryview, stored: Stored, number: int) -> None:
+        """A segment as it was."""
+        self.flush()
+        at, length = self._writer.write(data)
+        row = stored.index.slice(number, 1)
+        self._places.append((at, length, row.column("__rows")[0].as_py()))
+        self._firsts.append(row.drop_columns(PLACE.names))
+
+    def close(self) -> None:
+        """There are no more rows."""
+        self.flush()
+        index = None
+        if self._firsts:
+            index = pa.concat_tables(self._firsts)
+            for name, values in zip(PLACE.names, zip(*self._places, strict=True), strict=True):
+                index = index.append_column(name, pa.array(values, pa.int64()))
+        self._writer.close_table(self._name, self._columns, index)
+
+    def _segment(self, rows: pa.Table) -> None:
+        rows = rows.take(
+            pa.array(range(rows.num_rows), pa.int32())
+        )  # what stands under a null is zero then, not anything
+        at, length = self._writer.write(packed(rows.combine_chunks()))
+        self._places.append((at, length, rows.num_rows))
+        self._firsts.append(rows.slice(0, 1))
+
+
+def packed(table: pa.Table) -> memoryview:
+    """As an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as stream:
+        stream.write_table(table)
+    return memoryview(sink.getvalue())

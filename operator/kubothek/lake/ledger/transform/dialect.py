@@ -1,0 +1,80 @@
+"""What Spark and Flink write that DuckDB does not parse, written so that it does. Tokens are DuckDB's own."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import duckdb
+
+SYSTEM_TIME: Final = " FOR SYSTEM_TIME OF "
+_CLAUSE: Final = ["FOR", "SYSTEM_TIME", "AS", "OF"]
+
+
+class _Word(NamedTuple):
+    start: int
+    end: int
+    text: str
+    kind: duckdb.token_type
+
+
+def respelled(text: str) -> str:
+    """``window(…)`` and ``window.start`` with the name in quotes; ``t FOR SYSTEM_TIME AS OF a.event_time`` as one name.
+
+    None of these can stand in a statement that DuckDB accepts, so no other changes its meaning.
+    """
+    data = text.encode()
+    words = _words(text, data)
+    pieces, done, at = [], 0, 0
+    while at < len(words):
+        word = words[at]
+        after = words[at + 1].text if at + 1 < len(words) else ""
+        if word.kind is duckdb.token_type.keyword and word.text.upper() == "WINDOW" and after in ("(", "."):
+            pieces += [data[done : word.start], b'"window"']
+            done = word.end
+        elif [each.text.upper() for each in words[at + 1 : at + 5]] == _CLAUSE and _is_name(word):
+            moment, stop = _moment(words, at + 5)
+            name = f"{_unquoted(word.text)}{SYSTEM_TIME}{moment}".replace('"', '""')
+            pieces += [data[done : word.start], f'"{name}"'.encode()]
+            done, at = words[stop - 1].end, stop - 1
+        at += 1
+    return b"".join([*pieces, data[done:]]).decode()
+
+
+def temporal(name: str) -> tuple[str, str]:
+    """A table's name, and the column whose time it is read at; '' if none."""
+    table, _, moment = name.partition(SYSTEM_TIME)
+    return table, moment
+
+
+def _words(text: str, data: bytes) -> list[_Word]:
+    tokens = duckdb.tokenize(text)
+    ends = [*(start for start, _ in tokens), len(data)][1:]
+    found = []
+    for (start, kind), end in zip(tokens, ends, strict=True):
+        if kind is not duckdb.token_type.comment:
+            word = data[start:end].decode()
+            found.append(_Word(start, start + len(word.rstrip().encode()), word.strip(), kind))
+    return found
+
+
+def _moment(words: list[_Word], at: int) -> tuple[str, int]:
+    """``a.event_time`` as it is written, and the place after it."""
+    parts = []
+    while at < len(words) and _is_name(words[at]):
+        parts.append(_unquoted(words[at].text))
+        at += 1
+        if at >= len(words) or words[at].text != ".":
+            break
+        at += 1
+    return ".".join(parts), at
+
+
+def _is_name(word: _Word) -> bool:
+    return word.kind in (duckdb.token_type.identifier, duckdb.token_type.keyword)
+
+
+def _unquoted(text: str) -> str:
+    for quote in ('"', "`"):
+        if text.startswith(quote) and text.endswith(quote) and len(text) > 1:
+            return text[1:-1].replace(quote * 2, quote)
+    return text

@@ -1,0 +1,103 @@
+"""What is late, and what is closed.
+
+A record is judged by the watermarks of the blocks before its own, in the order of their system times, so it does not
+matter in which run it comes. State may go when no record that can still come would need it: by the watermarks as they
+were when the input that is behind had its last block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kubothek.lake.errors import TransformInvalid
+from kubothek.lake.ledger.transform.contract import TransformInput
+from kubothek.lake.ledger.transform.hints import Emit, Hints, Late
+
+_MICROSECOND: Final = 1000
+_Mark = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """``blocks``  for each input (first offset, horizon) of its blocks; a horizon is in microseconds, or None
+    ``closed``  what ends at or before this is closed, None: nothing is
+    ``header``  what the next run needs to know
+    """
+
+    hints: Hints
+    blocks: Sequence[Sequence[tuple[int, int | None]]]
+    closed: int | None
+    header: Mapping[str, Any]
+
+    @property
+    def on(self) -> bool:
+        """Whether anything is ever late."""
+        return self.hints.lateness is not None
+
+    @property
+    def final(self) -> bool:
+        """Whether answers come once, when they are closed."""
+        return self.hints.emit is Emit.FINAL
+
+    @property
+    def side(self) -> bool:
+        """Whether late records are what is asked for."""
+        return self.hints.late is Late.SIDE
+
+    def require(self, *, sound: bool, where: str, what: str) -> None:
+        """Raises TransformInvalid if records can be late in a query that cannot tell."""
+        if self.on and not sound:
+            raise TransformInvalid(f"{where}: LATENESS {what}")
+
+
+def horizon_of(hints: Hints, inputs: Sequence[TransformInput], header: Mapping[str, Any]) -> Horizon:
+    """By the hints of the query and the timelines of its inputs."""
+    if hints.lateness is None:
+        return Horizon(hints, [[] for _ in inputs], None, {})
+    before = header.get("inputs", {})
+    marks, seen = [], []
+    for each in inputs:
+        told = before.get(str(each.id), {})
+        given = [(moment.nanoseconds, mark.nanoseconds) for moment, mark in each.watermarks]
+        marks.append([*(tuple(mark) for mark in told.get("marks", ())), *given])
+        moments = [moment for moment, _ in given] + [block[0].nanoseconds for block in each.blocks]
+        seen.append(max([*moments, *([told["seen"]] if told.get("seen") is not None else [])], default=None))
+    blocks = [
+        [(first, _horizon(marks, moment.nanoseconds - 1, hints.lateness)) for moment, first, _ in each.blocks]
+        for each in inputs
+    ]
+    there = [moment for moment in seen if moment is not None]
+    least = min(there) if len(there) == len(seen) and there else None
+    closed = None if least is None else _horizon(marks, least, hints.lateness)
+    left = {
+        str(each.id): {"marks": _still(own, least), "seen": last}
+        for each, own, last in zip(inputs, marks, seen, strict=True)
+    }
+    return Horizon(hints, blocks, closed, {"inputs": left})
+
+
+def nothing_late(hints: Hints, inputs: int) -> Horizon:
+    """Before there is anything."""
+    return Horizon(hints, [[] for _ in range(inputs)], None, {})
+
+
+def _horizon(marks: Sequence[Sequence[_Mark]], until: int, lateness: int) -> int | None:
+    """The least watermark of all inputs as it was then, less the lateness; in microseconds."""
+    found = []
+    for own in marks:
+        known = [mark for moment, mark in own if moment <= until]
+        if not known:
+            return None
+        found.append(max(known))
+    return min(found) // _MICROSECOND - lateness
+
+
+def _still(own: Sequence[_Mark], least: int | None) -> list[_Mark]:
+    """The marks that matter to blocks that can still come."""
+    if least is None:
+        return list(own)
+    past = [mark for mark in own if mark[0] <= least]
+    highest = [(least, max(mark for _, mark in past))] if past else []
+    return [*highest, *(mark for mark in own if mark[0] > least)]

@@ -1,0 +1,84 @@
+"""The operators that have a state, as a walk through the queries meets them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kubothek.lake.errors import TransformInvalid
+from kubothek.lake.ledger.transform.delta import Delta
+from kubothek.lake.ledger.transform.grouped import GroupedSelect
+from kubothek.lake.ledger.transform.grouping import Grouping
+from kubothek.lake.ledger.transform.joining import Joined, understood
+from kubothek.lake.ledger.transform.lateness import Lateness
+from kubothek.lake.ledger.transform.ranking import RankedSelect
+from kubothek.lake.ledger.transform.scan import KEY
+from kubothek.lake.ledger.transform.session import Session, listed, quoted
+from kubothek.lake.ledger.transform.sides import prepare
+from kubothek.lake.ledger.transform.sources import From
+from kubothek.lake.ledger.transform.state import State
+from kubothek.lake.ledger.transform.temporal import Temporal
+from kubothek.lake.sql.statement import Node
+
+if TYPE_CHECKING:
+    from kubothek.lake.ledger.transform.walk import Walk
+
+
+class Operators:
+    """Of one run; each has a table or more of the state, called after its place in the queries.
+
+    ``tables``  temporal tables, in lower case, and their primary keys
+    """
+
+    def __init__(self, session: Session, state: State, lateness: Lateness, tables: Mapping[str, Sequence[str]]) -> None:
+        self._session = session
+        self._state = state
+        self._tables = tables
+        self.lateness = lateness
+        self.number = 0
+
+    def _next(self, what: str) -> str:
+        self.number += 1
+        return f"{self.number}.{what}"
+
+    def distinct(self, walk: Walk, rows: Delta) -> Delta:
+        """Each row once."""
+        self.lateness.refuse("with DISTINCT, which closes nothing")
+        names = {column: f"k{number}" for number, column in enumerate(rows.columns)}
+        items = [f"{quoted(column)} AS {name}" for column, name in names.items()]
+        given = self._session.keep("distinct", f"SELECT {listed([*items, '__weight'])} FROM {rows.name}")
+        types = {name: rows.columns[column] for column, name in names.items()}
+        grouping = Grouping(self._next("distinct"), list(types), types, [])
+        back = [f"{name} AS {quoted(column)}" for column, name in names.items()]
+
+        def answers(groups: str) -> str:
+            return f"SELECT {listed([*back, KEY])} FROM {groups}"
+
+        return walk.delta(grouping.difference(self._session, self._state, given, answers), keyed=True)
+
+    def grouped(self, walk: Walk, node: Node, source: From) -> Delta:
+        """A SELECT with GROUP BY."""
+        return GroupedSelect(walk, self._session, self._state, self.lateness, self._next("group")).answer(node, source)
+
+    def windowed(self, walk: Walk, node: Node, source: From) -> Delta:
+        """A SELECT with OVER."""
+        return RankedSelect(walk, self._session, self._state, self.lateness, self._next("rank")).answer(node, source)
+
+    def prepare(self, walk: Walk, source: From) -> None:
+        """Of several inputs each has its own weights. Raises TransformInvalid for more than two."""
+        if len(source.leaves) > 2 or source.unfolds:
+            what = "a join beside a list" if source.unfolds else "a join of more than two"
+            raise TransformInvalid(f"{walk.where}: {what}: one after the other, in WITH or in steps")
+        prepare(self._session, source)
+
+    def joined(self, walk: Walk, source: From, items: list[str], condition: Node | None) -> Delta:
+        """A join of two inputs."""
+        found = understood(walk.where, self._session, source, condition)
+        if source.leaves[0].moment:
+            raise TransformInvalid(f"{walk.where}: FOR SYSTEM_TIME AS OF stands at the right side of a join")
+        if source.leaves[1].moment or source.tree["ref_type"] == "ASOF":
+            join = Temporal(walk, self._session, self._state, self.lateness, self._next("temporal"), source)
+            return join.answer(found, items, condition, self._tables)
+        return Joined(walk, self._session, self._state, self.lateness, self._next("join"), source).answer(
+            found, items, condition
+        )

@@ -1,0 +1,181 @@
+"""Changes as records: operations, their order, and the types that files have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kubothek.lake.errors import InputError, TransformInvalid
+from kubothek.lake.ledger.columns import column_problems
+from kubothek.lake.ledger.readers.coerce import uuids_of
+from kubothek.lake.ledger.row_checks import APPEND, CORRECT_FROM, CORRECT_TO, RETRACT
+from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.transform.delta import Delta
+from kubothek.lake.ledger.transform.scan import INPUT, KEY, RECORD, WEIGHT
+from kubothek.lake.ledger.transform.session import Session, listed, quoted
+
+OP: Final = "__op"
+_MOMENT: Final = pa.timestamp("ms", "UTC")
+_CASTS: Final = {"HUGEINT": "BIGINT", "UHUGEINT": "UBIGINT", "TIMESTAMP WITH TIME ZONE": "TIMESTAMP"}
+
+
+class Output:
+    """Of the last query: ``schema`` is [event_time, data…]. Raises TransformInvalid for what no ledger can hold."""
+
+    def __init__(self, session: Session, delta: Delta, vocabulary: Vocabulary) -> None:
+        self._session = session
+        self._delta = delta
+        self._names = _ordered(list(delta.columns), vocabulary)
+        self._items = [_item(name, delta.columns[name]) for name in self._names]
+        relation = session.relation(f"SELECT {listed(self._items)} FROM {delta.name} LIMIT 0")
+        kinds = list(map(str, relation.types))
+        self._uuids = [kind == "UUID" for kind in kinds]
+        fields = []
+        for name, kind, field in zip(self._names, kinds, relation.to_arrow_table().schema, strict=True):
+            fields.append(pa.field(name, _type(kind, field.type, moment=name == vocabulary.event_time)))
+        self.schema = pa.schema(fields)
+        _check(self.schema, vocabulary)
+
+    def rows(self, op: str) -> pa.RecordBatchReader:
+        """``[op, event_time, data…]`` in their order; read once."""
+        schema = pa.schema([pa.field(op, pa.int32(), nullable=False), *self.schema])
+        query = self._of_keys() if self._delta.keyed else self._of_records()
+        return pa.RecordBatchReader.from_batches(schema, self._shaped(self._session.rows(query), schema))
+
+    def _shaped(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        uuids = [False, *self._uuids]
+        for batch in batches:
+            columns = [
+                _cast(uuids_of(column) if uuid else column, field.type)
+                for column, field, uuid in zip(batch.columns, schema, uuids, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    # --- records of records ------------------------------------------------------------------------------------
+
+    def _of_records(self) -> str:
+        """In the order of the records: sorting by time could take back what is not there yet (OP-02)."""
+        names = [f"c{n}" for n in range(len(self._names))]
+        items = [f"{item} AS {name}" for item, name in zip(self._items, names, strict=True)]
+        kept = self._session.keep(
+            "changes",
+            f"SELECT {listed([*items, WEIGHT, INPUT, RECORD])} FROM {self._delta.name}",
+        )
+        (least,) = self._session.first(f"SELECT coalesce(min({WEIGHT}), 1) FROM {kept}")
+        if least == 1:
+            order = "" if self._delta.whole else f" ORDER BY {listed([INPUT, RECORD, *_sorted(names)])}"
+            return f"SELECT {APPEND} AS {OP}, {listed(names)} FROM {kept}{order}"
+        net = (
+            f"SELECT {listed(names)}, sum({WEIGHT})::BIGINT AS {WEIGHT}, {INPUT}, {RECORD} FROM {kept} "
+            f"GROUP BY {listed([*names, INPUT, RECORD])} HAVING sum({WEIGHT}) <> 0"
+        )
+        pair = f"PARTITION BY {INPUT}, {RECORD}"
+        marked = (
+            f"SELECT *, sum(greatest({WEIGHT}, 0)) OVER ({pair}) = 1 AND sum(greatest(-{WEIGHT}, 0)) OVER ({pair}) = 1 "
+            f"AS __pair FROM ({net})"
+        )
+        return (
+            f"SELECT {_operation('__pair')} AS {OP}, {listed(names)} FROM ({marked}), range(abs({WEIGHT})) "
+            f"ORDER BY {listed([INPUT, RECORD, f'sign({WEIGHT})', *_sorted(names)])}"
+        )
+
+    # --- records of keys ---------------------------------------------------------------------------------------
+
+    def _of_keys(self) -> str:
+        """By event time, then key; the n-th that goes and the n-th that comes of a key are a correction."""
+        names = [f"c{n}" for n in range(len(self._names))]
+        items = [f"{item} AS {name}" for item, name in zip(self._items, names, strict=True)]
+        net = (
+            f"SELECT {listed(names)}, sum({WEIGHT})::BIGINT AS {WEIGHT}, {KEY} FROM "
+            f"(SELECT {listed([*items, WEIGHT, KEY])} FROM {self._delta.name}) "
+            f"GROUP BY {listed([*names, KEY])} HAVING sum({WEIGHT}) <> 0"
+        )
+        numbered = (
+            f"SELECT *, row_number() OVER (PARTITION BY {KEY}, {WEIGHT} > 0 ORDER BY {listed(_sorted(names))}, __copy) "
+            f"AS __n FROM (SELECT *, unnest(range(abs({WEIGHT}))) AS __copy FROM ({net}))"
+        )
+        pair = f"PARTITION BY {KEY}, __n"
+        marked = (
+            f"SELECT *, {KEY} IS NOT NULL AND count(*) OVER ({pair}) = 2 AS __pair, "
+            f"arg_max(c0, {WEIGHT} > 0) OVER ({pair}) AS __time, "
+            f"arg_max(c0 IS NULL, {WEIGHT} > 0) OVER ({pair}) AS __none "
+            f"FROM ({numbered})"
+        )
+        order = [
+            "CASE WHEN __pair THEN __none ELSE c0 IS NULL END DESC",
+            "CASE WHEN __pair THEN __time ELSE c0 END ASC NULLS FIRST",
+            KEY,
+            "__n",
+            f"sign({WEIGHT})",
+            *_sorted(names),
+        ]
+        return f"SELECT {_operation('__pair')} AS {OP}, {listed(names)} FROM ({marked}) ORDER BY {listed(order)}"
+
+
+def _operation(pair: str) -> str:
+    return (
+        f"CASE WHEN {pair} THEN CASE WHEN {WEIGHT} < 0 THEN {CORRECT_FROM} ELSE {CORRECT_TO} END "
+        f"WHEN {WEIGHT} < 0 THEN {RETRACT} ELSE {APPEND} END"
+    )
+
+
+def _sorted(names: Sequence[str]) -> list[str]:
+    return [f"{name} ASC NULLS FIRST" for name in names]
+
+
+def _ordered(names: list[str], vocabulary: Vocabulary) -> list[str]:
+    """The event time first."""
+    folded = [name.casefold() for name in names]
+    if vocabulary.event_time not in names:
+        raise TransformInvalid(
+            f"the last query gives no column {vocabulary.event_time}, the event time of its records; it gives "
+            + ", ".join(names)
+        )
+    if taken := [name for name in names if name in vocabulary.names[:3]]:
+        raise TransformInvalid(
+            f"the last query gives a column {taken[0]}, which is the ledger's own; name it otherwise"
+        )
+    if alike := [name for name in names if folded.count(name.casefold()) > 1]:
+        raise TransformInvalid(f"the last query gives column {alike[0]!r} twice; name one otherwise with AS")
+    return [vocabulary.event_time, *(name for name in names if name != vocabulary.event_time)]
+
+
+def _item(name: str, kind: str) -> str:
+    return f"CAST({quoted(name)} AS {_CASTS[kind]})" if kind in _CASTS else quoted(name)
+
+
+def _type(kind: str, found: Any, *, moment: bool) -> pa.DataType:
+    if kind == "UUID":
+        return pa.binary(16)
+    if pa.types.is_timestamp(found):
+        return _MOMENT if moment else pa.timestamp(found.unit, "UTC")
+    if pa.types.is_dictionary(found):
+        return pa.string()
+    kept: pa.DataType = found
+    return kept
+
+
+def _cast(column: Any, wanted: pa.DataType) -> Any:
+    if column.type == wanted:
+        return column
+    return column.cast(wanted, safe=not pa.types.is_timestamp(wanted))
+
+
+def _check(schema: pa.Schema, vocabulary: Vocabulary) -> None:
+    """Raises TransformInvalid for columns that no slice may have."""
+    kind = schema.field(0).type
+    if kind not in (_MOMENT, pa.date32()):
+        raise TransformInvalid(
+            f"column {vocabulary.event_time} is {kind}; event times are timestamps or dates: cast it in the query"
+        )
+    system = [pa.int64(), pa.int32(), _MOMENT]
+    common = [pa.field(name, kind) for name, kind in zip(vocabulary.names[:3], system, strict=True)]
+    try:
+        problems = list(column_problems(pa.schema([*common, *schema]), vocabulary))
+    except InputError as error:
+        raise TransformInvalid(str(error)) from error
+    if problems:
+        column = f"column {problems[0].column}: " if problems[0].column else ""
+        raise TransformInvalid(f"the last query: {column}{problems[0].message}; cast it in the query")
