@@ -61,7 +61,7 @@ def test_a_chain_that_comes_in_is_the_same_blocks_and_a_table_made_from_them(
     assert import_chain(other, log, other, "ds/", table=laid, commit_id="import").state == root.state
     with pytest.raises(DatasetExists):
         import_chain(other, log, other, "ds/", table=laid)
-    root.push(planes({1: "A", 3: "D"}))
+    Root(other, log).push(planes({1: "A", 3: "D"}))
     assert table(other) == {1: "A", 3: "D"}
     sound(other)
 
@@ -69,7 +69,7 @@ def test_a_chain_that_comes_in_is_the_same_blocks_and_a_table_made_from_them(
 def test_a_chain_can_come_in_without_a_table(store: Store, other: Store) -> None:
     exported(store, other)
     root = import_chain(other, DatasetLog(other, UUID), other, "ds/")
-    assert root.push(planes({1: "A", 2: "C"})).up_to_date
+    assert Root(other, DatasetLog(other, UUID)).push(planes({1: "A", 2: "C"})).up_to_date
     assert not root.snapshot.head.partitions
 
 

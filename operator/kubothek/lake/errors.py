@@ -238,6 +238,42 @@ class MergeInvalid(InputError):
     reason = "MergeInvalid"
 
 
+class TransformInvalid(InputError):
+    """A transformation that cannot be kept up to date, or is none of its inputs alone; names the query and the part."""
+
+    reason = "TransformInvalid"
+
+
+class TransformChanged(InputError):
+    """Another query, or other inputs, for a derivative dataset with data: somebody has to say what becomes of it."""
+
+    reason = "TransformChanged"
+
+
+class RecordMissing(InputError):
+    """A transformation takes back a record that its dataset does not have; nothing was committed."""
+
+    reason = "RecordMissing"
+
+
+class InputMissing(InputError):
+    """An input of a transformation, or something that its chain names, is not there or damaged; names it."""
+
+    reason = "InputMissing"
+
+
+class InputDiverged(InputError):
+    """An input has another chain than the one that was consumed: it was compacted, moved back or replaced."""
+
+    reason = "InputDiverged"
+
+
+class TransformTooLarge(LakeError):
+    """A transformation found no room: neither in the memory that it may use, nor on the disk."""
+
+    reason = "TransformTooLarge"
+
+
 class MergeTooLarge(LakeError):
     """A merge found no room: neither in the memory that it may use, nor on the disk."""
 

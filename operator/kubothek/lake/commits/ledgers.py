@@ -67,6 +67,7 @@ class ChainNote:
     ``types``        which types the common columns of new slices have: ``kamu`` or ``spec``
     ``table``        whether the dataset has a table, which is the view of the chain
     ``sources``      kind and value of each source's state, by name
+    ``inputs``       of a derivative dataset: block and offset up to which each input was consumed, by its id
     ``keyed_by``     columns, ascending, of which the table has each value once, in the last record that has it; None:
                      not known, as in heads that were written before there was this
     """
@@ -82,6 +83,7 @@ class ChainNote:
     types: str = "kamu"
     table: bool = True
     sources: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    inputs: Mapping[str, tuple[str | None, int | None]] = field(default_factory=dict)
     keyed_by: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -98,6 +100,7 @@ class ChainNote:
             "types": self.types,
             "table": self.table,
             "sources": {name: list(state) for name, state in self.sources.items()},
+            **({"inputs": {name: list(consumed) for name, consumed in self.inputs.items()}} if self.inputs else {}),
             "keyed_by": self.keyed_by,
         }
 
@@ -105,9 +108,12 @@ class ChainNote:
     def of_json(cls, found: Mapping[str, Any]) -> Self:
         """Raises KeyError, TypeError or ValueError if it is none."""
         sources = {str(name): (str(kind), str(value)) for name, (kind, value) in found["sources"].items()}
-        plain = {name: found[name] for name in cls.__slots__ if name not in ("sources", "keyed_by") and name in found}
+        inputs = {str(name): (block, offset) for name, (block, offset) in found.get("inputs", {}).items()}
+        special = ("sources", "inputs", "keyed_by")
+        plain = {name: found[name] for name in cls.__slots__ if name not in special and name in found}
         key = found.get("keyed_by")
-        return cls(**plain, sources=sources, keyed_by=None if key is None else tuple(map(str, key)))
+        keyed_by = None if key is None else tuple(map(str, key))
+        return cls(**plain, sources=sources, inputs=inputs, keyed_by=keyed_by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,11 +131,8 @@ class Place:
     number: int | None
 
     def before(self, data: bytes) -> Place | None:
-        """The block before the one with these bytes; None before the seed. Raises BrokenChain for other bytes."""
-        number, before = _checked(data, self)
-        if self.number is not None and number != self.number:
-            message = f"its sequence number is {number}; the block after it has {self.number + 1}"
-            raise self.broken("Sequence", "MB-02", message)
+        """The block before the one with these bytes; None before the seed. Raises BrokenChain as :func:`checked`."""
+        number, before = checked(data, self)
         return None if before is None else Place(before, number - 1)
 
     def broken(self, code: str, rule: str, message: str) -> BrokenChain:
@@ -150,14 +147,22 @@ def _fetch(store: Store, layout: Layout, place: Place) -> bytes:
         raise place.broken("BlockMissing", "CH-02", f"there is no {layout.block(place.block)}; {ADVICE}") from None
 
 
-def _checked(data: bytes, place: Place) -> tuple[int, Multihash | None]:
+def checked(data: bytes, place: Place) -> tuple[int, Multihash | None]:
+    """The sequence number of what is said to be this block, and the block before it.
+
+    Raises BrokenChain for other bytes than the hash names, another number than the place has, and what is no block.
+    """
     if Multihash.sha3(data) != place.block:
         message = f"the bytes of block {place.block} are not those that the hash names; {ADVICE}"
         raise place.broken("BlockHash", "CH-02", message)
     try:
-        return link_of(data)
+        number, before = link_of(data)
     except FormatInvalid as error:
         raise place.broken("BlockForm", "MF-02", str(error)) from None
+    if place.number is not None and number != place.number:
+        message = f"its sequence number is {number}; the block after it has {place.number + 1}"
+        raise place.broken("Sequence", "MB-02", message)
+    return number, before
 
 
 def _fetch_all(store: Store, layout: Layout, known: set[str]) -> dict[str, bytes]:

@@ -64,9 +64,17 @@ class Facts:
 
 
 def check_slice(
-    store: Store, layout: Layout, expected: Expected, columns: Executor | None = None, *, rows: bool = True
+    store: Store,
+    layout: Layout,
+    expected: Expected,
+    columns: Executor | None = None,
+    *,
+    rows: bool = True,
+    records_suffice: bool = False,
 ) -> Facts:
     """Everything about one slice, without ``rows`` only the bytes of its file; ``columns`` hashes columns, if given.
+
+    ``records_suffice``  other bytes of the same records are worth no more than a note (VE-04)
 
     Raises StoreError, and OSError if a large slice finds no room on the disk.
     """
@@ -77,10 +85,15 @@ def check_slice(
     try:
         with hashed(store, key) as found:
             facts = Facts()
-            if problem := _object_problem(key, "DS-01", claimed.physical_hash, claimed.size, found):
+            problem = _object_problem(key, "DS-01", claimed.physical_hash, claimed.size, found)
+            if problem and not records_suffice:
                 facts = Facts(problems=(problem,))
-            elif rows:
+            elif problem or rows:
                 facts = _check_rows(found.file, expected, columns)
+                if problem:
+                    sound = all(each.severity is not Severity.ERROR for each in facts.problems)
+                    problem = replace(problem, severity=Severity.NOTE) if sound else problem
+                    facts = replace(facts, problems=(problem, *facts.problems))
     except ObjectNotFound:
         message = f"there is no {key}; {ADVICE}"
         return _placed(Facts(problems=(Problem("DataMissing", "CH-02", message),)), expected)

@@ -20,7 +20,7 @@ from typing import Final
 from kubothek.lake.errors import FormatInvalid
 from kubothek.lake.ledger.blocks import Block
 from kubothek.lake.ledger.chain import BrokenChain, Stored, read_chain
-from kubothek.lake.ledger.events import AddData, ExecuteTransform
+from kubothek.lake.ledger.events import AddData, DatasetKind, ExecuteTransform
 from kubothek.lake.ledger.identity import DatasetId
 from kubothek.lake.ledger.layout import Layout
 from kubothek.lake.ledger.multihash import Multihash
@@ -63,6 +63,7 @@ class Verdict:
     """What was verified and what is wrong with it. ``problems`` are in the order of the chain."""
 
     dataset_id: DatasetId | None
+    kind: DatasetKind | None
     head: Multihash | None
     blocks: int
     slices: int
@@ -117,7 +118,9 @@ def verify(
             columns = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="columns"))
         spread_slices = spread or spread_here(store, threads, progress)
         spread = spread or spread_here(store, threads)
-        facts = spread_slices(partial(_slice, layout, scope.level is Level.FULL, columns), slices, "verify slices")
+        lenient = audit.state.seed is not None and audit.state.seed.dataset_kind is DatasetKind.DERIVATIVE
+        check = partial(_slice, layout, scope.level is Level.FULL, lenient, columns)
+        facts = spread_slices(check, slices, "verify slices")
         found.extend(_checkpoints(layout, audit, scope, spread))
         for each in facts:
             found.extend(each.problems)
@@ -127,6 +130,7 @@ def verify(
             found.extend([unmatched] if unmatched else [])
     return Verdict(
         dataset_id=audit.state.seed.dataset_id if audit.state.seed else None,
+        kind=audit.state.seed.dataset_kind if audit.state.seed else None,
         head=audit.state.head,
         blocks=audit.state.length,
         slices=len(facts),
@@ -136,8 +140,10 @@ def verify(
     )
 
 
-def _slice(layout: Layout, rows: bool, columns: Executor | None, store: Store, expected: Expected) -> Facts:
-    return check_slice(store, layout, expected, columns, rows=rows)
+def _slice(
+    layout: Layout, rows: bool, lenient: bool, columns: Executor | None, store: Store, expected: Expected
+) -> Facts:
+    return check_slice(store, layout, expected, columns, rows=rows, records_suffice=lenient)
 
 
 def _can_match(scope: Scope, facts: Sequence[Facts]) -> bool:
@@ -155,9 +161,26 @@ def audit_store(store: Store, layout: Layout, head: Multihash | None = None) -> 
     return result, list(result.problems)
 
 
-def audit(chain: Iterable[Stored]) -> Audit:
-    """A whole chain, oldest block first."""
-    state, found = ChainState(), list[Problem]()
+def verify_new(
+    store: Store, layout: Layout, state: ChainState, came: Iterable[Stored], *, rows: bool, threads: int | None = None
+) -> Problem | None:
+    """The first thing that is wrong with blocks that came to follow a chain, and with ``rows``, with their slices.
+
+    Whether the bytes of what they name are there is for the caller to know. Raises StoreError.
+    """
+    audited = audit(came, state)
+    wrong = [each for each in audited.problems if each.severity is Severity.ERROR]
+    if rows and not wrong:
+        check = partial(_slice, layout, True, False, None)
+        facts = spread_here(store, threads or os.cpu_count() or 1)(check, audited.slices, "verify slices")
+        wrong = [each for fact in facts for each in fact.problems if each.severity is Severity.ERROR]
+        wrong += [each for each in _between(audited.slices, facts) if each.severity is Severity.ERROR]
+    return min(wrong, key=lambda each: each.number or 0, default=None)
+
+
+def audit(chain: Iterable[Stored], before: ChainState | None = None) -> Audit:
+    """A whole chain, oldest block first; or the blocks that follow one, given its state."""
+    state, found = before or ChainState(), list[Problem]()
     slices, checkpoints = list[Expected](), list[tuple[Block, Multihash, int]]()
     for stored in chain:
         try:

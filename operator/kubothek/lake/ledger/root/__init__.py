@@ -8,10 +8,12 @@ Slices, blocks, the table and the head are one commit: what any of these calls d
 
 from __future__ import annotations
 
+from kubothek.lake.ledger.root.base import Ingested, Ledger
 from kubothek.lake.ledger.root.creating import create, owner_key_file
-from kubothek.lake.ledger.root.exchange import Exported, export, import_chain
+from kubothek.lake.ledger.root.exchange import Bring, Exported, export, import_chain, take_over
 from kubothek.lake.ledger.root.extension import DEFAULT_SOURCE
-from kubothek.lake.ledger.root.handle import Ingested, Root
+from kubothek.lake.ledger.root.following import Came, Find
+from kubothek.lake.ledger.root.handle import Root
 from kubothek.lake.ledger.root.rows import Rows, again
 from kubothek.lake.ledger.root.slicing import SLICE_BYTES, Types
 from kubothek.lake.ledger.root.table import Table
@@ -19,8 +21,12 @@ from kubothek.lake.ledger.root.table import Table
 __all__ = [
     "DEFAULT_SOURCE",
     "SLICE_BYTES",
+    "Bring",
+    "Came",
     "Exported",
+    "Find",
     "Ingested",
+    "Ledger",
     "Root",
     "Rows",
     "Table",
@@ -30,4 +36,5 @@ __all__ = [
     "export",
     "import_chain",
     "owner_key_file",
+    "take_over",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -12,16 +13,19 @@ from uuid import uuid4
 from kubothek.lake.commits import AlreadyApplied, Change, DatasetLog, Operation, Transaction
 from kubothek.lake.commits.cubes.spec import memberships
 from kubothek.lake.errors import CubeInvalid, DatasetExists, EventInvalid, FormatInvalid, IdReused
+from kubothek.lake.ledger.blocks import Block
 from kubothek.lake.ledger.events import DatasetKind, DatasetSnapshot
 from kubothek.lake.ledger.identity import OwnerKey
 from kubothek.lake.ledger.manifests import write_snapshot
+from kubothek.lake.ledger.root.base import system_now
 from kubothek.lake.ledger.root.definition import Chain
 from kubothek.lake.ledger.root.extension import Extension
-from kubothek.lake.ledger.root.handle import Root, system_now
+from kubothek.lake.ledger.root.handle import Root
 from kubothek.lake.ledger.root.moving import ref_healed
 from kubothek.lake.ledger.root.slicing import SLICE_BYTES, Types
 from kubothek.lake.ledger.root.table import Table
 from kubothek.lake.ledger.snapshots import first_blocks
+from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.store import Store
 
 _CREATE_ID: Final = "ledger:create"
@@ -53,17 +57,37 @@ def create(
     """
     if snapshot.kind is not DatasetKind.ROOT:
         raise EventInvalid(f"{snapshot.name}: a {snapshot.kind.value} dataset is not created by its events alone")
-    started = begin_new_dataset(log, commit_id, _digest(snapshot, table, types))
+
+    def first(now: Timestamp) -> list[Block]:
+        return first_blocks(snapshot, owner.dataset_id, now, lambda reference: None)
+
+    digest = digest_of(snapshot, table, types)
+    begin_chain(store, log, first, table=table, types=types, commit_id=commit_id, digest=digest, by=by)
+    return Root(store, log, by=by, slice_bytes=slice_bytes)
+
+
+def begin_chain(
+    store: Store,
+    log: DatasetLog,
+    first: Callable[[Timestamp], list[Block]],
+    *,
+    table: Table | None,
+    types: Types,
+    commit_id: str | None,
+    digest: str,
+    by: str,
+) -> None:
+    """Commit the first blocks of a chain, and an empty table. Raises DatasetExists, and what ``first`` raises."""
+    started = begin_new_dataset(log, commit_id, digest)
     if isinstance(started, Transaction):
         extension = Extension(Chain(types=types, table=table is not None), system_now(log))
-        for block in first_blocks(snapshot, owner.dataset_id, extension.system_time, lambda reference: None):
+        for block in first(extension.system_time):
             extension.take(block)
         extension.write(store, log.uuid)
         fields = {} if table is None else table.fields()
         started.commit(Change(operation=Operation.CREATE, ledger=extension.change, by=by, **fields))
     else:
         ref_healed(store, log, by)
-    return Root(store, log, by=by, slice_bytes=slice_bytes)
 
 
 def begin_new_dataset(log: DatasetLog, commit_id: str | None, digest: str) -> Transaction | AlreadyApplied:
@@ -104,5 +128,6 @@ def owner_key_file(path: Path) -> OwnerKey:
     return key
 
 
-def _digest(snapshot: DatasetSnapshot, table: Table | None, types: Types) -> str:
+def digest_of(snapshot: DatasetSnapshot, table: Table | None, types: Types) -> str:
+    """What tells this creation from another one under the same id."""
     return sha256(f"{write_snapshot(snapshot)}{types}{table!r}".encode()).hexdigest()

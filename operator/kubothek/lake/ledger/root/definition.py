@@ -37,10 +37,11 @@ from kubothek.lake.ledger.events import (
     SetVocab,
     SourceState,
 )
+from kubothek.lake.ledger.identity import DatasetId
 from kubothek.lake.ledger.layout import Layout
 from kubothek.lake.ledger.multihash import Multihash
 from kubothek.lake.ledger.root.slicing import Types
-from kubothek.lake.ledger.state import ChainState, advance
+from kubothek.lake.ledger.state import ChainState, Consumed, advance
 from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.store import Store
 
@@ -160,6 +161,10 @@ class Chain:
             types=self.types,
             table=self.table,
             sources={name: (each.kind, each.value) for name, each in state.source_states.items()},
+            inputs={
+                str(name): (None if each.block is None else str(each.block), each.offset)
+                for name, each in state.consumed.items()
+            },
             keyed_by=self.keyed_by,
         )
 
@@ -210,6 +215,10 @@ def _numbers(note: ChainNote) -> dict[str, Any]:
         "watermark": None if note.watermark is None else Timestamp.parse(note.watermark),
         "source_states": {
             name: SourceState(source_name=name, kind=kind, value=value) for name, (kind, value) in note.sources.items()
+        },
+        "consumed": {
+            DatasetId.parse(name): Consumed(None if block is None else Multihash.parse(block), offset)
+            for name, (block, offset) in note.inputs.items()
         },
     }
 

@@ -17,6 +17,7 @@ from kubothek.lake.ledger.events import (
     Checkpoint,
     DataSlice,
     ExecuteTransform,
+    ExecuteTransformInput,
     MetadataBlock,
     MetadataEvent,
     SetDataSchema,
@@ -107,17 +108,41 @@ class Extension:
     ) -> None:
         """One AddData, with all that the last one left and that must be repeated (AD-02 … AD-07)."""
         state = self.chain.state
-        marks = [mark for mark in (state.watermark, watermark) if mark is not None]
         self.add(
             AddData(
                 prev_checkpoint=state.checkpoint,
                 prev_offset=state.last_offset,
                 new_data=data,
                 new_checkpoint=checkpoint,
-                new_watermark=max(marks, default=None),
+                new_watermark=self._not_before(watermark),
                 new_source_state=source_state,
             )
         )
+
+    def add_run(
+        self,
+        inputs: Sequence[ExecuteTransformInput],
+        data: DataSlice | None,
+        watermark: Timestamp | None,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        """One ExecuteTransform, as :meth:`add_data` otherwise (ET-01, DT-07)."""
+        state = self.chain.state
+        self.add(
+            ExecuteTransform(
+                query_inputs=tuple(inputs),
+                prev_checkpoint=state.checkpoint,
+                prev_offset=state.last_offset,
+                new_data=data,
+                new_checkpoint=checkpoint,
+                new_watermark=self._not_before(watermark),
+            )
+        )
+
+    def _not_before(self, watermark: Timestamp | None) -> Timestamp | None:
+        """A watermark never goes back."""
+        marks = [mark for mark in (self.chain.state.watermark, watermark) if mark is not None]
+        return max(marks, default=None)
 
     @property
     def change(self) -> LedgerChange:

@@ -48,6 +48,11 @@ class Types(StrEnum):
     KAMU = "kamu"
     SPEC = "spec"
 
+    @classmethod
+    def of(cls, schema: pa.Schema, vocabulary: Vocabulary) -> Self:
+        """Those that slices of this schema have."""
+        return cls.SPEC if schema.field(vocabulary.offset).type == cls.SPEC.offset else cls.KAMU
+
     @property
     def offset(self) -> pa.DataType:
         """Of the column of offsets."""
@@ -138,7 +143,7 @@ class SliceWriter:
         self._schema = schema
         self._vocabulary = vocabulary
         self._next = first_offset
-        self._time = pa.scalar(system_time.nanoseconds // _MILLISECOND, pa.int64()).cast(_TIME)
+        self._time = system_time
         self._slice_bytes = slice_bytes
         self._note_written = note_written
         self._batches: list[pa.RecordBatch] = []
@@ -168,14 +173,14 @@ class SliceWriter:
 
         Raises DataTypeMismatch for a value that its column cannot hold, SchemaMismatch for a column that is missing.
         """
-        numbered = self._numbered(rows)
-        self.take(numbered)
-        return numbered
+        made = numbered(rows, self._schema, self._vocabulary, self._next, self._time)
+        self.take(made)
+        return made
 
-    def take(self, numbered: pa.RecordBatch) -> None:
+    def take(self, rows: pa.RecordBatch) -> None:
         """Take rows that have all columns of slices; their offsets go on from the last."""
-        for start in range(0, numbered.num_rows, _PIECE):
-            piece = numbered.slice(start, _PIECE)
+        for start in range(0, rows.num_rows, _PIECE):
+            piece = rows.slice(start, _PIECE)
             self._batches.append(piece)
             self._hashed.append(self._pool.submit(self._hasher.update, piece))
             self._held += piece.nbytes
@@ -193,16 +198,6 @@ class SliceWriter:
         self.seal()
         self._gather()
         return self._written
-
-    def _numbered(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        count, names = rows.num_rows, self._vocabulary
-        offsets = np.arange(self._next, self._next + count, dtype=np.int64)
-        made = {names.offset: pa.array(offsets), names.system_time: _repeat(self._time, count)}
-        columns: list[Any] = []
-        for field in self._schema:
-            column = made[field.name] if field.name in made else _column(rows, field)
-            columns.append(cast_column(column, field))
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _close(self) -> None:
         if not self._batches:
@@ -242,6 +237,24 @@ class SliceWriter:
             ),
             latest_event_time(table.column(self._vocabulary.event_time)),
         )
+
+
+def numbered(
+    rows: pa.RecordBatch, schema: pa.Schema, names: Vocabulary, first_offset: int, system_time: Timestamp
+) -> pa.RecordBatch:
+    """Rows as a slice of this schema has them, with offset and system time.
+
+    Raises DataTypeMismatch for a value that its column cannot hold, SchemaMismatch for a column that is missing.
+    """
+    count = rows.num_rows
+    offsets = np.arange(first_offset, first_offset + count, dtype=np.int64)
+    time = pa.scalar(system_time.nanoseconds // _MILLISECOND, pa.int64()).cast(_TIME)
+    made = {names.offset: pa.array(offsets), names.system_time: _repeat(time, count)}
+    columns: list[Any] = []
+    for field in schema:
+        column = made[field.name] if field.name in made else _column(rows, field)
+        columns.append(cast_column(column, field))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 _FILE: Final[Any] = pq.ParquetFile  # the stubs do not know all of its options

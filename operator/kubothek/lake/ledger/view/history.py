@@ -86,6 +86,17 @@ class History:
                 keys = [part.key for part in parts[start : start + _FILES_AT_ONCE]]
                 yield from self._read(filesystem, keys, names, wanted, where)
 
+    def last(self, limit: int, skip: int = 0) -> pa.RecordBatchReader:
+        """The last records in the order of their offsets, but for so many at the very end; there must be a schema."""
+        assert self.schema is not None, "a slice comes after a schema"
+        stop = max(0, self.records - skip)
+        start = max(0, stop - limit)
+        near = replace(self, parts=[part for part in self.parts if part.end >= start and part.start < stop])
+        names, offset = self.schema.names, pc.field(self.vocabulary.offset)
+        return pa.RecordBatchReader.from_batches(
+            self.as_read(names), near.scan(names, (offset >= start) & (offset < stop))
+        )
+
     def as_read(self, columns: Sequence[str]) -> pa.Schema:
         """The types of these columns, whatever types of offsets and operations slices have."""
         types = {self.vocabulary.offset: OFFSET_TYPE, self.vocabulary.op: OP_TYPE}

@@ -89,7 +89,7 @@ def in_table(store: Store, snapshot: Snapshot, search: KeySearch) -> None:
 
 def _in_table(store: Store, snapshot: Snapshot, schema: pa.Schema, search: KeySearch) -> None:
     names = search.keys.schema.names
-    stored = [_Stored.of(search.keys, name, schema) for name in names]
+    stored = [Stored.of(search.keys, name, schema) for name in names]
     labels = _by_index(store, snapshot, schema, stored, search)
     missing = search.missing
     if not len(missing) or (labels is not None and not labels):
@@ -115,7 +115,7 @@ def _in_table(store: Store, snapshot: Snapshot, schema: pa.Schema, search: KeySe
 
 
 def _by_index(
-    store: Store, snapshot: Snapshot, schema: pa.Schema, key: Sequence[_Stored], search: KeySearch
+    store: Store, snapshot: Snapshot, schema: pa.Schema, key: Sequence[Stored], search: KeySearch
 ) -> set[str] | None:
     """The labels of the files that may hold keys which are still missing; None = any may.
 
@@ -136,8 +136,8 @@ def _by_index(
     return None if found is None else {label for label in found if label in head.partitions}
 
 
-class _Stored:
-    """A key column in the stored type of the table.
+class Stored:
+    """A column of keys, or of records that are looked for, in the stored type of the table.
 
     ``column``   a value for each key
     ``values``   the different ones, without NULL
@@ -151,7 +151,7 @@ class _Stored:
         self.strange = bool(_is_strange(column).any())
 
     @classmethod
-    def of(cls, keys: pa.Table, name: str, schema: pa.Schema) -> _Stored:
+    def of(cls, keys: pa.Table, name: str, schema: pa.Schema) -> Stored:
         """The column of this name."""
         field = schema.field(name)
         return cls(name, conform(keys.select([name]), pa.schema([field])).column(0).combine_chunks())

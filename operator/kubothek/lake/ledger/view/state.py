@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from kubothek.lake.ledger.merging import Scratch
 from kubothek.lake.ledger.retractions import record_keys
 from kubothek.lake.ledger.row_checks import CORRECT_FROM, RETRACT
+from kubothek.lake.ledger.state import Vocabulary
 from kubothek.lake.ledger.view.history import OFFSET_TYPE, OP_TYPE, History
 
 _Numbers = npt.NDArray[np.int64]
@@ -31,7 +32,7 @@ def standing(history: History, columns: Sequence[str], scratch: Scratch) -> Iter
     gone = taken_back(history, scratch) if history.retracting() else np.zeros(0, np.int64)
     read = list(dict.fromkeys([*columns, names.offset, names.op]))
     for batch in history.scan(read):
-        comes = pc.invert(_back(batch.column(batch.schema.get_field_index(names.op))))
+        comes = pc.invert(is_back(batch.column(batch.schema.get_field_index(names.op))))
         keep = np.asarray(comes.to_numpy(zero_copy_only=False))
         if len(gone):
             offsets = batch.column(batch.schema.get_field_index(names.offset)).to_numpy()
@@ -54,25 +55,38 @@ def taken_back(history: History, scratch: Scratch) -> _Numbers:
         given = scratch.register("given", pa.Table.from_batches([events]))
         scratch.run(f"INSERT INTO {all_of_them} SELECT * FROM {given} SEMI JOIN {taken} USING ({_RECORD})")  # noqa: S608
         scratch.forget(given)
+    return gone_among(scratch, all_of_them)
+
+
+def gone_among(scratch: Scratch, events: str) -> _Numbers:
+    """The offsets of the additions that are taken back by what follows them, ascending.
+
+    ``events``  the name of a table of such rows as :func:`events_of` gives
+    """
     # An addition is gone once there were fewer of its kind than when it came.
     found = scratch.table(
         "SELECT o FROM (SELECT o, s, b, min(b) OVER (PARTITION BY k ORDER BY o "  # noqa: S608
         "ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS later "
-        f"FROM (SELECT k, o, s, sum(s) OVER (PARTITION BY k ORDER BY o) AS b FROM {all_of_them})) "
+        f"FROM (SELECT k, o, s, sum(s) OVER (PARTITION BY k ORDER BY o) AS b FROM {events})) "
         "WHERE s > 0 AND later < b ORDER BY o"
     )
     return np.asarray(found.column("o").to_numpy()).astype(np.int64)
 
 
 def _events(history: History, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-    """Of each record: bytes that equal ones share, its offset, 1 if it was added, -1 if it takes one back."""
     names, columns = history.vocabulary, history.columns
     for batch in history.scan([names.offset, names.op, *columns.names], where):
-        op = batch.column(1)
-        signs = pc.if_else(_back(op), pa.scalar(-1, OP_TYPE), pa.scalar(1, OP_TYPE))
-        keys = record_keys(batch, columns, names)
-        yield pa.RecordBatch.from_arrays([keys, batch.column(0), signs], schema=_EVENTS)
+        yield events_of(batch, columns, names)
 
 
-def _back(op: Any) -> Any:
-    return pc.is_in(op, value_set=pa.array([RETRACT, CORRECT_FROM], OP_TYPE))
+def events_of(batch: pa.RecordBatch, columns: pa.Schema, names: Vocabulary) -> pa.RecordBatch:
+    """Of each record: bytes that equal ones share, its offset, 1 if it was added, -1 if it takes one back."""
+    signs = pc.if_else(is_back(batch.column(names.op)), pa.scalar(-1, OP_TYPE), pa.scalar(1, OP_TYPE))
+    offsets: Any = batch.column(names.offset)
+    keys = record_keys(batch, columns, names)
+    return pa.RecordBatch.from_arrays([keys, offsets.cast(OFFSET_TYPE), signs], schema=_EVENTS)
+
+
+def is_back(op: Any) -> Any:
+    """Which records are a retraction, or the first half of a correction."""
+    return pc.is_in(op.cast(OP_TYPE), value_set=pa.array([RETRACT, CORRECT_FROM], OP_TYPE))
