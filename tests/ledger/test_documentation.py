@@ -14,7 +14,9 @@ def _texts(directory: str) -> str:
 
 
 def test_every_row_names_tests_that_exist_or_a_reason() -> None:
-    tests = set(re.findall(r"^def (test_\w+)", _texts("tests/ledger*"), re.M))
+    rooms = ("ledger*", "derivative", "transform", "exchange", "gateway", "jobs")
+    texts = "\n".join(_texts(f"tests/{room}") for room in rooms)
+    tests = set(re.findall(r"^def (test_\w+)", texts, re.M))
     rows = re.findall(r"^\| ([A-Z]+-\d\d[^|]*) \| (?:M|M\*|S/M|I) \| (.*) \|$", PAGE, re.M)
     assert len(rows) > 150
     for ids, cell in rows:
@@ -25,7 +27,8 @@ def test_every_row_names_tests_that_exist_or_a_reason() -> None:
 
 def test_every_code_and_rule_of_a_problem_is_on_the_page() -> None:
     problems = re.findall(
-        r'(?:Problem|broken|_note)\(\s*"(\w+)",\s*"([A-Z]+-\d+)"', _texts("operator/kubothek/lake/ledger")
+        r'(?:Problem|broken|_note)\(\s*"(\w+)",\s*"([A-Z]+-\d+)"',
+        _texts("operator/kubothek/lake/ledger") + _texts("operator/kubothek/lake/ledger/derivative"),
     )
     assert len(problems) > 40
     codes = set(re.findall(r"`([A-Z]\w+)`", PAGE))

@@ -30,8 +30,9 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from kubothek.lake.commits import Change, Operation, Snapshot, Transaction, Version, keys
+from kubothek.lake.commits import Change, Operation, Snapshot, Transaction, Version
 from kubothek.lake.commits.cubes.spec import CubeSpec
+from kubothek.lake.commits.listing import dataset_names
 from kubothek.lake.cube.discovery import cubes
 from kubothek.lake.cube.handle import Cube
 from kubothek.lake.cube.log import CubeLog
@@ -40,7 +41,9 @@ from kubothek.lake.dataset import Dataset, Done, OnConflict, Where
 from kubothek.lake.errors import DatasetExists, DatasetNotFound, IdReused, InputError, OwnedByAnother
 from kubothek.lake.indices import Dialect, IndexChange, IndexKind, check_indexable
 from kubothek.lake.ledger.asking import BLOCK, happened_until, version_of
-from kubothek.lake.ledger.events import DatasetSnapshot
+from kubothek.lake.ledger.derivative import create as create_derivative
+from kubothek.lake.ledger.derivative import inputs_of
+from kubothek.lake.ledger.events import DatasetKind, DatasetSnapshot
 from kubothek.lake.ledger.identity import OwnerKey
 from kubothek.lake.ledger.root import Table as LedgerTable
 from kubothek.lake.ledger.root import create
@@ -58,7 +61,6 @@ __all__ = ["Dataset", "Done", "Lake", "OnConflict", "Where"]
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
-_HEAD_ENDS: Final = (keys.head(""), keys.packed_head(""))
 _USUAL_VIEW: Final = LedgerTable()
 _CREATE_ID: Final = "python:create"
 """One id for every creation of a dataset, so that of two at once one is refused."""
@@ -82,8 +84,7 @@ class Lake:
 
         A deleted dataset is named as long as its head is there; :meth:`dataset` tells.
         """
-        names = self.store.list_names("")
-        return sorted({name.removesuffix(end) for name in names for end in _HEAD_ENDS if name.endswith(end)})
+        return dataset_names(self.store)
 
     def dataset(self, name: str, *, table: str | None = None, raw: bool = False) -> Dataset:
         """A dataset that exists, whoever wrote it. Raises DatasetNotFound.
@@ -229,14 +230,18 @@ class Lake:
     ) -> Dataset:
         """Commit a dataset with a chain that begins with the events of a snapshot, as Open Data Fabric has them.
 
-        ``snapshot``  ``read_snapshot(text)`` reads one from YAML
+        ``snapshot``  ``read_snapshot(text)`` reads one from YAML; the inputs of a derivative dataset are in this store
         ``owner``     whose public half becomes the dataset's identity; keep it: ``owner_key_file(path)``
         ``table``     how its current state lies; None = there is to be no table
 
-        Raises DatasetExists, EventInvalid.
+        Raises DatasetExists, EventInvalid; InputError for inputs that are not there, TransformInvalid.
         """
         dataset = Dataset(self, name)
-        create(self.store, dataset._log(writing=True), snapshot, owner, table=table, by=_BY)
+        log = dataset._log(writing=True)
+        if snapshot.kind is DatasetKind.DERIVATIVE:
+            create_derivative(self.store, log, snapshot, owner, inputs_of(self.store), table=table, by=_BY)
+        else:
+            create(self.store, log, snapshot, owner, table=table, by=_BY)
         return dataset
 
     def sql(

@@ -6,6 +6,7 @@ from kubothek.lake.dataset.handle import BY, Done, OnConflict, Where
 from kubothek.lake.dataset.reading import Reading
 from kubothek.lake.dataset.upkeep import Upkeep
 from kubothek.lake.dataset.writing import Writing
+from kubothek.lake.ledger.derivative import Derivative, Inputs, inputs_of
 from kubothek.lake.ledger.root import Root
 
 __all__ = ["BY", "Dataset", "Done", "OnConflict", "Where"]
@@ -24,3 +25,26 @@ class Dataset(Reading, Writing, Upkeep):
         Raises NotALedger, OwnedByAnother.
         """
         return Root(self._store, self._log(writing=True), by=BY)
+
+    @property
+    def derivative(self) -> Derivative:
+        """The chain of a dataset that SQL makes of others, and its transformation. docs/derivatives.md.
+
+        Raises NotALedger, OwnedByAnother, InputError for any other dataset.
+        """
+        return Derivative(self._store, self._log(writing=True), by=BY)
+
+    def pull(self, inputs: Inputs | None = None) -> int:
+        """Run the transformation until it has seen all that its inputs have; the number of records that came of it.
+
+        ``inputs``  finds them; None: in this store, under their names
+
+        Raises what :meth:`Derivative.pull` raises; what was committed until then stays.
+        """
+        derivative, records = self.derivative, 0
+        inputs = inputs or inputs_of(self._store)
+        while True:
+            pulled = derivative.pull(inputs)
+            records += 0 if pulled.done.repeated else pulled.done.records
+            if not pulled.more:
+                return records

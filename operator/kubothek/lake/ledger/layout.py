@@ -36,13 +36,23 @@ class Layout:
         """A block."""
         return f"{self.blocks}{block}"
 
+    @property
+    def slices(self) -> str:
+        """The directory of slices."""
+        return f"{self.root}data/"
+
+    @property
+    def checkpoints(self) -> str:
+        """The directory of checkpoints."""
+        return f"{self.root}checkpoints/"
+
     def data(self, physical: Multihash) -> str:
         """A slice."""
-        return f"{self.root}data/{physical}"
+        return f"{self.slices}{physical}"
 
     def checkpoint(self, physical: Multihash) -> str:
         """A checkpoint."""
-        return f"{self.root}checkpoints/{physical}"
+        return f"{self.checkpoints}{physical}"
 
 
 def head_bytes(block: Multihash) -> bytes:

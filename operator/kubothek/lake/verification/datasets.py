@@ -6,12 +6,15 @@ Only what keeps from looking raises: a store that does not answer, a version tha
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kubothek.lake.commits import DatasetLog, Version, keys
 from kubothek.lake.errors import HeadMissing, HeadUnreadable, InputError, NotALedger, VersionIncomplete
 from kubothek.lake.ledger import BrokenChain, Layout, Level, Multihash, Scope, Severity, Verdict, read_chain, verify
+from kubothek.lake.ledger.derivative.inputs import Inputs, inputs_of
+from kubothek.lake.ledger.derivative.verification import verify_runs
+from kubothek.lake.ledger.events import DatasetKind
 from kubothek.lake.store import Store
 from kubothek.lake.store.spread import Spread, Told, spread_here
 from kubothek.lake.verification.finding import Finding
@@ -95,11 +98,15 @@ def verify_dataset(
     since: Since = NOTHING_BEFORE,
     progress: Told = lambda done, total: None,
     spread: Spread | None = None,
+    inputs: Inputs | None = None,
 ) -> DatasetVerdict:
     """Verify a version (None: the present one), or a chain up to a block, as far as ``since`` leaves something to do.
 
     Blocks are those of a ledger: where one is named, only the chain is looked at. ``spread`` does the reading; None:
     threads of this process, and then ``progress`` hears of pieces done, and of all pieces.
+
+    At level FULL the transformations of a derivative dataset are run again on what they took of its inputs, which
+    ``inputs`` finds; None: in the same store. Whether the inputs are sound is not looked at: see ``recursion``.
 
     Raises NotALedger, InputError for bounds in the wrong order, DatasetNotFound, VersionNotFound, StoreError, and
     OSError if large objects find no room on the disk.
@@ -126,6 +133,8 @@ def verify_dataset(
     findings = [*(_stray(log) if chain is not None and version is None else ())]
     wrong = len(findings) + (table.wrong if table else 0)
     if chain is not None:
+        if level is Level.FULL and chain.sound and chain.kind is DatasetKind.DERIVATIVE:
+            chain = _with_runs(store, log, chain, inputs, since, spread)
         of_chain = [Finding.of(each) for each in chain.problems if each.severity is Severity.ERROR]
         wrong += len(of_chain)
         findings = [*of_chain, *findings]
@@ -151,16 +160,32 @@ def _chain(
     spread: Spread,
 ) -> Verdict:
     layout = Layout(keys.chain(log.uuid))
-    first = 0 if since.block is None else since.block + 1
-    if since.version is not None:
-        before = log.snapshot(since.version).head.chain
-        first = before.length if before is not None else 0
+    first = _first_block(log, since)
     last = Multihash.parse(head)
     if until_block is not None:
         if until_block < first:
             raise InputError(f"no block is between {first} and {until_block}: name a higher last one")
         last = block_at(store, layout, last, until_block) or last
     return verify(store, layout, last, scope=Scope(level=level, first_block=first), spread=spread)
+
+
+def _with_runs(
+    store: Store, log: DatasetLog, chain: Verdict, inputs: Inputs | None, since: Since, spread: Spread
+) -> Verdict:
+    """The verdict of a derivative dataset's chain with what its transformation says."""
+    assert chain.head is not None, "a sound chain has a head"
+    layout = Layout(keys.chain(log.uuid))
+    first = _first_block(log, since)
+    found = verify_runs(store, layout, chain.head, inputs or inputs_of(store), spread, first_block=first)
+    return replace(chain, problems=(*chain.problems, *found))
+
+
+def _first_block(log: DatasetLog, since: Since) -> int:
+    """The first that was not verified before."""
+    if since.version is not None:
+        before = log.snapshot(since.version).head.chain
+        return before.length if before is not None else 0
+    return 0 if since.block is None else since.block + 1
 
 
 def block_at(store: Store, layout: Layout, head: Multihash | None, number: int) -> Multihash | None:

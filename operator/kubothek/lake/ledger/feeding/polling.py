@@ -27,12 +27,14 @@ class Polled:
     ``version``      of the last commit, None if there was nothing new
     ``commits``      how many it made, with ``records`` in all
     ``uncacheable``  the source does not say whether it changed, and was therefore not read again (FE-07)
+    ``has_more``     it was left while it had more
     """
 
     version: int | None = None
     commits: int = 0
     records: int = 0
     uncacheable: bool = False
+    has_more: bool = False
 
 
 def poll_source(
@@ -40,8 +42,11 @@ def poll_source(
     context: FetchContext,
     told: Callable[[str, Polled], None] = lambda name, polled: None,
     elsewhere: Spreading = lambda source, stored: None,
+    *,
+    once: bool = False,
 ) -> Polled:
     """Read the source until it has nothing new; each file is a commit, with the state that the next poll goes on from.
+    ``once``: one file at most.
 
     What was committed stays when a later file cannot be read. Of polls at the same time one commits a file, the other
     finds that out. ``told`` hears of each file, with what was done until then; ``elsewhere`` is asked who reads a file
@@ -72,6 +77,8 @@ def poll_source(
         root.refresh()
         if root.state.source_states.get(SOURCE_NAME) == before:
             raise InputError(f"the polling source has more after {found.name!r}, and no state to go on from")
+        if once:
+            return replace(polled, has_more=True)
 
 
 def _rows(source: SetPollingSource, found: Fetched, elsewhere: Spreading) -> Rows | Elsewhere | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess  # the engine of containers is a program
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,6 +34,7 @@ OUT: Final = "/opt/odf/out"
 NEW_ETAG: Final = "new-etag"
 NEW_LAST_MODIFIED: Final = "new-last-modified"
 HAS_MORE: Final = "has-more"
+_TEXT_LIMIT: Final = 64 << 10
 _BATCH_SIZE: Final = "10000"
 _ASKED: Final = {ETAG: "ODF_ETAG", LAST_MODIFIED: "ODF_LAST_MODIFIED"}
 
@@ -46,8 +48,7 @@ def fetch_from_container(
     """
     if context.run_container is None:
         raise SourceRefused(f"fetch from image {step.image!r}: containers are not allowed here")
-    env = container_env(step.env or (), state, templates)
-    output = context.run_container(ContainerRun(image=step.image, command=step.command, args=step.args, env=env))
+    output = context.run_container(container_run(step, state, templates))
     new = _new_state(output)
     if output.data.is_empty() and (new is None or new == state) and not output.has_more:
         return UpToDate()
@@ -57,6 +58,12 @@ def fetch_from_container(
         event_time=to_milliseconds(context.now),
         has_more=output.has_more,
     )
+
+
+def container_run(step: FetchStepContainer, state: SourceState | None, templates: Templates) -> ContainerRun:
+    """What is to be run to fetch what is new since ``state``. Raises InputError for variables that nobody gives."""
+    env = container_env(step.env or (), state, templates)
+    return ContainerRun(image=step.image, command=step.command, args=step.args, env=env)
 
 
 def container_env(variables: tuple[EnvVar, ...], state: SourceState | None, templates: Templates) -> Mapping[str, str]:
@@ -104,17 +111,47 @@ def run_locally(program: str = "docker") -> Callable[[ContainerRun], ContainerOu
 
 
 def read_output(data: FileContent, out: Path) -> ContainerOutput:
-    """What a container left: its output, and the files in the directory that was ``/opt/odf/out``."""
+    """What a container left: its output, and the files in the directory that was ``/opt/odf/out``.
+
+    Raises SourceFailed for files that are none.
+    """
 
     def text(name: str) -> str | None:
-        return (out / name).read_text().strip() if (out / name).is_file() else None
+        """None if there is no such file."""
+        if (handle := open_left(out, name)) is None:
+            return None
+        with handle:
+            found = handle.read(_TEXT_LIMIT + 1)
+        if len(found) > _TEXT_LIMIT:
+            raise SourceFailed(f"the container left a file {name!r} of more than {_TEXT_LIMIT >> 10} KiB")
+        try:
+            return found.decode().strip()
+        except UnicodeDecodeError:
+            raise SourceFailed(f"the container left a file {name!r} that is no UTF-8 text") from None
 
     return ContainerOutput(
         data=data,
         new_etag=text(NEW_ETAG) or None,
         new_last_modified=text(NEW_LAST_MODIFIED) or None,
-        has_more=(out / HAS_MORE).is_file(),
+        has_more=text(HAS_MORE) is not None,
     )
+
+
+def open_left(directory: Path, name: str) -> IO[bytes] | None:
+    """A file that a container left, None if there is none. Raises SourceFailed for all but plain files.
+
+    A link that it left would show it, in its table, what this process may read and it may not.
+    """
+    try:
+        descriptor = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SourceFailed(f"{name!r}, which the container left, cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise SourceFailed(f"{name!r}, which the container left, is no plain file")
+    return os.fdopen(descriptor, "rb")
 
 
 def _command(program: str, container: ContainerRun, out: Path) -> list[str]:

@@ -1,0 +1,64 @@
+"""A derivative dataset comes to be: its inputs by id, its query checked against their columns (ST-02, ST-03, EN-05)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.errors import EventInvalid
+from kubothek.lake.ledger.blocks import Block
+from kubothek.lake.ledger.derivative.definition import stored_transform
+from kubothek.lake.ledger.derivative.handle import Derivative
+from kubothek.lake.ledger.derivative.inputs import Inputs
+from kubothek.lake.ledger.events import DatasetKind, DatasetSnapshot, SetTransform, SetVocab
+from kubothek.lake.ledger.identity import DatasetId, OwnerKey
+from kubothek.lake.ledger.root.creating import begin_chain, digest_of
+from kubothek.lake.ledger.root.slicing import Types
+from kubothek.lake.ledger.root.table import Table
+from kubothek.lake.ledger.snapshots import first_blocks
+from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.store import Store
+
+_USUAL: Final = Table()
+
+
+def create(
+    store: Store,
+    log: DatasetLog,
+    snapshot: DatasetSnapshot,
+    owner: OwnerKey,
+    inputs: Inputs,
+    *,
+    table: Table | None = _USUAL,
+    types: Types = Types.KAMU,
+    commit_id: str | None = None,
+    by: str = "",
+) -> Derivative:
+    """Commit the chain's first blocks, with one SetTransform among them; otherwise as for a root dataset.
+
+    ``inputs``  finds the datasets that the transformation names
+
+    Raises DatasetExists; InputError for inputs that do not exist, all of them at once, or an input that is the dataset
+    itself; TransformInvalid; EventInvalid for an event that no derivative dataset begins with.
+    """
+    if snapshot.kind is not DatasetKind.DERIVATIVE:
+        raise EventInvalid(f"{snapshot.name}: a {snapshot.kind.value} dataset has no transformation")
+    number = sum(isinstance(event, SetTransform) for event in snapshot.metadata)
+    if number != 1:
+        raise EventInvalid(f"{snapshot.name}: a derivative dataset has one SetTransform, not {number}")
+
+    def first(now: Timestamp) -> list[Block]:
+        named = next((Vocabulary.of(event) for event in snapshot.metadata if isinstance(event, SetVocab)), Vocabulary())
+        events = (
+            stored_transform(event, inputs, named, itself=owner.dataset_id)
+            if isinstance(event, SetTransform)
+            else event
+            for event in snapshot.metadata
+        )
+        return first_blocks(replace(snapshot, metadata=tuple(events)), owner.dataset_id, now, DatasetId.parse)
+
+    digest = digest_of(snapshot, table, types)
+    begin_chain(store, log, first, table=table, types=types, commit_id=commit_id, digest=digest, by=by)
+    return Derivative(store, log, by=by)

@@ -1,0 +1,62 @@
+"""A transformation as a chain holds it, checked against its inputs, and compared with another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from kubothek.lake.errors import InputError
+from kubothek.lake.ledger.derivative.inputs import Input, Inputs, all_located, resolver
+from kubothek.lake.ledger.derivative.running import sql_of
+from kubothek.lake.ledger.events import SetTransform
+from kubothek.lake.ledger.identity import DatasetId
+from kubothek.lake.ledger.snapshots import resolved
+from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.transform import ENGINE_VERSION, validate
+
+
+def stored_transform(event: SetTransform, inputs: Inputs, vocabulary: Vocabulary, *, itself: DatasetId) -> SetTransform:
+    """The event with inputs by id, each with an alias, ``queries``, and the engine's version if it names none (EN-11).
+
+    ``vocabulary``  of the dataset that it is for, and ``itself``, its id, which is no input
+
+    Raises InputError, which names every input that does not exist; TransformInvalid; EventInvalid.
+    """
+    found = resolved_transform(event, inputs)
+    if own := [each.alias for each in found.inputs if DatasetId.parse(each.dataset_ref) == itself]:
+        raise InputError(f"input {own[0]!r} is the dataset that the transformation is to make: name another one")
+    sql = sql_of(found.transform)
+    stored = replace(found, transform=replace(sql, version=sql.version or ENGINE_VERSION))
+    columns(stored, all_located(inputs, stored.inputs), vocabulary)
+    return stored
+
+
+def resolved_transform(event: SetTransform, inputs: Inputs) -> SetTransform:
+    """The event with inputs by id and ``queries``. Raises InputError, EventInvalid."""
+    (found,) = resolved((event,), resolver(inputs))
+    assert isinstance(found, SetTransform), "events stay what they are"
+    return found
+
+
+def columns(event: SetTransform, sources: Sequence[Input], vocabulary: Vocabulary) -> pa.Schema | None:
+    """The columns that the transformation gives, ``[event_time, data…]``; None as long as an input has none.
+
+    Raises TransformInvalid.
+    """
+    names = [each.alias or each.dataset_ref for each in event.inputs]
+    schemas = {name: source.chain.state.schema for name, source in zip(names, sources, strict=True)}
+    known = {name: schema for name, schema in schemas.items() if schema is not None}
+    if len(known) < len(schemas):
+        return None
+    vocabularies = {name: source.chain.state.vocabulary for name, source in zip(names, sources, strict=True)}
+    return validate(sql_of(event.transform), known, vocabularies, vocabulary)
+
+
+def is_same(wanted: SetTransform, in_force: SetTransform | None) -> bool:
+    """Whether a transformation says what is in force already; one that names no engine's version goes with any."""
+    if in_force is None:
+        return False
+    sql, stored = sql_of(wanted.transform), sql_of(in_force.transform)
+    return replace(wanted, transform=replace(sql, version=sql.version or stored.version)) == in_force

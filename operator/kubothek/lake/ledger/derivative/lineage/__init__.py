@@ -1,0 +1,14 @@
+"""Where the records of a ledger come from, and where they go: as data, and as text (REQ-04, PV-01).
+
+found = graph(store, "delays")                 # up to the roots, down to whatever is made of it
+print(tree(found))
+of_record(store, "delays", 17, inputs_of(store))  # of one record, as far as the transformation allows it
+"""
+
+from __future__ import annotations
+
+from kubothek.lake.ledger.derivative.lineage.datasets import Edge, Graph, Node, graph
+from kubothek.lake.ledger.derivative.lineage.records import RecordLineage, Source, of_record
+from kubothek.lake.ledger.derivative.lineage.rendering import dot, to_json, tree
+
+__all__ = ["Edge", "Graph", "Node", "RecordLineage", "Source", "dot", "graph", "of_record", "to_json", "tree"]

@@ -1,0 +1,183 @@
+"""One run of the engine, for a commit or its replay: a batch goes in, records and a checkpoint come out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kubothek.lake.errors import InputError, InputMissing, ObjectNotFound, StoreError, VersionIncomplete
+from kubothek.lake.ledger.chain import ADVICE
+from kubothek.lake.ledger.derivative.batching import Batch, InputBatch
+from kubothek.lake.ledger.events import Checkpoint
+from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.multihash import Codec, Multihash
+from kubothek.lake.ledger.sources import Transform, TransformSql
+from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.transform import TransformInput, TransformRequest, TransformResult, execute
+from kubothek.lake.ledger.view import History, Part
+from kubothek.lake.store import Store
+from kubothek.lake.store.hashed import hashed
+
+_CHUNK: int = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What is run: everything that its result depends on, and nothing else. Plain data that travels.
+
+    ``vocabulary``  of the output, ``previous_watermark`` that it had before
+    """
+
+    transform: TransformSql
+    vocabulary: Vocabulary
+    batch: Batch
+    system_time: Timestamp
+    previous_watermark: Timestamp | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run gives; its rows are read once, to the end. The checkpoint is there before that."""
+
+    result: TransformResult
+    _path: Path
+
+    @property
+    def checkpoint_file(self) -> Path | None:
+        """The checkpoint that the run left; None: it left none."""
+        return self._path if self.result.checkpoint else None
+
+
+@contextmanager
+def running(
+    store: Store, task: Task, checkpoint: Path | None, inputs: Sequence[TransformInput] | None = None
+) -> Iterator[Run]:
+    """Run it; its files are there as long as the context is.
+
+    ``checkpoint``  that the run before left
+    ``inputs``      in the place of what the batch takes
+
+    Raises TransformInvalid and what the engine raises, InputMissing if a slice of an input is gone, StoreError.
+    """
+    with TemporaryDirectory(prefix="kubothek-transform-", ignore_cleanup_errors=True) as directory:
+        new = Path(directory) / "checkpoint"
+        scratch = Path(directory) / "scratch"
+        scratch.mkdir()
+        request = TransformRequest(
+            transform=task.transform,
+            vocabulary=task.vocabulary,
+            inputs=tuple(inputs or (given(store, each) for each in task.batch.inputs)),
+            system_time=task.system_time,
+            previous_watermark=task.previous_watermark,
+            checkpoint=checkpoint,
+            new_checkpoint=new,
+            scratch=scratch,
+        )
+        yield Run(execute(request), new)
+
+
+def sql_of(transform: Transform) -> TransformSql:
+    """Raises InputError for a transformation of a later version of the specification."""
+    if not isinstance(transform, TransformSql):
+        raise InputError("the transformation is of a later version of Open Data Fabric: it cannot be run here")
+    return transform
+
+
+def given(store: Store, each: InputBatch) -> TransformInput:
+    """What an engine is given of an input."""
+    schema = each.shape.schema
+    assert schema is not None, "there is data, and a schema before it"
+    read = History(store, each.parts, each.shape.vocabulary, schema, records=each.records).as_read(schema.names)
+
+    def records() -> pa.RecordBatchReader:
+        return records_of(store, each)
+
+    return TransformInput(
+        id=each.id,
+        alias=each.alias,
+        query_alias=each.alias,
+        vocabulary=each.shape.vocabulary,
+        schema=read,
+        rows=records if each.parts else None,
+        watermarks=each.watermarks,
+        blocks=each.blocks,
+        previous_watermark=each.previous_watermark,
+    )
+
+
+def records_of(
+    store: Store, each: InputBatch, first: int | None = None, last: int | None = None
+) -> pa.RecordBatchReader:
+    """The records that a batch takes of an input, in the order of their offsets; of them those from ``first`` to
+    ``last``, if that is said. Raises InputMissing on the way.
+    """
+    schema, names = each.shape.schema, each.shape.vocabulary
+    assert schema is not None, "there is data, and a schema before it"
+    parts, where = each.parts, None
+    if first is not None and last is not None:
+        parts = tuple(part for part in parts if part.start <= last and part.end >= first)
+        where = (pc.field(names.offset) >= first) & (pc.field(names.offset) <= last)
+    history = History(store, parts, names, schema, records=each.records)
+    batches = _watched(store, each.alias, parts, history.scan(schema.names, where))
+    return pa.RecordBatchReader.from_batches(history.as_read(schema.names), batches)
+
+
+def _watched(
+    store: Store, alias: str, parts: Sequence[Part], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The same, where what cannot be read is told from a store that does not answer."""
+    try:
+        yield from batches
+    except (VersionIncomplete, StoreError) as error:
+        for part in parts:
+            if (wrong := _damage(store, part)) is not None:
+                raise InputMissing(f"a slice of input {alias!r} {wrong}: {part.key}; {ADVICE}") from error
+        raise
+
+
+def _damage(store: Store, part: Part) -> str | None:
+    """What is wrong with a slice, if it is the slice. Raises StoreError."""
+    try:
+        with hashed(store, part.key) as found:
+            named = str(Multihash(Codec.SHA3_256, found.digest))
+            return None if part.key.endswith(named) else "is damaged"
+    except ObjectNotFound:
+        return "is gone"
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def fetch_checkpoint(store: Store, layout: Layout, physical: Multihash, path: Path) -> None:
+    """Put a checkpoint into a file. Raises InputMissing if it is gone or is not what its hash says."""
+    key, hasher = layout.checkpoint(physical), hashlib.sha3_256()
+    try:
+        with store.open(key) as source, path.open("wb") as file:
+            while chunk := source.read(_CHUNK):
+                hasher.update(chunk)
+                file.write(chunk)
+    except ObjectNotFound:
+        raise InputMissing(f"there is no {key}: restore makes it anew from the inputs") from None
+    if Multihash(Codec.SHA3_256, hasher.digest()) != physical:
+        raise InputMissing(f"checkpoint {key} is damaged: delete it, and restore makes it anew from the inputs")
+
+
+def checkpoint_of(path: Path) -> Checkpoint:
+    """What an event says of a checkpoint."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha3_256").digest()
+    return Checkpoint(physical_hash=Multihash(Codec.SHA3_256, digest), size=path.stat().st_size)
+
+
+def store_checkpoint(store: Store, layout: Layout, checkpoint: Checkpoint, path: Path) -> None:
+    """Store a checkpoint under its hash. Raises StoreError."""
+    with path.open("rb") as file:
+        store.upload(layout.checkpoint(checkpoint.physical_hash), file)

@@ -1,0 +1,113 @@
+"""A run dies before or after any call that changes the store, or meets another one: its records are there once.
+
+REQ-06, CO-02, EN-07. The engine is through before the first of these calls.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.ledger.derivative import Derivative, OnChange, Pulled, inputs_of
+from kubothek.lake.ledger.events import SetInfo
+from kubothek.lake.store import Store, StoreConfig, open_store
+from tests.derivative.world import LATE, answer, derived, opened, pull, push, root, runs, sound, table, transform
+from tests.faultstore import Crash, FaultStore, every_crash
+
+Operate = Callable[[Store], object]
+
+
+def on(store: Store) -> Pulled:
+    return Derivative(store, DatasetLog(store, "late")).pull(inputs_of(store))
+
+
+def resetting(store: Store) -> object:
+    late = Derivative(store, DatasetLog(store, "late"))
+    return late.set_transform(transform(LATE.replace("> 10", "> 15")), inputs_of(store), on_change=OnChange.RESET)
+
+
+@pytest.fixture
+def copies(store: Store, tmp_path: Path) -> Callable[[], Store]:
+    """Copies of the store as it is by then."""
+    numbers = count()
+
+    def copy() -> Store:
+        target = tmp_path / f"copy-{next(numbers)}"
+        shutil.copytree(tmp_path / "store", target)
+        return open_store(StoreConfig(target.as_uri()))
+
+    return copy
+
+
+@pytest.mark.parametrize("operate", [on, resetting])
+def test_req_06_a_run_that_dies_anywhere_happens_once(
+    store: Store, copies: Callable[[], Store], operate: Operate
+) -> None:
+    root(store)
+    push(store, {1: ("AA", 20), 2: ("BB", 12)})
+    derived(store)
+    if operate is resetting:
+        pull(store)
+    push(store, {1: ("AA", 30), 2: ("BB", 12)})
+    counting = FaultStore(copies())
+    operate(counting)
+    expected = sound(counting.inner)
+    faults = list(every_crash(counting.calls))
+    assert len(faults) > 8
+    for fault in faults:
+        copy = copies()
+        with pytest.raises(Crash):
+            operate(FaultStore(copy, fault))
+        operate(copy)
+        found = sound(copy)
+        assert (found.blocks, found.records) == (expected.blocks, expected.records), fault
+        assert copy.get(keys.chain_ref("late")).decode() == str(found.head), fault
+    on(copy)
+    assert table(copy) == answer(copy, LATE if operate is on else LATE.replace("> 10", "> 15"))
+
+
+def interrupted(store: Store, other: Callable[[], object]) -> Derivative:
+    """One whose first swap of the head comes right after another writer's."""
+    faulty, swaps = FaultStore(store), count()
+
+    def before_call(name: str, key: str) -> None:
+        if name == "put_if_match" and key == keys.head("late") and next(swaps) == 0:
+            other()
+
+    faulty.before_call = before_call
+    return Derivative(faulty, DatasetLog(faulty, "late"))
+
+
+def test_req_06_two_at_once_are_one(store: Store) -> None:
+    root(store)
+    push(store, {1: ("AA", 20)})
+    derived(store)
+    interrupted(store, lambda: pull(store)).pull(inputs_of(store))
+    assert (len(runs(store)), sound(store).records) == (1, 1)
+
+    def faster() -> None:
+        push(store, {1: ("AA", 20), 2: ("BB", 20), 3: ("CC", 20)})
+        pull(store)
+
+    push(store, {1: ("AA", 20), 2: ("BB", 20)})
+    slower = interrupted(store, faster).pull(inputs_of(store))
+    assert slower.done.up_to_date
+    assert slower.consumed == 0
+    assert table(store) == answer(store, LATE)
+    assert (len(runs(store)), sound(store).records) == (2, 3)
+
+
+def test_mb_06_a_run_is_made_again_on_what_another_writer_left(store: Store) -> None:
+    root(store)
+    push(store, {1: ("AA", 20)})
+    derived(store)
+    done = interrupted(store, lambda: opened(store).append_events([SetInfo(description="x")])).pull(inputs_of(store))
+    assert done.done.records == 1
+    assert opened(store).info == SetInfo(description="x")
+    assert table(store) == answer(store, LATE)
+    sound(store)
