@@ -27,12 +27,15 @@ class UrlPolicy:
 
     ``allowed_hosts`` are exact names, ``*.suffix``, or ``*`` for any, each with ``:port`` for one that is not the
     scheme's own; ``allow_local`` permits ``file:`` URLs, any port, and addresses that are not of the public internet:
-    true on one's own machine, never in a cluster. ``max_bytes`` limits one download.
+    true on one's own machine, never in a cluster. ``max_bytes`` limits one download. ``named_private``: a host that the
+    list has in full may have a private address, as gateways of other namespaces have; never one of the machine itself
+    or of its link, where metadata services are.
     """
 
     allowed_hosts: tuple[str, ...] = ()
     allow_local: bool = False
     max_bytes: int = 64 << 30
+    named_private: bool = False
 
     def check(self, url: str, schemes: Collection[str] = _WEB) -> SplitResult:
         """The parts of a URL that may be asked for, before its name is resolved; ``schemes`` beside file. Raises
@@ -96,12 +99,17 @@ class UrlPolicy:
             raise SourceUnavailable(f"host {host!r} of {parts.geturl()!r} does not resolve: {error}") from None
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
         for address in addresses:
-            if not self.allow_local and not is_public(address):
+            private = self.named_private and self._names(host) and is_private(address)
+            if not (self.allow_local or private or is_public(address)):
                 raise SourceRefused(
                     f"{parts.geturl()!r}: {host!r} resolves to {address}, which is not a public address; "
                     "sources in a cluster must be on the public internet, or in an ObjectStore"
                 )
         return [(address, port) for address in addresses]
+
+    def _names(self, host: str) -> bool:
+        """Whether the list has this very name, and not only a pattern for it."""
+        return host.lower().rstrip(".") in {rule.lower().partition(":")[0] for rule in self.allowed_hosts}
 
 
 def _is_host(host: str) -> bool:
@@ -125,6 +133,16 @@ def is_public(address: str) -> bool:
     return ip.is_global and not ip.is_multicast
 
 
+def is_private(address: str) -> bool:
+    """Whether the address is of a private network (RFC 1918, RFC 4193, RFC 6598): of no machine of its own, no link."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    wrapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return any((wrapped or ip) in network for network in _PRIVATE)
+
+
+_PRIVATE = tuple(
+    map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
+)
 _TRANSLATED = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
 """NAT64, and the IPv4-compatible addresses of RFC 4291: a gateway may deliver them to the IPv4 address
 inside.

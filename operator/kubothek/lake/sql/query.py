@@ -86,8 +86,14 @@ class TableScan:
 class Query:
     """A statement that may run, over datasets that are there. Nothing of them has been read yet."""
 
-    def __init__(self, store: Store, database: duckdb.DuckDBPyConnection, statement: Statement, limits: Limits) -> None:
-        self._store = store
+    def __init__(
+        self,
+        stores: Callable[[str], Store],
+        database: duckdb.DuckDBPyConnection,
+        statement: Statement,
+        limits: Limits,
+    ) -> None:
+        self._stores = stores
         self._database = database
         self._statement = statement
         self._limits = limits
@@ -95,13 +101,15 @@ class Query:
         self._skipped: dict[str, Callable[[], Skipped]] = {}
         self.scans: tuple[TableScan, ...] = ()
 
-    def plan(self, look: Look, names: Callable[[], Iterable[str]], restrict: Restrict | None = None) -> None:
+    def plan(
+        self, look: Look, names: Callable[[], Iterable[str]], restrict: Restrict | None = None, *, plain: bool = True
+    ) -> None:
         """Find the datasets and the files of them that can matter."""
         found: dict[str, Snapshot | PlainLocation] = {}
         for table, reference in sorted(self._statement.tables.items()):
             # Inside "WITH flights AS (SELECT … FROM flights)" the name is still the dataset's.
             optional = reference.as_of is None and table.casefold() in self._statement.local
-            if (one := _found(self._store, reference, look, names, optional=optional)) is not None:
+            if (one := _found(self._stores if plain else None, reference, look, names, optional=optional)) is not None:
                 found[table] = one
         schemas = {table: each.schema if each.schema is not None else pa.schema([]) for table, each in found.items()}
         needed = needed_rows(self._statement, schemas)
@@ -111,6 +119,7 @@ class Query:
         self, table: str, found: Snapshot | PlainLocation, where: Predicate, restrict: Restrict | None
     ) -> TableScan:
         name = self._statement.tables[table].name
+        store = self._stores(name)
         planned: Plan | PlainPlan
         only: Predicate | None = None
         if isinstance(found, PlainLocation):
@@ -123,10 +132,10 @@ class Query:
             if restrict is not None:
                 only = restrict(found)
                 where = where & only
-            planned, version, head = plan(self._store, found, where), found.version, found.head
+            planned, version, head = plan(store, found, where), found.version, found.head
             wanted = {file.label: head.partitions[file.label] for file in planned.files}
-            dataset = arrow_dataset(self._store, replace(head, partitions=wanted), _schema(found))
-            self._skipped[table] = partial(skipped, self._store, found, where, planned)
+            dataset = arrow_dataset(store, replace(head, partitions=wanted), _schema(found))
+            self._skipped[table] = partial(skipped, store, found, where, planned)
         self._datasets[table] = dataset
         self._database.register(table, dataset if only is None else dataset.filter(only.expression()))
         return TableScan(name, version, where, planned.steps)
@@ -182,8 +191,9 @@ class Query:
 
     def _failure(self, error: Exception) -> LakeError:
         text = str(error).partition("\n\nLINE ")[0]
-        if _READ_FAILED in text and (not_empty := [dataset for dataset in self._datasets.values() if dataset.files]):
-            return read_failure(self._store, not_empty[0], error)
+        if _READ_FAILED in text and (not_empty := [each for each in self._datasets.items() if each[1].files]):
+            table, dataset = not_empty[0]
+            return read_failure(self._stores(self._statement.tables[table].name), dataset, error)
         if isinstance(error, duckdb.OutOfMemoryException):
             return QueryInvalid(f"the query needs more than {self._limits.memory} of memory; select less")
         if _INTERRUPTED in text:
@@ -192,25 +202,29 @@ class Query:
 
 
 def prepare(
-    store: Store,
+    store: Store | Callable[[str], Store],
     statement: str,
     look: Look,
     names: Callable[[], Iterable[str]],
     limits: Limits = Limits(),
     restrict: Restrict | None = None,
+    *,
+    plain: bool = True,
 ) -> Query:
     """Parse, check and plan a SELECT.
 
+    ``store``     where they are; a function, which is asked for each by its name after ``look``, if in several
     ``look``      finds the datasets that it names
     ``names``     all there are, for the message if one is not
     ``restrict``  which rows of each there are for it; None = all
+    ``plain``     whether it may name files that are no dataset's, too
 
     Raises QueryInvalid for anything but one SELECT over these datasets that DuckDB can answer within the limits.
     """
     database = duckdb.connect(":memory:", config={**LOCKED, "memory_limit": limits.memory})
     try:
-        query = Query(store, database, parse(database, statement), limits)
-        query.plan(look, names, restrict)
+        query = Query(store if callable(store) else lambda _: store, database, parse(database, statement), limits)
+        query.plan(look, names, restrict, plain=plain)
     except duckdb.Error as error:
         database.close()
         raise QueryInvalid(str(error).partition("\n\nLINE ")[0]) from error
@@ -221,13 +235,18 @@ def prepare(
 
 
 def _found(
-    store: Store, reference: Reference, look: Look, names: Callable[[], Iterable[str]], *, optional: bool
+    stores: Callable[[str], Store] | None,
+    reference: Reference,
+    look: Look,
+    names: Callable[[], Iterable[str]],
+    *,
+    optional: bool,
 ) -> Snapshot | PlainLocation | None:
-    """The dataset of this name, else the plain location that it is of. Raises QueryInvalid."""
+    """The dataset of this name, else, in its store, the plain location that it is of. Raises QueryInvalid."""
     try:
         return look(reference.name, reference.as_of)
     except (DatasetNotFound, InputError) as error:
-        if reference.as_of is None and (place := _location(store, reference.name)) is not None:
+        if stores is not None and reference.as_of is None and (place := _location(stores, reference.name)) is not None:
             return place
         if optional:
             return None
@@ -239,10 +258,10 @@ def _found(
         raise QueryInvalid(f"no dataset {reference.name!r}; {hint}") from error
 
 
-def _location(store: Store, name: str) -> PlainLocation | None:
+def _location(stores: Callable[[str], Store], name: str) -> PlainLocation | None:
     """The files with skipping metadata of this name."""
     try:
-        return open_location(store, name)
+        return open_location(stores(name), name)
     except DatasetNotFound:
         return None
 

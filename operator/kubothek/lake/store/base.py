@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPMethod
+from pathlib import Path
 from typing import TypeVar
 
 A = TypeVar("A")
@@ -62,6 +64,14 @@ class Capabilities:
     def conditional_writes(self) -> bool:
         """True when one compare-and-swap has exactly one winner, which the commit protocol needs."""
         return self.put_if_absent and self.put_if_match
+
+
+@dataclass(frozen=True, slots=True)
+class Presigned:
+    """A request that the store takes from whoever has it; ``headers`` are signed, and have to be sent along."""
+
+    url: str
+    headers: Mapping[str, str]
 
 
 class Store(ABC):
@@ -139,6 +149,19 @@ class Store(ABC):
         raised once both have ended: the first one's if both raise. The second must not ask for such a thing itself.
         """
         return first(), second()
+
+    def local_path(self, key: str) -> Path | None:
+        """The file that is the object, for whoever can send it without reading it; None where objects are no files.
+
+        It need not be there.
+        """
+        return None
+
+    def presigned(self, method: HTTPMethod, key: str, seconds: int) -> Presigned | None:
+        """A request by which anybody can GET this one object for so long, or PUT it if there is none; None where the
+        store has no such thing.
+        """
+        return None
 
     @abstractmethod
     def probe(self) -> Capabilities:

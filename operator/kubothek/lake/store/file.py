@@ -67,7 +67,7 @@ _PASSING = frozenset(
     )
 )
 """What can go away without a change of the request."""
-_COPY_BYTES = 1 << 20
+_COPY_BYTES = 1 << 16
 _DELETE_BATCH = 1000
 _ABANDONED_SECONDS = 86_400
 """A temporary file that nobody wrote to for this long belongs to a process that died."""
@@ -239,6 +239,9 @@ class FileStore(Store):
             finally:
                 # Closing is not enough: a child forked meanwhile shares the open file.
                 fcntl.flock(file, fcntl.LOCK_UN)
+
+    def local_path(self, key: str) -> Path:
+        return self._path(key)
 
     # --- deleting ---
 

@@ -23,19 +23,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPMethod, HTTPStatus
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import boto3
-import botocore.session
-from botocore.config import Config
 from botocore.exceptions import ClientError
-from botocore.httpsession import get_cert_path
 
 from kubothek.lake.errors import (
     AccessDenied,
@@ -44,26 +39,22 @@ from kubothek.lake.errors import (
     StoreError,
     StoreUnavailable,
 )
-from kubothek.lake.store.base import Capabilities, ObjectInfo, Store, StoreConfig
-from kubothek.lake.store.credentials import MountedProvider
+from kubothek.lake.store.base import Capabilities, ObjectInfo, Presigned, Store, StoreConfig
 from kubothek.lake.store.probe import probe_store
 from kubothek.lake.store.ranges import RangeReader
 from kubothek.lake.store.retry import Patience, with_retries
+from kubothek.lake.store.s3_client import Connected, connected
 from kubothek.lake.store.s3_errors import judge, passes
-from kubothek.lake.store.s3_listing import EVENT, read_contents
-from kubothek.lake.store.s3_objects import Answer, ObjectRequests
-from kubothek.lake.store.s3_wire import Wire
+from kubothek.lake.store.s3_objects import Answer
 from kubothek.lake.store.urls import S3Location, check_key, check_prefix
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef
 
 A = TypeVar("A")
 B = TypeVar("B")
 T = TypeVar("T")
 
-_CONNECTIONS = 64
 _PART_BYTES = 16 << 20
 _MOST_PARTS = 10_000
 _PARTS_AT_ONCE = 4
@@ -74,14 +65,6 @@ _TAIL_BYTES = 64 << 10
 """Fetched when an object is opened; holds the footer of most Parquet files."""
 _BUFFER_BYTES = 1 << 20
 _NO_CONDITIONS: Mapping[str, str] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class _Connected:
-    """A client, and the requests for single objects that need not go through all of it."""
-
-    client: S3Client
-    objects: ObjectRequests
 
 
 class S3Store(Store):
@@ -133,7 +116,7 @@ class S3Store(Store):
     def _ask(self, key: str, conditions: Mapping[str, str]) -> Answer:
         name = self._full(key)
 
-        def request(s3: _Connected) -> Answer:
+        def request(s3: Connected) -> Answer:
             try:
                 return s3.objects.send(HTTPMethod.GET, self._bucket, name, conditions)
             except ClientError as error:
@@ -165,7 +148,7 @@ class S3Store(Store):
     def _pages(self, prefix: str, **parameters: Any) -> Iterator[Any]:
         while True:
 
-            def request(s3: _Connected, page: Mapping[str, Any] = parameters) -> Any:
+            def request(s3: Connected, page: Mapping[str, Any] = parameters) -> Any:
                 return s3.client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix + prefix, **page)
 
             response = self._call(prefix, request)
@@ -232,7 +215,7 @@ class S3Store(Store):
         return parts
 
     def _complete(self, key: str, where: Any, parts: Sequence[CompletedPartTypeDef], size: int) -> str:
-        def request(s3: _Connected) -> str:
+        def request(s3: Connected) -> str:
             try:
                 done = s3.client.complete_multipart_upload(**where, MultipartUpload={"Parts": parts})
                 return _etag(key, done)
@@ -267,7 +250,7 @@ class S3Store(Store):
         """The server answers 200 with an error for each key that it did not delete; those are tried again."""
         remaining = [self._full(key) for key in keys]
 
-        def request(s3: _Connected) -> None:
+        def request(s3: Connected) -> None:
             nonlocal remaining
             batch: Any = {"Objects": [{"Key": key} for key in remaining], "Quiet": True}
             failed = s3.client.delete_objects(Bucket=self._bucket, Delete=batch).get("Errors", ())
@@ -296,6 +279,13 @@ class S3Store(Store):
         finally:
             wait([beside])
 
+    def presigned(self, method: HTTPMethod, key: str, seconds: int) -> Presigned:
+        condition = {"IfNoneMatch": "*"} if method is HTTPMethod.PUT else {}
+        asked = {"Bucket": self._bucket, "Key": self._full(key), **condition}
+        operation = "put_object" if condition else "get_object"
+        url = self._call(key, lambda s3: s3.client.generate_presigned_url(operation, Params=asked, ExpiresIn=seconds))
+        return Presigned(url, {"If-None-Match": "*"} if condition else {})
+
     def probe(self) -> Capabilities:
         return probe_store(self)
 
@@ -304,10 +294,10 @@ class S3Store(Store):
     def _full(self, key: str) -> str:
         return self._prefix + check_key(key)
 
-    def _call(self, key: str, request: Callable[[_Connected], T]) -> T:
+    def _call(self, key: str, request: Callable[[Connected], T]) -> T:
         endpoint = self._access.endpoint or "AWS S3"
         return with_retries(
-            lambda: request(_connected(os.getpid(), self._access, self._patience)),
+            lambda: request(connected(self._access, self._patience)),
             lambda raised: judge(raised, key, self.url, endpoint, self._patience),
             self._patience,
         )
@@ -317,43 +307,6 @@ class S3Store(Store):
 def _helpers(process: int) -> ThreadPoolExecutor:
     """For what goes beside other work; a forked process has threads of its own."""
     return ThreadPoolExecutor(_BESIDE, "kubothek-beside")
-
-
-@lru_cache(maxsize=32)
-def _connected(process: int, access: StoreConfig, patience: Patience) -> _Connected:
-    """A client costs 100 ms, and has the connections: one for all stores of an endpoint in a process.
-
-    A forked process starts anew, ``process`` tells it apart; ``access`` has no URL.
-    """
-    session = botocore.session.Session()
-    if access.credentials_dir:
-        provider = MountedProvider(Path(access.credentials_dir))
-        session.get_component("credential_provider").providers.insert(0, provider)
-    config = Config(  # type: ignore[call-arg]  # the stubs do not know the last one
-        user_agent_extra="kubothek",
-        connect_timeout=patience.connect,
-        read_timeout=patience.silence,
-        max_pool_connections=_CONNECTIONS,
-        retries={"mode": "standard", "total_max_attempts": 1},
-        s3={"addressing_style": "path" if access.endpoint else "auto"},
-        # Checksum trailers that are not required break many servers that speak S3.
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        # An endpoint in AWS's configuration files is one that Arrow and Spark would not use (``open_store``).
-        ignore_configured_endpoint_urls=True,
-    )
-    client: S3Client = boto3.Session(botocore_session=session).client(
-        "s3",
-        endpoint_url=access.endpoint,
-        # A signature needs a region; S3 corrects a wrong one, and other servers mostly take any.
-        region_name=access.region or session.get_config_variable("region") or "us-east-1",
-        config=config,
-    )
-    client.meta.events.register(EVENT, read_contents)
-    # As the client itself finds them.
-    authorities = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
-    wire = Wire(authorities or str(get_cert_path(verify=True)), patience.connect, patience.silence)
-    return _Connected(client, ObjectRequests(client, wire))
 
 
 def _info(key: str, answer: Answer) -> ObjectInfo:

@@ -1,0 +1,1 @@
+"""Commands that speak with other parties: datasets served, pulled, pushed and found."""

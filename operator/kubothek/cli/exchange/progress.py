@@ -1,0 +1,41 @@
+"""How far a transfer is, on a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kubothek.lake.exchange import Progress, Told
+
+_SECONDS = 0.2
+
+
+@contextmanager
+def shown() -> Iterator[Told]:
+    """Hears of progress, and shows it where somebody looks."""
+    last = 0.0
+    wide = 0
+
+    def told(progress: Progress) -> None:
+        nonlocal last, wide
+        now = time.monotonic()
+        if not sys.stderr.isatty() or now - last < _SECONDS:
+            return
+        last = now
+        line = f"{progress.blocks:,} blocks"
+        if progress.objects_total:
+            line += f", {progress.objects:,} of {progress.objects_total:,} objects"
+            line += f", {progress.fetched >> 20:,} MiB"
+        wide = max(wide, len(line))
+        sys.stderr.write(f"\r{line:<{wide}}")
+        sys.stderr.flush()
+
+    try:
+        yield told
+    finally:
+        if wide:
+            sys.stderr.write(f"\r{'':<{wide}}\r")

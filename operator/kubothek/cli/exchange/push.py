@@ -1,0 +1,45 @@
+"""``kubothek push NAME URL``: a dataset to another party."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kubothek.cli.exchange.tokens import token_for
+from kubothek.cli.ledger.common import BY
+from kubothek.cli.options import store_options
+
+if TYPE_CHECKING:
+    from kubothek.cli.stores import StoreChoice
+
+
+@click.command()
+@store_options
+@click.argument("dataset")
+@click.argument("url", metavar="URL")
+@click.option("--force", is_flag=True, help="Give up blocks that are only there.")
+def push(choice: StoreChoice, dataset: str, url: str, force: bool) -> None:
+    """Make a dataset at a URL what it is here, by what is not there yet.
+
+    odf+https:// is a gateway, which makes the dataset if there is none and you may; s3:// and file:// are the layout of
+    the simple protocol. What is there and not here is not given up without --force.
+    """
+    from kubothek.cli.exchange.progress import shown
+    from kubothek.cli.stores import create_directory
+    from kubothek.lake.commits import DatasetLog
+    from kubothek.lake.exchange import Reach, Relation, push_remote
+    from kubothek.lake.ledger.root import Root
+    from kubothek.lake.store import StoreConfig, open_store
+
+    with choice.config() as config, shown() as told:
+        create_directory(StoreConfig(url))
+        store = open_store(config)
+        root = Root(store, DatasetLog(store, dataset), by=BY)
+        reach = Reach(token=token_for(url), endpoint=choice.endpoint, region=choice.region)
+        done = push_remote(root, url, reach=reach, force=force, told=told)
+    if done.relation is Relation.EQUAL:
+        click.echo(f"{dataset}: nothing new for {url}")
+        return
+    made = "made there, " if done.created else ""
+    click.echo(f"{dataset}: {made}{done.blocks:,} blocks and {done.objects:,} objects sent, up to {done.head}")

@@ -1,0 +1,64 @@
+"""``kubothek search``: which ledgers there are, here or at a gateway."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from kubothek.cli.exchange.tokens import origin_of, token_for
+from kubothek.cli.options import store_options
+
+if TYPE_CHECKING:
+    from kubothek.cli.stores import StoreChoice
+
+_LARGEST = 16 << 20
+
+
+@click.command()
+@store_options
+@click.argument("words", nargs=-1)
+@click.option("--at", "server", metavar="URL", help="A gateway; default: the store.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def search(choice: StoreChoice, words: tuple[str, ...], server: str | None, output: str) -> None:
+    """Find ledgers whose name, keywords or description have all of these words."""
+    import orjson
+
+    from kubothek.cli.columns import columns
+
+    found = _here(choice, words) if server is None else _there(server, words)
+    if output == "json":
+        click.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+        return
+    rows = [(each["name"], each["kind"], f"{each['records']:,}", (each["description"] or "")[:60]) for each in found]
+    for line in columns(("NAME", "KIND", "RECORDS", "DESCRIPTION"), rows, right=("RECORDS",)):
+        click.echo(line)
+
+
+def _here(choice: StoreChoice, words: tuple[str, ...]) -> list[dict[str, Any]]:
+    from kubothek.lake.exchange.found import search_store
+    from kubothek.lake.store import open_store
+
+    with choice.config() as config:
+        return [*search_store(open_store(config), words)]
+
+
+def _there(server: str, words: tuple[str, ...]) -> list[dict[str, Any]]:
+    import orjson
+
+    from kubothek.lake.errors import FormatInvalid
+    from kubothek.lake.exchange import Reach, Web
+
+    origin = origin_of(server)
+    web = Web(origin, Reach(token=token_for(server)))
+
+    def ask() -> bytes:
+        with web.ask("GET", f"{origin}/search?query={quote(' '.join(words))}", "search") as answer:
+            return answer.read(_LARGEST)
+
+    try:
+        found = orjson.loads(web.patiently(ask))["datasets"]
+        return [{"records": 0, "description": "", **each} for each in found if {"name", "kind"} <= each.keys()]
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        raise FormatInvalid(f"{origin} answers a search with something else; is it a gateway?") from None

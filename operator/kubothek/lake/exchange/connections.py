@@ -1,0 +1,119 @@
+"""How requests reach other servers: as the machine's proxies have it, or only where a policy lets them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import urllib3
+
+from kubothek.lake.errors import AccessDenied, InputError, StoreUnavailable
+from kubothek.lake.sources.policy import UrlPolicy
+from kubothek.lake.store.retry import Patience
+
+REDIRECTS: Final = 5
+_BLOCK: Final = 1 << 20
+_MOVED: Final = frozenset({301, 302, 303, 307, 308})
+_NO_RETRIES: Final = urllib3.Retry(None, connect=0, read=0, status=0, other=0, redirect=REDIRECTS)
+
+
+class Connections(Protocol):
+    """Kept connections, which threads share."""
+
+    def send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> urllib3.BaseHTTPResponse:
+        """One request and the answer to it, redirects followed, which do not take ``Authorization`` to another origin.
+
+        Raises urllib3's HTTPError.
+        """
+
+
+def connections(
+    url: str, patience: Patience, most: int, *, ca_file: str | None = None, policy: UrlPolicy | None = None
+) -> Connections:
+    """For a server and wherever it sends us. ``most``: so many are kept."""
+    options: dict[str, Any] = {
+        "maxsize": most,
+        "blocksize": _BLOCK,
+        "timeout": urllib3.Timeout(connect=patience.connect, read=patience.silence),
+        "ca_certs": ca_file,
+    }
+    return _Anywhere(url, options) if policy is None else _UnderPolicy(policy, options)
+
+
+class _Anywhere:
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        parts = urlsplit(url)
+        proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+        self._pool = urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
+
+    def send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> urllib3.BaseHTTPResponse:
+        return self._pool.request(method, url, headers=headers, body=body, preload_content=False, retries=_NO_RETRIES)
+
+
+class _UnderPolicy:
+    """Every URL is judged, also those of redirects, and each connection goes to an address that was judged: a second
+    answer of the DNS cannot swap it. No proxies, for the same reason.
+    """
+
+    def __init__(self, policy: UrlPolicy, options: dict[str, Any]) -> None:
+        self._policy = policy
+        self._pools = urllib3.PoolManager(**options)
+
+    def send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> urllib3.BaseHTTPResponse:
+        sent = dict(headers)
+        for _ in range(REDIRECTS + 1):
+            parts = judged(self._policy, url)
+            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            answer: urllib3.BaseHTTPResponse = self._pool(parts).urlopen(
+                method,
+                target,
+                body,
+                headers={**sent, "Host": parts.netloc},
+                redirect=False,
+                retries=False,
+                preload_content=False,
+                assert_same_host=False,
+            )
+            onward = answer.headers.get("Location")
+            if answer.status not in _MOVED or onward is None:
+                return answer
+            answer.close()
+            onward = urljoin(url, onward)
+            if origin_of(onward) != origin_of(url):
+                sent.pop("Authorization", None)
+            url = onward
+        raise AccessDenied(f"{url!r} redirects more than {REDIRECTS} times")
+
+    def _pool(self, parts: SplitResult) -> Any:
+        address, port = judged_addresses(self._policy, parts)[0]
+        named = {"server_hostname": parts.hostname, "assert_hostname": parts.hostname}
+        options = {**self._pools.connection_pool_kw, **(named if parts.scheme == "https" else {})}
+        return self._pools.connection_from_host(address, port, parts.scheme, pool_kwargs=options)
+
+
+def judged(policy: UrlPolicy, url: str) -> SplitResult:
+    """The parts of a URL of the web, if it is allowed. Raises AccessDenied."""
+    try:
+        parts = policy.check(url)
+    except InputError as error:
+        raise AccessDenied(str(error)) from error
+    if parts.scheme == "file":
+        raise AccessDenied(f"{url!r}: a server may not send us to a file")
+    return parts
+
+
+def judged_addresses(policy: UrlPolicy, parts: SplitResult) -> list[tuple[str, int]]:
+    """Where a name leads, if all of that is allowed. Raises AccessDenied, StoreUnavailable."""
+    try:
+        return policy.resolve(parts)
+    except InputError as error:
+        kind = StoreUnavailable if error.transient else AccessDenied
+        raise kind(str(error)) from error
+
+
+def origin_of(url: str) -> tuple[str, str | None, int | None]:
+    """Scheme, host and port."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port

@@ -1,0 +1,83 @@
+"""Pushing: a chain of ours to another party, as far as it is not there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubothek.lake.errors import DatasetNotFound, Diverged, InputError
+from kubothek.lake.exchange.compare import Relation
+from kubothek.lake.exchange.repository import Reach
+from kubothek.lake.exchange.smart.pushing import push_smart
+from kubothek.lake.exchange.transfer import Told
+from kubothek.lake.exchange.urls import parse
+from kubothek.lake.exchange.web import Web, WebRepository
+from kubothek.lake.ledger.chain import BrokenChain, read_chain
+from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.root import Root, export
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """What a push did.
+
+    ``relation``  how our chain was to theirs before it: Equal, or Ahead; Diverged by force
+    ``blocks``, ``objects``, ``bytes``  that were sent
+    """
+
+    relation: Relation
+    head: Multihash
+    created: bool = False
+    blocks: int = 0
+    objects: int = 0
+    bytes: int = 0
+
+
+def push_remote(
+    root: Root, url: str, *, reach: Reach, force: bool = False, told: Told = lambda progress: None
+) -> Pushed:
+    """Make the dataset at a URL what ours is.
+
+    ``force``  give up blocks that are only there
+
+    Raises Diverged if there are any, InputError for a URL that is read only, StoreError, and what a server refuses; the
+    dataset there is as before then.
+    """
+    place = parse(url, reach)
+    root.refresh()
+    if place.store is not None:
+        done = export(root, place.store, force=force)
+        relation = Relation.AHEAD if done.blocks else Relation.EQUAL
+        return Pushed(relation=relation, head=done.head, blocks=done.blocks, objects=done.objects)
+    if not place.smart:
+        raise InputError(f"{url!r} is read only: a gateway takes a push at odf+{url}")
+    web = Web(place.url, reach)
+    head = root.state.head
+    assert head is not None, "a chain has a seed"
+    try:
+        theirs = WebRepository(web).head()
+    except DatasetNotFound:
+        theirs = None
+    if theirs == head:
+        return Pushed(relation=Relation.EQUAL, head=head)
+    relation = Relation.AHEAD
+    try:
+        blocks = read_chain(root.store, root.layout, head, theirs)
+    except BrokenChain as error:
+        if theirs is None or error.problem.code != "Diverged":
+            raise
+        if not force:
+            raise Diverged(
+                f"{place.url} ends with {theirs}, which is not below our {head}: pull, or look at both; with force, "
+                "the blocks that are only there are given up"
+            ) from error
+        relation, blocks = Relation.DIVERGED, read_chain(root.store, root.layout, head)
+    objects, size = push_smart(
+        web,
+        root.store,
+        root.layout,
+        blocks,
+        theirs,
+        force=force,
+        told=told,
+    )
+    return Pushed(relation=relation, head=head, created=theirs is None, blocks=len(blocks), objects=objects, bytes=size)

@@ -1,0 +1,115 @@
+"""A dataset behind the smart protocol, as a repository: all new blocks in one answer, objects from where it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from threading import Lock
+from types import TracebackType
+from typing import Final, Self
+
+from kubothek.lake.errors import FormatInvalid, ObjectNotFound
+from kubothek.lake.exchange.repository import Stream
+from kubothek.lake.exchange.smart.batch import blocks_of
+from kubothek.lake.exchange.smart.client import Conversation
+from kubothek.lake.exchange.smart.messages import Dialect, Refused, Transfer, named_of, reference, render
+from kubothek.lake.exchange.web import Web, WebRepository, streamed
+from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.named import Named, named_by
+
+_BULK: Final = 500
+"""Objects whose places are asked for at a time."""
+_LEFT: Final = timedelta(seconds=30)
+"""A place that is good for less is asked for anew."""
+
+
+class SmartRepository:
+    """A context manager. What the conversation does not give is asked for by the simple protocol: the head, which
+    mostly is all, and blocks of a chain that does not go on from ours.
+
+    ``after``  our last block
+    """
+
+    def __init__(self, web: Web, after: Multihash | None) -> None:
+        self._web = web
+        self._after = after
+        self._simple = WebRepository(web)
+        self._lock = Lock()
+        self._held = ExitStack()
+        self._talk: Conversation | None = None
+        self._blocks: dict[Multihash, bytes] | None = None
+        self._named: Sequence[Named] = ()
+        self._places: dict[Named, Transfer] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.close()
+
+    @property
+    def url(self) -> str:
+        """For messages."""
+        return self._web.url
+
+    def head(self) -> Multihash:
+        """The last block, by one plain request."""
+        return self._simple.head()
+
+    def block(self, block: Multihash) -> bytes:
+        """One of those that came, at the first question for one."""
+        with self._lock:
+            if self._blocks is None:
+                self._blocks = self._pulled()
+        found = self._blocks.get(block)
+        return self._simple.block(block) if found is None else found
+
+    @contextmanager
+    def stream(self, named: Named, start: int) -> Iterator[Stream]:
+        """The bytes of an object, from the store behind the server if that has a way."""
+        place = self._place(named)
+        if place is None or place.url is None:
+            with self._simple.stream(named, start) as stream:
+                yield stream
+            return
+        with streamed(self._web, place.url, named, start, dict(place.headers)) as stream:
+            yield stream
+
+    def _pulled(self) -> dict[Multihash, bytes]:
+        talk = self._held.enter_context(Conversation(self._web, "pull"))
+        after = None if self._after is None else str(self._after)
+        asked = {"begin_after": after, "stop_at": None, "force_update_if_diverged": False}
+        try:
+            talk.ask(render(asked, Dialect.VERSIONED), "transfer_plan")
+        except Refused as error:
+            if error.code != "InvalidInterval":
+                raise
+            return {}  # their chain does not go on from ours: how far, a walk will tell
+        came = blocks_of(talk.ask(render({}, Dialect.VERSIONED), "blocks")["blocks"])
+        self._talk, self._named = talk, named_by(came)
+        return {block.hash: block.data for block in came}
+
+    def _place(self, named: Named) -> Transfer | None:
+        with self._lock:
+            place = self._places.get(named)
+            if self._talk is None or (place is not None and not _expires(place)):
+                return place
+            index = self._named.index(named) if named in self._named else 0
+            wanted = [named, *(each for each in self._named[index : index + _BULK] if each != named)]
+            asked = {"object_files": [reference(each) for each in wanted]}
+            answer = self._talk.ask(render(asked, Dialect.VERSIONED), "object_transfer_strategies")
+            try:
+                for each in answer["object_transfer_strategies"]:
+                    self._places[named_of(each["object_file"])] = Transfer.of_json(each["download_from"])
+            except (KeyError, TypeError) as error:
+                raise FormatInvalid(f"{self.url}: no answer where objects are: {error!r}") from None
+            if named not in self._places:
+                raise ObjectNotFound(str(named), self.url)
+            return self._places[named]
+
+
+def _expires(place: Transfer) -> bool:
+    return place.expires is not None and place.expires - datetime.now(UTC) < _LEFT

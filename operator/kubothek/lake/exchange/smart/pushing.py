@@ -1,0 +1,156 @@
+"""Pushing by the smart protocol: blocks in one message, objects to where the server says, one commit over there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from typing import Any, Final
+
+from kubothek.lake.errors import (
+    ChainCorrupt,
+    Diverged,
+    FormatInvalid,
+    ObjectNotFound,
+    PreconditionFailed,
+    StoreUnavailable,
+)
+from kubothek.lake.exchange.plan import plan_of
+from kubothek.lake.exchange.smart.batch import batch_of
+from kubothek.lake.exchange.smart.client import Conversation
+from kubothek.lake.exchange.smart.messages import Dialect, Message, Refused, Transfer, named_of, reference, render
+from kubothek.lake.exchange.transfer import Progress, Told, each_of
+from kubothek.lake.exchange.web import Web, WebRepository
+from kubothek.lake.ledger.chain import ADVICE, Stored
+from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.named import Named, named_by
+from kubothek.lake.store import Store
+
+_BULK: Final = 500
+_D: Final = Dialect.VERSIONED
+
+
+def push_smart(
+    web: Web,
+    store: Store,
+    layout: Layout,
+    blocks: Sequence[Stored],
+    before: Multihash | None,
+    *,
+    force: bool,
+    told: Told,
+) -> tuple[int, int]:
+    """Have the server take blocks on top of its head, and all that they name; how many objects were sent, of how many
+    bytes.
+
+    ``before``  the server's head, as it was seen; None: there is no such dataset yet
+
+    Raises Diverged if its head is another one by now, Refused, ChainCorrupt for an object of ours that is gone.
+    """
+    named = named_by(blocks)
+    sender = _Sender(web, store, layout, blocks=len(blocks), total=named, told=told)
+    with Conversation(web, "push") as talk:
+        asked = {
+            "current_head": None if before is None else str(before),
+            "transfer_plan": plan_of(blocks).to_json(),
+            "force_update_if_diverged": force,
+            "visibility_for_created_dataset": "private",
+        }
+        try:
+            talk.ask(render(asked, _D))
+        except Refused as error:
+            if error.code == "InvalidHead":
+                raise Diverged(f"{web.url} was moved meanwhile; push again: {error}") from error
+            raise
+        talk.ask(render({"new_blocks": batch_of(blocks, _D)}, _D))
+        for start in range(0, max(1, len(named)), _BULK):
+            bulk = named[start : start + _BULK]
+            request = {
+                "object_files": [reference(each) for each in bulk],
+                "is_truncated": start + _BULK < len(named),
+            }
+            answer = talk.ask(render(request, _D), "object_transfer_strategies")
+            targets = _targets(answer["object_transfer_strategies"])
+            sender.skipped(len(bulk) - len(targets))
+            send = partial(sender.send, targets)
+            talk.while_asked(partial(each_of, send, [*targets], web.reach.objects_at_once), sender.progress)
+            talk.tell(render({"details": "Complete"}, _D))
+        confirmed: Message | None = talk.ask(render({}, _D))
+        # A last question how far we are looks like the confirmation.
+        while confirmed is not None and WebRepository(web).head() != blocks[-1].hash:
+            confirmed = talk.read()
+    if WebRepository(web).head() != blocks[-1].hash:
+        raise StoreUnavailable(f"{web.url} has not taken the push; push again")
+    return sender.objects, sender.bytes
+
+
+def _targets(strategies: Any) -> dict[Named, Transfer]:
+    """Where objects go, but for those that are there. Raises FormatInvalid."""
+    try:
+        return {
+            named_of(each["object_file"]): Transfer.of_json(each["upload_to"])
+            for each in strategies
+            if each["push_strategy"] != "SkipUpload"
+        }
+    except (KeyError, TypeError) as error:
+        raise FormatInvalid(f"no answer where objects go: {error!r}") from None
+
+
+class _Sender:
+    """Sends objects from several threads, and counts them."""
+
+    def __init__(
+        self, web: Web, store: Store, layout: Layout, *, blocks: int, total: Sequence[Named], told: Told
+    ) -> None:
+        self._web = web
+        self._store = store
+        self._layout = layout
+        self._blocks = blocks
+        self._total = total
+        self._told = told
+        self._lock = Lock()
+        self._skipped = 0
+        self.objects = self.bytes = 0
+
+    def skipped(self, objects: int) -> None:
+        """So many are there already."""
+        self._skipped += objects
+
+    def progress(self) -> bytes:
+        """What the server is told when it asks."""
+        return render({"details": {"Running": {"uploaded_objects_count": self.objects}}}, _D)
+
+    def send(self, targets: Mapping[Named, Transfer], named: Named) -> None:
+        """Put one where it belongs."""
+        target = targets[named]
+        assert target.url is not None, "it is not to be skipped"
+        self._web.patiently(partial(self._put, target.url, dict(target.headers), named))
+        with self._lock:
+            self.objects += 1
+            self.bytes += named.size
+            self._told(
+                Progress(
+                    blocks=self._blocks,
+                    blocks_total=self._blocks,
+                    objects=self.objects + self._skipped,
+                    objects_total=len(self._total),
+                    bytes=self.bytes,
+                    bytes_total=sum(each.size for each in self._total),
+                    fetched=self.bytes,
+                )
+            )
+
+    def _put(self, url: str, headers: dict[str, str], named: Named) -> None:
+        try:
+            source = self._store.open(named.key(self._layout))
+        except ObjectNotFound as error:
+            raise ChainCorrupt(f"our own {named} is gone; {ADVICE}") from error
+        headers = {**headers, "Content-Length": str(named.size), "Content-Type": "application/octet-stream"}
+        with (
+            source,
+            suppress(PreconditionFailed),  # somebody was faster
+            self._web.ask("PUT", url, str(named), headers, source) as answer,
+        ):
+            answer.read()
