@@ -72,6 +72,12 @@ def test_limits_reach_the_operator(render: Render) -> None:
     }
 
 
+def test_images_that_sources_may_run_reach_the_operator(render: Render) -> None:
+    assert environment(render())["KUBOTHEK_ALLOWED_SOURCE_IMAGES"] == ""
+    given = environment(render(allowedSourceImages=["ghcr.io/acme/*", "python:3"]))
+    assert given["KUBOTHEK_ALLOWED_SOURCE_IMAGES"] == "ghcr.io/acme/*,python:3"
+
+
 def test_named_namespaces_get_roles_and_a_job_account_each(render: Render) -> None:
     objects = render("ops", namespaces=["one", "two"])
     assert environment(objects)["KUBOTHEK_NAMESPACES"] == "one,two"
@@ -127,6 +133,8 @@ SERVED = (
     "verifications",
     "gcpolicies",
     "skippingindices",
+    "repositories",
+    "syncs",
 )
 NEEDED = {
     ("kubothek.io", f"{kind}{part}", verb)
@@ -140,7 +148,7 @@ NEEDED = {
     *(
         ("kubothek.io", f"{owner}/finalizers", "update")
         for owner in SERVED
-        if owner != "engines"  # which own nothing
+        if owner not in ("engines", "repositories")  # which own nothing
     ),
     *(("", "pods", verb) for verb in ("get", "list", "watch", "create", "delete")),
     *(("", "configmaps", verb) for verb in ("get", "create", "delete")),

@@ -1,0 +1,228 @@
+"""A gateway beside a plain web server: one pull beside a plain download of the same objects, and many pulls at once.
+
+The bars of issue 10: a pull has at least 80 % of the throughput of a plain download; 500 pulls at once in bounded
+memory, with the 99th percentile of a request and the throughput reported beside nginx, which serves the same files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import numpy as np
+import psutil
+import pyarrow as pa
+import urllib3
+
+from benchmarks.harness import Case, Table, compare
+from benchmarks.places import Place
+from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.exchange import Reach, pull_remote
+from kubothek.lake.ledger.events import AddPushSource, DatasetKind, DatasetSnapshot
+from kubothek.lake.ledger.identity import OwnerKey
+from kubothek.lake.ledger.root import again, create
+from kubothek.lake.ledger.sources import MergeStrategyAppend, ReadStepParquet
+from kubothek.lake.store import Store
+from tests.s3server import _free_port
+
+NAME: Final = "pulled"
+_THREADS: Final = 8
+_PIECE: Final = 1 << 16
+_numbers = count()
+
+
+@dataclass(frozen=True)
+class Load:
+    """What many clients at once met: milliseconds of a request, bytes a second, and the server's memory at most."""
+
+    title: str
+    rows: Sequence[tuple[str, int, float, float, float, float]]
+
+    def render(self) -> str:
+        """As Markdown."""
+        lines = [
+            f"### {self.title}",
+            "",
+            "| server | requests | p50 ms | p99 ms | MB/s | MB of memory |",
+            "|---|---|---|---|---|---|",
+        ]
+        lines += [f"| {n} | {r:,} | {a:,.0f} | {b:,.0f} | {c:,.0f} | {d:,.0f} |" for n, r, a, b, c, d in self.rows]
+        return "\n".join(lines) + "\n"
+
+
+def run(
+    place: Place, megabytes: int, *, rounds: int = 5, seconds: float = 60, clients: int = 500, nginx: str | None = None
+) -> Iterator[Table | Load]:
+    """Both; ``nginx`` is its program."""
+    root = place.root("served")
+    store = root.lake().store
+    make(store, megabytes, 8 << 20)
+    with served(root.url, root.endpoint) as (gateway, _):
+        paths = objects(store)
+        size = sum(store.stat(keys.chain(NAME) + path).size for path in paths)
+        cases = [
+            Case("plain download", partial(download, place, f"{gateway}/{NAME}", paths)),
+            Case("hashed and synced", partial(download, place, f"{gateway}/{NAME}", paths, durable=True)),
+            Case("pull", partial(pull, place, f"{gateway}/{NAME}")),
+            Case("smart pull", partial(pull, place, f"odf+{gateway}/{NAME}")),
+        ]
+        title = f"pull of {len(paths):,} objects, {size / 1e6:,.0f} MB, {place.name}"
+        yield compare(title, cases, rounds=rounds, seconds=seconds)
+    yield at_once(place, clients, nginx)
+
+
+def at_once(place: Place, clients: int, nginx: str | None) -> Load:
+    """Many clients that each pull the whole dataset, from our gateway and from nginx."""
+    root = place.root("busy")
+    store = root.lake().store
+    make(store, 8, 1 << 20)
+    paths = objects(store)
+    rows = []
+    with served(root.url, root.endpoint) as (gateway, process):
+        rows.append(("gateway", *pulls(f"{gateway}/{NAME}", paths, clients, [process])))
+    if nginx is not None and root.endpoint is None:
+        with nginx_over(Path(root.url.removeprefix("file://")) / keys.chain(NAME), nginx, place.scratch) as (url, them):
+            rows.append(("nginx", *pulls(url, paths, clients, them)))
+    return Load(f"{clients} pulls at once of {len(paths)} objects each, {place.name}", rows)
+
+
+def make(store: Store, megabytes: int, slice_bytes: int) -> None:
+    """A ledger without a table, of bytes that do not compress."""
+    source = AddPushSource(source_name="default", read=ReadStepParquet(), merge=MergeStrategyAppend())
+    snapshot = DatasetSnapshot(name=NAME, kind=DatasetKind.ROOT, metadata=(source,))
+    random = np.random.default_rng(1)
+    rows = pa.table({"x": pa.array(random.integers(0, 2**63, megabytes << 17, dtype=np.int64))})
+    create(store, DatasetLog(store, NAME), snapshot, OwnerKey.new(), table=None, slice_bytes=slice_bytes).push(
+        again(rows)
+    )
+
+
+def objects(store: Store) -> list[str]:
+    """The paths of all that a pull asks for but the head."""
+    root = keys.chain(NAME)
+    found = (info.key.removeprefix(root) for info in store.list(root))
+    return [path for path in found if not path.startswith("refs")]
+
+
+def pull(place: Place, url: str) -> None:
+    """The whole chain into a new store."""
+    store = place.root(f"copy-{next(_numbers)}").lake().store
+    pull_remote(store, DatasetLog(store, NAME), url, reach=Reach(objects_at_once=_THREADS))
+
+
+def download(place: Place, url: str, paths: Sequence[str], *, durable: bool = False) -> None:
+    """The same bytes by the same number of threads into files; ``durable``: hashed, and synced to the disk."""
+    target = Path(place.root(f"plain-{next(_numbers)}").scratch)
+    target.mkdir(parents=True, exist_ok=True)
+    pool = urllib3.PoolManager(maxsize=_THREADS)
+
+    def get(path: str) -> None:
+        with (target / path.rpartition("/")[2]).open("wb") as file:
+            answer = pool.request("GET", f"{url}/{path}", preload_content=False)
+            hasher = hashlib.sha3_256()
+            for piece in answer.stream(_PIECE):
+                file.write(piece)
+                if durable:
+                    hasher.update(piece)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+            answer.release_conn()
+
+    with ThreadPoolExecutor(_THREADS) as threads:
+        list(threads.map(get, paths))
+
+
+@contextmanager
+def served(url: str, endpoint: str | None) -> Iterator[tuple[str, psutil.Process]]:
+    """A gateway in a process of its own, which takes any number of requests of one client."""
+    port = _free_port()
+    code = (
+        "import asyncio, sys; from kubothek.gateway.access import Nobody; from kubothek.gateway.app import make_app;"
+        "from kubothek.gateway.limits import Limits; from kubothek.gateway.server import serve;"
+        "from kubothek.lake.store import StoreConfig, open_store;"
+        "url, endpoint, port = sys.argv[1:]; limits = Limits(per_second=1e9, burst=10**9);"
+        "from kubothek.gateway.catalogue import OneStore; store = open_store(StoreConfig(url, endpoint or None));"
+        f"app = make_app(OneStore(store, frozenset(['{NAME}'])), Nobody(), limits=limits);"
+        "asyncio.run(serve(app, limits, '127.0.0.1', int(port), None, lambda port: print(port, flush=True)))"
+    )
+    command = [sys.executable, "-c", code, url, endpoint or "", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: S603 - our own
+        assert process.stdout is not None, "it is a pipe"
+        process.stdout.readline()
+        try:
+            yield f"http://127.0.0.1:{port}", psutil.Process(process.pid)
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def nginx_over(directory: Path, program: str, scratch: Path) -> Iterator[tuple[str, list[psutil.Process]]]:
+    """Nginx with a process for each core, which sends files by the kernel."""
+    port, home = _free_port(), scratch / "nginx"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "conf").write_text(
+        f"daemon off; pid {home}/pid; error_log {home}/error; worker_processes auto; user root;\n"
+        "events { worker_connections 4096; }\n"
+        f"http {{ access_log {home}/access; sendfile on; tcp_nopush on; default_type application/octet-stream;\n"
+        f" client_body_temp_path {home}; proxy_temp_path {home}; fastcgi_temp_path {home}; uwsgi_temp_path {home};"
+        f" scgi_temp_path {home}; server {{ listen 127.0.0.1:{port} backlog=1024; root {directory}; }} }}\n"
+    )
+    with subprocess.Popen([program, "-c", str(home / "conf"), "-p", str(home)]) as process:  # noqa: S603 - our own
+        time.sleep(0.5)
+        parent = psutil.Process(process.pid)
+        try:
+            yield f"http://127.0.0.1:{port}", [parent, *parent.children()]
+        finally:
+            process.terminate()
+
+
+def pulls(
+    url: str, paths: Sequence[str], clients: int, servers: Sequence[psutil.Process]
+) -> tuple[int, float, float, float, float]:
+    """Requests, p50 and p99 in milliseconds, MB a second, and MB of the servers at most."""
+    latencies: list[float] = []
+    received = 0
+    peak = 0.0
+
+    async def one(session: aiohttp.ClientSession) -> None:
+        nonlocal received
+        for path in ("refs/head", *paths):
+            started = time.perf_counter()
+            async with session.get(f"{url}/{path}") as answer:
+                answer.raise_for_status()
+                data = await answer.read()
+            received += len(data)  # not in one line with the await: others add meanwhile
+            latencies.append(time.perf_counter() - started)
+
+    async def watch() -> None:
+        nonlocal peak
+        while True:
+            peak = max(peak, sum(each.memory_info().rss for each in servers))
+            await asyncio.sleep(0.1)
+
+    async def everything() -> None:
+        connector = aiohttp.TCPConnector(limit=clients)
+        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=600)) as session:
+            watching = asyncio.create_task(watch())
+            await asyncio.gather(*(one(session) for _ in range(clients)))
+            watching.cancel()
+
+    started = time.perf_counter()
+    asyncio.run(everything())
+    elapsed = time.perf_counter() - started
+    found: Any = np.percentile(np.array(latencies) * 1000, [50, 99])
+    return len(latencies), float(found[0]), float(found[1]), received / 1e6 / elapsed, peak / 1e6

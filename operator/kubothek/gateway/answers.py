@@ -1,0 +1,41 @@
+"""Errors as answers: which status they have, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from kubothek.lake import errors
+
+_STATUS: Final[tuple[tuple[type[errors.LakeError], int], ...]] = (
+    (errors.DatasetNotFound, 404),
+    (errors.DatasetDeleted, 404),
+    (errors.ObjectNotFound, 404),
+    (errors.VersionNotFound, 404),
+    (errors.NotALedger, 404),
+    (errors.Diverged, 409),
+    (errors.DatasetExists, 409),
+    (errors.IdReused, 409),
+    (errors.OwnedByAnother, 403),
+    (errors.ChainCorrupt, 422),
+    (errors.StoreError, 503),
+    (errors.CommitError, 503),
+    (errors.SourceUnavailable, 503),
+    (errors.InputError, 400),
+)
+"""The first that fits."""
+
+
+def status_of(error: errors.LakeError) -> int:
+    """Of the answer to a request that ended in it."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def refusal(status: int, reason: str, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    """An answer that says what is wrong. What is wrong inside of the gateway is for its log."""
+    said = message if status < 500 else "the gateway cannot do that now"
+    body = orjson.dumps({"reason": reason, "message": said})
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)

@@ -1,0 +1,45 @@
+"""The gateway as an application: what a catalogue exposes, under the paths of Open Data Fabric."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from kubothek.gateway.access import Access
+from kubothek.gateway.catalogue import Catalogue
+from kubothek.gateway.datasets import Datasets
+from kubothek.gateway.gate import Gate
+from kubothek.gateway.ingest import Ingests
+from kubothek.gateway.limits import Limits
+from kubothek.gateway.objects import Objects
+from kubothek.gateway.platform import Platform
+from kubothek.gateway.query import Queries
+from kubothek.gateway.smart import Smart
+from kubothek.gateway.workers import Workers
+
+
+def make_app(
+    catalogue: Catalogue,
+    access: Access,
+    *,
+    limits: Limits | None = None,
+    presigned: int = 3600,
+    url: str | None = None,
+) -> web.Application:
+    """Everything behind one gate.
+
+    ``presigned``  seconds for which URLs of the store itself are handed out, where it has such; 0: none are
+    ``url``        where clients reach the gateway, if that is not what they ask for: something in front changes it
+    """
+    limits = limits or Limits()
+    gate = Gate(Datasets(catalogue), access, limits)
+    app = web.Application(middlewares=[gate.stand], client_max_size=limits.ingest_bytes)
+    workers = Workers(limits)
+    for handlers in (
+        Platform(gate),
+        Objects(gate),
+        Smart(gate, presigned, url),
+        Ingests(gate, workers),
+        Queries(gate, workers),
+    ):
+        app.add_routes(handlers.routes())
+    return app

@@ -1,0 +1,128 @@
+"""The datasets of a catalogue as a gateway sees them: which chain they have, at a request's notice."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from kubothek.gateway.catalogue import Catalogue, Place
+from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.errors import (
+    DatasetDeleted,
+    DatasetNotFound,
+    InputError,
+    LakeError,
+    ObjectNotFound,
+    OwnedByAnother,
+)
+from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.store import Store
+from kubothek.lake.store.kept import Kept, by_store
+
+_REMEMBERED: Final = 10_000
+_SECONDS: Final = 1.0
+"""So long the objects of a dataset are given out without another look whether it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """A ledger as it is now."""
+
+    name: str
+    head: Multihash
+    place: Place
+
+    @property
+    def store(self) -> Store:
+        """Where its objects are."""
+        return self.place.store
+
+    @property
+    def layout(self) -> Layout:
+        """Of its chain."""
+        return self.place.layout
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    etag: str
+    at: float
+    head: Multihash | None
+
+
+class Datasets:
+    """Looks into stores; blocks, so it is asked from threads. Safe to use from several."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self._seen: Kept[Place, _Seen] = Kept(_REMEMBERED)
+
+    def look(self, name: str, *, fresh: bool) -> Exposed:
+        """The dataset; ``fresh``: as it is at this moment. Raises DatasetNotFound, also for one that is no ledger."""
+        place = self.catalogue.place(name)
+        known = self._seen.recall(place)
+        seen = known[0] if known else None
+        now = time.monotonic()
+        if seen is None or fresh or now - seen.at > _SECONDS:
+            seen = _look(place, seen, now)
+            self._seen.keep(place, seen, 1)
+        if seen.head is None:
+            raise DatasetNotFound(f"there is no ledger {name!r}")
+        return Exposed(name, seen.head, place)
+
+    def recent(self, name: str) -> Exposed | None:
+        """The dataset, if it was looked at a moment ago: from memory, so that no thread is needed. Raises as look."""
+        place = self.catalogue.place(name)
+        known = self._seen.recall(place)
+        if known is None or known[0].head is None or time.monotonic() - known[0].at > _SECONDS:
+            return None
+        return Exposed(name, known[0].head, place)
+
+    def writable(self, name: str) -> tuple[Store, DatasetLog]:
+        """For a change. What a Dataset resource owns is changed through that: by its gateway, or by its jobs.
+
+        Raises DatasetNotFound, OwnedByAnother.
+        """
+        place = self.catalogue.place(name)
+        conditional = _conditional_writes(place.store)
+        if place.claim is not None and not conditional:
+            raise OwnedByAnother(f"{place.store.url} has no conditional writes: only jobs may write {name!r}")
+        log = DatasetLog(
+            place.store,
+            place.uuid,
+            claim=place.claim,
+            unowned_only=place.claim is None,
+            conditional_writes=conditional,
+        )
+        return place.store, log
+
+    def names(self) -> list[str]:
+        """Of all ledgers, sorted; reads the head of each dataset that was not seen yet."""
+        found = []
+        for name in self.catalogue.names():
+            try:
+                found.append(self.look(name, fresh=False).name)
+            except LakeError:
+                continue
+        return found
+
+
+def _look(place: Place, before: _Seen | None, now: float) -> _Seen:
+    try:
+        etag = place.store.stat(keys.head(place.uuid)).etag
+    except ObjectNotFound:
+        return _Seen("", now, None)
+    if before is not None and before.etag == etag:
+        return _Seen(etag, now, before.head)
+    try:
+        chain = DatasetLog(place.store, place.uuid).snapshot(raw=True).head.chain
+    except (DatasetNotFound, DatasetDeleted, InputError):
+        return _Seen(etag, now, None)
+    return _Seen(etag, now, None if chain is None else Multihash.parse(chain.head))
+
+
+@by_store
+def _conditional_writes(store: Store) -> bool:
+    return store.probe().conditional_writes

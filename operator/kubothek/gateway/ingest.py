@@ -1,0 +1,117 @@
+"""Data for push sources by HTTP: a body is one commit, or none (TP-13, odf-facts A2.6)."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import IO, Final
+
+import orjson
+from aiohttp import web
+
+from kubothek.gateway.access import Verb
+from kubothek.gateway.answers import refusal
+from kubothek.gateway.gate import NOTE, Gate
+from kubothek.gateway.objects import received
+from kubothek.gateway.workers import Workers
+from kubothek.lake.errors import FormatInvalid, InputError
+from kubothek.lake.ledger.feeding import InputFormat, push_files
+from kubothek.lake.ledger.readers import FileContent
+from kubothek.lake.ledger.root import DEFAULT_SOURCE, Ingested, Root
+from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.sql import Limits as SqlLimits
+
+_FORMATS: Final = {
+    "text/csv": InputFormat.CSV,
+    "application/json": InputFormat.JSON,
+    "application/x-ndjson": InputFormat.ND_JSON,
+    "application/geo+json": InputFormat.GEO_JSON,
+    "application/x-ndgeojson": InputFormat.ND_GEO_JSON,
+    "application/vnd.apache.parquet": InputFormat.PARQUET,
+    "application/vnd.esri.shapefile": InputFormat.SHAPEFILE,
+}
+_LONGEST_KEY: Final = 255
+_BY: Final = "gateway"
+
+
+class Ingests:
+    """The handler."""
+
+    def __init__(self, gate: Gate, workers: Workers) -> None:
+        self._gate = gate
+        self._workers = workers
+
+    def routes(self) -> list[web.RouteDef]:
+        """Where it is."""
+        return [web.post("/{dataset}/ingest", self.ingest)]
+
+    async def ingest(self, request: web.Request) -> web.StreamResponse:
+        """Take the rows of the body as its push source says.
+
+        With an ``Idempotency-Key`` they are taken once, however often they are sent under it; another body under the
+        same key is refused with 409.
+        """
+        name = await self._gate.name(request, Verb.INGEST)
+        wanted: InputFormat | None = None
+        if "Content-Type" in request.headers and (wanted := _FORMATS.get(request.content_type)) is None:
+            return refusal(415, "UnsupportedMediaType", f"{request.content_type}: it takes {', '.join(_FORMATS)}")
+        key = request.headers.get("Idempotency-Key")
+        if key is not None and not 0 < len(key) <= _LONGEST_KEY:
+            raise InputError(f"an Idempotency-Key has 1 to {_LONGEST_KEY} characters")
+        event_time = _moment(request.headers.get("odf-event-time"))
+        source = request.query.get("sourceName") or DEFAULT_SOURCE
+        async with self._workers.place(), received(request, self._gate, self._gate.limits.ingest_bytes) as (file, body):
+            done = await asyncio.to_thread(
+                partial(
+                    self._take,
+                    name,
+                    file,
+                    source,
+                    wanted,
+                    event_time,
+                    None if key is None else f"ingest:{key}",
+                    f"{source} {wanted} {event_time} {body.hex()}",
+                )
+            )
+        request[NOTE].update(version=done.version, records=done.records)
+        if "application/json" not in request.headers.get("Accept", ""):
+            return web.Response(status=200)  # as the reference
+        said = {
+            "version": done.version,
+            "head": str(done.head),
+            "records": done.records,
+            "upToDate": done.up_to_date,
+            "repeated": done.repeated,
+        }
+        return web.Response(body=orjson.dumps(said), content_type="application/json")
+
+    def _take(
+        self,
+        name: str,
+        file: IO[bytes],
+        source: str,
+        wanted: InputFormat | None,
+        event_time: Timestamp | None,
+        commit_id: str | None,
+        digest: str,
+    ) -> Ingested:
+        store, log = self._gate.datasets.writable(name)
+        log.settled()
+        root = Root(store, log, by=_BY)
+        return push_files(
+            root,
+            [FileContent("the body", file)],
+            source,
+            wanted=wanted,
+            event_time=event_time,
+            limits=SqlLimits(memory=self._gate.limits.query_memory, seconds=self._gate.limits.query_seconds),
+            commit_id=commit_id,
+            digest=digest,
+        )
+
+
+def _moment(text: str | None) -> Timestamp | None:
+    try:
+        return None if text is None else Timestamp.parse(text)
+    except FormatInvalid as error:
+        raise InputError(f"odf-event-time: {error}") from None

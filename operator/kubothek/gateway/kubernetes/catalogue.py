@@ -1,0 +1,154 @@
+"""What the Dataset resources of a namespace expose: ``spec.sharing``, followed as it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kubothek.gateway.catalogue import Place
+from kubothek.gateway.kubernetes.following import Follower
+from kubothek.jobs.translate import store_config
+from kubothek.lake.commits import Claim
+from kubothek.lake.errors import DatasetNotFound, LakeError, StoreUnavailable
+from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.reconcile.references import store_ref
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.kinds import InvalidResource, parse
+from kubothek.resources.objectstore import ObjectStore
+from kubothek.runtime.kubernetes.api import Api, Object
+
+_LOG: Final = logging.getLogger("kubothek.gateway.cluster")
+STALE: Final = 300.0
+"""Seconds after the last word of the API server for which its last word is good: what is taken away while it is out of
+reach is served that much longer at most.
+"""
+
+Open = Callable[[StoreConfig], Store]
+
+
+@dataclass(frozen=True, slots=True)
+class _Exposed:
+    uuid: str
+    store: str
+    public: bool
+    claim: Claim
+
+
+class _Datasets:
+    """Those that are exposed, by name."""
+
+    def __init__(self, cluster: str) -> None:
+        self.exposed: dict[str, _Exposed] = {}
+        self._cluster = cluster
+
+    async def seen(self, obj: Object) -> None:
+        name = obj["metadata"]["name"]
+        try:
+            dataset = parse(obj)
+        except InvalidResource as error:
+            _LOG.warning("Dataset %s is not served: %s", name, error)
+            await self.gone(name)
+            return
+        assert isinstance(dataset, Dataset)
+        sharing = dataset.spec.sharing
+        if sharing is None or not sharing.exposed or dataset.metadata.deletion_timestamp is not None:
+            await self.gone(name)
+            return
+        owner = f"{self._cluster}/{dataset.namespace}/{name}"
+        claim = Claim(owner, dataset.metadata.uid or "", dataset.spec.adopt)
+        found = _Exposed(dataset.uuid, dataset.spec.store_ref.name, sharing.public, claim)
+        if self.exposed.get(name) != found:
+            _LOG.info("Dataset %s is served%s", name, ", to everybody" if found.public else "")
+            self.exposed[name] = found
+
+    async def gone(self, name: str) -> None:
+        if self.exposed.pop(name, None) is not None:
+            _LOG.info("Dataset %s is not served any more", name)
+
+
+class _Stores:
+    """Those that can be used, by name."""
+
+    def __init__(self, opened: Open) -> None:
+        self.open: dict[str, tuple[StoreConfig, Store]] = {}
+        self._opened = opened
+
+    async def seen(self, obj: Object) -> None:
+        name = obj["metadata"]["name"]
+        try:
+            store = parse(obj)
+            assert isinstance(store, ObjectStore)
+            config = store_config(store_ref(store))
+            known = self.open.get(name)
+            if known is None or known[0] != config:
+                self.open[name] = config, await asyncio.to_thread(self._opened, config)
+        except (InvalidResource, LakeError) as error:
+            _LOG.warning("ObjectStore %s cannot be used: %s", name, error)
+            await self.gone(name)
+
+    async def gone(self, name: str) -> None:
+        self.open.pop(name, None)
+
+
+class NamespaceCatalogue:
+    """The exposed Datasets of a namespace, under their names; a Catalogue.
+
+    It reads no Secrets: those of the stores are mounted where jobs have them, for ``spec.credentialsSecretRef`` of the
+    ObjectStore ``lake`` at ``/var/run/kubothek/credentials/lake``.
+
+    ``cluster``  the first part of what the operator claims datasets by
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        cluster: str,
+        opened: Open = open_store,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._datasets = _Datasets(cluster)
+        self._stores = _Stores(opened)
+        self._followers = (
+            Follower(api, "ObjectStore", namespace, self._stores, clock=clock),
+            Follower(api, "Dataset", namespace, self._datasets, clock=clock),
+        )
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Follow the cluster, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for follower in self._followers:
+                tasks.create_task(follower.run())
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is known what is exposed."""
+        now = self._clock()
+        return all(each.heard is not None and now - each.heard < STALE for each in self._followers)
+
+    def place(self, name: str) -> Place:
+        """Where it is. Raises DatasetNotFound, StoreUnavailable."""
+        found = self._found(name)
+        if found is None:
+            raise DatasetNotFound(f"there is no dataset {name!r}")
+        if (store := self._stores.open.get(found.store)) is None:
+            raise StoreUnavailable(f"the ObjectStore {found.store!r} of {name!r} is not there, or cannot be used")
+        return Place(store[1], found.uuid, found.claim)
+
+    def public(self, name: str) -> bool:
+        """Whether its resource says so."""
+        return (found := self._found(name)) is not None and found.public
+
+    def names(self) -> Sequence[str]:
+        """Of all that is exposed."""
+        return sorted(self._datasets.exposed)
+
+    def _found(self, name: str) -> _Exposed | None:
+        if not self.ready:
+            raise StoreUnavailable("the cluster does not say what is exposed")
+        return self._datasets.exposed.get(name)

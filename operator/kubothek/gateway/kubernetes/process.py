@@ -1,0 +1,101 @@
+"""One gateway process of a namespace: the cluster followed, the ledgers served, the certificate kept fresh."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kubothek.gateway.app import make_app
+from kubothek.gateway.kubernetes.access import ClusterAccess
+from kubothek.gateway.kubernetes.catalogue import NamespaceCatalogue
+from kubothek.gateway.limits import Limits
+from kubothek.gateway.server import serve
+from kubothek.runtime.kubernetes.api import Api
+from kubothek.runtime.kubernetes.probes import probes
+
+_LOG: Final = logging.getLogger("kubothek.gateway.cluster")
+_RENEWED: Final = 60.0
+"""Seconds between two looks at the certificate: whoever renews it replaces the files of the mounted Secret."""
+CERTIFICATE: Final = "tls.crt"
+KEY: Final = "tls.key"
+"""The keys of a Secret of type kubernetes.io/tls."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """See the flags in :mod:`kubothek.gateway.__main__` for what each means to a user."""
+
+    namespace: str
+    audience: str
+    cluster_id: str = ""
+    """Empty = the uid of the namespace kube-system."""
+    host: str = "0.0.0.0"  # noqa: S104 - a pod is reached from outside of it
+    port: int = 8080
+    probe_port: int = 8081
+    tls_dir: Path | None = None
+    presigned: int = 0
+    url: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    kubeconfig: str | None = None
+
+
+async def run(config: GatewayConfig, listening: Callable[[int], None]) -> None:
+    """Until SIGTERM or SIGINT, or until one of its parts fails beyond repair (then it raises).
+
+    ``listening`` is told the port. Raises ApiUnavailable, ApiError, OSError.
+    """
+    tls = None if config.tls_dir is None else tls_context(config.tls_dir)
+    api = await Api.connect(config.kubeconfig)
+    try:
+        cluster = config.cluster_id or await api.cluster_uid()
+        catalogue = NamespaceCatalogue(api, config.namespace, cluster)
+        access = ClusterAccess(api, config.namespace, config.audience)
+        app = make_app(catalogue, access, limits=config.limits, presigned=config.presigned, url=config.url)
+        async with (
+            probes(config.probe_port, healthy=lambda: True, ready=lambda: catalogue.ready),
+            asyncio.TaskGroup() as tasks,
+        ):
+            helpers = [tasks.create_task(catalogue.run())]
+            if tls is not None and config.tls_dir is not None:
+                helpers.append(tasks.create_task(renew(tls, config.tls_dir)))
+            await serve(app, config.limits, config.host, config.port, tls, listening)
+            for helper in helpers:
+                helper.cancel()
+    finally:
+        await api.close()
+
+
+def tls_context(directory: Path) -> ssl.SSLContext:
+    """Of a mounted Secret. Raises OSError."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(directory / CERTIFICATE, directory / KEY)
+    return context
+
+
+async def renew(context: ssl.SSLContext, directory: Path, seconds: float = _RENEWED) -> None:
+    """Take up the certificate when its file changes, for new connections; what cannot be read is left for later."""
+    taken = _changed(directory)
+    while True:
+        await asyncio.sleep(seconds)
+        if (changed := _changed(directory)) == taken:
+            continue
+        try:
+            context.load_cert_chain(directory / CERTIFICATE, directory / KEY)
+        except OSError as error:
+            _LOG.warning("the certificate in %s cannot be taken up: %s", directory, error)
+        else:
+            _LOG.info("the certificate was renewed")
+            taken = changed
+
+
+def _changed(directory: Path) -> float:
+    with suppress(OSError):
+        return (directory / CERTIFICATE).stat().st_mtime
+    return 0.0

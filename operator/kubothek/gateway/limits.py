@@ -1,0 +1,70 @@
+"""What one client, and all of them together, may take of a gateway."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+_MOST_CLIENTS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Sizes are bytes, times are seconds.
+
+    ``object_bytes``      of a slice or checkpoint that is pushed; ``ingest_bytes`` of a body that is ingested
+    ``message_bytes``     of one message of the smart protocol
+    ``slowest``           bytes a second below which a client is too slow, after ``patience``
+    ``head_seconds``      until the first request of a connection is there; ``idle_seconds`` between two of them
+    ``requests``          at a time; one more is answered 503
+    ``per_second``        requests of one client, on average, after a first ``burst``; more are answered 429
+    ``store_streams``     objects that are read from a store without files at a time: each takes 1.5 MB of memory
+    ``sessions``          of the smart protocol at a time
+    ``working``           ingests and queries at a time; four times as many may wait
+    ``query_seconds``, ``query_memory``, ``query_rows``   of one query
+    """
+
+    object_bytes: int = 8 << 30
+    ingest_bytes: int = 1 << 30
+    message_bytes: int = 256 << 20
+    slowest: int = 16 << 10
+    patience: float = 30.0
+    head_seconds: float = 10.0
+    idle_seconds: float = 60.0
+    requests: int = 2000
+    per_second: float = 200.0
+    burst: int = 2000
+    store_streams: int = 32
+    sessions: int = 16
+    working: int = 4
+    query_seconds: float = 60.0
+    query_memory: str = "1GB"
+    query_rows: int = 1_000_000
+
+    def seconds_for(self, size: int) -> float:
+        """How long these bytes may take."""
+        return self.patience + size / self.slowest
+
+
+class Buckets:
+    """One bucket of tokens a client, filled as time passes; the clients that were there last are remembered."""
+
+    def __init__(self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = per_second
+        self._burst = burst
+        self._clock = clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, client: str) -> float:
+        """Take a token; seconds until there is one, if there is none."""
+        now = self._clock()
+        left, then = self._left.pop(client, (float(self._burst), now))
+        left = min(self._burst, left + (now - then) * self._rate)
+        short = 1.0 - left
+        self._left[client] = (left if short > 0 else left - 1.0), now
+        if len(self._left) > _MOST_CLIENTS:
+            self._left.popitem(last=False)
+        return max(0.0, short / self._rate)

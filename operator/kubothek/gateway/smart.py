@@ -1,0 +1,248 @@
+"""The smart transfer protocol, the server's side (RFC-008, TP-08 … TP-15)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from http import HTTPMethod
+from typing import Any, Final
+
+from aiohttp import web
+
+from kubothek.gateway.access import Verb
+from kubothek.gateway.answers import refusal
+from kubothek.gateway.catalogue import Place
+from kubothek.gateway.datasets import Exposed
+from kubothek.gateway.gate import NOTE, Gate
+from kubothek.gateway.sockets import Conversation, transfer
+from kubothek.lake.commits import keys
+from kubothek.lake.errors import DatasetNotFound, FormatInvalid, ObjectNotFound
+from kubothek.lake.exchange.plan import plan_of
+from kubothek.lake.exchange.pull import pull
+from kubothek.lake.exchange.pushed import PushedRepository
+from kubothek.lake.exchange.smart.batch import batch_of, blocks_of
+from kubothek.lake.exchange.smart.messages import (
+    Dialect,
+    Message,
+    Transfer,
+    accepted,
+    named_of,
+    optional_hash,
+    reference,
+    refused,
+    render,
+)
+from kubothek.lake.ledger.chain import BrokenChain, Stored, read_chain
+from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.named import Named
+from kubothek.lake.ledger.root import Table
+
+_NEXT: Final = 3600.0
+"""Seconds that a client may take between two questions of a pull: it fetches objects meanwhile."""
+_PING: Final = 10.0
+_SILENT: Final = 60.0
+_BULK: Final = 10_000
+"""Objects that one message may name."""
+_BY: Final = "gateway"
+
+
+class Smart:
+    """The handlers. ``presigned``: seconds for which URLs of the store are handed out; 0: all goes through here, by
+    ``url``, if clients do not reach it where they ask.
+    """
+
+    def __init__(self, gate: Gate, presigned: int, url: str | None = None) -> None:
+        self._gate = gate
+        self._presigned = presigned
+        self._url = url
+        self._sessions = asyncio.Semaphore(gate.limits.sessions)
+
+    def routes(self) -> list[web.RouteDef]:
+        """Where they are."""
+        return [web.get("/{dataset}/pull", self.pull), web.get("/{dataset}/push", self.push)]
+
+    async def pull(self, request: web.Request) -> web.StreamResponse:
+        """Give out a part of a chain, and say where its objects are."""
+        dataset = await self._gate.dataset(request, Verb.PULL, fresh=True)
+        talk = Conversation(request, self._gate)
+        return await self._hold(request, talk, "Pull", partial(self._pull, request, talk, dataset))
+
+    async def push(self, request: web.Request) -> web.StreamResponse:
+        """Take blocks, say where their objects belong, and commit them all."""
+        name = await self._gate.name(request, Verb.PUSH)
+        talk = Conversation(request, self._gate)
+        return await self._hold(request, talk, "Push", partial(self._push, request, talk, name))
+
+    async def _hold(self, request: web.Request, talk: Conversation, side: str, what: Any) -> web.StreamResponse:
+        if not web.WebSocketResponse().can_prepare(request):
+            return refusal(426, "UpgradeRequired", "this is a WebSocket", {"Upgrade": "websocket"})
+        if self._sessions.locked():
+            return refusal(503, "Busy", "too many transfers are under way", {"Retry-After": "5"})
+        async with self._sessions:
+            return await talk.hold(side, what)
+
+    # --- pull ---
+
+    async def _pull(self, request: web.Request, talk: Conversation, dataset: Exposed) -> None:
+        asked = await talk.read(self._gate.limits.patience)
+        try:
+            blocks = await asyncio.to_thread(self._interval, dataset, asked)
+        except BrokenChain as error:
+            if error.problem.code not in ("Diverged", "BlockMissing"):
+                raise
+            tail, head = optional_hash(asked, "begin_after"), optional_hash(asked, "stop_at") or dataset.head
+            details = {"head": str(head), "tail": None if tail is None else str(tail)}
+            await talk.send(refused("InvalidInterval", details, talk.dialect))
+            return
+        request[NOTE]["blocks"] = len(blocks)
+        plan = await asyncio.to_thread(plan_of, blocks)
+        await talk.send(accepted({"transfer_plan": plan.to_json()}, talk.dialect, first=True))
+        talk.phase = "MetadataRequest"
+        await talk.read(self._gate.limits.patience)
+        await talk.send(await asyncio.to_thread(_metadata, blocks, talk.dialect))
+        del blocks
+        talk.phase = "ObjectsRequest"
+        while True:
+            try:
+                named = _references(await talk.read(_NEXT))
+            except ConnectionResetError:
+                return  # that is how a pull ends
+            if named is None:
+                raise FormatInvalid("a request for objects names them: object_files")
+            found = await asyncio.to_thread(self._sources, request, dataset.place, named)
+            strategies = [
+                {"object_file": reference(each), "pull_strategy": "HttpDownload", "download_from": source.to_json()}
+                for each, source in zip(named, found, strict=True)
+            ]
+            await talk.send(render({"object_transfer_strategies": strategies}, talk.dialect))
+
+    def _interval(self, dataset: Exposed, asked: Message) -> list[Stored]:
+        after, stop = optional_hash(asked, "begin_after"), optional_hash(asked, "stop_at")
+        store, layout = dataset.store, dataset.layout
+        if stop is not None:
+            read_chain(store, layout, dataset.head, stop)  # it is one of this chain
+        end = stop or dataset.head
+        try:
+            return read_chain(store, layout, end, after)
+        except BrokenChain as error:
+            if error.problem.code != "Diverged" or not asked.get("force_update_if_diverged"):
+                raise
+            return read_chain(store, layout, end)
+
+    def _sources(self, request: web.Request, place: Place, named: Sequence[Named]) -> list[Transfer]:
+        store, layout = place.store, place.layout
+        return [transfer(request, store, HTTPMethod.GET, layout, each, self._presigned, self._url) for each in named]
+
+    # --- push ---
+
+    async def _push(self, request: web.Request, talk: Conversation, name: str) -> None:
+        asked = await talk.read(self._gate.limits.patience)
+        claimed = optional_hash(asked, "current_head")
+        head = await asyncio.to_thread(self._head, name)
+        if claimed != head:
+            details = {"actual_head": _text(head), "expected_head": _text(claimed)}
+            await talk.send(refused("InvalidHead", details, talk.dialect))
+            return
+        await talk.send(accepted({}, talk.dialect, first=True))
+        talk.phase = "MetadataRequest"
+        message = await talk.read(self._gate.limits.patience)
+        blocks = await asyncio.to_thread(blocks_of, message.get("new_blocks"))
+        request[NOTE]["blocks"] = len(blocks)
+        await talk.send(accepted({}, talk.dialect))
+        place = self._gate.datasets.catalogue.place(name)
+        if not blocks or not await self._objects(request, talk, place):
+            talk.phase = "CompleteRequest"
+            await talk.read(_SILENT)
+        if blocks:
+            version = await asyncio.to_thread(self._commit, name, blocks, force=_forced(asked))
+            request[NOTE]["version"] = version
+        await talk.send(render({}, talk.dialect))
+
+    async def _objects(self, request: web.Request, talk: Conversation, place: Place) -> bool:
+        """Say where objects belong until all are there; whether the client has said already that it is done."""
+        more = True
+        while more:
+            talk.phase = "ObjectsRequest"
+            message = await talk.read(_SILENT if talk.dialect is not Dialect.SPEC else _NEXT)
+            if (named := _references(message)) is None:
+                return True
+            found = await asyncio.to_thread(self._targets, request, place, named)
+            strategies = [
+                {
+                    "object_file": reference(each),
+                    "push_strategy": "SkipUpload" if target is None else "HttpUpload",
+                    "upload_to": None if target is None else target.to_json(),
+                }
+                for each, target in zip(named, found, strict=True)
+            ]
+            await talk.send(accepted({"object_transfer_strategies": strategies}, talk.dialect))
+            if talk.dialect is not Dialect.SPEC:
+                talk.phase = "ObjectsUploadProgress"
+                await _uploaded(talk)
+                more = bool(message.get("is_truncated"))
+        return False
+
+    def _head(self, name: str) -> Multihash | None:
+        try:
+            return self._gate.datasets.look(name, fresh=True).head
+        except DatasetNotFound:
+            return None
+
+    def _targets(self, request: web.Request, place: Place, named: Sequence[Named]) -> list[Transfer | None]:
+        store, layout = place.store, place.layout
+        found: list[Transfer | None] = []
+        for each in named:
+            try:
+                there = store.stat(each.key(layout)).size == each.size or not each.size
+            except ObjectNotFound:
+                there = False
+            if there:
+                found.append(None)
+                continue
+            found.append(transfer(request, store, HTTPMethod.PUT, layout, each, self._presigned, self._url))
+        return found
+
+    def _commit(self, name: str, blocks: Sequence[Stored], *, force: bool) -> int:
+        store, log = self._gate.datasets.writable(name)
+        theirs = PushedRepository(blocks, store, Layout(keys.chain(log.uuid)))
+        return pull(store, log, theirs, table=Table(), force=force, rows=True, by=_BY).version
+
+
+def _metadata(blocks: Sequence[Stored], dialect: Dialect) -> bytes:
+    return render({"blocks": batch_of(blocks, dialect)}, dialect)
+
+
+async def _uploaded(talk: Conversation) -> None:
+    """Ask now and then how far the client is, until it is done. Raises TimeoutError if it does not say."""
+    asked = 0
+    while asked * _PING < _SILENT:
+        try:
+            message = await talk.read(_PING)
+        except TimeoutError:
+            asked += 1
+            await talk.send(render({}, talk.dialect))
+            continue
+        asked = 0
+        if message.get("details") == "Complete":
+            return
+    raise TimeoutError("the client does not say how far it is")
+
+
+def _references(message: Message) -> list[Named] | None:
+    """The objects that a message asks about; None if it asks about none. Raises FormatInvalid."""
+    if "object_files" not in message:
+        return None
+    found = message["object_files"]
+    if not isinstance(found, list) or len(found) > _BULK:
+        raise FormatInvalid(f"object_files is a list of at most {_BULK:,} objects")
+    return [named_of(each) for each in found]
+
+
+def _forced(asked: Message) -> bool:
+    return asked.get("force_update_if_diverged") is True
+
+
+def _text(block: Multihash | None) -> str | None:
+    return None if block is None else str(block)

@@ -1,0 +1,103 @@
+"""A conversation over a WebSocket, one message at a time, with a party that may be slow, broken or hostile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from http import HTTPMethod
+from typing import Final
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from kubothek.gateway.gate import NOTE, Gate
+from kubothek.lake.errors import FormatInvalid, LakeError
+from kubothek.lake.exchange.smart.messages import (
+    VERSION,
+    VERSION_HEADER,
+    Dialect,
+    Message,
+    Transfer,
+    internal,
+    parse,
+)
+from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.named import Named
+from kubothek.lake.store import Store
+
+SUB_PROTOCOL: Final = "odf/smart-transfer-protocol/v1"
+"""Of the published OpenAPI. It is no token of RFC 6455, so nobody needs to offer it (TP-08)."""
+_HEARTBEAT: Final = 20.0
+
+
+class Conversation:
+    """The server's side of one."""
+
+    def __init__(self, request: web.Request, gate: Gate) -> None:
+        self._request = request
+        self._gate = gate
+        self._socket = web.WebSocketResponse(
+            protocols=(SUB_PROTOCOL,), max_msg_size=gate.limits.message_bytes, heartbeat=_HEARTBEAT, compress=False
+        )
+        self._first = True
+        versioned = request.headers.get(VERSION_HEADER) is not None
+        self.dialect = Dialect.VERSIONED if versioned else Dialect.KAMU
+        self.phase = "InitialRequest"
+
+    async def hold(self, side: str, talk: Callable[[], Awaitable[None]]) -> web.StreamResponse:
+        """Talk until the end; what goes wrong is told to the other side. ``side``: Pull or Push."""
+        await self._socket.prepare(self._request)
+        try:
+            if self._request.headers.get(VERSION_HEADER, VERSION) != VERSION:
+                raise FormatInvalid("Incompatible version.")
+            await talk()
+        except LakeError as error:
+            self._request[NOTE]["error"] = error.reason
+            await self.send(internal(str(error), self.dialect, f"{side}({self.phase})"))
+        except (TimeoutError, ConnectionError) as error:
+            self._request[NOTE]["error"] = type(error).__name__
+        except BaseException:
+            await self._socket.close(code=WSCloseCode.INTERNAL_ERROR)
+            raise
+        await self._socket.close()
+        return self._socket
+
+    async def read(self, seconds: float) -> Message:
+        """The next message. Raises FormatInvalid, ConnectionResetError if there is none, TimeoutError."""
+        received = await self._socket.receive(seconds)
+        if received.type is WSMsgType.TEXT or received.type is WSMsgType.BINARY:
+            self._request[NOTE]["received"] = self._request[NOTE].get("received", 0) + len(received.data)
+            message, found = await asyncio.to_thread(parse, received.data)
+            if self._first and found is Dialect.SPEC:
+                self.dialect = Dialect.SPEC
+            self._first = False
+            return message
+        if received.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED):
+            raise ConnectionResetError("the other side has hung up")
+        raise FormatInvalid(f"a message that cannot be read: {received.data!r}")
+
+    async def send(self, message: bytes) -> None:
+        """Send one. Raises TimeoutError."""
+        async with asyncio.timeout(self._gate.limits.seconds_for(len(message))):
+            await self._socket.send_str(message.decode())
+
+
+def transfer(
+    request: web.Request,
+    store: Store,
+    method: HTTPMethod,
+    layout: Layout,
+    named: Named,
+    seconds: int,
+    url: str | None,
+) -> Transfer:
+    """How a client gets at an object, or puts it: at the store, if that can hand out URLs, else through the gateway, at
+    ``url`` or where it was asked.
+    """
+    if seconds and (presigned := store.presigned(method, named.key(layout), seconds)) is not None:
+        headers = tuple(presigned.headers.items())
+        return Transfer(presigned.url, headers, datetime.now(UTC) + timedelta(seconds=seconds))
+    base = str(request.url.origin()) if url is None else url.rstrip("/")
+    token = request.headers.get("Authorization")
+    where = f"{base}/{request.match_info['dataset']}/{named}"
+    return Transfer(where, (("Authorization", token),) if token else ())

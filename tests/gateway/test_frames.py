@@ -1,0 +1,165 @@
+"""What a WebSocket can be made to carry: no frame ends the gateway, and none gets what is not to be had."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from kubothek.gateway.limits import Limits
+from kubothek.lake.commits import keys
+from kubothek.lake.exchange.smart.batch import batch_of
+from kubothek.lake.exchange.smart.messages import Dialect
+from kubothek.lake.ledger import Layout, Multihash, read_chain
+from kubothek.lake.store import Store
+from tests.gateway.running import WRITER, Running, running
+from tests.gateway.test_objects import ask
+from tests.ledger_root.planes import LEDGER, UUID, made, opened, push, sound
+
+MANY = 10_000 if os.environ.get("KUBOTHEK_SOAK") else 60
+WRITES = {"Authorization": f"Bearer {WRITER}"}
+
+
+@pytest.fixture
+def gateway(store: Store) -> Iterator[Running]:
+    made(store, LEDGER)
+    push(store, {1: "A"})
+    limits = Limits(message_bytes=1 << 20, patience=2.0, burst=10**6)
+    with running(store, public=(UUID,), limits=limits) as gateway:
+        yield gateway
+
+
+async def said(gateway: Running, side: str, *frames: Any, headers: dict[str, str] = WRITES) -> list[Any]:
+    """All that is answered to these messages."""
+    found: list[Any] = []
+    async with aiohttp.ClientSession() as session, session.ws_connect(gateway.url() + side, headers=headers) as socket:
+        for frame in frames:
+            if isinstance(frame, bytes):
+                await socket.send_bytes(frame)
+            else:
+                await socket.send_str(frame if isinstance(frame, str) else orjson.dumps(frame).decode())
+            message = await socket.receive(10)
+            if message.type is not aiohttp.WSMsgType.TEXT:
+                break
+            found.append(orjson.loads(message.data))
+    return found
+
+
+def head(store: Store) -> str:
+    return str(opened(store).state.head)
+
+
+def test_tp_09_and_tp_10_the_published_form_is_answered_in_its_own(store: Store, gateway: Running) -> None:
+    layout = Layout(keys.chain(UUID))
+    chain = read_chain(store, layout)
+    last = chain[-1].decode().content.event.new_data  # type: ignore[union-attr]
+    assert last is not None
+    named = {"objectType": "DataSlice", "physicalHash": str(last.physical_hash)}
+    plan, blocks, places = asyncio.run(
+        said(gateway, "/pull", {"datasetId": "did:odf:x"}, {}, {"objectFiles": [named]}, headers={})
+    )
+    assert plan["sizeEstimation"]["numBlocks"] == len(chain)
+    assert (blocks["blocks"]["objectType"], blocks["blocks"]["encoding"]) == ("MetadataBlock", "base64")
+    (place,) = places["objectTransferStrategies"]
+    assert (place["pullStrategy"], place["downloadFrom"]["url"].startswith(gateway.root)) == ("HttpDownload", True)
+    estimation = {"numBlocks": 1, "numObjects": 0, "bytesInRawBlocks": 1, "bytesInRawObjects": 1}
+    asked = {"datasetId": "did:odf:x", "currentHead": head(store), "sizeEstimation": estimation}
+    batch = batch_of([], Dialect.SPEC)
+    spelled = {"objectsCount": 0, "objectType": "MetadataBlock", "mediaType": "application/tar", "encoding": "base64"}
+    answers = asyncio.run(said(gateway, "/push", asked, {"newBlocks": {**spelled, "payload": batch["payload"]}}, {}))
+    assert answers == [{}, {}, {}]
+    (wrong,) = asyncio.run(said(gateway, "/push", {**asked, "currentHead": None}))
+    assert wrong["errorDetails"]["errorCode"] == "InvalidHead"
+
+
+def test_tp_13_kamu_is_answered_in_its_own_form(store: Store, gateway: Running) -> None:
+    plan, blocks = asyncio.run(said(gateway, "/pull", {"begin_after": None, "stop_at": None}, {}))
+    assert [*plan["Ok"]["transfer_plan"]] == [
+        "num_blocks",
+        "num_objects",
+        "num_records",
+        "bytes_in_raw_blocks",
+        "bytes_in_raw_objects",
+    ]
+    assert [*blocks["blocks"]] == ["num_blocks", "media_type", "encoding", "payload"]
+    nothing = str(Multihash.sha3(b"nothing"))
+    (found,) = asyncio.run(said(gateway, "/pull", {"begin_after": nothing, "stop_at": None}))
+    assert found == {"Err": {"InvalidInterval": {"head": head(store), "tail": nothing}}}
+    plan = dict.fromkeys(plan["Ok"]["transfer_plan"], 0)
+    (found,) = asyncio.run(said(gateway, "/push", {"current_head": nothing, "transfer_plan": plan}))
+    assert found == {"Err": {"InvalidHead": {"actual_head": head(store), "expected_head": nothing}}}
+    (found,) = asyncio.run(said(gateway, "/pull", {}, headers={**WRITES, "x-odf-smtp-version": "2"}))
+    assert found["Err"]["Internal"]["error_message"] == "Incompatible version."
+    (found,) = asyncio.run(said(gateway, "/pull", "no json", headers={"x-odf-smtp-version": "1"}))
+    assert found["Err"]["Internal"]["phase"] == {"Pull": "InitialRequest"}
+
+
+def test_a_pull_that_is_up_to_date_names_no_blocks(store: Store, gateway: Running) -> None:
+    (plan,) = asyncio.run(said(gateway, "/pull", {"begin_after": head(store), "stop_at": None}))
+    assert plan["Ok"]["transfer_plan"]["num_blocks"] == 0
+
+
+def test_blocks_that_were_left_behind_are_not_given_out(store: Store, gateway: Running) -> None:
+    left = opened(store).state.head
+    opened(store).reset(next(iter(opened(store).blocks())).content.prev_block_hash)  # type: ignore[arg-type]
+    (found,) = asyncio.run(said(gateway, "/pull", {"begin_after": None, "stop_at": str(left)}))
+    assert "InvalidInterval" in found["Err"]
+
+
+def test_fuzzed_frames_end_a_conversation_and_nothing_else(store: Store, gateway: Running) -> None:
+    draw = random.Random(11)
+    good: list[dict[str, Any]] = [
+        {"begin_after": None, "stop_at": None},
+        {"current_head": head(store), "transfer_plan": {}},
+        {"new_blocks": batch_of(read_chain(store, Layout(keys.chain(UUID))), Dialect.KAMU)},
+        {"object_files": [{"object_type": "DataSlice", "physical_hash": str(Multihash.sha3(b"x")), "size": 1}]},
+        {"object_files": [], "is_truncated": False},
+        {"details": "Complete"},
+        {},
+    ]
+
+    def frame() -> Any:
+        text = orjson.dumps(draw.choice(good)).decode()
+        match draw.randrange(6):
+            case 0:
+                return text
+            case 1:
+                return text[: draw.randrange(len(text) + 1)]
+            case 2:
+                return os.urandom(draw.randrange(200))
+            case 3:
+                place = draw.randrange(len(text))
+                return text[:place] + draw.choice(["9" * 30, '"', "[", "}", "\0", "null", "f1620"]) + text[place + 1 :]
+            case 4:
+                return "[" * 5000
+            case _:
+                return orjson.dumps({name: draw.choice([None, 1, [], {}, "x"]) for name in draw.choice(good)}).decode()
+
+    async def many() -> None:
+        for _ in range(MANY):
+            await said(gateway, draw.choice(["/pull", "/push"]), *(frame() for _ in range(draw.randrange(1, 6))))
+        too_large = await said(gateway, "/push", "x" * ((1 << 20) + 1))
+        assert too_large == []
+
+    asyncio.run(many())
+    assert ask(gateway, f"/{UUID}/refs/head").body.decode() == head(store)
+    assert not [line for line in gateway.lines if line["status"] == 500 or line.get("error") == "Internal"]
+    sound(store)
+
+
+def test_who_opens_a_conversation_and_says_nothing_is_cut_off(store: Store) -> None:
+    made(store, LEDGER)
+
+    async def silent(gateway: Running) -> Any:
+        async with aiohttp.ClientSession() as session, session.ws_connect(gateway.url() + "/pull") as socket:
+            return (await socket.receive(10)).type
+
+    with running(store, public=(UUID,), limits=Limits(patience=0.3)) as gateway:
+        assert asyncio.run(silent(gateway)) is aiohttp.WSMsgType.CLOSE
+        assert ask(gateway, f"/{UUID}/pull").status == 426

@@ -1,0 +1,283 @@
+"""TP-02 … TP-07, TP-14: four kinds of objects, and nothing else, whatever is asked."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import random
+import socket
+import string
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubothek.gateway.limits import Limits
+from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.ledger import Multihash
+from kubothek.lake.store import Store, StoreConfig, open_store
+from tests.gateway.running import READER, WRITER, Running, running
+from tests.ledger_root.planes import LEDGER, UUID, made, opened, push
+
+MANY = 10_000 if os.environ.get("KUBOTHEK_SOAK") else 300
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Of all tests here that only look."""
+    store = open_store(StoreConfig(tmp_path_factory.mktemp("store").as_uri()))
+    made(store, LEDGER)
+    push(store, {1: "A", 2: "B"})
+    store.put("secret.txt", b"secret")
+    store.put(f"{keys.chain(UUID)}elsewhere", b"secret")
+    return store
+
+
+@pytest.fixture(scope="module")
+def gateway(store: Store) -> Iterator[Running]:
+    with running(store, public=(UUID,), limits=Limits(burst=10**6)) as gateway:
+        yield gateway
+
+
+class Answered:
+    def __init__(self, answer: http.client.HTTPResponse) -> None:
+        self.status, self.headers, self.body = answer.status, answer.headers, answer.read()
+
+
+def ask(gateway: Running, path: str, method: str = "GET", body: bytes | None = None, /, **headers: str) -> Answered:
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=10)
+    try:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, body, named)
+        return Answered(connection.getresponse())
+    finally:
+        connection.close()
+
+
+def raw(gateway: Running, data: bytes, seconds: float = 5.0) -> bytes:
+    """All that is answered to these bytes until the connection ends, or nothing more comes."""
+    found = b""
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=seconds) as connection, suppress(OSError):
+        connection.sendall(data)
+        while piece := connection.recv(65536):
+            found += piece
+    return found
+
+
+def one(store: Store, kind: str) -> tuple[str, bytes]:
+    key = next(iter(store.list(f"{keys.chain(UUID)}{kind}/"))).key
+    return f"/{UUID}/{kind}/{key.rpartition('/')[2]}", store.get(key)
+
+
+def test_all_kinds_of_objects_with_their_headers(store: Store, gateway: Running) -> None:
+    head = ask(gateway, f"/{UUID}/refs/head")
+    assert (head.status, head.body) == (200, str(opened(store).state.head).encode())
+    assert (head.headers["Content-Type"], head.headers["Cache-Control"]) == ("text/plain", "no-cache")
+    assert ask(gateway, f"/{UUID}/refs/head", If_None_Match=head.headers["ETag"]).status == 304
+    for kind in ("blocks", "data"):
+        path, data = one(store, kind)
+        found = ask(gateway, path)
+        assert (found.status, found.body) == (200, data)
+        assert found.headers["Content-Type"] == "application/octet-stream"
+        assert "immutable" in found.headers["Cache-Control"]
+        assert found.headers["ETag"] == f'"{path.rpartition("/")[2]}"'
+        known = ask(gateway, path, If_None_Match=found.headers["ETag"])
+        assert (known.status, known.body) == (304, b"")
+        looked = ask(gateway, path, "HEAD")
+        assert (looked.status, looked.body, looked.headers["Content-Length"]) == (200, b"", str(len(data)))
+
+
+def test_hs_05_a_hash_in_another_base_names_the_same(store: Store, gateway: Running) -> None:
+    from kubothek.lake.ledger import multibase
+
+    path, data = one(store, "blocks")
+    text = path.rpartition("/")[2]
+    upper = "F" + text[1:].upper()
+    assert multibase.decode(upper) == bytes(Multihash.parse(text))
+    assert ask(gateway, f"/{UUID}/blocks/{upper}").body == data
+
+
+def test_ranges(store: Store, gateway: Running) -> None:
+    path, data = one(store, "data")
+    size = len(data)
+    for asked, part in (
+        ("bytes=0-9", data[:10]),
+        ("bytes=10-", data[10:]),
+        ("bytes=-7", data[-7:]),
+        (f"bytes=5-{size * 2}", data[5:]),
+    ):
+        found = ask(gateway, path, Range=asked)
+        assert (found.status, found.body) == (206, part)
+        start = data.index(part)
+        assert found.headers["Content-Range"] == f"bytes {start}-{start + len(part) - 1}/{size}"
+    assert ask(gateway, path, Range=f"bytes={size}-").status == 416
+    for nonsense in ("bytes=9-3", "bytes=a-b", "lines=1-2", "bytes=0-1,4-5", "bytes=-"):
+        assert ask(gateway, path, Range=nonsense).status in (200, 416), nonsense
+    etag = f'"{path.rpartition("/")[2]}"'
+    assert ask(gateway, path, Range="bytes=0-9", If_Range=etag).status == 206
+    assert ask(gateway, path, Range="bytes=0-9", If_Range='"another"').body == data
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/secret.txt",
+        f"/{UUID}/elsewhere",
+        f"/{UUID}/data/elsewhere",
+        f"/{UUID}/data/..%2felsewhere",
+        f"/{UUID}/data/%2e%2e/elsewhere",
+        f"/{UUID}/blocks/../elsewhere",
+        f"/{UUID}/refs/HEAD",
+        f"/{UUID}/refs/..%2Felsewhere",
+        f"/..%2f{UUID}/refs/head",
+        f"/.kubothek%2f{UUID}/refs/head",
+        f"/{UUID}%00/refs/head",
+        f"/{UUID}//refs/head",
+        f"/{UUID}/data/f1620{'0' * 64}",
+        f"/{UUID}/data/f9680c00120{'0' * 64}",
+        f"/{UUID}/data/f1620{'0' * 63}",
+        f"/{UUID}/data/{'f' * 5000}",
+        f"/++{UUID}/refs/head",
+        "/%ff%fe/refs/head",
+        "//etc/passwd",
+    ],
+)
+def test_no_path_leaves_its_dataset(gateway: Running, path: str) -> None:
+    for headers in ({}, {"Authorization": f"Bearer {WRITER}"}):
+        found = ask(gateway, path, **headers)
+        assert found.status in (400, 401, 403, 404, 405), path
+        assert b"secret" not in found.body
+
+
+def test_nobody_learns_what_there_is_without_a_right_to_it(store: Store, gateway: Running) -> None:
+    made_up, private = "/nothing/refs/head", "/fresh/refs/head"
+    assert ask(gateway, made_up).status == ask(gateway, private).status == 401
+    reader = {"Authorization": f"Bearer {READER}"}
+    assert ask(gateway, made_up, **reader).status == ask(gateway, private, **reader).status == 403
+    assert ask(gateway, private, Authorization=f"Bearer {WRITER}").status == 404
+    for token in ("Bearer wrong-token-wrong", "Bearer ", "Basic abc", "Bearer " + "x" * 7000):
+        assert ask(gateway, f"/{UUID}/refs/head", Authorization=token).status == 401
+    for line in gateway.lines:
+        assert READER not in str(line)
+    assert {line["principal"] for line in gateway.lines if "principal" in line} >= {"reader", "writer"}
+
+
+def test_what_is_put_must_have_the_hash(store: Store, gateway: Running) -> None:
+    data = b"some bytes"
+    named = Multihash.sha3(data)
+    path = f"/fresh/data/{named}"
+    writer = {"Authorization": f"Bearer {WRITER}"}
+    assert ask(gateway, path, "PUT", data).status == 401
+    assert ask(gateway, path, "PUT", data, Authorization=f"Bearer {READER}").status == 403
+    assert ask(gateway, path, "PUT", data + b"!", **writer).status == 400
+    assert not [*store.list(".kubothek/fresh/")]
+    assert ask(gateway, path.replace("data", "blocks"), "PUT", data, **writer).status == 405
+    assert b" 411 " in raw(
+        gateway,
+        f"PUT {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {WRITER}\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n".encode(),
+    )
+    assert ask(gateway, path, "PUT", data, **writer).status == 200
+    assert store.get(f"{keys.chain('fresh')}data/{named}") == data
+
+
+def test_a_deleted_dataset_is_given_out_no_more(other: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(other, LEDGER)
+    path, _ = one(other, "blocks")
+    monkeypatch.setattr("kubothek.gateway.datasets._SECONDS", 0.0)
+    with running(other, public=(UUID,)) as gateway:
+        assert ask(gateway, path).status == 200
+        DatasetLog(other, UUID).delete()
+        assert ask(gateway, f"/{UUID}/refs/head").status == 404
+        assert ask(gateway, path).status == 404
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_who_asks_too_often_waits(store: Store) -> None:
+    with running(store, public=(UUID,), limits=Limits(per_second=1, burst=3)) as gateway:
+        found = [ask(gateway, f"/{UUID}/refs/head") for _ in range(5)]
+        assert [each.status for each in found] == [200] * 3 + [429] * 2
+        assert int(found[-1].headers["Retry-After"]) >= 1
+
+
+def test_who_connects_and_says_nothing_is_cut_off(store: Store) -> None:
+    with running(store, public=(UUID,), limits=Limits(head_seconds=0.3)) as gateway:
+        with socket.create_connection(("127.0.0.1", gateway.port), timeout=5) as silent:
+            silent.sendall(b"GET /planes/refs/head HTT")
+            with suppress(ConnectionResetError):
+                assert silent.recv(1) == b""
+        assert ask(gateway, f"/{UUID}/refs/head").status == 200
+
+
+def test_who_reads_too_slowly_is_cut_off(store: Store) -> None:
+    data = os.urandom(32 << 20)
+    key = f"{keys.chain(UUID)}data/{Multihash.sha3(data)}"
+    store.put(key, data)
+    limits = Limits(patience=0.5, slowest=1 << 30)
+    with running(store, public=(UUID,), limits=limits) as gateway:
+        with socket.create_connection(("127.0.0.1", gateway.port), timeout=5) as slow:
+            slow.sendall(f"GET /{UUID}/data/{Multihash.sha3(data)} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            time.sleep(1.5)
+            found = 0
+            with suppress(ConnectionResetError):
+                while piece := slow.recv(1 << 20):
+                    found += len(piece)
+        assert found < len(data)
+        assert gateway.lines[-1]["error"] == "Client"
+        assert ask(gateway, f"/{UUID}/data/{Multihash.sha3(data)}").body == data
+    store.delete([key])
+
+
+# --- hostile ---------------------------------------------------------------------------------------------------------
+
+_TEXT = st.text(string.ascii_letters + string.digits + "/%.+-_~?#\\ :\0\r\n\"'é", max_size=60)
+
+
+def test_fuzzed_requests_get_no_secret_and_kill_nothing(store: Store, gateway: Running) -> None:
+    known = {data for kind in ("blocks", "data") for data in (one(store, kind)[1],)}
+    path, _ = one(store, "data")
+    draw, statuses = random.Random(7), list[bytes]()
+
+    def mangled(text: str) -> str:
+        signs = list(text)
+        for _ in range(draw.randrange(1, 4)):
+            place = draw.randrange(len(signs))
+            signs[place : place + draw.randrange(3)] = draw.choice(
+                ["", "/", "..", "%2e%2e%2f", "%00", "\r\n", " ", "f", "\\", "\xff", "{", "A" * 9000]
+            )
+        return "".join(signs)
+
+    for number in range(MANY):
+        request = f"{draw.choice(['GET', 'HEAD', 'PUT', 'POST', 'DELETE'])} {path} HTTP/1.1\r\nHost: x\r\n"
+        request += draw.choice(["", "Range: bytes=0-1\r\n", "Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"])
+        request += f"Authorization: Bearer {draw.choice([READER, WRITER, 'x'])}\r\nConnection: close\r\n\r\nhello"
+        whole = number % 5 > 0
+        text = mangled(request) if whole else request[: draw.randrange(len(request))]
+        found = raw(gateway, text.encode("latin-1"), 0.3 if whole else 0.02)
+        assert b"secret" not in found
+        body = found.partition(b"\r\n\r\n")[2]
+        status = found.split(b" ", 2)[1:2]
+        statuses += status
+        if status == [b"200"] and len(body) > 200:
+            assert body in known
+    assert ask(gateway, path).status == 200
+    assert not [line for line in gateway.lines if line["status"] == 500]
+    assert {b"200", b"400", b"401", b"404", b"405"} <= {*statuses}
+
+
+@settings(max_examples=30, deadline=None)
+@given(text=_TEXT)
+def test_names_are_checked_before_anything_is_looked_for(text: str) -> None:
+    from kubothek.gateway.objects import parse_hash
+    from kubothek.lake.errors import ObjectNotFound
+
+    try:
+        found = parse_hash(text)
+    except ObjectNotFound:
+        return
+    assert str(found).isalnum()

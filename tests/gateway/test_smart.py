@@ -1,0 +1,190 @@
+"""TP-08 … TP-15: both sides of the smart protocol, over a real socket."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.errors import (
+    AccessDenied,
+    DatasetNotFound,
+    Diverged,
+    InputError,
+    InvalidCredentials,
+)
+from kubothek.lake.exchange import Pulled, Pushed, Reach, Relation, pull_remote, push_remote
+from kubothek.lake.ledger.root import Root, Table
+from kubothek.lake.store import Store
+from tests.gateway.running import READER, WRITER, Running, running
+from tests.ledger_root.planes import LEDGER, UUID, made, opened, planes, push, sound, table
+
+WITH = Reach(token=WRITER)
+
+
+def pulled(store: Store, gateway: Running, **options: Any) -> Pulled:
+    given = {"reach": WITH, "table": Table(), **options}
+    return pull_remote(store, DatasetLog(store, UUID), gateway.smart(), **given)
+
+
+def pushed(store: Store, gateway: Running, to: str = UUID, **options: Any) -> Pushed:
+    return push_remote(opened(store), gateway.smart(to), **{"reach": WITH, **options})
+
+
+def paths(gateway: Running) -> list[str]:
+    return [line["path"].split("/", 2)[2].partition("/")[0] for line in gateway.lines]
+
+
+def test_a_pull_is_a_conversation_and_its_objects(store: Store, other: Store) -> None:
+    made(other, LEDGER)
+    push(other, {1: "A", 2: "B"})
+    with running(other) as gateway:
+        done = pulled(store, gateway)
+        assert (done.created, done.blocks, done.brought.fetched_objects) == (True, 5, 1)
+        sound(store)
+        gateway.lines.clear()
+        assert pulled(store, gateway).relation is Relation.EQUAL
+        assert paths(gateway) == ["refs"]
+        push(other, {3: "C"})
+        gateway.lines.clear()
+        assert pulled(store, gateway).blocks == 1
+        assert sorted(paths(gateway)) == ["data", "pull", "refs"]
+        assert table(store) == table(other) == {1: "A", 2: "B", 3: "C"}
+        sound(store)
+        opened(store).push(planes({9: "mine"}))
+        with pytest.raises(Diverged, match="ours goes on"):
+            pulled(store, gateway)
+        push(other, {4: "D"})
+        with pytest.raises(Diverged, match="neither"):
+            pulled(store, gateway)
+        assert pulled(store, gateway, force=True).relation is Relation.DIVERGED
+        assert table(store) == table(other)
+
+
+def test_a_push_makes_a_dataset_and_then_brings_what_is_new(store: Store, other: Store) -> None:
+    made(store)
+    push(store, {1: "A", 2: "B"})
+    with running(other) as gateway:
+        done = pushed(store, gateway, "fresh")
+        assert (done.created, done.blocks, done.objects) == (True, 5, 1)
+        copy = Root(other, DatasetLog(other, "fresh"))
+        assert copy.state == opened(store).state
+        assert pushed(store, gateway, "fresh").relation is Relation.EQUAL
+        push(store, {1: "A2"})
+        done = pushed(store, gateway, "fresh")
+        assert (done.created, done.relation, done.blocks, done.objects) == (False, Relation.AHEAD, 1, 1)
+        copy.refresh()
+        assert copy.state == opened(store).state
+        assert other.get(keys.chain_ref("fresh")) == store.get(keys.chain_ref(UUID))
+
+
+def test_a_push_onto_another_chain_is_refused_but_by_force(store: Store, other: Store) -> None:
+    made(other, LEDGER)
+    push(other, {1: "A"})
+    with running(other) as gateway:
+        pulled(store, gateway)
+        push(other, {2: "theirs"})
+        opened(store).push(planes({3: "mine"}))
+        with pytest.raises(Diverged):
+            pushed(store, gateway)
+        assert table(other) == {1: "A", 2: "theirs"}
+        assert pushed(store, gateway, force=True).relation is Relation.DIVERGED
+        assert table(other) == {1: "A", 3: "mine"}
+        sound(other)
+
+
+def test_what_arrived_of_a_push_is_not_sent_again(store: Store, other: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(store, LEDGER)
+    for number in range(4):
+        push(store, {number: "x"})
+    from kubothek.lake.exchange.smart import pushing
+
+    put, sent = pushing._Sender._put, list[Any]()
+
+    def dying(self: Any, url: str, headers: Any, named: Any) -> None:
+        if len(sent) == 2:
+            raise KeyboardInterrupt
+        put(self, url, headers, named)
+        sent.append(named)
+
+    with running(other) as gateway:
+        monkeypatch.setattr(pushing._Sender, "_put", dying)
+        with pytest.raises(KeyboardInterrupt):
+            pushed(store, gateway, "fresh", reach=Reach(token=WRITER, objects_at_once=1))
+        monkeypatch.setattr(pushing._Sender, "_put", put)
+        with pytest.raises(DatasetNotFound):
+            Root(other, DatasetLog(other, "fresh"))
+        assert pushed(store, gateway, "fresh").objects == 2
+        assert Root(other, DatasetLog(other, "fresh")).state == opened(store).state
+
+
+def test_who_may_not_is_told_and_nothing_else(store: Store, other: Store) -> None:
+    made(other, LEDGER)
+    made(store, LEDGER)
+    with running(other, public=("open",)) as gateway:
+        for reach, error in (
+            (Reach(), InvalidCredentials),
+            (Reach(token="nobody-knows-this-one"), InvalidCredentials),
+            (Reach(token=READER), AccessDenied),
+        ):
+            with pytest.raises(error):
+                pushed(store, gateway, "copy", reach=reach)
+        with pytest.raises(InvalidCredentials):
+            pulled(store, gateway, reach=Reach())
+        with pytest.raises(InputError, match="read only"):
+            push_remote(opened(store), gateway.url(), reach=WITH)
+
+
+def test_a_push_of_damaged_objects_is_refused_and_the_dataset_as_before(store: Store, other: Store) -> None:
+    made(other, LEDGER)
+    push(other, {1: "A"})
+    with running(other) as gateway:
+        pulled(store, gateway)
+        push(store, {2: "B"})
+        for info in [*store.list(f"{keys.chain(UUID)}data/")]:
+            data = store.get(info.key)
+            store.put(info.key, data[:-1] + bytes([data[-1] ^ 1]))
+        with pytest.raises(Exception, match="status 400"):
+            pushed(store, gateway)
+        assert table(other) == {1: "A"}
+        sound(other)
+
+
+def test_an_object_that_lies_there_damaged_makes_room_for_the_right_one(store: Store, other: Store) -> None:
+    made(other, LEDGER)
+    push(other, {1: "A"})
+    with running(other) as gateway:
+        pulled(store, gateway)
+        push(store, {2: "B"})
+        there = {info.key for info in other.list(f"{keys.chain(UUID)}data/")}
+        (new,) = [info for info in store.list(f"{keys.chain(UUID)}data/") if info.key not in there]
+        other.put(new.key, bytes(new.size))
+        with pytest.raises(Exception, match="not at the push"):
+            pushed(store, gateway)
+        assert pushed(store, gateway).objects == 1
+        assert table(other) == {1: "A", 2: "B"}
+
+
+def test_chains_are_refused_that_break_the_rules(store: Store, other: Store) -> None:
+    from kubothek.lake.exchange.smart.messages import Refused
+    from kubothek.lake.exchange.smart.pushing import push_smart
+    from kubothek.lake.exchange.web import Web
+    from kubothek.lake.ledger import Layout, read_chain
+    from tests.exchange.chains import forged
+
+    made(store, LEDGER)
+    push(store, {1: "A"})
+    layout = Layout(keys.chain(UUID))
+    forged(store, layout)
+    with running(other) as gateway, pytest.raises(Refused, match="not sound"):
+        push_smart(
+            Web(gateway.url("fresh"), WITH),
+            store,
+            layout,
+            read_chain(store, layout),
+            None,
+            force=False,
+            told=lambda progress: None,
+        )
+    assert not [info for info in other.list("") if "/odf/" not in info.key and "probe" not in info.key]
