@@ -1,0 +1,165 @@
+"""Make a dataset what it is in a Repository, or the other way round.
+
+Both can be interrupted at any moment, and run twice at once: what arrived is found by its hash, and one commit here, or
+one replacement of the head there, makes all of it seen.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from kubothek.jobs import translate
+from kubothek.jobs.chains import opened, table_of
+from kubothek.jobs.progress import Reporter
+from kubothek.jobs.state import state_of
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.errors import DatasetExists, IdReused, InputError
+from kubothek.lake.sources import UrlPolicy
+from kubothek.lake.store import Store
+from kubothek.resources.jobs import JobResult, RemoteRef, SyncJob, SyncOutcome
+from kubothek.resources.repository import TOKEN_KEY
+
+if TYPE_CHECKING:
+    from kubothek.lake.exchange import Progress, Pulled, Reach, Told
+
+
+def run(job: SyncJob, store: Store, reporter: Reporter) -> JobResult:
+    """Compare, move what is missing, commit. Raises LakeError: StoreUnavailable if it is worth another try; Diverged,
+    ChainCorrupt, InvalidCredentials, AccessDenied, SourceRefused, DatasetNotFound if a person has to act.
+    """
+    reporter.tell("Comparing")
+    log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
+    with _reach(job.remote) as reach:
+        done = (_pull if job.direction == "Pull" else _push)(job, store, log, reach, _told(reporter))
+    state = state_of(store, log, job.dataset) if job.direction == "Pull" else None
+    return JobResult(outcome="Succeeded", reason="Succeeded", message=described(job, done), sync=done, dataset=state)
+
+
+def _pull(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, told: Told) -> SyncOutcome:
+    # aiohttp takes a while to import, and no other job needs it.
+    from kubothek.lake.exchange import pull_remote
+
+    def pull() -> Pulled:
+        return pull_remote(
+            store,
+            log,
+            job.remote.url,
+            reach=reach,
+            table=table_of(job.dataset, view=job.view),
+            force=job.force,
+            rows=job.rows,
+            by=job.dataset.claim.owner,
+            told=told,
+        )
+
+    try:
+        done = pull()
+    except (DatasetExists, IdReused):  # another attempt has made it meanwhile: go on from there
+        done = pull()
+    brought = done.brought
+    return SyncOutcome(
+        relation=done.relation.value,
+        head=str(done.head),
+        version=done.version,
+        blocks=done.blocks,
+        objects=brought.fetched_objects,
+        bytes=brought.fetched_bytes,
+    )
+
+
+def _push(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, told: Told) -> SyncOutcome:
+    from kubothek.lake.exchange import push_remote
+
+    root = opened(store, log, job.dataset)
+    done = push_remote(root, job.remote.url, reach=reach, force=job.force, told=told)
+    return SyncOutcome(
+        relation=done.relation.value, head=str(done.head), blocks=done.blocks, objects=done.objects, bytes=done.bytes
+    )
+
+
+def described(job: SyncJob, done: SyncOutcome) -> str:
+    """What became of a sync, for people."""
+    if not done.blocks:
+        return f"nothing new: both end with {done.head}"
+    verb = "pulled" if job.direction == "Pull" else "pushed"
+    moved = f"{done.blocks:,} blocks and {done.objects:,} objects {verb}, up to {done.head}"
+    return moved if done.version is None else f"version {done.version}: {moved}"
+
+
+def _told(reporter: Reporter) -> Told:
+    def told(progress: Progress) -> None:
+        if progress.objects < progress.objects_total:
+            stage = "Transferring"
+        else:
+            stage = "Committing" if progress.objects_total else "Comparing"
+        reporter.tell(
+            stage,
+            progress.objects,
+            progress.objects_total,
+            blocks=progress.blocks,
+            bytes=progress.bytes,
+            bytes_total=progress.bytes_total,
+        )
+
+    return told
+
+
+# --- the way there ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _reach(remote: RemoteRef) -> Iterator[Reach]:
+    """What it takes to reach the Repository. Raises InputError, SourceRefused."""
+    from kubothek.lake.exchange import Reach
+
+    policy = UrlPolicy(remote.allowed_hosts, remote.allow_local, named_private=True)
+    parts = urlsplit(remote.url)
+    if parts.scheme in ("s3", "s3+http", "s3+https"):
+        service = remote.endpoint or (remote.url.removeprefix("s3+") if "+" in parts.scheme else None)
+        if service is not None:
+            asked = policy.check(service)
+            _ = policy.resolve(asked)
+        yield Reach(endpoint=remote.endpoint, region=remote.region, credentials_dir=remote.secret_dir)
+        return
+    asked = policy.check(remote.url.removeprefix("odf+"))
+    if asked.scheme == "file":
+        Path(unquote(asked.path)).mkdir(parents=True, exist_ok=True)
+    token = None if remote.secret_dir is None else _token(remote.secret_dir)
+    with _certificates(remote.ca_bundle) as file:
+        # On one's own machine its proxies are asked, as `kubothek pull` does.
+        yield Reach(token=token, ca_file=file, policy=None if remote.allow_local else policy)
+
+
+def _token(directory: str) -> str:
+    """What the Secret holds. Raises InputError."""
+    try:
+        token = (Path(directory) / TOKEN_KEY).read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise InputError(f"the Repository's Secret has no key {TOKEN_KEY!r} ({error.strerror}): add it") from None
+    except UnicodeDecodeError:
+        token = ""
+    if not token or not token.isprintable() or " " in token:
+        raise InputError(f"the key {TOKEN_KEY!r} of the Repository's Secret is no token: one word of ASCII characters")
+    return token
+
+
+@contextmanager
+def _certificates(bundle: str | None) -> Iterator[str | None]:
+    """The certificates as a file. Raises InputError."""
+    if bundle is None:
+        yield None
+        return
+    try:
+        ssl.create_default_context(cadata=bundle)
+    except ssl.SSLError as error:
+        raise InputError(f"caBundle of the Repository holds no certificates in PEM: {error}") from None
+    with NamedTemporaryFile("w", suffix=".pem") as file:
+        file.write(bundle)
+        file.flush()
+        yield file.name
