@@ -1,0 +1,62 @@
+"""Prepare the container of a source: ``python -m kubothek.jobs.fetch job.json``, before it runs.
+
+The poll of the same job reads afterwards what it left. If this fails, nothing ran, and its result is that of the poll.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kubothek.jobs import outcome, translate
+from kubothek.jobs.chains import opened, variables
+from kubothek.jobs.main import read
+from kubothek.lake.errors import InputError, SourceChanged
+from kubothek.lake.ledger.fetching import SOURCE_NAME
+from kubothek.lake.ledger.fetching.beforehand import lay_out
+from kubothek.lake.ledger.fetching.containers import container_run
+from kubothek.lake.ledger.fetching.templates import Templates
+from kubothek.lake.ledger.sources import FetchStepContainer
+from kubothek.lake.store import Store, open_store
+from kubothek.resources.jobs import ExitCode, PollJob
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prepare the container of the job in the file that the one argument names; the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        job = read(arguments)
+        if not isinstance(job, PollJob):
+            raise InputError(f"a job {job.verb!r} has no container to prepare")
+        prepare(job, open_store(translate.store_config(job.store)))
+    except Exception as error:  # noqa: BLE001 - the last resort of a process
+        result, code = outcome.failure(error)
+        outcome.leave(result)
+        logging.getLogger("kubothek.jobs").error("%s %s: %s", result.outcome, result.reason, result.message)
+        return code
+    return ExitCode.DONE
+
+
+def prepare(job: PollJob, store: Store) -> None:
+    """Write the launcher of the container, with what the chain says of its last run.
+
+    Raises SourceChanged if the chain's source is not the container that the pod has; and what reading a chain raises.
+    """
+    container = job.container
+    if container is None:
+        raise InputError("the job's source is no container")
+    log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
+    state = opened(store, log, job.dataset).state
+    step = state.polling_source.fetch if state.polling_source is not None else None
+    if not isinstance(step, FetchStepContainer) or step.image != container.image:
+        raise SourceChanged(f"the chain's source is not, or not any more, a container of image {container.image!r}")
+    templates = Templates(variables(job.env_dir))
+    with templates.hidden():
+        asked = container_run(step, state.source_states.get(SOURCE_NAME), templates)
+        lay_out(asked, Path(container.launcher_dir), Path(container.output_dir))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
