@@ -6,13 +6,14 @@ import argparse
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from benchmarks import (
     bulk,
     collection,
     compaction,
     cubes,
+    gateway,
     indexed,
     ledger,
     memory,
@@ -20,9 +21,11 @@ from benchmarks import (
     skipping,
     spread,
     tables,
+    transform,
     verify,
 )
 from benchmarks.collection import Peaks
+from benchmarks.gateway import Load
 from benchmarks.harness import Table
 from benchmarks.memory import Memory
 from benchmarks.places import Place, place
@@ -41,6 +44,8 @@ WORK = (
     "ledger",
     "spread",
     "merge",
+    "gateway",
+    "transform",
     "verify",
 )
 
@@ -65,32 +70,40 @@ def main() -> None:
     parser.add_argument("--many", type=int, default=100_000, help="files over which skipping metadata is asked")
     parser.add_argument("--records", type=int, default=5_000_000, help="that are committed to a ledger")
     parser.add_argument("--histories", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000], help="of ledgers")
+    parser.add_argument("--megabytes", type=int, default=256, help="that are pulled from a gateway")
+    parser.add_argument("--nginx", help="the program, to serve the same files")
+    parser.add_argument(
+        "--streams", type=int, nargs="+", default=[1_000_000, 10_000_000, 100_000_000], help="of inputs"
+    )
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     print(f"{os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}\n", flush=True)
+    if "transform" in given.work:  # its engine reads and writes local files
+        for found in transform.run(given.streams, rounds=given.rounds, seconds=given.seconds):
+            print(found.render(), flush=True)
     for name in given.places:
-        for work in given.work:
+        for work in [each for each in given.work if each != "transform"]:
             for table in _tables(work, name, given):
                 print(table.render(), flush=True)
 
 
-def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table | Memory | Peaks | Reads]:
+def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table | Memory | Peaks | Reads | Load]:
     if work in ("bulk", "spread"):
         with place(name) as where:
             yield from (bulk if work == "bulk" else spread).run(where, given.rows)
         return
-    if work == "compaction":
+    pace = {"rounds": given.rounds, "seconds": given.seconds}
+    plain: dict[str, Callable[[Place], Iterator[Table | Load]]] = {
+        "compaction": lambda where: compaction.run(where, given.files),
+        "gateway": lambda where: gateway.run(where, given.megabytes, nginx=given.nginx, **pace),
+        "ledger": lambda where: ledger.run(where, given.records, **pace),
+        "merge": lambda where: merge.run(where, given.histories, **pace),
+        "verify": lambda where: verify.run(where, given.years),
+    }
+    if work in plain:
         with place(name) as where:
-            yield from compaction.run(where, given.files)
-        return
-    if work == "ledger":
-        with place(name) as where:
-            yield from ledger.run(where, given.records, rounds=given.rounds, seconds=given.seconds)
-        return
-    if work == "verify":
-        with place(name) as where:
-            yield from verify.run(where, given.years)
+            yield from plain[work](where)
         return
     if work == "skipping":
         if name == "fs":  # bytes are counted by the kernel
@@ -111,10 +124,6 @@ def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table |
             with place(name) as where:
                 size = cubes.Size(given.cube_partitions, given.cells)
                 yield from cubes.run(where, size, kartothek=given.kartothek)
-        return
-    if work == "merge":
-        with place(name) as where:
-            yield from merge.run(where, given.histories, rounds=given.rounds, seconds=given.seconds)
         return
     for partitions in given.partitions:
         with place(name) as where:

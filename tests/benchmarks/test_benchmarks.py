@@ -8,7 +8,21 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks import bulk, collection, compaction, cubes, indexed, ledger, memory, merge, skipping, tables, verify
+from benchmarks import (
+    bulk,
+    collection,
+    compaction,
+    cubes,
+    gateway,
+    indexed,
+    ledger,
+    memory,
+    merge,
+    skipping,
+    tables,
+    transform,
+    verify,
+)
 from benchmarks.harness import Case, Series, Table, compare
 from benchmarks.places import Place, place
 
@@ -167,10 +181,24 @@ def test_merges_into_any_history_take_what_is_new() -> None:
     assert all(rows(table) == ["into 10,000", "into 30,000"] for table in found)
 
 
+def test_updates_of_a_derivative(tmp_path: Path) -> None:
+    histories = [transform.History.of(tmp_path / str(records), records) for records in (1_000, 20_000)]
+    assert rows(transform.updates(histories, rounds=1, seconds=5)) == ["update on 1,000", "update on 20,000"]
+
+
 def test_a_ledger_takes_what_a_table_takes() -> None:
     with place("fs") as where:
         found = list(ledger.run(where, 1000, rounds=1))
     assert [rows(table) for table in found] == [["table", "ledger with its table", "ledger alone"]] * 2
+
+
+def test_a_gateway_gives_out_what_a_download_gets() -> None:
+    with place("fs") as where:
+        pulls, load = gateway.run(where, 1, rounds=1, clients=3)
+    assert isinstance(pulls, Table)
+    assert rows(pulls) == ["plain download", "hashed and synced", "pull", "smart pull"]
+    assert isinstance(load, gateway.Load)
+    assert [row[:2] for row in load.rows] == [("gateway", 60)]
 
 
 def test_a_place_is_gone_afterwards() -> None:

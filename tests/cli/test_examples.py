@@ -175,3 +175,54 @@ spec: {datasetRef: {name: geo-seed}}
     ran = kubothek("run", *STORE, "-f", "m.yaml", "-f", "tidy.yaml")
     assert "compaction/tidy" in ran.out
     assert "compaction/tidy" not in ran.err, "its maintenance is its own"
+
+
+@pytest.mark.slow
+def test_a_register_is_published_and_pulled_back(kubothek: Kubothek, checkout: Path) -> None:
+    head = "tailnum,year,type,manufacturer,model,engines,seats,speed,engine\n"
+    rows = [
+        f"N{number},2001,Jet,{maker},A{number},2,100,NA,Turbo\n" for number, maker in ((1, "AIRBUS"), (2, "BOEING"))
+    ]
+    for name, lines in (("planes", rows), ("planes-corrected", rows[:1])):
+        (checkout / f"{name}.csv").write_text(head + "".join(lines))
+    assert kubothek("put", *STORE, "planes.csv", "planes-corrected.csv", "--to", "sources/").code == 0
+    out, back = ("-f", "examples/exchange/push.yaml"), ("-f", "examples/exchange/pull.yaml")
+    planned = kubothek("plan", *STORE, "-f", "examples/ledger", *out).out
+    assert "> commit    sync/register-out" in planned
+    assert "pushes to file:.demo/public/aviation/register what is new" in planned
+    assert kubothek("run", *STORE, "-f", "examples/ledger", *out).code == 0
+    published = checkout / ".demo" / "public" / "aviation" / "register"
+    first = kubothek("run", *STORE, *back)
+    assert first.code == 0, first.out
+    assert "Ready: version 1: 1 row in 1 file" in first.out
+    assert f"both end with {(published / 'refs' / 'head').read_text()}" in first.out
+    assert kubothek("verify", *STORE, "their-register").code == 0
+    again = kubothek("run", *STORE, *back)
+    assert again.code == 0
+    assert "1 job started" in again.out
+    assert "version 1, 1 row" in kubothek("plan", *STORE, *back).out, "nothing new is no new version"
+
+
+def test_the_delays_are_derived_and_right_again_after_a_correction(
+    kubothek: Kubothek, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(checkout / "state"))
+    sources = checkout / "sources"
+    sources.mkdir()
+    head = "event_time,origin,carrier,flight,delay\n"
+    rows = ["2013-01-01 10:00:00,EWR,UA,1545,2\n", "2013-01-01 23:00:00,JFK,MQ,3944,853\n"]
+    (sources / "departures.csv").write_text(head + "".join(rows))
+    (sources / "departures-corrected.csv").write_text(head + rows[1].replace("853", "13"))
+    (sources / "winds.csv").write_text(
+        "event_time,origin,wind_speed\n2013-01-01 10:00:00,EWR,25.0\n2013-01-01 23:00:00,JFK,3.5\n"
+    )
+    assert kubothek("put", *STORE, *sorted(sources.iterdir()), "--to", "sources/derivative/").code == 0
+    ran = kubothek("run", *STORE, "-f", "examples/derivative/delays.yaml")
+    assert ran.code == 0, ran.out + ran.err
+    asked = ("query", *STORE, "--output", "csv", "SELECT carrier, windy, minutes FROM delays ORDER BY 1")
+    assert kubothek(*asked).out.splitlines()[1:] == ['"MQ",false,853', '"UA",true,2']
+    assert kubothek("run", *STORE, "-f", "examples/derivative").code == 0
+    assert kubothek(*asked).out.splitlines()[1:] == ['"MQ",false,13']
+    told = kubothek("tail", *STORE, "-o", "csv", "-n", "3", "delays").out
+    assert [line.split(",")[1].strip('"') for line in told.splitlines()[1:]] == ["-C", "+C", "-R"]
+    assert ": sound, " in kubothek("verify", *STORE, "--recursive", "delays").out

@@ -207,6 +207,22 @@ def test_a_ledger_goes_out_as_a_directory_and_comes_in_again(kubothek: Kubothek,
     assert "bad" not in lake_door.open((project / "store").as_uri()).datasets()
 
 
+def test_a_plan_says_that_a_run_starts_no_container(kubothek: Kubothek, project: Path) -> None:
+    url, container = 'kind: Url, url: "%s"', "kind: Container, image: planes, command: [planes]"
+    source = POLLED.replace(url, container)
+    assert source != POLLED
+    manifest = f"""---
+apiVersion: kubothek.io/v1alpha1
+kind: Dataset
+metadata: {{name: planes}}
+spec:
+  storeRef: {{name: lake}}{source}
+"""
+    write(project, STORE, manifest)
+    (project / "store").mkdir(exist_ok=True)
+    assert "SourceRefused: its source is a container" in kubothek("plan", "-f", "manifests").out
+
+
 @pytest.mark.slow
 def test_a_run_polls_once_each_time_and_describe_tells_of_the_chain(kubothek: Kubothek, project: Path) -> None:
     file = project / "planes.csv"

@@ -124,6 +124,37 @@ def test_the_sample_of_changes_is_valid_together_with_what_it_changes(kubothek: 
     assert "8 Commits" in answer.out
 
 
+def test_plan_tells_what_syncs_would_do_and_which_cannot(kubothek: Kubothek, project: Path) -> None:
+    def sync(name: str, of: str, direction: str, more: str = "") -> str:
+        spec = f"{{repositoryRef: {{name: theirs}}, datasetRef: {{name: {of}}}, direction: {direction}{more}}}"
+        return f"---\napiVersion: kubothek.io/v1alpha1\nkind: Sync\nmetadata: {{name: {name}}}\nspec: {spec}\n"
+
+    repository = (
+        "---\napiVersion: kubothek.io/v1alpha1\nkind: Repository\nmetadata: {name: theirs}\n"
+        "spec: {url: 'https://example.org/data/'}\n"
+    )
+    syncs = (
+        sync("in", "copy", "Pull", ", remote: a/b"),
+        sync("idle", "copy", "Pull", ", suspend: true"),
+        sync("over", "own", "Pull"),
+        sync("out", "own", "Push"),
+        sync("table", "flights", "Push"),
+        sync("lost", "nowhere", "Pull"),
+    )
+    copy, own = dataset("copy", "ledger: {kind: Copy}"), dataset("own", "ledger: {metadata: []}")
+    write(project, STORE, dataset("flights"), copy, own, repository, *syncs)
+    told = lines(kubothek("plan", "-f", "manifests").out)
+    by_name = {word: line for line in told for word in line.split()[:5] if "/" in word}
+    assert "nothing is at 'copy' yet; a Sync brings it" in by_name["dataset/copy"]
+    assert by_name["repository/theirs"].endswith("https://example.org/data/ is pulled from")
+    assert by_name["sync/in"].endswith("pulls https://example.org/data/a/b what is new")
+    assert by_name["sync/idle"].startswith("‖ suspended")
+    for name, reason in (("over", "NotACopy"), ("out", "PushNotAllowed"), ("table", "NotALedger")):
+        assert by_name[f"sync/{name}"].startswith("! blocked")
+        assert f"{reason}: " in by_name[f"sync/{name}"]
+    assert by_name["sync/lost"].endswith("needs dataset/nowhere, which no manifest has")
+
+
 def test_plan_names_what_no_manifest_has(kubothek: Kubothek, project: Path) -> None:
     write(project, dataset("flights"), commit("a", "flights"), commit("b", "planes"))
     assert lines(kubothek("plan", "-f", "manifests").out) == [

@@ -38,6 +38,8 @@ WATCHED = (
 BEGUN_FIRST = {"test_soak.py": "soaked", "test_bad_input.py": "refused"}
 """Files whose tests judge what their fixture began."""
 OTHER = "other-cluster"
+JOB_IMAGE = "docker.io/kubothek/kubothek"
+"""The one image that every node has: it serves as that of sources, too."""
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +53,10 @@ def demo(cluster: Cluster) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         ["make", "demo-cluster"],
         cwd=ROOT,
-        env={**os.environ, "KUBOTHEK_HELM_ARGS": f"--set namespaces={{{','.join(WATCHED)}}}"},
+        env={
+            **os.environ,
+            "KUBOTHEK_HELM_ARGS": f"--set namespaces={{{','.join(WATCHED)}}},allowedSourceImages={{{JOB_IMAGE}}}",
+        },
         capture_output=True,
         text=True,
         timeout=800,

@@ -10,6 +10,7 @@ import pytest
 
 from kubothek.lake.ledger import Layout, verify
 from tests.e2e import manifests
+from tests.e2e.conftest import JOB_IMAGE
 from tests.e2e.kubectl import Manifest, eventually
 from tests.e2e.workspace import Workspace
 
@@ -80,6 +81,54 @@ def test_a_ledger_is_created_with_a_key_polled_and_sound(tables: Workspace) -> N
     assert (chain["records"], chain["id"][:13]) == (15, "did:odf:fed01")
     verdict = verify(tables.lake.store, Layout(".kubothek/chained/odf/"))
     assert verdict.sound, verdict.first
+
+
+FETCH = """
+import os, pathlib
+first = int(os.environ.get("ODF_ETAG", 0))
+forbidden = ["/var/run/secrets/kubernetes.io/serviceaccount", "/var/run/kubothek/credentials", "/etc/kubothek/job"]
+seen = [path for path in forbidden if os.path.exists(path)] + [os.environ["KEY"]]
+print("x,p,text", *(f"{x},{x % 2},{' '.join(seen)}" for x in range(first, first + 5)), sep="\\n")
+pathlib.Path(os.environ["ODF_NEW_ETAG_PATH"]).write_text(str(first + 5))
+if first == 0:
+    pathlib.Path(os.environ["ODF_NEW_HAS_MORE_DATA_PATH"]).touch()
+if first == 10:
+    raise SystemExit("there is no such plane")
+"""
+"""The program of a source: five rows a run, two runs in a row, and the third breaks."""
+
+
+def test_a_container_feeds_a_ledger_sees_nothing_that_is_not_its_own_and_is_quoted(tables: Workspace) -> None:
+    tables.prepare()
+    kubectl = tables.kubectl
+    kubectl.apply(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "feed"}, "stringData": {"KEY": "it's $HOME"}}
+    )
+    fetch = {
+        "kind": "Container",
+        "image": f"{JOB_IMAGE}:dev",
+        "command": ["python3", "-c"],
+        "args": [FETCH],
+        "env": [{"name": "KEY"}],
+    }
+    source = {
+        "kind": "SetPollingSource",
+        "fetch": fetch,
+        "read": {"kind": "Csv", "header": True, "schema": ["x BIGINT", "p BIGINT", "text STRING"]},
+        "merge": {"kind": "Ledger", "primaryKey": ["x"]},
+    }
+    ledger = {"metadata": [source], "envSecretRef": {"name": "feed"}}
+    kubectl.apply(manifests.dataset("fed", partition_on=["p"], ledger=ledger))
+    _wait_for_rows(tables, 10, "fed")
+    rows = tables.lake.dataset("fed").scan(columns=["x", "text"]).read_all()
+    assert set(rows.column("text").to_pylist()) == {"it's $HOME"}
+    kubectl.wait_for("Ready", "kds/fed")
+    kubectl("annotate", "kds", "fed", "kubothek.io/requestedAt=now")
+    eventually(lambda: "there is no such plane" in str(kubectl.get("kds", "fed")["status"]), "the failure to be told")
+    assert tables.column("fed") == list(range(10))
+    elsewhere = {**source, "fetch": {**fetch, "image": "docker.io/kubothek/kubothek-evil:dev"}}
+    kubectl.apply(manifests.dataset("fed", partition_on=["p"], ledger={**ledger, "metadata": [elsewhere]}))
+    eventually(lambda: "ImageNotAllowed" in str(kubectl.get("kds", "fed")["status"]), "the image to be refused")
 
 
 def test_a_changed_byte_is_found_and_makes_the_dataset_corrupt(tables: Workspace) -> None:

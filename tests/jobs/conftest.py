@@ -26,6 +26,7 @@ from kubothek.spark import session as spark_session
 CLAIM = {"owner": "cluster/default/flights", "incarnation": "uid-1"}
 UUID = "flights"
 ALL_IN_PROCESS = 1 << 60
+SEED = bytes(range(32))
 
 
 @pytest.fixture(scope="session")
@@ -156,3 +157,12 @@ def with_spark(here: Here, session: SparkSession, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(spark_session, "running", running)
     here.from_bytes = 0
     return here
+
+
+@pytest.fixture
+def identity(tmp_path: Path) -> Path:
+    """A Secret as it is mounted."""
+    directory = tmp_path / "identity"
+    directory.mkdir()
+    (directory / "ed25519").write_bytes(SEED)
+    return directory

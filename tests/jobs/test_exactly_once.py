@@ -110,7 +110,7 @@ def test_two_attempts_at_once_commit_once_and_both_succeed(here: Here) -> None:
     barrier = threading.Barrier(2)
 
     class Together(Reporter):
-        def tell(self, stage: str, tasks_done: int = 0, tasks_total: int = 0, rows: int = 0) -> None:
+        def tell(self, stage: str, tasks_done: int = 0, tasks_total: int = 0, rows: int = 0, **transfer: int) -> None:
             if stage == "Committing":
                 barrier.wait(timeout=20)
 

@@ -19,13 +19,12 @@ from kubothek.lake.ledger.root import Root
 from kubothek.lake.sources import trying
 from kubothek.lake.table.layout import Layout as TableLayout
 from kubothek.resources.jobs import ExitCode, JobResult, LedgerState
-from tests.jobs.conftest import UUID, Here
+from tests.jobs.conftest import SEED, UUID, Here
 
 READ: dict[str, Any] = {"kind": "Csv", "header": True, "schema": ["id BIGINT NOT NULL", "name STRING", "seats BIGINT"]}
 SNAPSHOT = {"kind": "Snapshot", "primaryKey": ["id"]}
 PUSHED = {"kind": "AddPushSource", "sourceName": "default", "read": READ, "merge": SNAPSHOT}
 INFO = {"kind": "SetInfo", "description": "Planes"}
-SEED = bytes(range(32))
 
 
 def polled(url: str | Path) -> dict[str, Any]:
@@ -40,15 +39,6 @@ def globbed(path: Path) -> dict[str, Any]:
 
 def planes(*rows: tuple[int, str, int]) -> str:
     return "id,name,seats\n" + "".join(f"{number},{name},{seats}\n" for number, name, seats in rows)
-
-
-@pytest.fixture
-def identity(tmp_path: Path) -> Path:
-    """A Secret as it is mounted."""
-    directory = tmp_path / "identity"
-    directory.mkdir()
-    (directory / "ed25519").write_bytes(SEED)
-    return directory
 
 
 @pytest.fixture

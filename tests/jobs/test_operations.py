@@ -227,7 +227,9 @@ def test_a_conflict_ends_the_job_or_is_tried_again_as_asked(here: Here) -> None:
         assert isinstance(parsed, CommitJob)
 
         class Interrupted(Reporter):
-            def tell(self, stage: str, tasks_done: int = 0, tasks_total: int = 0, rows: int = 0) -> None:
+            def tell(
+                self, stage: str, tasks_done: int = 0, tasks_total: int = 0, rows: int = 0, **transfer: int
+            ) -> None:
                 if stage == "Committing":
                     assert here.run(late)[1] == ExitCode.DONE  # noqa: B023
 

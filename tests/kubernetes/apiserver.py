@@ -98,7 +98,7 @@ class ApiServer:
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
             "current-context": "test",
         }
-        file = self._root / f"kubeconfig-{token}-{abs(hash(server))}"
+        file = self._root / f"kubeconfig-{abs(hash((token, server)))}"
         file.write_text(yaml.safe_dump(document))
         return file
 

@@ -44,6 +44,7 @@ class FaultProxy:
         self.calls: list[Call] = []
         self.decide: Callable[[int, Call], Fault | None] = lambda position, call: None
         """Asked for each request, with its position among all; says what goes wrong with it."""
+        self._streams: set[asyncio.Transport] = set()
 
     async def __aenter__(self) -> FaultProxy:
         self._session = ClientSession(
@@ -63,6 +64,11 @@ class FaultProxy:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
         await self._runner.cleanup()
+
+    def cut(self) -> None:
+        """Break every answer that is under way, such as the watches."""
+        for transport in [*self._streams]:
+            transport.abort()
 
     @property
     def writes(self) -> list[Call]:
@@ -88,7 +94,12 @@ class FaultProxy:
             response = web.StreamResponse(status=answer.status)
             response.content_type = answer.content_type
             await response.prepare(request)
-            async for chunk in answer.content.iter_any():
-                await response.write(chunk)
-            await response.write_eof()
+            assert request.transport is not None
+            self._streams.add(stream := request.transport)
+            try:
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+                await response.write_eof()
+            finally:
+                self._streams.discard(stream)
             return response

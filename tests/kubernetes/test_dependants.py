@@ -245,6 +245,22 @@ def test_a_query_that_ends_wakes_the_datasets_that_it_read(state: ClusterState) 
     assert woken(state, "Query", None, ended) == {"Dataset/a"}, "c is in another store"
 
 
+def test_a_sync_is_woken_by_both_sides_and_wakes_its_dataset_when_it_is_done(state: ClusterState) -> None:
+    spec = {"repositoryRef": {"name": "theirs"}, "datasetRef": {"name": "a"}, "direction": "Pull"}
+    there = obj("Repository", "theirs", {"url": "https://example.org"})
+    before, after = obj("Sync", "in", spec), obj("Sync", "in", spec, version=2)
+    after["status"]["lastSyncTime"] = "2026-11-22T12:00:00Z"
+    state.resources["Sync"].put(before)
+    state.resources["Sync"].put(obj("Sync", "other", spec | {"datasetRef": {"name": "c"}}))
+    assert woken(state, "Repository", None, there) == {"Sync/in", "Sync/other"}
+    assert woken(state, "Repository", there, there) == set(), "its status says nothing of interest"
+    assert "Sync/in" in woken(state, "Dataset", dataset("a", "s"), dataset("a", "s", version=9))
+    assert "Sync/other" not in woken(state, "Dataset", dataset("a", "s"), dataset("a", "s", version=9))
+    assert woken(state, "Sync", before, after) == {"Dataset/a"}
+    assert woken(state, "Sync", after, after) == set()
+    assert "Sync/in" in woken(state, "Engine", None, obj("Engine", "default", {}))
+
+
 def test_a_store_and_an_engine_wake_the_indices_of_plain_files(state: ClusterState) -> None:
     location = {"storeRef": {"name": "s"}, "prefix": "landing"}
     for name, spec in {"here": {}, "beside": {"metadata": {"storeRef": {"name": "side"}}}}.items():

@@ -53,6 +53,11 @@ def ended(code: int, message: str = "", reason: str = "", **more: Any) -> dict[s
     return pod(phase="Succeeded" if code == 0 else "Failed", state=exited(code, message, reason), **more)
 
 
+def _fetching(name: str, state: dict[str, Any], phase: str = "Failed", **more: Any) -> dict[str, Any]:
+    status = {"initContainerStatuses": [{"name": name, "image": "x/fetch:1", "state": state}]}
+    return pod(phase=phase, state=waiting("PodInitializing"), status=status, **more)
+
+
 REPORT, RETRY, INFRASTRUCTURE = FailureClass.REPORT, FailureClass.RETRY, FailureClass.INFRASTRUCTURE
 UNSCHEDULABLE = condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available: 3 Insufficient memory.")
 GATED = condition("PodScheduled", "False", "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
@@ -180,6 +185,35 @@ ROWS = {
         RETRY,
         "InitContainerFailed",
         "proxy",
+    ),
+    "a source's container could not be prepared": failed(
+        _fetching("prepare", exited(10, BAD_INPUT)), REPORT, "DataTypeMismatch", "row 7"
+    ),
+    "a store was away before a source's container ran": failed(
+        _fetching("prepare", exited(13, STORE_DOWN)), RETRY, "StoreUnavailable"
+    ),
+    "a source's container failed": failed(
+        _fetching("fetch", exited(3, "no such table\n")),
+        REPORT,
+        "SourceFailed",
+        "'x/fetch:1' ended with 3: no such table",
+    ),
+    "a source's container failed silently": failed(
+        _fetching("fetch", exited(1)), REPORT, "SourceFailed", "said nothing"
+    ),
+    "a source's container took too much memory": failed(
+        _fetching("fetch", exited(137, reason="OOMKilled")), RETRY, "OutOfMemory", "x/fetch:1"
+    ),
+    "a source's container was stopped": failed(
+        _fetching("fetch", exited(143)), INFRASTRUCTURE, "Terminated", "x/fetch:1"
+    ),
+    "a source's container was on a node that was drained": failed(
+        _fetching("fetch", exited(137), conditions=disrupted("TaintManager")), INFRASTRUCTURE, "Disrupted"
+    ),
+    "a source's container cannot be pulled": pending(
+        _fetching("fetch", waiting("ImagePullBackOff", 'Back-off pulling image "x/fetch:1"'), phase="Pending"),
+        "ImagePullFailed",
+        "x/fetch:1",
     ),
     # never started
     "image cannot be pulled": pending(

@@ -30,11 +30,14 @@ from kubothek.resources.jobs import (
     QueryDataset,
     QueryJob,
     QueryLocation,
+    RemoteRef,
     SkipFilesJob,
     SkippingSpec,
+    SourceContainer,
     SourceSpec,
     SparkSettings,
     StoreRef,
+    SyncJob,
 )
 from kubothek.resources.kinds import parse
 from kubothek.resources.values import parse_quantity
@@ -159,10 +162,12 @@ def test_keys_of_metadata_are_mounted_beside_the_credentials_of_each_store() -> 
             assert volumes[mount["name"]]["secret"] == {"secretName": f"{name}-keys", "defaultMode": 0o440}
 
 
-def test_a_private_key_and_variables_are_mounted_where_the_jobs_of_a_ledger_look() -> None:
+def test_keys_variables_and_tokens_are_mounted_where_the_jobs_of_a_ledger_look() -> None:
     basics = {"uid": "u", "store": LAKE, "dataset": DATASET}
     polls = PollJob(job="planes-poll-1", env_dir="/var/run/kubothek/env", **basics)
+    remote = RemoteRef(url="https://example.org", secret_dir="/var/run/kubothek/repository")
     for job, directory in (
+        (SyncJob(job="planes-sync-1", remote=remote, direction="Pull", **basics), "repository"),
         (LedgerJob(job="planes-ledger-1", identity_dir="/var/run/kubothek/identity", **basics), "identity"),
         (polls, "env"),
     ):
@@ -379,3 +384,70 @@ def test_a_change_of_a_cube_reaches_every_store_that_it_reads_and_writes_and_may
     mounted = {mount["mountPath"] for mount in driver(action)["volumeMounts"]}
     assert mounted >= {LAKE.credentials_dir, inbox.credentials_dir, OUT.credentials_dir}
     assert conf(action)["spark.executor.instances"]
+
+
+def fetching(on: Engine | None = None) -> dict[str, Any]:
+    """The pod of a poll whose source is a container."""
+    container = SourceContainer(image="x/fetch:1", launcher_dir="/launch", output_dir="/opt/odf/out")
+    job = PollJob(
+        job="p-1",
+        uid="0f-1",
+        attempt=1,
+        store=LAKE,
+        dataset=DATASET,
+        env_dir="/var/run/kubothek/env",
+        container=container,
+    )
+    action = LaunchJob(
+        job, owner(), on, secrets={"lake": "lake-credentials"}, mounts={"/var/run/kubothek/env": "tokens"}
+    )
+    return dict(pods.driver_pod(action, CONFIG))
+
+
+def mounted(container: dict[str, Any]) -> dict[str, bool]:
+    """Whether it is read only, by path."""
+    return {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
+
+
+def test_a_sources_container_sees_what_it_needs_and_nothing_else() -> None:
+    pod = fetching()
+    prepare, fetch = pod["spec"]["initContainers"]
+    (driver,) = pod["spec"]["containers"]
+    assert fetch["image"] == "x/fetch:1"
+    assert fetch["command"] == ["/launch/ld.so", "--library-path", "/launch", "/launch/sh", "/launch/run"]
+    assert mounted(fetch) == {"/launch": True, "/opt/odf/out": False}
+    assert not {"env", "envFrom", "args"} & set(fetch)
+    assert fetch["resources"] == driver["resources"]
+    assert prepare["args"][-3:] == ["-m", "kubothek.jobs.fetch", "/etc/kubothek/job/job.json"]
+    assert (prepare["image"], "ports" in prepare) == (driver["image"], False)
+    assert mounted(prepare).items() >= {"/launch": False, "/var/run/kubothek/credentials/lake": True}.items()
+    assert "/opt/odf/out" not in mounted(prepare)
+    assert mounted(driver).items() >= {"/launch": True, "/opt/odf/out": True, "/var/run/kubothek/env": True}.items()
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    assert volumes["fetch-launcher"]["emptyDir"]["medium"] == "Memory"
+    assert set(volumes) == {mount["name"] for each in (prepare, fetch, driver) for mount in each["volumeMounts"]}
+
+
+def test_only_the_driver_of_such_a_pod_has_a_token() -> None:
+    pod = fetching(engine(podTemplate={"driver": {"spec": {"initContainers": [{"name": "proxy", "image": "p"}]}}}))
+    where = "/var/run/secrets/kubernetes.io/serviceaccount"
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    containers = [*pod["spec"]["initContainers"], *pod["spec"]["containers"]]
+    assert {each["name"]: where in mounted(each) for each in containers} == {
+        "proxy": True,
+        "prepare": False,
+        "fetch": False,
+        "driver": True,
+    }
+    skipped = {key: value for key, value in pod["metadata"]["annotations"].items() if "skip" in key}
+    assert set(skipped.values()) == {"fetch"}
+
+
+def test_a_template_reaches_the_preparation_and_cannot_take_the_place_of_a_fetch() -> None:
+    beside = {
+        "initContainers": [{"name": "fetch", "image": "other"}],
+        "containers": [{"name": "driver", "env": [{"name": "HTTPS_PROXY", "value": "http://proxy"}]}],
+    }
+    prepare, fetch = fetching(engine(podTemplate={"driver": {"spec": beside}}))["spec"]["initContainers"]
+    assert {"name": "HTTPS_PROXY", "value": "http://proxy"} in prepare["env"]
+    assert (fetch["image"], "env" in fetch) == ("x/fetch:1", False)

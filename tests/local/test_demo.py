@@ -47,6 +47,8 @@ def test_the_demo_commits_every_flight_by_spark_and_a_second_one_adds_nothing(ch
     assert re.search(r"\n +6 .* AddData +801 ", said), "400 corrections are two records each, and one plane is gone"
     assert re.search(r"-C .* N907JB .* AIRBUS INDUSTRIE .*\n.*\+C .* N907JB .* AIRBUS ", said)
     assert re.search(r"\bAIRBUS INDUSTRIE +400\n", said), "as it was"
+    assert re.search(r"-C .* MQ +false +\d+ +\d+ +853\n.*\+C .* MQ +false ", said, re.I), "a month's figures follow"
+    assert "delays: departures, winds, departures-in-the-wind, delays: sound, " in said
     for name in ("flights", "nyc"):
         log = checkout / f".demo/store/.kubothek-state/jobs/default/{name}/1/log.txt"
         assert "spark" in log.read_text().lower()

@@ -66,8 +66,8 @@ def test_every_problem_of_every_document_is_told_with_its_line(tmp_path: Path) -
         "m.yaml:7: Dataset flights: spec.table.partitionBy: is not a known field; did you mean partitionOn?",
         "m.yaml:11: Commit Bad_Name: metadata.name: 'Bad_Name' does not have the form ^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
         "m.yaml:19: ConfigMap settings: v1 ConfigMap is no kind that runs here; these are: ObjectStore, Engine, "
-        "Cube, Dataset, Commit, Query, Compaction, Verification, GCPolicy, SkippingIndex of kubothek.io/v1alpha1, and "
-        "Secret for credentials",
+        "Cube, Dataset, Commit, Query, Compaction, Verification, GCPolicy, SkippingIndex, Repository, Sync of "
+        "kubothek.io/v1alpha1, and Secret for credentials",
         "m.yaml:22: not a manifest: it has no fields apiVersion, kind, metadata",
     ]
 

@@ -49,6 +49,7 @@ _ANNOUNCED = {
     "index": "indexing",
     "ledger": "defining",
     "poll": "polling",
+    "transform": "transforming",
     "intake": "intake",
     "heal": "healing",
     "tag": "tagging",
@@ -56,6 +57,7 @@ _ANNOUNCED = {
     "collect": "round",
     "skip": "describing",
     "skip-files": "refresh",
+    "sync": "run",
 }
 """Where a status announces an attempt, if not in the status itself; a Compaction has it there."""
 

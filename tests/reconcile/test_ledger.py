@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kubothek.reconcile.world import FailureClass
+from kubothek.reconcile.containers import is_allowed
+from kubothek.reconcile.world import FailureClass, JobPhase
 from kubothek.resources.jobs import CommitJob, DatasetState, LedgerJob, LedgerState, PollJob, PollOutcome
 from tests.reconcile.fake import COMMIT_SPEC, Fake, seen, with_dataset, with_store
 
@@ -225,3 +226,110 @@ def test_where_one_writer_is_safe_a_poll_waits_for_it(world: Fake) -> None:
     world.job_ends("flights-ledger-1", dataset=chained())
     world.settle(*KEY)
     assert len(jobs_of(world, PollJob)) == 1
+
+
+def container(image: str = "ghcr.io/acme/fetch:1", **more: Any) -> dict[str, Any]:
+    return {**POLLED, "fetch": {"kind": "Container", "image": image, "command": ["fetch"], **more}}
+
+
+@pytest.fixture
+def open_world() -> Fake:
+    return Fake(allowed_source_images=("ghcr.io/acme/*",))
+
+
+def test_a_container_that_is_allowed_runs_in_the_pod_of_its_poll(open_world: Fake) -> None:
+    with_chain(open_world, container())
+    (job,) = jobs_of(open_world, PollJob)
+    assert (job.container.image, job.container.output_dir) == ("ghcr.io/acme/fetch:1", "/opt/odf/out")
+
+
+@pytest.mark.parametrize(
+    ("fetch", "reason", "told"),
+    [
+        (
+            container("evil/fetch"),
+            "ImageNotAllowed",
+            "'evil/fetch', which this operator does not allow (it allows: ghcr",
+        ),
+        (container(command=[]), "SourceStalled", "without a command: add fetch.command"),
+    ],
+)
+def test_a_container_that_may_not_run_is_told_and_commits_go_on(
+    open_world: Fake, fetch: dict[str, Any], reason: str, told: str
+) -> None:
+    with_chain(open_world, fetch)
+    assert open_world.condition(*KEY) == ("False", reason)
+    assert told in open_world.message(*KEY)
+    assert open_world.dataset.writable
+    assert jobs_of(open_world, PollJob) == []
+    open_world.edit(*KEY, ledger=ledger(container()))
+    open_world.settle(*KEY)
+    open_world.job_ends("flights-ledger-2", dataset=chained())
+    open_world.settle(*KEY)
+    assert open_world.condition(*KEY) == ("True", "Succeeded")
+    assert len(jobs_of(open_world, PollJob)) == 1
+
+
+def test_while_a_container_has_more_a_poll_follows_at_once(open_world: Fake) -> None:
+    with_chain(open_world, container())
+    for number in (1, 2):
+        more = PollOutcome(version=number, commits=1, records=10, has_more=True)
+        open_world.job_ends(f"flights-poll-{number}", dataset=chained(number + 1), poll=more)
+        open_world.settle(*KEY)
+    assert [job.job for job in jobs_of(open_world, PollJob)] == [f"flights-poll-{number}" for number in (1, 2, 3)]
+    open_world.job_ends("flights-poll-3", dataset=chained(4), poll=PollOutcome(version=3, commits=1, records=1))
+    open_world.settle(*KEY)
+    assert len(jobs_of(open_world, PollJob)) == 3
+    open_world.annotate(*KEY, requestedAt="now")
+    open_world.settle(*KEY)
+    open_world.job_ends("flights-poll-4", dataset=chained(5), poll=PollOutcome(version=4, commits=1, has_more=True))
+    open_world.settle(*KEY)
+    open_world.job_fails("flights-poll-5", FailureClass.REPORT, "SourceFailed", "it broke")
+    open_world.settle(*KEY)
+    assert open_world.condition(*KEY) == ("False", "SourceStalled")
+    assert len(jobs_of(open_world, PollJob)) == 5, "after a failure the source rests"
+
+
+def test_an_edit_replaces_a_poll_whose_image_cannot_be_pulled(open_world: Fake) -> None:
+    with_chain(open_world, container("ghcr.io/acme/typo"))
+    open_world.job_is(
+        "flights-poll-1", JobPhase.PENDING, "ImagePullFailed", 'Back-off pulling image "ghcr.io/acme/typo"'
+    )
+    open_world.settle(*KEY)
+    assert open_world.condition(*KEY) == ("False", "SourceStalled")
+    assert "acme/typo" in open_world.message(*KEY)
+    open_world.edit(*KEY, ledger=ledger(container()))
+    open_world.settle(*KEY)
+    open_world.job_ends("flights-ledger-2", dataset=chained())
+    open_world.settle(*KEY)
+    assert open_world.cancelled == ["flights-poll-1"]
+    assert [job.container.image for job in jobs_of(open_world, PollJob)] == [
+        "ghcr.io/acme/typo",
+        "ghcr.io/acme/fetch:1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "covered", "not_covered"),
+    [
+        ("*", ["python", "ghcr.io/a/b:1"], ["a b", "", "ghcr.io/../b", "A:b"]),
+        ("ghcr.io/acme/*", ["ghcr.io/acme/a:1", "ghcr.io/acme/a/b"], ["ghcr.io/acme-evil/a", "ghcr.io/acme", "acme/a"]),
+        (
+            "acme/fetch",
+            ["acme/fetch", "docker.io/acme/fetch:2"],
+            ["acme/fetcher", "ghcr.io/acme/fetch", "x/acme/fetch"],
+        ),
+        (
+            "python:3",
+            ["python:3", "docker.io/library/python:3", "docker.io/python:3"],
+            ["python", "python:3.1", "me/python:3"],
+        ),
+        ("a/b:1", ["a/b:1"], ["a/b:1@sha256:00", "a/b@sha256:00"]),
+        ("a/b@sha256:00", ["a/b@sha256:00"], ["a/b", "a/b@sha256:01"]),
+        ("reg:5000/a", ["reg:5000/a:1"], ["reg:5001/a", "reg/a"]),
+        ("docker.io/*", ["python", "acme/fetch"], ["Intranet/fetch", "localhost/fetch", "quay.io/acme/fetch"]),
+    ],
+)
+def test_which_images_a_rule_covers(rule: str, covered: list[str], not_covered: list[str]) -> None:
+    assert [image for image in covered if not is_allowed(image, [rule])] == []
+    assert [image for image in not_covered if is_allowed(image, [rule])] == []

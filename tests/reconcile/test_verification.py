@@ -160,3 +160,13 @@ def test_a_dataset_that_is_corrupt_can_be_verified() -> None:
     world.settle(*KEY)
     assert world.condition("Dataset", "flights") == ("False", "Corrupt")
     assert len(verify_jobs(world)) == 1
+
+
+def test_inputs_are_verified_along_and_the_one_that_is_not_sound_is_named(world: Fake) -> None:
+    world.create(*KEY, SPEC | {"recursive": True})
+    world.reconcile(*KEY)
+    assert verify_jobs(world)[0].recursive
+    world.job_ends(JOB, verify=CORRUPT.model_copy(update={"datasets": 3, "dataset": "planes"}))
+    world.settle(*KEY)
+    status = verification(world).status
+    assert (status.verdict, status.datasets, status.dataset) == ("Corrupt", 3, "planes")

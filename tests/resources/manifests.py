@@ -90,6 +90,34 @@ def ledger(*events: Json, **spec: Any) -> Json:
     return dataset(ledger={"metadata": list(events)} | spec)
 
 
+COPY = {"storeRef": {"name": "lake"}, "ledger": {"kind": "Copy"}}
+"""A Dataset that a Sync pulls."""
+
+
+def repository(url: str = "https://example.org/data", **spec: Any) -> Json:
+    return {"url": url} | spec
+
+
+def sync(direction: str = "Pull", **spec: Any) -> Json:
+    return {
+        "repositoryRef": {"name": "theirs"},
+        "datasetRef": {"name": "flights"},
+        "direction": direction,
+    } | spec
+
+
+DERIVED: Json = {
+    "kind": "SetTransform",
+    "inputs": [{"datasetRef": "flights"}, {"datasetRef": "did:odf:fed016c", "alias": "weather"}],
+    "transform": {"kind": "Sql", "engine": "duckdb", "query": "SELECT * FROM flights JOIN weather USING (hour)"},
+}
+
+
+def derivative(*events: Json, only: bool = False, **spec: Any) -> Json:
+    """A Dataset with a ledger that is derived from others; ``only``: by these events alone."""
+    return ledger(*(() if only else (DERIVED,)), *events, kind="Derivative", **spec)
+
+
 def maintenance(**spec: Any) -> Json:
     return dataset(maintenance=spec)
 
@@ -141,6 +169,7 @@ POLLED = {
     "merge": {"kind": "Snapshot", "primaryKey": ["id"]},
 }
 PUSHED = {"kind": "AddPushSource", "sourceName": "default", "read": READ, "merge": {"kind": "Append"}}
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----"
 SCHEDULE = {"cron": "@hourly", "jitter": "5m"}
 COMPACTION = {"datasetRef": {"name": "flights"}}
 VERIFICATION = {"datasetRef": {"name": "flights"}}
@@ -442,14 +471,34 @@ CASES = [
         ),
     ),
     Case("a ledger with push sources", "Dataset", ledger(PUSHED, PUSHED | {"sourceName": "other"})),
-    Case("a ledger without events", "Dataset", dataset(ledger={}), "spec.ledger.metadata"),
+    Case("a ledger without events", "Dataset", dataset(ledger={}), "a ledger of its own needs metadata"),
     Case("an event of no kind", "Dataset", ledger({"description": "x"}), "spec.ledger.metadata[0]"),
     Case("an event that no manifest has", "Dataset", ledger({"kind": "AddData"}), "spec.ledger.metadata[0]"),
     Case("an event twice", "Dataset", ledger(POLLED, POLLED), "two events of a kind of which the last one alone"),
     Case("an event twice, spelt apart", "Dataset", ledger({"kind": "SetInfo"}, {"kind": "setinfo"}), "two events of"),
     Case("a source of each kind", "Dataset", ledger(POLLED, PUSHED), "which exclude each other"),
     Case("a schedule without a source", "Dataset", ledger(PUSHED, schedule=SCHEDULE), "there is no SetPollingSource"),
-    Case("a derivative ledger", "Dataset", ledger(kind="Derivative"), "spec.ledger.kind"),
+    Case(
+        "a derivative with all that belongs to it",
+        "Dataset",
+        derivative(
+            {"kind": "setInfo", "description": "Delays"},
+            schedule=SCHEDULE,
+            transform={"minRecords": 1000, "maxWait": "1h", "suspend": True, "onChange": "Reset"},
+        ),
+    ),
+    Case(
+        "a derivative with an event spelt small", "Dataset", derivative(DERIVED | {"kind": "settransform"}, only=True)
+    ),
+    Case("a derivative without a transformation", "Dataset", ledger(kind="Derivative"), "has one SetTransform"),
+    Case("a root with a transformation", "Dataset", ledger(DERIVED), "has one SetTransform"),
+    Case("two transformations", "Dataset", derivative(DERIVED), "two events of a kind of which the last one alone"),
+    Case("a derivative with a source", "Dataset", derivative(PUSHED), "which only a Root has"),
+    Case("a derivative that polls", "Dataset", derivative(POLLED), "which only a Root has"),
+    Case("triggers of a root", "Dataset", ledger(transform={}), "ledger.transform goes with ledger.kind Derivative"),
+    Case("a batch of nothing", "Dataset", derivative(transform={"minRecords": 0}), "spec.ledger.transform.minRecords"),
+    Case("a wait that is none", "Dataset", derivative(transform={"maxWait": "1 day"}), "spec.ledger.transform.maxWait"),
+    Case("a way to change", "Dataset", derivative(transform={"onChange": "Guess"}), "spec.ledger.transform.onChange"),
     Case("types of a ledger that are none", "Dataset", ledger(types="Arrow"), "spec.ledger.types"),
     Case("a ledger with standing sources", "Dataset", ledger() | sources(), "spec.sources goes without a ledger"),
     Case("a ledger that adopts", "Dataset", ledger() | {"adopt": True}, "adopt goes without a ledger"),
@@ -1030,6 +1079,13 @@ CASES = [
     ),
     Case("a verification of blocks", "Verification", VERIFICATION | {"since": {"block": 3}, "until": {"block": 9}}),
     Case("a verification of nothing", "Verification", {}, "spec.datasetRef"),
+    Case("a verification of all that it is made of", "Verification", VERIFICATION | {"recursive": True}),
+    Case(
+        "bounds of several datasets",
+        "Verification",
+        VERIFICATION | {"recursive": True, "until": {"version": 1}},
+        "recursive goes without since and until",
+    ),
     Case("another level", "Verification", VERIFICATION | {"level": "Deep"}, "level"),
     Case("a point that is none", "Verification", VERIFICATION | {"until": {}}, "set either version or block"),
     Case(
@@ -1086,6 +1142,80 @@ CASES = [
         "table.skipping names a column that table.schema does not have",
     ),
     Case("keys of a store", "ObjectStore", store(keysSecretRef={"name": "lake-keys"})),
+    Case("a dataset for everybody", "Dataset", dataset(sharing={"exposed": True, "public": True})),
+    Case("a public dataset not served", "Dataset", dataset(sharing={"public": True}), "sharing.public goes with"),
+    # Repository, Sync, and what they fill
+    Case("a copy", "Dataset", COPY),
+    Case("a copy that says how it lies", "Dataset", COPY | {"table": {"partitionOn": ["a"]}}),
+    Case("a copy without a table", "Dataset", dataset(ledger={"kind": "Copy", "view": "None"})),
+    Case("a copy with events", "Dataset", ledger(PUSHED, kind="Copy"), "is another party's, and comes as it is"),
+    Case(
+        "a copy with a key",
+        "Dataset",
+        dataset(ledger={"kind": "Copy", "identitySecretRef": {"name": "k"}}),
+        "is another party's, and comes as it is",
+    ),
+    *(
+        Case(f"the repository {url}", "Repository", repository(url))
+        for url in (
+            "https://example.org",
+            "http://example.org:8080/data/",
+            "odf+https://gateway.example.org",
+            "s3://bucket/data",
+            "s3+https://minio.example.org:9000/bucket/data",
+        )
+    ),
+    *(
+        Case(f"no repository: {url}", "Repository", repository(url), "spec.url")
+        for url in (
+            "ftp://example.org",
+            "https://",
+            "https://me:secret@example.org",
+            "https://example.org?a=b",
+            "s3://B",
+        )
+    ),
+    Case("a repository on a disk", "Repository", repository("file:///data"), "is for one's own machine"),
+    Case("a repository with a way out", "Repository", repository("s3://bucket/a/../b"), "the url has a '..'"),
+    Case("a repository that ends with a way out", "Repository", repository("s3://bucket/a/.."), "the url has a '..'"),
+    Case("a push to a gateway", "Repository", repository("odf+https://example.org", push=True)),
+    Case("a push to a web server", "Repository", repository(push=True), "a gateway takes a push at odf+https://"),
+    Case("a region of a web server", "Repository", repository(region="eu"), "region is for buckets only"),
+    Case(
+        "a bucket of another service",
+        "Repository",
+        repository("s3://bucket", endpoint="https://minio.example.org", region="eu", push=True),
+    ),
+    Case(
+        "an endpoint of a web server",
+        "Repository",
+        repository(endpoint="https://minio.example.org"),
+        "endpoint is for s3:// only",
+    ),
+    Case("certificates", "Repository", repository(caBundle=f"{PEM}\n")),
+    Case("certificates that are none", "Repository", repository(caBundle="trust me"), "spec.caBundle"),
+    Case("certificates of a bucket", "Repository", repository("s3://bucket", caBundle=PEM), "caBundle is for https://"),
+    Case("a pull", "Sync", sync()),
+    Case(
+        "a pull with everything",
+        "Sync",
+        sync(
+            remote="account/flights",
+            schedule=SCHEDULE,
+            force="IfDiverged",
+            level="Physical",
+            engineRef={"name": "small"},
+            suspend=True,
+        ),
+    ),
+    Case("a push", "Sync", sync("Push")),
+    Case("a push that verifies", "Sync", sync("Push", level="Full"), "level is for direction: Pull"),
+    Case("a sync of no direction", "Sync", sync("Both"), "spec.direction"),
+    Case("a sync of nothing", "Sync", {"repositoryRef": {"name": "theirs"}, "direction": "Pull"}, "spec.datasetRef"),
+    *(
+        Case(f"a remote that leads elsewhere: {remote}", "Sync", sync(remote=remote), "spec.remote")
+        for remote in ("../flights", "a/../b", "/flights", "flights/", "a b", "flights?x=1")
+    ),
     # SkippingIndex
     Case("plain files", "SkippingIndex", plain()),
     Case(
@@ -1144,6 +1274,16 @@ EDITS = [
     Edit("a ledger where there was none", "Dataset", dataset(), ledger(), "spec.ledger cannot come or go"),
     Edit("no ledger where there was one", "Dataset", ledger(), dataset(), "spec.ledger cannot come or go"),
     Edit("other types", "Dataset", ledger(), ledger(types="Spec"), "ledger.types cannot change"),
+    Edit("a chain that becomes a copy", "Dataset", ledger(), COPY, "ledger.kind cannot change"),
+    Edit(
+        "another counterpart",
+        "Sync",
+        sync(),
+        sync("Push", repositoryRef={"name": "ours"}, remote="x", force="IfDiverged"),
+    ),
+    Edit("another place", "Repository", repository(), repository("odf+https://example.org", push=True)),
+    Edit("a root that becomes a derivative", "Dataset", ledger(), derivative(), "ledger.kind cannot change"),
+    Edit("other triggers", "Dataset", derivative(), derivative(transform={"minRecords": 9}, schedule=SCHEDULE)),
     Edit("no view", "Dataset", ledger(), ledger(view="None"), "ledger.view cannot change"),
     Edit(
         "another identity",
@@ -1219,6 +1359,7 @@ EDITS = [
     Edit("another order of a run", "Compaction", COMPACTION, COMPACTION | {"zOrderBy": ["a"]}, FIXED_COMPACTION),
     Edit("in earnest after all", "Compaction", COMPACTION | {"dryRun": True}, COMPACTION, FIXED_COMPACTION),
     Edit("another level", "Verification", VERIFICATION, VERIFICATION | {"level": "Chain"}, FIXED_VERIFICATION),
+    Edit("with its inputs", "Verification", VERIFICATION, VERIFICATION | {"recursive": True}, FIXED_VERIFICATION),
     Edit("another bound", "Verification", VERIFICATION, VERIFICATION | {"until": {"version": 1}}, FIXED_VERIFICATION),
     Edit("a verification that waits", "Verification", VERIFICATION, VERIFICATION | {"suspend": True}),
     Edit("a compaction that waits", "Compaction", COMPACTION, COMPACTION | {"suspend": True, "minSmallPercent": 0}),

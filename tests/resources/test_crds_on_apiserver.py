@@ -15,6 +15,7 @@ from tests.kubernetes.apiserver import ApiServer
 from tests.resources.manifests import (
     CASES,
     COMPACTION,
+    COPY,
     EDITS,
     FILE_STORE,
     VERIFICATION,
@@ -26,7 +27,9 @@ from tests.resources.manifests import (
     maintenance,
     plain,
     policy,
+    repository,
     store,
+    sync,
     table,
 )
 
@@ -41,6 +44,8 @@ PLURALS = {
     "Verification": "verifications",
     "GCPolicy": "gcpolicies",
     "SkippingIndex": "skippingindices",
+    "Repository": "repositories",
+    "Sync": "syncs",
 }
 _numbers = itertools.count(1)
 
@@ -100,6 +105,9 @@ def test_edits_of_what_cannot_change_are_refused(server: ApiServer, edit: Edit, 
         ("Compaction", COMPACTION),
         ("Verification", VERIFICATION | {"until": {"block": 3}}),
         ("GCPolicy", policy()),
+        ("Dataset", COPY),
+        ("Repository", repository()),
+        ("Sync", sync()),
     ],
 )
 def test_the_server_fills_in_the_defaults_of_the_models(
@@ -169,7 +177,8 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
     errand = deed | {"cause": "c"}
     chain = {"id": "did:odf:fed01", "head": "f16", "blocks": 3, "records": 2**40, "watermark": moment}
     read = [{"name": "default", "kind": "odf/etag", "value": "x"}]
-    chain |= {"systemTime": moment, "lastSlice": "f16", "sources": read}
+    taken = [{"name": "a", "id": "did:odf:fed02", "block": "f16", "offset": 2**40, "behind": 2**40}]
+    chain |= {"systemTime": moment, "lastSlice": "f16", "sources": read, "inputs": taken}
     look = deed | {"cause": "c", "slot": moment}
     use = {"query": "q", "time": moment, "considered": 2, "skipped": 1, "filters": ["x:Equal"]}
     collection = attempts | {
@@ -232,7 +241,11 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
             | {"ailments": ["index x is missing"], "corrupt": "a.parquet is lost", "sources": [source]}
             | {"intake": attempts | {"source": "landing", "reading": "r"}}
             | {"defining": errand, "polling": errand | {"slot": moment, "time": moment, "records": 2**40, "commits": 2}}
-            | {"ledger": chain}
+            | {
+                "transforming": errand
+                | {"slot": moment, "waitingSince": moment, "time": moment, "version": 2, "records": 9}
+            }
+            | {"ledger": chain, "lineage": {"roots": ["a"], "depth": 2, "consumers": ["z"]}}
             | {"skippingAchieved": {"queries": 1, "considered": 2, "skipped": 1, "share": "50%", "recent": [use]}},
         ),
         "Compaction": (
@@ -247,7 +260,7 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
             attempts
             | {"progress": {"stage": "Verifying", "tasksDone": 1, "tasksTotal": 2}, "verdict": "Corrupt"}
             | {"startTime": moment, "completionTime": moment, "version": 3, "blocks": 4, "slices": 2, "files": 9}
-            | {"unproven": 1, "rows": 2**40, "bytes": 2**50, "wrong": 2}
+            | {"unproven": 1, "rows": 2**40, "bytes": 2**50, "wrong": 2, "datasets": 3, "dataset": "planes"}
             | {"first": {"code": "FileHash", "message": "m", "block": "f16", "blockNumber": 3, "object": "o"}},
         ),
         "SkippingIndex": (
@@ -255,6 +268,14 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
             {"files": 2, "described": 1, "added": 1, "removed": 1, "bytes": 2**40, "size": "1 TiB", "location": "x/"}
             | {"indices": [kept_index], "leftOut": ["a: no Parquet"], "refreshedTime": moment, "nextTime": moment}
             | {"handledRequest": "now", "refresh": look, "removal": look},
+        ),
+        "Repository": (repository(), {}),
+        "Sync": (
+            sync(),
+            {"url": "https://example.org/flights", "head": "f16", "relation": "Ahead", "blocks": 3, "objects": 2}
+            | {"bytes": 2**40, "size": "1 TiB", "lastSyncTime": moment, "nextTime": moment, "handledRequest": "now"}
+            | {"progress": {"stage": "Transferring", "blocks": 1, "objects": 2, "objectsToGo": 3, "bytes": 2**40}}
+            | {"table": numbers, "run": look},
         ),
         "GCPolicy": (
             policy(),

@@ -36,7 +36,7 @@ KNOWN = {"apiVersion": "kubothek.io/v1alpha1"}
         (
             KNOWN,
             "kind: no kind None in kubothek.io/v1alpha1; known are ObjectStore, Engine, Cube, Dataset, Commit, Query, "
-            "Compaction, Verification, GCPolicy, SkippingIndex",
+            "Compaction, Verification, GCPolicy, SkippingIndex, Repository, Sync",
         ),
         (KNOWN | {"kind": "Dataset"}, "metadata: is required"),
     ],

@@ -14,7 +14,7 @@ from kubothek.lake.ledger.fields import Simple, Table, Type, Union, Vector, fiel
 from kubothek.lake.ledger.manifests import plain_value, read_event
 from kubothek.resources.kinds import InvalidResource, parse
 from kubothek.resources.ledger_events import EVENTS, FLAG, TEXT, Choice, Many, OneOf, checked_event
-from tests.resources.manifests import POLLED, PUSHED, READ, Case, ledger
+from tests.resources.manifests import DERIVED, POLLED, PUSHED, READ, Case, derivative, ledger
 
 
 @pytest.mark.parametrize("kind", EVENTS.members)
@@ -92,3 +92,60 @@ def test_mf_02_and_mf_03_mistakes_are_named_where_the_chain_would_refuse_them(
     assert told in str(refused.value)
     with pytest.raises(FormatInvalid):
         read_event(event)
+
+
+def _sql(**changes: Any) -> dict[str, Any]:
+    kept = {name: value for name, value in (DERIVED["transform"] | changes).items() if value is not None}
+    return DERIVED | {"transform": kept}
+
+
+def _inputs(*inputs: dict[str, Any]) -> dict[str, Any]:
+    return DERIVED | {"inputs": list(inputs)}
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (_inputs(), "inputs: there must be 1 to 16"),
+        (_inputs({"alias": "x"}), "inputs[0].datasetRef: is required"),
+        (_inputs({"datasetRef": "acme/Flights"}), "inputs[0].datasetRef: 'acme/Flights' is neither the name of"),
+        (
+            _inputs({"datasetRef": "a"}, {"datasetRef": "a", "alias": "b"}),
+            "inputs[1].datasetRef: 'a' is an input already",
+        ),
+        (_inputs({"datasetRef": "a"}, {"datasetRef": "b", "alias": "a"}), "inputs[1].alias: 'a' names another input"),
+        (_sql(query=None), "transform.query: give either query, or queries"),
+        (_sql(queries=[{"query": "SELECT 1"}]), "transform.query: give either query, or queries"),
+        (_sql(query=None, queries=[]), "transform.queries: there must be one at least"),
+        (_sql(query=None, queries=[{"query": "1"}, {"query": "2"}]), "transform.queries[0].alias: is required"),
+        (_sql(query=None, queries=[{"query": "1", "alias": "x"}]), "transform.queries[0].alias: goes without"),
+        (
+            _sql(query=None, queries=[{"query": "1", "alias": "flights"}, {"query": "2"}]),
+            "transform.queries[0].alias: 'flights' names an input or another query already",
+        ),
+        (
+            _sql(temporalTables=[{"name": "planes", "primaryKey": ["tailnum"]}]),
+            "transform.temporalTables[0].name: 'planes' is neither an input nor a query",
+        ),
+        (
+            _sql(temporalTables=[{"name": "weather", "primaryKey": []}]),
+            "transform.temporalTables[0].primaryKey: there must be one column at least",
+        ),
+        (_sql(engine=None), "transform.engine: is required"),
+    ],
+)
+def test_st_01_to_st_05_a_transformation_that_cannot_be_one_is_refused_with_its_place(
+    event: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InvalidResource) as refused:
+        parse(Case("", "Dataset", derivative(event, only=True)).manifest())
+    assert "spec.ledger.metadata[0]: " in str(refused.value)
+    assert told in str(refused.value)
+
+
+def test_a_transformation_of_several_steps_is_taken_as_it_is() -> None:
+    steps = [{"alias": "late", "query": "SELECT 1"}, {"query": "SELECT * FROM late"}]
+    tables = [{"name": "late", "primaryKey": ["hour"]}]
+    event = _sql(query=None, queries=steps, temporalTables=tables)
+    assert checked_event(event) == event
+    assert plain_value(Union((type(read_event(event)),)), read_event(event)) == event

@@ -29,7 +29,7 @@ from kubothek.lake.ledger.readers import read as read_file
 from kubothek.lake.ledger.readers.content import ObjectContent
 from kubothek.lake.ledger.readers.preprocess import is_row_wise
 from kubothek.lake.ledger.root import Ingested, Root, Table, create
-from kubothek.lake.ledger.root import handle as root_handle
+from kubothek.lake.ledger.root import base as root_base
 from kubothek.lake.ledger.root.ingesting import Elsewhere
 from kubothek.lake.ledger.sources import (
     FetchStepFilesGlob,
@@ -69,7 +69,7 @@ def session() -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def _one_time(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(root_handle, "system_now", lambda _log: NOW)
+    monkeypatch.setattr(root_base, "system_now", lambda _log: NOW)
 
 
 @pytest.fixture

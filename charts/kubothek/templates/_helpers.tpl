@@ -38,10 +38,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* What the operator may do in each namespace that it serves. tests/chart compares it with the calls it makes. */}}
 {{- define "kubothek.operatorRules" -}}
 - apiGroups: [kubothek.io]
-  resources: [objectstores, engines, cubes, datasets, commits, queries, compactions, verifications, gcpolicies, skippingindices]
+  resources: [objectstores, engines, cubes, datasets, commits, queries, compactions, verifications, gcpolicies, skippingindices, repositories, syncs]
   verbs: [get, list, watch]
 - apiGroups: [kubothek.io]
-  resources: [objectstores/status, engines/status, cubes/status, datasets/status, commits/status, queries/status, compactions/status, verifications/status, gcpolicies/status, skippingindices/status]
+  resources: [objectstores/status, engines/status, cubes/status, datasets/status, commits/status, queries/status, compactions/status, verifications/status, gcpolicies/status, skippingindices/status, repositories/status, syncs/status]
   verbs: [patch]
 # The Datasets of a Cube; the data-protection finalizer of one with deletionPolicy Delete.
 - apiGroups: [kubothek.io]
@@ -53,7 +53,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [patch]
 # Needed to own pods, and for a Cube its Datasets, where OwnerReferencesPermissionEnforcement is on.
 - apiGroups: [kubothek.io]
-  resources: [objectstores/finalizers, cubes/finalizers, datasets/finalizers, commits/finalizers, queries/finalizers, compactions/finalizers, verifications/finalizers, gcpolicies/finalizers, skippingindices/finalizers]
+  resources: [objectstores/finalizers, cubes/finalizers, datasets/finalizers, commits/finalizers, queries/finalizers, compactions/finalizers, verifications/finalizers, gcpolicies/finalizers, skippingindices/finalizers, syncs/finalizers]
   verbs: [update]
 - apiGroups: [""]
   resources: [pods]

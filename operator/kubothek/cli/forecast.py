@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from kubothek.cli.forecast_commits import Commits
 from kubothek.cli.forecast_cubes import cube_step
+from kubothek.cli.forecast_exchange import repository_step, sync_step
 from kubothek.cli.forecast_sources import Sources
 from kubothek.cli.forecast_stores import wrong
 from kubothek.cli.forecast_upkeep import Upkeep
@@ -20,9 +21,12 @@ from kubothek.resources.compaction import Compaction
 from kubothek.resources.cube import Cube
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.gcpolicy import GCPolicy
+from kubothek.resources.meta import Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
+from kubothek.resources.repository import Repository
 from kubothek.resources.skippingindex import SkippingIndex
+from kubothek.resources.sync import Sync
 from kubothek.resources.verification import Verification
 from kubothek.runtime.local.changes import changes
 from kubothek.runtime.local.manifests import Key
@@ -46,7 +50,7 @@ class Forecaster(Commits, Sources, Upkeep):
             yield self._store_step(key, resource)
         elif isinstance(resource, Dataset):
             yield self._dataset_step(key, resource)
-            yield from ledger_steps(key, resource, self._open(self._home(resource)))
+            yield from ledger_steps(key, resource, self._open(self._home(resource)), self._applied.resources)
             yield from self._source_steps(key, resource)
             yield from self._upkeep_steps(key, resource)
         elif isinstance(resource, Cube):
@@ -62,10 +66,17 @@ class Forecaster(Commits, Sources, Upkeep):
             yield self._verification_step(key, resource)
         elif isinstance(resource, GCPolicy):
             yield self._policy_step(key, resource)
-        elif isinstance(resource, SkippingIndex):
-            yield self._files_step(key, resource)
         else:
-            yield Step(key, Verb.KEEP, "runs jobs on this machine")
+            yield self._other_step(key, resource)
+
+    def _other_step(self, key: Key, resource: Resource) -> Step:
+        if isinstance(resource, SkippingIndex):
+            return self._files_step(key, resource)
+        if isinstance(resource, Repository):
+            return repository_step(key, resource)
+        if isinstance(resource, Sync):
+            return sync_step(key, resource, self._applied.resources)
+        return Step(key, Verb.KEEP, "runs jobs on this machine")
 
     def _store_step(self, key: Key, store: ObjectStore) -> Step:
         opened = self._open(key)
@@ -79,7 +90,7 @@ class Forecaster(Commits, Sources, Upkeep):
         home = self._home(dataset)
         store = self._open(home)
         if isinstance(store, BucketNotFound):
-            return Step(key, Verb.CREATE, f"nothing is at {dataset.uuid!r} yet; its first commit makes it")
+            return Step(key, Verb.CREATE, _nothing_yet(dataset))
         if store is None or isinstance(store, LakeError):
             return Step(key, Verb.BLOCKED, f"needs {home}, {wrong(store)}")
         state = DatasetLog(store, dataset.uuid, claim=_claim(dataset)).inspect()
@@ -88,7 +99,7 @@ class Forecaster(Commits, Sources, Upkeep):
         if state.deleted and dataset.spec.restore:
             return Step(key, Verb.CHANGE, "its data was deleted, and is restored")
         if state.version is None or state.deleted:
-            return Step(key, Verb.CREATE, f"nothing is at {dataset.uuid!r} yet; its first commit makes it")
+            return Step(key, Verb.CREATE, _nothing_yet(dataset))
         rows = f", {count(state.totals.rows, 'row')}" if state.totals is not None else ""
         return Step(key, Verb.KEEP, f"version {state.version}{rows}")
 
@@ -112,6 +123,12 @@ class Forecaster(Commits, Sources, Upkeep):
         stores = {str(home): self._open(home) for home in homes}
         verb, why = files_outlook(index, stores)
         return Step(key, Verb[verb], why)
+
+
+def _nothing_yet(dataset: Dataset) -> str:
+    ledger = dataset.spec.ledger
+    who = "a Sync brings it" if ledger is not None and ledger.kind == "Copy" else "its first commit makes it"
+    return f"nothing is at {dataset.uuid!r} yet; {who}"
 
 
 def _shown(value: object) -> str:

@@ -26,6 +26,8 @@ _KINDS = {
         "Verification": ("verification", "verifications", "kver"),
         "GCPolicy": ("gcpolicy", "gcpolicies", "kgc"),
         "SkippingIndex": ("skippingindex", "skippingindices", "ksi"),
+        "Repository": ("repository", "repositories", "krepo"),
+        "Sync": ("sync", "syncs", "ksync"),
         "ObjectStore": ("objectstore", "objectstores", "kos"),
     }.items()
     for alias in aliases

@@ -33,9 +33,9 @@ def heal(ctx: click.Context, choice: StoreChoice, dataset: str, restore_view: bo
         store = open_store(config)
         log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
         if restore_view:
-            from kubothek.lake.ledger.root import Root
+            from kubothek.lake.ledger.root import Ledger
 
-            version = Root(store, log, by="cli").restore_view().version
+            version = Ledger(store, log, by="cli").restore_view().version
             click.echo(f"{dataset}: version {version}: the table is made anew from the chain")
         healed = heal_dataset(store, log, by="cli")
     if healed.repaired or not restore_view:

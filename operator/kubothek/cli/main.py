@@ -40,8 +40,15 @@ COMMANDS = {
     "export": Entry(
         "kubothek.cli.ledger.exchange:export", "Write a ledger as an ODF dataset: a directory, or a bucket."
     ),
+    "serve": Entry("kubothek.cli.exchange.serve:serve", "Give out the ledgers of a store to other parties."),
+    "push": Entry("kubothek.cli.exchange.push:push", "Make a dataset at a URL what it is here."),
+    "search": Entry("kubothek.cli.exchange.search:search", "Find ledgers, here or at a gateway."),
+    "login": Entry("kubothek.cli.exchange.login:login", "Keep a token for a gateway."),
+    "logout": Entry("kubothek.cli.exchange.login:logout", "Forget the token of a gateway."),
     "ingest": Entry("kubothek.cli.ledger.feed:ingest", "Hand files to a push source of a ledger."),
     "poll": Entry("kubothek.cli.ledger.feed:poll", "Read the polling source of a ledger."),
+    "pull": Entry("kubothek.cli.ledger.pull:pull", "Bring ledgers up to date: poll, derive, or follow a URL."),
+    "lineage": Entry("kubothek.cli.ledger.lineage:lineage", "Show what a ledger is made of, and what is made of it."),
     "tail": Entry("kubothek.cli.ledger.tail:tail", "Show the last records of a ledger, with what was taken back."),
     "chain": Entry("kubothek.cli.ledger.chain:chain", "Write the chain of a ledger anew, or move it back."),
     "set-watermark": Entry(

@@ -38,6 +38,7 @@ _LEVELS = ("chain", "physical", "full")
 @click.option("--since", type=click.IntRange(min=0), metavar="VERSION", help="Files of up to here are not read again.")
 @click.option("--until-block", type=click.IntRange(min=0), metavar="N", help="The last block; default: all.")
 @click.option("--since-block", type=click.IntRange(min=0), metavar="N", help="Slices of up to here are not read again.")
+@click.option("-r", "--recursive", is_flag=True, help="What DATASET is derived from as well, up to the roots.")
 @click.pass_context
 def verify(
     ctx: click.Context,
@@ -49,12 +50,14 @@ def verify(
     since: int | None,
     until_block: int | None,
     since_block: int | None,
+    recursive: bool,
 ) -> None:
     """Find out whether a dataset is what was committed: its chain, if it is a ledger, its files, its indices.
 
     It changes no data and works beside all readers and writers. The exit code is 1 if something is wrong, and the first
     wrong thing is named with what to do about it. What is wrong with the present version is noted, so that an operator
-    which manages the dataset learns of it.
+    which manages the dataset learns of it. At level full the transformations of a derivative are run again, and must
+    give the same records.
     """
     from kubothek.lake.ledger import Level
 
@@ -67,7 +70,12 @@ def verify(
         name, told, first = odf, *_odf(choice, odf, wanted, since_block, until_block)
     else:
         assert dataset is not None, "as asked above"
-        name, told, first = dataset, *_dataset(choice, dataset, wanted, as_of, since, until_block, since_block)
+        if recursive and any(bound is not None for bound in (as_of, since, until_block, since_block)):
+            raise click.UsageError("--recursive goes without bounds, which are of one dataset")
+        if recursive:
+            name, told, first = dataset, *_recursively(choice, dataset, wanted)
+        else:
+            name, told, first = dataset, *_dataset(choice, dataset, wanted, as_of, since, until_block, since_block)
     if first is None:
         click.echo(f"{name}: {told}")
         return
@@ -101,6 +109,21 @@ def _dataset(
         )
         keep_damage(store, dataset, verdict)
     return str(verdict), verdict.first
+
+
+def _recursively(choice: StoreChoice, dataset: str, level: Level) -> tuple[str, Finding | None]:
+    from kubothek.jobs.verify import told_recursively
+    from kubothek.lake.store import open_store
+    from kubothek.lake.verification import keep_damage
+    from kubothek.lake.verification.recursion import verify_recursively
+
+    with choice.config() as config, _progress() as told:
+        store = open_store(config)
+        found = verify_recursively(store, dataset, level=level, progress=told)
+        for each in found:
+            keep_damage(store, each.uuid, each.verdict)
+    first = next((each.verdict.first for each in found if not each.verdict.sound), None)
+    return told_recursively([(each.uuid, each.verdict) for each in found]), first
 
 
 def _odf(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,10 +13,12 @@ from kubothek.jobs import translate
 from kubothek.jobs.outcome import shortened
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.errors import InputError, LakeError
-from kubothek.lake.ledger.identity import OwnerKey
-from kubothek.lake.ledger.root import Root, Table
+from kubothek.lake.ledger.derivative import Inputs, inputs_of
+from kubothek.lake.ledger.identity import DatasetId, OwnerKey
+from kubothek.lake.ledger.root import Ledger, Root, Table
+from kubothek.lake.ledger.state import ChainState, Consumed
 from kubothek.lake.store import Store
-from kubothek.resources.jobs import DatasetRef, LedgerSource, LedgerState
+from kubothek.resources.jobs import DatasetRef, InputRef, LedgerInput, LedgerSource, LedgerState
 
 _logger = logging.getLogger(__name__)
 
@@ -23,11 +26,18 @@ _KEY: Final = "ed25519"
 _BYTES: Final = 32
 _TEXT_LIMIT: Final = 200
 _MOST_SOURCES: Final = 16
+_MOST_INPUTS: Final = 8
+"""A result has room for so many."""
 
 
 def opened(store: Store, log: DatasetLog, dataset: DatasetRef) -> Root:
-    """The chain of a dataset. Raises NotALedger, DatasetNotFound."""
+    """The chain of a root dataset. Raises NotALedger, DatasetNotFound, InputError for a derivative."""
     return Root(store, log, by=dataset.claim.owner)
+
+
+def inputs_among(store: Store, inputs: Sequence[InputRef]) -> Inputs:
+    """Where the inputs of a derivative are."""
+    return inputs_of(store, {each.reference: each.uuid for each in inputs})
 
 
 def table_of(dataset: DatasetRef, *, view: bool) -> Table | None:
@@ -93,9 +103,11 @@ def ledger_state(store: Store, log: DatasetLog) -> LedgerState | None:
     if note is None:
         return None
     identity = None
+    inputs: tuple[LedgerInput, ...] = ()
     try:
-        seed = Root(store, log).state.seed
-        identity = str(seed.dataset_id) if seed is not None else None
+        chain = Ledger(store, log).state
+        identity = str(chain.seed.dataset_id) if chain.seed is not None else None
+        inputs = tuple(_read_inputs(chain))
     except LakeError as error:
         _logger.warning("the chain of %s was not looked into: %s", log.uuid, error)
     return LedgerState(
@@ -110,4 +122,17 @@ def ledger_state(store: Store, log: DatasetLog) -> LedgerState | None:
             LedgerSource(name=name, kind=kind, value=shortened(value, _TEXT_LIMIT))
             for name, (kind, value) in sorted(note.sources.items())[:_MOST_SOURCES]
         ),
+        inputs=inputs[:_MOST_INPUTS],
     )
+
+
+def _read_inputs(chain: ChainState) -> Iterator[LedgerInput]:
+    """How far each input was read, in the order of the transformation."""
+    for each in chain.transform.inputs if chain.transform is not None else ():
+        read = chain.consumed.get(DatasetId.parse(each.dataset_ref), Consumed())
+        yield LedgerInput(
+            id=each.dataset_ref,
+            alias=shortened(each.alias or each.dataset_ref, _TEXT_LIMIT),
+            block=None if read.block is None else str(read.block),
+            offset=read.offset,
+        )

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kubothek.jobs import translate
-from kubothek.jobs.chains import opened, owner_key, table_of
+from kubothek.jobs.chains import inputs_among, owner_key, table_of
+from kubothek.jobs.deriving import ON_CHANGE
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
 from kubothek.lake.commits import Change, DatasetLog, Operation, Snapshot
 from kubothek.lake.errors import DatasetNotFound, InputError
-from kubothek.lake.ledger.events import DatasetKind, DatasetSnapshot, MetadataEvent
+from kubothek.lake.ledger.derivative import Derivative, open_ledger
+from kubothek.lake.ledger.derivative import create as create_derivative
+from kubothek.lake.ledger.events import DatasetKind, DatasetSnapshot, MetadataEvent, SetTransform
 from kubothek.lake.ledger.feeding import missing
 from kubothek.lake.ledger.manifests import read_event
-from kubothek.lake.ledger.root import Root, Types, create
+from kubothek.lake.ledger.root import Ingested, Root, Types, create
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout
 from kubothek.resources.jobs import JobResult, LedgerJob
@@ -22,37 +26,54 @@ from kubothek.resources.jobs import JobResult, LedgerJob
 def run(job: LedgerJob, store: Store, reporter: Reporter) -> JobResult:
     """Create the chain, or append what it lacks; again, or where nothing is to be done, changes nothing.
 
-    Raises LakeError: EventInvalid for events that may not follow what is there.
+    Raises LakeError: EventInvalid for events that may not follow what is there; of a derivative TransformInvalid,
+    TransformChanged, and InputError for inputs that are not there.
     """
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
     wanted = tuple(read_event(event, f"ledger.metadata[{number}]") for number, event in enumerate(job.metadata))
     try:
-        root = opened(store, log, job.dataset)
+        there = open_ledger(store, log, by=job.dataset.claim.owner)
     except DatasetNotFound:
-        root = _created(job, store, log, wanted)
-        message = f"version {root.snapshot.version}: the chain begins with {root.state.length} blocks"
+        made = _created(job, store, log, wanted)
+        message = f"version {made.snapshot.version}: the chain begins with {made.state.length} blocks"
     else:
-        done = root.append_events(missing(root, wanted))
+        done = _edited(job, there, wanted)
         _lay_out(job, log)
         message = f"version {done.version}: {done.blocks} new blocks" if done.blocks else "the chain holds all events"
     state = state_of(store, log, job.dataset)
     return JobResult(outcome="Succeeded", reason="Succeeded", message=message, dataset=state)
 
 
-def _created(job: LedgerJob, store: Store, log: DatasetLog, wanted: Sequence[MetadataEvent]) -> Root:
+def _created(job: LedgerJob, store: Store, log: DatasetLog, wanted: Sequence[MetadataEvent]) -> Root | Derivative:
     if job.identity_dir is None:
         raise InputError(f"dataset {job.dataset.uuid!r} has no chain any more: request a look at its ObjectStore")
     snapshot = DatasetSnapshot(name=job.dataset.uuid, kind=DatasetKind(job.kind), metadata=tuple(wanted))
-    return create(
-        store,
-        log,
-        snapshot,
-        owner_key(job.identity_dir),
-        table=table_of(job.dataset, view=job.view),
-        types=Types(job.types.lower()),
-        by=job.dataset.claim.owner,
-    )
+    key = owner_key(job.identity_dir)
+    table = table_of(job.dataset, view=job.view)
+    types, by = Types(job.types.lower()), job.dataset.claim.owner
+    if snapshot.kind is DatasetKind.DERIVATIVE:
+        inputs = inputs_among(store, job.inputs)
+        return create_derivative(store, log, snapshot, key, inputs, table=table, types=types, by=by)
+    return create(store, log, snapshot, key, table=table, types=types, by=by)
+
+
+def _edited(job: LedgerJob, there: Root | Derivative, wanted: Sequence[MetadataEvent]) -> Ingested:
+    """Append what the chain lacks; what becomes of data when the transformation is another one, the job says."""
+    derived = isinstance(there, Derivative)
+    if derived != (job.kind == "Derivative"):
+        found = "derivative" if derived else "root"
+        raise InputError(
+            f"{job.dataset.uuid!r} is a {found} dataset, and a {job.kind} is wanted: create another Dataset"
+        )
+    if isinstance(there, Root):
+        return there.append_events(missing(there, wanted))
+    inputs = inputs_among(there.store, job.inputs)
+    lacking = there.missing(wanted, inputs)
+    transforms = [event for event in lacking if isinstance(event, SetTransform)]
+    blocks = sum(there.set_transform(event, inputs, on_change=ON_CHANGE[job.on_change]).blocks for event in transforms)
+    done = there.append_events([event for event in lacking if not isinstance(event, SetTransform)])
+    return replace(done, blocks=done.blocks + blocks)
 
 
 def _lay_out(job: LedgerJob, log: DatasetLog) -> None:

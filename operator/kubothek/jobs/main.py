@@ -35,7 +35,9 @@ from kubothek.jobs import (
     restore,
     skip,
     skip_files,
+    sync,
     tag,
+    transform,
     translate,
     verify,
 )
@@ -57,6 +59,8 @@ from kubothek.resources.jobs import (
     PollJob,
     QueryJob,
     SkipFilesJob,
+    SyncJob,
+    TransformJob,
 )
 
 _OF_NO_ONE_DATASET: Final = (InspectJob, QueryJob, CollectJob, CubeJob, SkipFilesJob)
@@ -76,7 +80,9 @@ _MODULES: Final[Mapping[str, ModuleType]] = {
     "heal": heal,
     "skip": skip,
     "skip-files": skip_files,
+    "sync": sync,
     "tag": tag,
+    "transform": transform,
     "verify": verify,
 }
 """What does a job, by its verb."""
@@ -109,7 +115,8 @@ def perform(arguments: Sequence[str], reporter: Reporter) -> tuple[JobResult, in
     # A query that lost a race for its target has to read again: what it read may have been the target. An intake that
     # lost one to another of its source looks again, and so does a compaction whose table became another one.
     wanted = isinstance(job, CommitJob) and job.on_conflict == "Retry"
-    retry_conflicts = wanted or isinstance(job, QueryJob | IntakeJob | CompactJob | LedgerJob | PollJob)
+    retrying = QueryJob | IntakeJob | CompactJob | LedgerJob | PollJob | TransformJob | SyncJob
+    retry_conflicts = wanted or isinstance(job, retrying)
     foreign = False
     try:
         result, code = _MODULES[job.verb].run(job, store, reporter), ExitCode.DONE

@@ -113,6 +113,9 @@ def _leaner(result: JobResult) -> JobResult | None:
     elif state.ledger is not None and state.ledger.sources:
         ledger = state.ledger.model_copy(update={"sources": state.ledger.sources[:-1]})
         leaner = state.model_copy(update={"ledger": ledger})
+    elif state.ledger is not None and state.ledger.inputs:
+        ledger = state.ledger.model_copy(update={"inputs": state.ledger.inputs[:-1]})
+        leaner = state.model_copy(update={"ledger": ledger})
     elif state.tags:
         leaner = state.model_copy(update={"tags": dict([*state.tags.items()][:-1])})
     else:

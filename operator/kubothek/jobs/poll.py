@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 from kubothek.jobs import translate
 from kubothek.jobs.chains import opened, variables
@@ -11,6 +12,7 @@ from kubothek.jobs.state import state_of
 from kubothek.lake.ledger.events import SetPollingSource
 from kubothek.lake.ledger.feeding import Polled, poll_source
 from kubothek.lake.ledger.fetching import FetchContext, in_stores
+from kubothek.lake.ledger.fetching.beforehand import ran_beforehand
 from kubothek.lake.ledger.readers.content import ObjectContent
 from kubothek.lake.ledger.root.ingesting import Elsewhere
 from kubothek.lake.ledger.spreading import StoredFile, can_spread
@@ -27,23 +29,26 @@ def run(job: PollJob, store: Store, reporter: Reporter) -> JobResult:
     """
     reporter.tell("Reading")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
+    left = job.container
     context = FetchContext(
         policy=UrlPolicy(job.allowed_hosts, job.allow_local),
         now=Timestamp.of(log.journal.clock()),
         env=variables(job.env_dir),
         fetch_uncacheable=job.fetch_uncacheable,
         locate=in_stores([translate.store_config(job.store)]),
+        run_container=None if left is None else ran_beforehand(Path(left.launcher_dir), Path(left.output_dir)),
     )
 
     def told(_name: str, polled: Polled) -> None:
         reporter.tell("Reading", polled.commits, polled.commits, polled.records)
 
-    done = poll_source(opened(store, log, job.dataset), context, told, partial(_elsewhere, job, reporter))
+    root, spread = opened(store, log, job.dataset), partial(_elsewhere, job, reporter)
+    done = poll_source(root, context, told, spread, once=left is not None)
     return JobResult(
         outcome="Succeeded",
         reason="Succeeded",
         message=described(done),
-        poll=PollOutcome(version=done.version, commits=done.commits, records=done.records),
+        poll=PollOutcome(version=done.version, commits=done.commits, records=done.records, has_more=done.has_more),
         dataset=state_of(store, log, job.dataset),
     )
 

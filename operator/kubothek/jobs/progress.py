@@ -53,17 +53,19 @@ class Reporter:
         if self._annotate is not None:
             self._annotate.stop()
 
-    def tell(self, stage: str, tasks_done: int = 0, tasks_total: int = 0, rows: int = 0) -> None:
-        """Stage is a word for people, such as Reading. Safe to call from any thread, for every batch."""
+    def tell(self, stage: str, tasks_done: int = 0, tasks_total: int = 0, rows: int = 0, **transfer: int) -> None:
+        """Stage is a word for people, such as Reading; ``transfer``: blocks, bytes and bytes_total. Safe to call from
+        any thread, for every batch.
+        """
         now = self._clock()
         same_stage = self._last is not None and self._last.stage == stage
         if same_stage and now - self._told < _LINE_SECONDS:
             return
-        progress = Progress(stage=stage, tasks_done=tasks_done, tasks_total=tasks_total, rows=rows)
+        progress = Progress(stage=stage, tasks_done=tasks_done, tasks_total=tasks_total, rows=rows, **transfer)
         if progress == self._last:
             return
         self._last, self._told = progress, now
-        print(json.dumps({"progress": progress.model_dump()}), file=self._out, flush=True)
+        print(json.dumps({"progress": progress.model_dump(exclude_unset=True)}), file=self._out, flush=True)
         if self._annotate is not None:
             self._annotate.set(progress)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -13,9 +14,11 @@ from kubothek.lake.ledger import Level
 from kubothek.lake.store import Store
 from kubothek.lake.store.spread import Spread
 from kubothek.lake.verification import DatasetVerdict, Finding, Since, keep_damage, verify_dataset
+from kubothek.lake.verification.recursion import verify_recursively
 from kubothek.resources.jobs import FindingState, JobResult, VerifyJob, VerifyOutcome
 
 _LEVELS: Final = {"Chain": Level.CHAIN, "Physical": Level.PHYSICAL, "Full": Level.FULL}
+_SUMMED: Final = ("blocks", "slices", "files", "unproven", "rows", "bytes", "wrong")
 _RECORD_BYTES: Final = 32
 """What a record of a chain takes, roughly."""
 _LONGEST_MESSAGE: Final = 600
@@ -27,6 +30,8 @@ def run(job: VerifyJob, store: Store, reporter: Reporter) -> JobResult:
     cannot be looked at. Again, it looks again.
     """
     reporter.tell("Starting")
+    if job.recursive:
+        return _recursively(job, store, reporter)
     log = translate.dataset_log(store, job.dataset, conditional_writes=True)  # nothing is committed
     with ExitStack() as stack:
         verdict = verify_dataset(
@@ -47,6 +52,49 @@ def run(job: VerifyJob, store: Store, reporter: Reporter) -> JobResult:
         message=outcome.shortened(str(verdict)),
         verify=_outcome(verdict),
     )
+
+
+def _recursively(job: VerifyJob, store: Store, reporter: Reporter) -> JobResult:
+    """The same of all that it is made of, roots first."""
+    log = translate.dataset_log(store, job.dataset, conditional_writes=True)
+    with ExitStack() as stack:
+        found = verify_recursively(
+            store,
+            job.dataset.uuid,
+            level=_LEVELS[job.level],
+            progress=lambda done, total: reporter.tell("Verifying", done, total),
+            spread=_spread(job, store, log, reporter, stack),
+        )
+    ours = job.dataset.claim.owner.rpartition("/")[0]
+    for each in found:
+        owner = owner_of(store, each.uuid)
+        if owner is not None and owner.rpartition("/")[0] == ours:
+            keep_damage(store, each.uuid, each.verdict)
+    bad = next((each for each in found if not each.verdict.sound), None)
+    outcomes = [_outcome(each.verdict) for each in found]
+    sums = {name: sum(getattr(each, name) or 0 for each in outcomes) for name in _SUMMED}
+    last = found[-1].verdict
+    return JobResult(
+        outcome="Succeeded",
+        reason="Succeeded" if bad is None else "Corrupt",
+        message=outcome.shortened(told_recursively([(each.uuid, each.verdict) for each in found])),
+        verify=VerifyOutcome(
+            version=last.version,
+            datasets=len(found),
+            dataset=None if bad is None else bad.uuid,
+            first=None if bad is None or bad.verdict.first is None else _finding(bad.verdict.first),
+            **sums,
+        ),
+    )
+
+
+def told_recursively(found: Sequence[tuple[str, DatasetVerdict]]) -> str:
+    """What came of a dataset and all that it is made of, for people."""
+    for name, verdict in found:
+        if not verdict.sound:
+            return f"{name}: {verdict}"
+    names = ", ".join(name for name, _ in found)
+    return f"{names}: sound, {sum(verdict.bytes for _, verdict in found):,} bytes"
 
 
 def _spread(job: VerifyJob, store: Store, log: DatasetLog, reporter: Reporter, stack: ExitStack) -> Spread | None:

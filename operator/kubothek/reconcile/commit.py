@@ -157,8 +157,12 @@ def _against_ledger(commit: Commit, dataset: Dataset) -> Blocked | None:
     ledger, source = dataset.spec.ledger, commit.spec.push_source
     if ledger is None:
         why = None if source is None else "has no ledger: create the Commit anew without spec.pushSource"
+    elif ledger.kind == "Copy":
+        why = "is a copy of another party's chain, to which nothing is appended here: append there"
     elif commit.spec.operation != "Append":
         why = "has a ledger, of which rows change through its sources only: append what corrects them"
+    elif ledger.kind == "Derivative":
+        why = "is derived from its inputs, and takes no other rows: append to them"
     elif ledger.push_sources and (source or PUSH_SOURCE) in ledger.push_sources:
         why = None
     else:

@@ -109,6 +109,8 @@ def _state(dataset: Dataset, world: World, status: DatasetStatus) -> State:
             "ready for commits, which start a new table; spec.restore brings the deleted one back within the store's "
             "grace period, but not once something is committed",
         )
+    if dataset.spec.ledger is not None and dataset.spec.ledger.kind == "Derivative":
+        return ready("Succeeded", "follows its inputs")
     return ready("Succeeded", "ready for commits")
 
 

@@ -7,7 +7,7 @@ not change is not tried again until there is another cause. Which of them are st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -56,6 +56,7 @@ class Chore:
     ``job``     the job for an errand; the mapping is what all jobs of Datasets have
     ``seen``    the status with the table as the job saw it
     ``noted``   the errand with what its job reported at this time
+    ``told``    reasons of jobs that become the reason of the condition
     """
 
     verb: str
@@ -68,6 +69,7 @@ class Chore:
     seen: Callable[[DatasetStatus, DatasetState], DatasetStatus]
     noted: Callable[[Errand, JobResult, datetime], Errand] = _as_it_is
     state: type[Errand] = Errand
+    told: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,10 @@ def settled(chore: Chore, status: DatasetStatus) -> DatasetStatus:
 def trouble_of(chore: Chore, status: DatasetStatus) -> State | None:
     """What an errand that was given up leaves the Dataset in."""
     errand = errand_of(chore, status)
-    return None if errand is None or errand.problem is None else stalled(chore.reason, errand.problem)
+    if errand is None or errand.problem is None:
+        return None
+    reason = errand.problem.removeprefix(f"{chore.complaint}: ").partition(":")[0]
+    return stalled(reason if reason in chore.told else chore.reason, errand.problem)
 
 
 def pursue(chore: Chore, case: Case, status: DatasetStatus, *, start_jobs: bool) -> Pursued:

@@ -34,6 +34,7 @@ from kubothek.resources.dataset import Dataset, DatasetStatus
 from kubothek.resources.meta import Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
+from kubothek.resources.sync import Sync
 
 LONGEST_WAIT = timedelta(hours=1)
 """How long maintenance gives way: a table without a quiet moment needs it most."""
@@ -44,6 +45,7 @@ LOOK_AGAIN = timedelta(seconds=30)
 _CHORES = {
     "ledger": "defining",
     "poll": "polling",
+    "transform": "transforming",
     "heal": "healing",
     "tag": "tagging",
     "index": "indexing",
@@ -68,6 +70,11 @@ def query_prefix(query: Query) -> str:
     return f"{query.name}-query"
 
 
+def sync_prefix(sync: Sync) -> str:
+    """What the names of its jobs begin with; a Commit of the same name has jobs of its own."""
+    return f"{sync.name}-sync"
+
+
 def writer_ahead(dataset: Dataset, world: World) -> str | None:
     """What changes rows of the Dataset now, or could do so now, for people."""
     if about_to_commit(dataset, world):
@@ -76,10 +83,21 @@ def writer_ahead(dataset: Dataset, world: World) -> str | None:
         return "a look at a source"
     if _errand_active("poll", dataset, dataset.status, world):
         return "a poll"
+    if _errand_active("transform", dataset, dataset.status, world):
+        return "a run of its transformation"
     for query in world.list(Query, dataset.namespace):
         if _becomes(query, dataset) and (_runs(query, query_prefix(query), world) or could_run(query)):
             return f"Query {query.name!r}"
-    return None
+    return next((f"Sync {sync.name!r}" for sync in _pulling(dataset, world)), None)
+
+
+def _pulling(dataset: Dataset, world: World) -> Iterator[Sync]:
+    """The Syncs that have a job which pulls into the Dataset."""
+    for sync in world.list(Sync, dataset.namespace):
+        run = sync.status.run
+        here = sync.pulls and sync.spec.dataset_ref.name == dataset.name
+        if here and run is not None and job_is_there(sync, job_name(sync_prefix(sync), run.attempt), world):
+            yield sync
 
 
 def compaction_ahead(dataset: Dataset, world: World, than: Compaction | None = None) -> str | None:
@@ -139,6 +157,9 @@ def _writing(asker: Resource, dataset: Dataset, status: DatasetStatus, world: Wo
         here = compaction.spec.dataset_ref.name == dataset.name and not compaction.finished
         if here and _runs(compaction, compaction_prefix(compaction), world):
             yield f"Compaction {compaction.name!r}"
+    for sync in _pulling(dataset, world):
+        if not _same(sync, asker):
+            yield f"Sync {sync.name!r}"
     if (chore := chore_active(dataset, status, world)) is not None:
         yield chore
 

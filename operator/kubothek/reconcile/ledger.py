@@ -1,8 +1,10 @@
-"""The ledger of a Dataset: a job makes the chain hold the events of the manifest, others poll its source.
+"""The ledger of a Dataset: a job makes the chain hold the events of the manifest, others poll its source, or derive it
+from its inputs.
 
 The first such job creates the chain; until then the Dataset is not ready, and nothing else starts for it. A poll is due
-once for each edit of the events, at each slot of the schedule, and on request; it gives way to nothing but the job that
-edits the events, as ledgers serialise what is appended to them.
+once for each edit of the events, at each slot of the schedule, and on request; when a derivative runs is decided in
+:mod:`kubothek.reconcile.transforming`. Both give way to nothing but the job that edits the events, as ledgers serialise
+what is appended to them.
 
 The chain's private key is in a Secret that the operator makes, and never reads, unless the manifest names one (decision
 13). Only the job that creates or edits the chain has it.
@@ -15,6 +17,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from kubothek.reconcile.attempts import ENGINE_FAULTS, job_name
+from kubothek.reconcile.containers import refused_container, source_container
+from kubothek.reconcile.derivation import Ledgers, identity, references
 from kubothek.reconcile.errands import (
     Case,
     Chore,
@@ -28,9 +33,21 @@ from kubothek.reconcile.errands import (
 from kubothek.reconcile.giving_way import LOOK_AGAIN, alone
 from kubothek.reconcile.projection import absorb
 from kubothek.reconcile.references import digest, spark_settings
-from kubothek.reconcile.schedule import due_slot, fault, next_start, soonest
-from kubothek.reconcile.world import Action, LaunchJob, MakeIdentity
-from kubothek.resources.conditions import State, progressing, stalled
+from kubothek.reconcile.schedule import fault, next_start, soonest
+from kubothek.reconcile.transforming import (
+    CHANGES,
+    TRANSFORM,
+    awaited_input,
+    chore_of,
+    due,
+    input_refs,
+    lacking_inputs,
+    left_to_wait,
+    marked,
+    slot_of,
+)
+from kubothek.reconcile.world import Action, JobPhase, LaunchJob, MakeIdentity
+from kubothek.resources.conditions import State, progressing, stalled, waiting
 from kubothek.resources.dataset import Dataset, DatasetStatus, Errand, PollState
 from kubothek.resources.jobs import JobResult, LedgerJob, PollJob
 from kubothek.resources.ledger import Ledger
@@ -44,18 +61,59 @@ ENV_DIRECTORY = "/var/run/kubothek/env"
 
 CREATING = progressing("Progressing", "a job creates the chain")
 
+AWAITING_CHAIN = waiting(
+    "AwaitingChain", "no Sync has pulled the chain yet, and nobody has pushed it: create a Sync with direction: Pull"
+)
+
 
 def keep_ledger(case: Case, status: DatasetStatus, *, start: bool) -> Pursued:
     """The next step of the job whose turn it is; none is started unless ``start``."""
     if case.dataset.spec.ledger is None:
         return Pursued(status)
-    defined = _step(DEFINE, case, status, start=start)
+    if case.dataset.spec.ledger.kind == "Copy":
+        return Pursued(status, trouble=AWAITING_CHAIN if status.ledger is None else None)
+    here = Ledgers(case.world, case.dataset.namespace)
+    kept = _kept(case, status, here, start=start)
+    return replace(kept, status=here.placed(case.dataset, kept.status))
+
+
+def _kept(case: Case, status: DatasetStatus, here: Ledgers, *, start: bool) -> Pursued:
+    dataset = case.dataset
+    lacking = lacking_inputs(dataset, here)
+    define = replace(DEFINE, cause=lambda dataset, status, _now: _undefined(dataset, status, here))
+    defined = _step(define, case, status, start=start and lacking is None)
+    if lacking is not None:
+        return replace(defined, trouble=lacking.state, again=soonest(defined.again, lacking.again))
     if is_open(DEFINE, defined.status) or defined.trouble is not None or defined.status.ledger is None:
         return defined
-    polled = _step(POLL, case, defined.status, start=start)
-    polled = replace(polled, actions=(*defined.actions, *polled.actions))
-    polled = replace(polled, trouble=_faulty(case.dataset) or polled.trouble)
-    return replace(polled, again=soonest(polled.again, _next_slot(case.dataset, polled.status, case.world.now)))
+    if references(dataset):
+        fed = _derived(case, defined.status, here, start=start)
+    else:
+        fed = _polling(case, defined.status, start=start)
+    fed = replace(fed, actions=(*defined.actions, *fed.actions), trouble=_faulty(dataset) or fed.trouble)
+    return replace(fed, again=soonest(fed.again, _next_slot(dataset, fed.status, here.now)))
+
+
+def _polling(case: Case, status: DatasetStatus, *, start: bool) -> Pursued:
+    """The next step of a poll; none begins of a container that may not run here."""
+    assert case.dataset.spec.ledger is not None, "it has one"
+    refused = refused_container(case.dataset.spec.ledger, case.world.settings)
+    polled = _step(POLL, case, status, start=start and refused is None)
+    return replace(polled, trouble=refused or polled.trouble)
+
+
+def _derived(case: Case, status: DatasetStatus, here: Ledgers, *, start: bool) -> Pursued:
+    """The next step of a derivative's run; one that is due and waits for an input has not begun."""
+    dataset = case.dataset
+    status = marked(dataset, status, here)
+    if is_open(TRANSFORM, status):
+        return _step(chore_of(here), case, status, start=start)
+    wait = due(dataset, status, here)
+    left = left_to_wait(dataset, status, here.now)
+    if wait.cause is not None and left > timedelta(0) and awaited_input(dataset, status, here) is not None:
+        return Pursued(status, again=min(LOOK_AGAIN, left), trouble=trouble_of(TRANSFORM, status))
+    pursued = _step(chore_of(here), case, status, start=start)
+    return replace(pursued, again=soonest(pursued.again, wait.again))
 
 
 def missing_chain(pursued: Pursued) -> State | None:
@@ -64,20 +122,23 @@ def missing_chain(pursued: Pursued) -> State | None:
         return None
     if pursued.trouble is None:
         return CREATING
+    if pursued.trouble is AWAITING_CHAIN or pursued.trouble.reason != DEFINE.reason:
+        return pursued.trouble
     # Not LedgerStalled: nothing can be committed.
     return replace(pursued.trouble, reason="LedgerNotCreated")
 
 
 def _step(chore: Chore, case: Case, status: DatasetStatus, *, start: bool) -> Pursued:
     now = case.world.now
-    if not is_open(chore, status):
+    if not is_open(chore, status) or (start and _outdated(chore, case, status)):
         cause, last = chore.cause(case.dataset, status, now), errand_of(chore, status)
         if cause is None or not start or (last is not None and last.cause == cause):
             return Pursued(status, trouble=trouble_of(chore, status))
-        slot = _slot(case.dataset, status, now)
+        slot = slot_of(case.dataset, status, now)
         status = begun(chore, status, cause, now)
-        if chore is POLL and status.polling is not None:
-            status = status.model_copy(update={"polling": status.polling.model_copy(update={"slot": slot})})
+        if chore.field in _FED:
+            scheduled = getattr(status, chore.field).model_copy(update={"slot": slot})
+            status = status.model_copy(update={chore.field: scheduled})
     waits = alone(case.dataset, case.dataset, case.store, case.world, status)
     case = replace(case, dataset=case.dataset.model_copy(update={"status": status}))
     pursued = pursue(chore, case, status, start_jobs=start and waits is None)
@@ -85,6 +146,17 @@ def _step(chore: Chore, case: Case, status: DatasetStatus, *, start: bool) -> Pu
     if waits is not None and pursued.again is None:
         return replace(pursued, again=LOOK_AGAIN)
     return pursued
+
+
+def _outdated(chore: Chore, case: Case, status: DatasetStatus) -> bool:
+    """Whether a job cannot start for what its manifest said, such as an image that is not there, and the manifest says
+    something else now. The job that is started in its place stops it.
+    """
+    errand, dataset = errand_of(chore, status), case.dataset
+    if chore is not POLL or errand is None or chore.cause(dataset, status, case.world.now) in (None, errand.cause):
+        return False
+    view = case.world.job(dataset.namespace, job_name(case.prefix(chore), errand.attempt))
+    return view is not None and view.phase is JobPhase.PENDING and view.reason in ENGINE_FAULTS
 
 
 def _with_secrets(dataset: Dataset, actions: tuple[Action, ...]) -> tuple[Action, ...]:
@@ -114,6 +186,8 @@ def identity_secret(dataset: Dataset) -> str:
     return named.name if named is not None else f"{dataset.name}-identity"
 
 
+_FED = ("polling", "transforming")
+"""Of the status, what goes by the schedule."""
 _LAYOUT = {
     "sort_by",
     "bucket_by",
@@ -126,19 +200,22 @@ _LAYOUT = {
 """Of spec.table, what the head has to say for the next write."""
 
 
-def _definition(dataset: Dataset, ledger: Ledger) -> str:
+def _definition(dataset: Dataset, ledger: Ledger, here: Ledgers) -> str:
     """A digest of what the chain is to hold, and how its table is to lie."""
-    return digest(ledger.model_dump_json(include={"metadata"}), dataset.spec.table.model_dump_json(include=_LAYOUT))
+    parts = [ledger.model_dump_json(include={"metadata"}), dataset.spec.table.model_dump_json(include=_LAYOUT)]
+    if ledger.kind == "Derivative":
+        parts += [ledger.following.on_change, *(identity(other) or "" for other in here.inputs(dataset))]
+    return digest(*parts)
 
 
 # --- the events ------------------------------------------------------------------------------------------------------
 
 
-def _undefined(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | None:
+def _undefined(dataset: Dataset, status: DatasetStatus, here: Ledgers) -> str | None:
     ledger, last = dataset.spec.ledger, status.defining
     if ledger is None:
         return None
-    cause = _definition(dataset, ledger)
+    cause = _definition(dataset, ledger, here)
     known = last is not None and last.cause.startswith(cause)
     if last is None or not known:
         return cause
@@ -150,10 +227,13 @@ def _undefined(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str |
 def _ledger_job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> LedgerJob:
     ledger = case.dataset.spec.ledger
     assert ledger is not None, "there is no cause without one"
+    assert ledger.kind != "Copy", "its chain is defined elsewhere"
     return LedgerJob(
         **basics,
         kind=ledger.kind,
         metadata=ledger.metadata,
+        inputs=input_refs(case.dataset, Ledgers(case.world, case.dataset.namespace)),
+        on_change=ledger.following.on_change,
         types=ledger.types,
         view=ledger.view == "Table",
         identity_dir=IDENTITY_DIRECTORY if case.dataset.status.ledger is None else None,
@@ -167,28 +247,22 @@ def _unpolled(dataset: Dataset, status: DatasetStatus, now: datetime) -> str | N
     ledger, last = dataset.spec.ledger, status.polling
     if ledger is None or not ledger.polling or status.ledger is None:
         return None
-    slot = _slot(dataset, status, now)
+    slot = slot_of(dataset, status, now)
     reading = ledger.model_dump_json(include={"metadata", "env_secret_ref", "fetch_uncacheable"})
     marks = (reading, dataset.requested_at or "", "" if slot is None else render_time(slot))
     cause = digest(*marks)
-    return None if last is not None and last.done and last.cause == cause else cause
-
-
-def _slot(dataset: Dataset, status: DatasetStatus, now: datetime) -> datetime | None:
-    """The newest slot that is due, else the last that was."""
-    ledger = dataset.spec.ledger
-    last = status.polling.slot if status.polling is not None else None
-    if ledger is None or ledger.schedule is None or fault(ledger.schedule) is not None:
-        return last
-    since = last or dataset.metadata.creation_timestamp or now
-    return due_slot(ledger.schedule, since, now, uid=dataset.metadata.uid) or last
+    if last is None or not last.cause.startswith(cause):
+        return cause
+    if last.done and last.has_more:  # a pod runs a container once, and the next goes on from there
+        return f"{cause}-{last.attempt}"
+    return None if last.done else last.cause
 
 
 def _next_slot(dataset: Dataset, status: DatasetStatus, now: datetime) -> timedelta | None:
     ledger = dataset.spec.ledger
     if ledger is None or ledger.schedule is None or fault(ledger.schedule) is not None:
         return None
-    since = _slot(dataset, status, now) or dataset.metadata.creation_timestamp or now
+    since = slot_of(dataset, status, now) or dataset.metadata.creation_timestamp or now
     return next_start(ledger.schedule, since, now, uid=dataset.metadata.uid) - now
 
 
@@ -206,13 +280,14 @@ def _poll_job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> PollJob
         env_dir=ENV_DIRECTORY if ledger is not None and ledger.env_secret_ref is not None else None,
         allowed_hosts=settings.allowed_source_hosts,
         allow_local=settings.allow_local_sources,
+        container=source_container(ledger, settings) if ledger is not None else None,
         spark=spark_settings(case.engine),
     )
 
 
 def _polled(errand: Errand, result: JobResult, now: datetime) -> PollState:
     found = result.poll
-    counts = found.model_dump(include={"records", "commits"}) if found is not None else {}
+    counts = found.model_dump(include={"records", "commits", "has_more"}) if found is not None else {}
     return PollState.model_validate(errand.model_dump() | counts | {"time": now})
 
 
@@ -222,10 +297,12 @@ DEFINE = Chore(
     reason="LedgerStalled",
     complaint="the chain does not hold the events of spec.ledger",
     doing=progressing("Defining", "a job makes the chain hold the events of spec.ledger"),
-    cause=_undefined,
+    cause=lambda dataset, status, now: None,
     job=_ledger_job,
     seen=absorb,
+    told=CHANGES,
 )
+"""Its cause depends on the identities of other Datasets: see :func:`keep_ledger`."""
 POLL = Chore(
     verb="poll",
     field="polling",

@@ -27,7 +27,7 @@ from kubothek.resources.conditions import waiting
 LOOK_AGAIN = timedelta(minutes=1)
 """When to ask again for a place, if nothing wakes us before."""
 
-_USER_WORK = frozenset({"commit", "cube", "intake", "poll", "query"})
+_USER_WORK = frozenset({"commit", "cube", "intake", "poll", "query", "sync", "transform"})
 _MAINTENANCE = frozenset({"index", "skip", "skip-files", "compact", "heal", "collect", "verify"})
 
 _Scope = tuple[str, ...]

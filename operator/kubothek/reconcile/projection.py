@@ -19,9 +19,10 @@ from kubothek.resources.members import SEPARATOR
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
 from kubothek.resources.skipping import SkippingStatus
+from kubothek.resources.sync import Sync
 from kubothek.resources.values import percent, render_bytes
 
-Run = Commit | Query | Compaction
+Run = Commit | Query | Compaction | Sync
 
 AILMENTS = 16
 """How many ailments a status holds."""
@@ -43,9 +44,15 @@ def table_state(state: DatasetState) -> TableState:
             "dialect": state.dialect,
             "tags": [{"name": name, "version": version} for name, version in sorted(state.tags.items())],
             "health": state.health.model_dump() if state.health is not None else None,
-            "ledger": state.ledger.model_dump() if state.ledger is not None else None,
+            "ledger": _chain(state.ledger) if state.ledger is not None else None,
         }
     )
+
+
+def _chain(seen: jobs.LedgerState) -> dict[str, Any]:
+    """Inputs go by what the SQL calls them, until somebody knows their Datasets."""
+    inputs = [each.model_dump() | {"name": each.alias} for each in seen.inputs]
+    return seen.model_dump() | {"inputs": inputs}
 
 
 def skipping_status(state: DatasetState) -> SkippingStatus | None:
@@ -70,9 +77,12 @@ def project(dataset: Dataset, store: ObjectStore, world: World) -> DatasetStatus
     best: TableState | None = None
     namespace = dataset.namespace
     for run in chain[Run](
-        world.list(Commit, namespace), world.list(Query, namespace), world.list(Compaction, namespace)
+        world.list(Commit, namespace),
+        world.list(Query, namespace),
+        world.list(Compaction, namespace),
+        world.list(Sync, namespace),
     ):
-        table, ended = _left(run, dataset), run.status.completion_time
+        table, ended = _left(run, dataset), _ended(run)
         if table is None or ended is None or table.version is None or not _later(dataset, status.inspected_time, ended):
             continue
         if table.version > (best.version if best and best.version else status.version or 0):
@@ -138,6 +148,10 @@ def _left(run: Run, dataset: Dataset) -> TableState | None:
         return next((member.table for member in ours), None)
     reference = run.spec.result.dataset_ref if isinstance(run, Query) else run.spec.dataset_ref
     return run.status.table if reference is not None and reference.name == dataset.name else None
+
+
+def _ended(run: Run) -> datetime | None:
+    return run.status.last_sync_time if isinstance(run, Sync) else run.status.completion_time
 
 
 def _later(resource: Dataset | Cube, inspected: datetime | None, ended: datetime) -> bool:

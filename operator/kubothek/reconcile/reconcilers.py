@@ -14,7 +14,9 @@ from kubothek.reconcile import (
     gcpolicy,
     objectstore,
     query,
+    repository,
     skippingindex,
+    sync,
     verification,
 )
 from kubothek.reconcile.world import Outcome, World
@@ -32,4 +34,6 @@ RECONCILERS: Final[Mapping[str, Reconciler]] = {
     "Verification": verification.reconcile,
     "GCPolicy": gcpolicy.reconcile,
     "SkippingIndex": skippingindex.reconcile,
+    "Repository": repository.reconcile,
+    "Sync": sync.reconcile,
 }

@@ -98,6 +98,7 @@ def _launch(verification: Verification, attempt: int, world: World) -> LaunchJob
         since_block=spec.since.block if spec.since else None,
         until_version=spec.until.version if spec.until else None,
         until_block=spec.until.block if spec.until else None,
+        recursive=spec.recursive,
         spark=spark_settings(engine),
     )
     return launch_job(job, verification, engine, store)

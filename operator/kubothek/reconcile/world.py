@@ -43,12 +43,16 @@ class Settings:
     default_image: str = ""
     default_service_account: str = "kubothek-job"
     allowed_source_hosts: tuple[str, ...] = ()
+    allowed_source_images: tuple[str, ...] = ()
+    """Images that containers of sources may have: see :func:`kubothek.reconcile.containers.is_allowed`."""
     allow_local_sources: bool = False
     """``file:`` URLs and loopback hosts: true on one's own machine, never in a cluster."""
     inspect_interval: timedelta = timedelta(minutes=10)
     limits: Limits = Limits()
     deletion_deadline: timedelta = timedelta(minutes=5)
     """How long a Dataset with deletionPolicy Delete waits for its store before it lets go and keeps the data."""
+    open_lineage_url: str | None = None
+    """Who is told of the runs of derivatives, in the terms of OpenLineage; None: nobody."""
 
 
 class JobPhase(StrEnum):

@@ -163,6 +163,21 @@ NAMES = {
             Column("REFRESHED", ".status.refreshedTime", "date"),
         ),
     ),
+    "Repository": Names("repositories", "krepo", (Column("URL", ".spec.url"), Column("PUSH", ".spec.push", "boolean"))),
+    "Sync": Names(
+        "syncs",
+        "ksync",
+        (
+            Column("DIRECTION", ".spec.direction"),
+            Column("DATASET", ".spec.datasetRef.name"),
+            Column("REPOSITORY", ".spec.repositoryRef.name"),
+            Column("STAGE", ".status.progress.stage"),
+            Column("LAST-SYNC", ".status.lastSyncTime", "date"),
+            Column("SIZE", ".status.size", priority=1),
+            Column("NEXT", ".status.nextTime", "date", 1),
+        ),
+        (".spec.datasetRef.name",),
+    ),
 }
 
 

@@ -13,6 +13,7 @@ from kubothek.resources.rules import Immutable, Rule, TransitionRule, UniqueBy
 from kubothek.resources.skipping import SkippingAchieved, SkippingStatus
 from kubothek.resources.sources import Intake, SourceState, StandingSource
 from kubothek.resources.table import Table
+from kubothek.resources.transforms import Lineage
 from kubothek.resources.values import Reference, TagName
 
 SOURCE_TROUBLES = (
@@ -26,6 +27,17 @@ SOURCE_TROUBLES = (
     "CompactionStalled",
     "InvalidSchedule",
     "LedgerStalled",
+    "AwaitingChain",
+    "TransformStalled",
+    "TransformInvalid",
+    "TransformChanged",
+    "InputDiverged",
+    "InputMissing",
+    "InputNotReady",
+    "RecordMissing",
+    "SchemaMismatch",
+    "Cycle",
+    "ImageNotAllowed",
 )
 """Reasons for which a Dataset is not ready, though its table can be written."""
 
@@ -37,6 +49,23 @@ class Tag(Strict):
     """The name."""
     version: Annotated[int, Field(ge=1)]
     """The version; one that can still be read."""
+
+
+class Sharing(Strict):
+    """Whether a gateway of the namespace gives the Dataset out."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="!self.public || self.exposed",
+            message="sharing.public goes with sharing.exposed: set exposed to true, or remove public",
+            holds=lambda self: self.exposed or not self.public,
+        ),
+    )
+
+    exposed: bool = False
+    """Takes effect at once. True: a gateway serves it to those who may `get`, `push` to or `ingest` into it."""
+    public: bool = False
+    """Takes effect at once. True: whoever reaches the gateway may pull and query it, without a token."""
 
 
 def _ordered_by(field: str, attribute: str) -> tuple[Rule, ...]:
@@ -123,6 +152,8 @@ class DatasetSpec(Strict):
     tags: Annotated[tuple[Tag, ...] | None, Field(max_length=64), UniqueBy("name")] = None
     """A job on edit. Versions that are kept whatever a GCPolicy says, readable by these names; an empty list drops
     those that are there. Left out: whatever `kubothek tag` does."""
+    sharing: Sharing | None = None
+    """Takes effect at once. With it gateways give the ledger to other parties; left out, or taken away: to nobody."""
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
     """Takes effect at once. Retain: deleting this resource leaves the data as it is. Delete: a job deletes the data
     first; until the grace period of the store has passed, `restore` brings it back."""
@@ -234,6 +265,25 @@ class PollState(Errand):
     """How many records it appended."""
     commits: int = 0
     """In how many commits; 0 if there was nothing new."""
+    has_more: bool = False
+    """Whether the container of the source said that there is more: another poll follows at once."""
+
+
+class TransformState(Errand):
+    """The last run of a derivative; its cause is a digest of the events and of the inputs as they were then, with the
+    time of a slot and the last request, if any.
+    """
+
+    slot: Time | None = None
+    """The last slot of the schedule."""
+    waiting_since: Time | None = None
+    """Since when there is something new in the inputs that no run was started for."""
+    time: Time | None = None
+    """When it was over."""
+    version: int | None = None
+    """The version that it made, if there was anything new."""
+    records: int = 0
+    """How many records it appended: retractions and corrections count as well."""
 
 
 class DatasetStatus(Status, TableState):
@@ -267,6 +317,10 @@ class DatasetStatus(Status, TableState):
     """How far the job is that makes the chain hold the events of spec.ledger."""
     polling: PollState | None = None
     """The last poll of the chain's source."""
+    transforming: TransformState | None = None
+    """The last run of a derivative."""
+    lineage: Lineage | None = None
+    """Where its chain comes from, and who reads it."""
     healing: Errand | None = None
     """How far the job is that makes anew what is derived from the data and is missing or lags."""
     ailments: Annotated[tuple[str, ...], Field(max_length=16)] = ()

@@ -20,8 +20,10 @@ from kubothek.resources.gcpolicy import GCPolicy
 from kubothek.resources.meta import API_VERSION, Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
+from kubothek.resources.repository import Repository
 from kubothek.resources.rules import Path, Problem, broken_rules, broken_transitions, render_path
 from kubothek.resources.skippingindex import SkippingIndex
+from kubothek.resources.sync import Sync
 from kubothek.resources.verification import Verification
 
 KINDS: dict[str, type[Resource]] = {
@@ -35,6 +37,8 @@ KINDS: dict[str, type[Resource]] = {
     "Verification": Verification,
     "GCPolicy": GCPolicy,
     "SkippingIndex": SkippingIndex,
+    "Repository": Repository,
+    "Sync": Sync,
 }
 """All kinds by name, in an order in which they can be applied."""
 

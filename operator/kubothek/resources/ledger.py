@@ -10,6 +10,7 @@ from kubothek.resources.ledger_events import EVENTS, checked_event, spellings
 from kubothek.resources.meta import Lenient, Strict, Time
 from kubothek.resources.rules import Immutable, Rule
 from kubothek.resources.schedules import Schedule
+from kubothek.resources.transforms import LedgerInput, Transform
 from kubothek.resources.values import ObjectReference
 
 IDENTITY_KEY = "ed25519"
@@ -43,7 +44,8 @@ def _of_kind(ledger: Ledger, *kinds: str) -> list[dict[str, Any]]:
 
 def _cel(kinds: tuple[str, ...]) -> str:
     """Events of these kinds, in whichever spelling."""
-    return f"self.metadata.filter(e, e.kind.lowerAscii() in [{', '.join(repr(kind.lower()) for kind in kinds)}])"
+    names = ", ".join(repr(kind.lower()) for kind in kinds)
+    return f"(has(self.metadata) ? self.metadata : []).filter(e, e.kind.lowerAscii() in [{names}])"
 
 
 _SINGLE = tuple(kind for kind in EVENTS.members if kind != "AddPushSource")
@@ -53,6 +55,21 @@ class Ledger(Strict):
     """The table is the current state of a chain of events, to which sources append."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="self.kind != 'Copy' || !(has(self.metadata) && self.metadata.size() > 0 || has(self.schedule) || "
+            "has(self.envSecretRef) || has(self.identitySecretRef))",
+            message="the chain of a ledger of kind Copy is another party's, and comes as it is: remove metadata, "
+            "schedule, envSecretRef and identitySecretRef",
+            holds=lambda self: (
+                self.kind != "Copy"
+                or not (self.metadata or self.schedule or self.env_secret_ref or self.identity_secret_ref)
+            ),
+        ),
+        Rule(
+            cel="self.kind == 'Copy' || has(self.metadata)",
+            message="a ledger of its own needs metadata: its events, such as AddPushSource; or write kind: Copy",
+            holds=lambda self: self.kind == "Copy" or "metadata" in self.model_fields_set,
+        ),
         Rule(
             cel=" && ".join(f"{_cel((kind,))}.size() <= 1" for kind in _SINGLE),
             message="ledger.metadata has two events of a kind of which the last one alone counts: remove the other "
@@ -65,15 +82,38 @@ class Ledger(Strict):
             holds=lambda self: not (_of_kind(self, "SetPollingSource") and _of_kind(self, "AddPushSource")),
         ),
         Rule(
-            cel=f"!has(self.schedule) || {_cel(('SetPollingSource',))}.size() == 1",
-            message="ledger.schedule says when to poll, and there is no SetPollingSource: add one, or remove it",
-            holds=lambda self: self.schedule is None or bool(_of_kind(self, "SetPollingSource")),
+            cel=f"!has(self.schedule) || {_cel(('SetPollingSource', 'SetTransform'))}.size() == 1",
+            message="ledger.schedule says when to poll or to transform, and there is no SetPollingSource and no "
+            "SetTransform: add one, or remove it",
+            holds=lambda self: self.schedule is None or bool(_of_kind(self, "SetPollingSource", "SetTransform")),
+        ),
+        Rule(
+            cel=f"self.kind != 'Derivative' || {_cel(('SetPollingSource', 'AddPushSource'))}.size() == 0",
+            message="ledger.kind is Derivative, and ledger.metadata has a source, which only a Root has: a derivative "
+            "is made of its inputs alone, remove the source",
+            holds=lambda self: self.kind != "Derivative" or not _of_kind(self, "SetPollingSource", "AddPushSource"),
+        ),
+        Rule(
+            cel=f"(self.kind == 'Derivative') == ({_cel(('SetTransform',))}.size() > 0)",
+            message="a ledger of kind Derivative has one SetTransform in ledger.metadata, and a Root has none: set "
+            "ledger.kind, or correct the events",
+            holds=lambda self: (self.kind == "Derivative") == bool(_of_kind(self, "SetTransform")),
+        ),
+        Rule(
+            cel="!has(self.transform) || self.kind == 'Derivative'",
+            message="ledger.transform goes with ledger.kind Derivative: remove it",
+            holds=lambda self: self.transform is None or self.kind == "Derivative",
         ),
     )
 
-    kind: Literal["Root"] = "Root"
-    """Immutable. Root: data comes from outside."""
-    metadata: Annotated[tuple[Event, ...], Field(max_length=64)]
+    kind: Annotated[
+        Literal["Root", "Derivative", "Copy"],
+        Immutable("ledger.kind cannot change, as the chain begins with it: create another Dataset"),
+    ] = "Root"
+    """Immutable. Root: data comes from outside. Derivative: it is made of other ledgers of the same store by the SQL
+    of its SetTransform. Copy: the chain is another party's, which a Sync pulls, or they push to a gateway; nothing
+    else is ever appended to it here."""
+    metadata: Annotated[tuple[Event, ...], Field(max_length=64)] = ()
     """A job on edit. The events of an Open Data Fabric DatasetSnapshot: where data comes from and how it is merged, and
     what the dataset is about. An edit appends events to the chain; a source that is removed is disabled, everything
     else that is removed stays as it was."""
@@ -85,12 +125,15 @@ class Ledger(Strict):
     dataset, raw or in base64. Default: `<name>-identity`, which the operator makes. Keep a copy."""
     env_secret_ref: ObjectReference | None = None
     """Takes effect at the next poll. The Secret whose keys are the variables that urls and headers of the polling
-    source may name: `${{ env.NAME }}`."""
+    source may name: `${{ env.NAME }}`. Variables of its container that have no value are of it, too."""
     fetch_uncacheable: bool = False
     """Takes effect at the next poll. True: a source that does not say whether it changed, such as a web server without
     ETag and Last-Modified, is read at every poll. False: only the first time, as nobody knows if it is new."""
     schedule: Schedule | None = None
-    """Takes effect at once. When to poll; without it the source is polled once for each edit, and on request."""
+    """Takes effect at once. When to poll; without it the source is polled once for each edit, and on request. Of a
+    derivative: when to look for what is new in its inputs; without it, it follows them at once."""
+    transform: Transform | None = None
+    """Takes effect at once. Of a derivative: when it runs, and what happens when its inputs or its SQL are others."""
     types: Annotated[
         Literal["Kamu", "Spec"],
         Immutable("ledger.types cannot change, as the columns of the chain have them: create another Dataset"),
@@ -108,6 +151,21 @@ class Ledger(Strict):
     def polling(self) -> bool:
         """Whether it has a polling source."""
         return bool(_of_kind(self, "SetPollingSource"))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What it is derived from: names of Datasets, or identities."""
+        return tuple(each["datasetRef"] for event in _of_kind(self, "SetTransform") for each in event["inputs"])
+
+    @property
+    def following(self) -> Transform:
+        """When it runs, if it is a derivative."""
+        return self.transform or Transform()
+
+    @property
+    def fetch(self) -> dict[str, Any] | None:
+        """The fetch step of its polling source."""
+        return next((event["fetch"] for event in _of_kind(self, "SetPollingSource")), None)
 
     @property
     def push_sources(self) -> tuple[str, ...]:
@@ -145,3 +203,5 @@ class LedgerState(Lenient):
     """The hash of the last file of records."""
     sources: Annotated[tuple[LedgerSource, ...], Field(max_length=64)] = ()
     """How far its sources were read."""
+    inputs: Annotated[tuple[LedgerInput, ...], Field(max_length=64)] = ()
+    """How far it has read its inputs, if it is a derivative."""

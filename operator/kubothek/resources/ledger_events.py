@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kubothek.resources.transforms import checked_transform
+
 TEXT: Final = "a text"
 FLAG: Final = "true or false"
 
@@ -118,6 +120,7 @@ EVENTS: Final = OneOf(
             "merge": _MERGE,
         },
         "AddPushSource": {"sourceName": TEXT, "read": _READ, "preprocess?": _TRANSFORM, "merge": _MERGE},
+        "SetTransform": {"inputs": Many({"datasetRef": TEXT, "alias?": TEXT}), "transform": _TRANSFORM},
         "SetVocab": {
             "offsetColumn?": TEXT,
             "operationTypeColumn?": TEXT,
@@ -135,6 +138,8 @@ EVENTS: Final = OneOf(
 def checked_event(value: dict[str, Any]) -> dict[str, Any]:
     """An event as the chain names it: kinds in PascalCase, absent fields left out. Raises ValueError with the place."""
     event: dict[str, Any] = _read(EVENTS, value, "")
+    if event["kind"] == "SetTransform":
+        checked_transform(event)
     return event
 
 

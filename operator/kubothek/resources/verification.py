@@ -35,6 +35,14 @@ class Point(Strict):
 class VerificationSpec(Strict):
     """What to verify. Immutable, but for `suspend` and `retryLimit`."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="!self.recursive || (!has(self.since) && !has(self.until))",
+            message="recursive goes without since and until, which name points of one Dataset: remove them",
+            holds=lambda self: not self.recursive or (self.since is None and self.until is None),
+        ),
+    )
+
     dataset_ref: Annotated[Reference, _FIXED]
     """Immutable. The Dataset."""
     level: Annotated[Literal["Chain", "Physical", "Full"], _FIXED] = "Full"
@@ -44,6 +52,9 @@ class VerificationSpec(Strict):
     """Immutable. What came up to this point was verified before: its files and slices are not read again."""
     until: Annotated[Point | None, _FIXED] = None
     """Immutable. The version, or the last block, to verify; default: the present one."""
+    recursive: Annotated[bool, _FIXED] = False
+    """Immutable. Whether that which a derivative is made of is verified as well, up to the roots; the first of these
+    that is not sound is named in `status.dataset`."""
     engine_ref: Annotated[Reference | None, _FIXED] = None
     """Immutable. The Engine that does it; default: the one of the Dataset."""
     suspend: bool = False
@@ -108,6 +119,10 @@ class VerificationStatus(Status, Attempts):
     """Number of records of the slices and files that were read."""
     bytes: int | None = None
     """Size of the slices and files that were read."""
+    datasets: int | None = None
+    """Number of datasets that were looked at, if those that it is made of were."""
+    dataset: str | None = None
+    """The name in the store of the first dataset that is not sound, roots first, if several were looked at."""
     wrong: int | None = None
     """Number of things that are wrong."""
     first: FirstFinding | None = None

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from kubothek.lake.ledger.blocks import Block
-    from kubothek.lake.ledger.events import MetadataEvent
+    from kubothek.lake.ledger.events import AddData, ExecuteTransform, MetadataEvent
     from kubothek.lake.store import Store
+
+_SHORT = 8
+"""Characters of a hash's short form (HS-07)."""
 
 
 def show(store: Store, dataset: str, limit: int, output: str) -> None:
@@ -20,16 +23,18 @@ def show(store: Store, dataset: str, limit: int, output: str) -> None:
     from kubothek.cli.columns import columns
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.ledger.manifests import write_block
-    from kubothek.lake.ledger.root import Root
+    from kubothek.lake.ledger.root import Ledger
 
-    root = Root(store, DatasetLog(store, dataset))
+    root = Ledger(store, DatasetLog(store, dataset))
     blocks = islice(root.blocks(), limit or None)
     if output == "yaml":
         for block in blocks:
             click.echo(f"--- # {block.hash}")
             click.echo(write_block(block.content), nl=False)
         return
-    rows = [_row(block) for block in blocks]
+    transform = root.state.transform
+    names = {each.dataset_ref: each.alias or each.dataset_ref for each in (transform.inputs if transform else ())}
+    rows = [_row(block, names) for block in blocks]
     headers = ("NUMBER", "TIME", "EVENT", "RECORDS", "WATERMARK", "BLOCK", "")
     for line in columns(headers, rows, right=("NUMBER", "RECORDS")):
         click.echo(line)
@@ -37,7 +42,7 @@ def show(store: Store, dataset: str, limit: int, output: str) -> None:
         click.echo(f"… and {root.state.length - len(rows):,} older ones: --limit shows more")
 
 
-def _row(block: Block) -> tuple[str, ...]:
+def _row(block: Block, names: Mapping[str, str]) -> tuple[str, ...]:
     from kubothek.lake.ledger.events import AddData, ExecuteTransform
 
     content, event = block.content, block.content.event
@@ -51,33 +56,54 @@ def _row(block: Block) -> tuple[str, ...]:
         records,
         str(mark or ""),
         str(block.hash),
-        ", ".join(_remarks(event)),
+        ", ".join(_remarks(event, names)),
     )
 
 
-def _remarks(event: MetadataEvent) -> Iterator[str]:
+def _remarks(event: MetadataEvent, names: Mapping[str, str]) -> Iterator[str]:
+    from kubothek.lake.ledger.events import AddData, ExecuteTransform
+
+    if isinstance(event, AddData | ExecuteTransform):
+        yield from _data_remarks(event, names)
+    else:
+        yield from _definition_remarks(event)
+
+
+def _data_remarks(event: AddData | ExecuteTransform, names: Mapping[str, str]) -> Iterator[str]:
+    from kubothek.lake.ledger.events import AddData
+
+    if event.new_data is not None:
+        yield f"offsets {event.new_data.offset_interval.start} to {event.new_data.offset_interval.end}"
+    if isinstance(event, AddData):
+        if event.new_source_state is not None:
+            yield f"{event.new_source_state.source_name}: {event.new_source_state.value}"
+        return
+    for each in event.query_inputs:
+        if each.new_block_hash is not None:
+            name = names.get(str(each.dataset_id), str(each.dataset_id))
+            yield f"{name} up to …{str(each.new_block_hash)[-_SHORT:]}"
+
+
+def _definition_remarks(event: MetadataEvent) -> Iterator[str]:
     from kubothek.lake.ledger.events import (
-        AddData,
         AddPushSource,
         DisablePushSource,
         Seed,
         SetInfo,
         SetLicense,
         SetPollingSource,
+        SetTransform,
     )
 
     match event:
         case Seed():
             yield str(event.dataset_id)
-        case AddData():
-            if event.new_data is not None:
-                yield f"offsets {event.new_data.offset_interval.start} to {event.new_data.offset_interval.end}"
-            if event.new_source_state is not None:
-                yield f"{event.new_source_state.source_name}: {event.new_source_state.value}"
         case AddPushSource():
             yield f"{event.source_name}: {event.read.kind}, merged by {event.merge.kind}"
         case SetPollingSource():
             yield f"{event.fetch.kind}, {event.read.kind}, merged by {event.merge.kind}"
+        case SetTransform():
+            yield f"derived from {', '.join(each.alias or each.dataset_ref for each in event.inputs)}"
         case DisablePushSource():
             yield event.source_name
         case SetInfo():

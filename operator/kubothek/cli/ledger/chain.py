@@ -11,7 +11,7 @@ from kubothek.cli.options import store_options
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.ledger.root import Root
+    from kubothek.lake.ledger.root import Ledger
     from kubothek.lake.store import Store
 
 _yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -69,11 +69,11 @@ def reset(choice: StoreChoice, dataset: str, block: str, yes: bool) -> None:
     click.echo(f"{dataset}: version {done.version}: {root.state.length:,} blocks, up to {done.head}")
 
 
-def _root(store: Store, dataset: str) -> Root:
+def _root(store: Store, dataset: str) -> Ledger:
     from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.ledger.root import Root
+    from kubothek.lake.ledger.root import Ledger
 
-    return Root(store, DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes), by=BY)
+    return Ledger(store, DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes), by=BY)
 
 
 def _ask(yes: bool, what: str) -> None:

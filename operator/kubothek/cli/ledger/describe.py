@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubothek.lake.commits import DatasetLog
-from kubothek.lake.ledger.root import Root
-from kubothek.lake.ledger.sources import FetchStep, FetchStepContainer, FetchStepFilesGlob, FetchStepUrl
+from kubothek.lake.ledger.identity import DatasetId
+from kubothek.lake.ledger.root import Ledger
+from kubothek.lake.ledger.sources import (
+    FetchStep,
+    FetchStepContainer,
+    FetchStepFilesGlob,
+    FetchStepUrl,
+    TransformSql,
+)
 from kubothek.lake.store import Store
 
 
 def chain_lines(store: Store, log: DatasetLog) -> Iterator[str]:
     """Its identity, its head, and its sources with how far they were read."""
-    root = Root(store, log)
+    root = Ledger(store, log)
     state = root.state
     for name, value in (
         ("Identity", str(state.seed.dataset_id) if state.seed is not None else None),
@@ -29,6 +36,16 @@ def chain_lines(store: Store, log: DatasetLog) -> Iterator[str]:
         yield f"{'Polls:':<12}{place} ({polling.read.kind}), merged by {polling.merge.kind}"
     for push in state.push_sources.values():
         yield f"{'Takes:':<12}{push.source_name} ({push.read.kind}), merged by {push.merge.kind}"
+    if state.transform is not None:
+        yield f"{'Made of:':<12}{', '.join(each.alias or each.dataset_ref for each in state.transform.inputs)}"
+        for named in state.transform.inputs:
+            read = state.consumed.get(DatasetId.parse(named.dataset_ref))
+            if read is not None and read.block is not None:
+                records = 0 if read.offset is None else read.offset + 1
+                yield f"{'Read:':<12}{named.alias or named.dataset_ref}, {records:,} records, up to block {read.block}"
+        sql = state.transform.transform
+        for step in (sql.queries or ()) if isinstance(sql, TransformSql) else ():
+            yield f"{f'{step.alias}:' if step.alias else 'SQL:':<12}{' '.join(step.query.split())}"
     for each in state.source_states.values():
         yield f"{'Read:':<12}{each.source_name}, up to {each.kind} {each.value}"
 

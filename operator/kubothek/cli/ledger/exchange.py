@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ from kubothek.cli.options import store_options
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
+    from kubothek.lake.ledger.derivative import Derivative
     from kubothek.lake.ledger.events import DatasetSnapshot
+    from kubothek.lake.ledger.root import Root
     from kubothek.lake.store import StoreConfig
 
 
@@ -36,7 +39,7 @@ def import_(
     path = Path(what)
     if path.is_file():
         snapshot = _snapshot(path)
-        uuid = name or _short(snapshot.name)
+        uuid = name or short_name(snapshot.name)
         if manifest:
             click.echo(_manifest(snapshot, uuid, choice.store_name or "lake", partition_on), nl=False)
             return
@@ -46,7 +49,7 @@ def import_(
         raise click.UsageError(f"--manifest goes with a DatasetSnapshot file, and {what!r} is none")
     if not path.is_dir() and ":" not in what:
         raise click.UsageError(f"{what!r} is no file, directory or URL")
-    _take_over(choice, what, name or _short(what.rstrip("/")), no_table=no_table, partition_on=partition_on)
+    _take_over(choice, what, name or short_name(what.rstrip("/")), no_table=no_table, partition_on=partition_on)
 
 
 @click.command()
@@ -61,12 +64,12 @@ def export(choice: StoreChoice, dataset: str, target: str) -> None:
     """
     from kubothek.cli.stores import create_directory
     from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.ledger.root import Root
+    from kubothek.lake.ledger.root import Ledger
     from kubothek.lake.ledger.root import export as export_chain
     from kubothek.lake.store import open_store
 
     with choice.config() as config:
-        root = Root(open_store(config), DatasetLog(open_store(config), dataset), by=BY)
+        root = Ledger(open_store(config), DatasetLog(open_store(config), dataset), by=BY)
         elsewhere = _elsewhere(target, choice)
         create_directory(elsewhere)
         done = export_chain(root, open_store(elsewhere))
@@ -78,6 +81,9 @@ def _create(
 ) -> None:
     from kubothek.cli.stores import create_directory
     from kubothek.jobs.chains import owner_key
+    from kubothek.lake.ledger.derivative import create as create_derivative
+    from kubothek.lake.ledger.derivative import inputs_of
+    from kubothek.lake.ledger.events import DatasetKind
     from kubothek.lake.ledger.root import create
     from kubothek.lake.store import open_store
     from kubothek.runtime.local.credentials import make_identity
@@ -89,14 +95,14 @@ def _create(
         store = open_store(config)
         identity = State.of(config.url, config.endpoint, Path.cwd()).identity(Key("Dataset", "default", uuid))
         make_identity(identity)
-        root = create(
-            store,
-            writable_log(store, uuid),
-            snapshot,
-            owner_key(str(identity)),
-            table=None if no_table else _table(partition_on),
-            by=BY,
-        )
+        log, key = writable_log(store, uuid), owner_key(str(identity))
+        table = None if no_table else table_of(partition_on)
+        root: Root | Derivative
+        if snapshot.kind is DatasetKind.DERIVATIVE:
+            inputs = inputs_of(store, _short_names(snapshot))
+            root = create_derivative(store, log, snapshot, key, inputs, table=table, by=BY)
+        else:
+            root = create(store, log, snapshot, key, table=table, by=BY)
     assert root.state.seed is not None, "a chain begins with one"
     click.echo(f"{uuid}: created with {root.state.length} blocks, as {root.state.seed.dataset_id}")
     click.echo(f"its private key is in {identity}: keep a copy", err=True)
@@ -111,12 +117,13 @@ def _take_over(choice: StoreChoice, what: str, uuid: str, *, no_table: bool, par
         create_directory(config)
         store = open_store(config)
         source = open_store(_elsewhere(what, choice))
-        table = None if no_table else _table(partition_on)
+        table = None if no_table else table_of(partition_on)
         root = import_chain(store, writable_log(store, uuid), source, table=table, by=BY)
     click.echo(f"{uuid}: {root.state.length:,} blocks, {root.state.next_offset:,} records, verified")
 
 
-def _table(partition_on: tuple[str, ...]):  # type: ignore[no-untyped-def]
+def table_of(partition_on: tuple[str, ...]):  # type: ignore[no-untyped-def]
+    """How a new table lies."""
     from kubothek.lake.ledger.root import Table
     from kubothek.lake.table.layout import Layout
 
@@ -145,9 +152,27 @@ def _snapshot(path: Path) -> DatasetSnapshot:
         raise FormatInvalid(f"{path}: {error}") from None
 
 
-def _short(name: str) -> str:
+def _short_names(snapshot: DatasetSnapshot) -> dict[str, str]:
+    """Inputs go by the names that they were imported under."""
+    from kubothek.lake.ledger.events import SetTransform
+
+    transforms = (event for event in snapshot.metadata if isinstance(event, SetTransform))
+    return {each.dataset_ref: short_name(each.dataset_ref) for event in transforms for each in event.inputs}
+
+
+def short_name(name: str) -> str:
     """A name that a dataset and a resource can have: ``acme/nyc.flights`` is ``nyc-flights``."""
     return re.sub(r"[^a-z0-9]+", "-", name.rpartition("/")[2].lower()).strip("-")[:40] or "dataset"
+
+
+def _named_input(given: Mapping[str, str]) -> dict[str, str]:
+    """An input by the name of its Dataset, known to the SQL as before."""
+    from kubothek.resources.transforms import is_identity
+
+    reference = given["datasetRef"]
+    if is_identity(reference):
+        return dict(given)
+    return {"datasetRef": short_name(reference), "alias": given.get("alias", reference)}
 
 
 def _manifest(snapshot: DatasetSnapshot, uuid: str, store: str, partition_on: tuple[str, ...]) -> str:
@@ -160,6 +185,9 @@ def _manifest(snapshot: DatasetSnapshot, uuid: str, store: str, partition_on: tu
     from kubothek.resources.meta import API_VERSION
 
     content = plain_value(Table(DatasetSnapshot), snapshot)
+    for event in content["metadata"]:
+        if event["kind"] == "SetTransform":
+            event["inputs"] = [_named_input(each) for each in event["inputs"]]
     spec = {
         "storeRef": {"name": store},
         **({"table": {"partitionOn": list(partition_on)}} if partition_on else {}),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -21,6 +22,19 @@ if TYPE_CHECKING:
 
 _FORMATS = ("csv", "json", "ndjson", "geojson", "ndgeojson", "parquet", "shapefile")
 _LARGEST = 64 << 30
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def polling_options(command: F) -> F:
+    """How a polling source may be read; passed as four arguments."""
+    for option in (
+        click.option("--allow-containers", is_flag=True, help="Let sources run containers, by docker."),
+        click.option("--allow-commands", is_flag=True, help="Let sources run programs of this machine (Pipe)."),
+        click.option("--fetch-uncacheable", is_flag=True, help="Read a source again that does not say if it changed."),
+        click.option("--env", "variables", multiple=True, metavar="NAME", help="A variable for urls and headers."),
+    ):
+        command = option(command)
+    return command
 
 
 @click.command()
@@ -71,10 +85,7 @@ def ingest(
 @click.command()
 @store_options
 @click.argument("dataset")
-@click.option("--env", "variables", multiple=True, metavar="NAME", help="A variable that urls and headers may name.")
-@click.option("--fetch-uncacheable", is_flag=True, help="Read a source again that does not say if it changed.")
-@click.option("--allow-commands", is_flag=True, help="Let the source run programs of this machine (prepare: Pipe).")
-@click.option("--allow-containers", is_flag=True, help="Let the source run containers, by docker.")
+@polling_options
 def poll(
     choice: StoreChoice,
     dataset: str,
@@ -98,13 +109,7 @@ def poll(
             allow_containers=allow_containers,
         )
         root = writable_ledger(open_store(config), dataset)
-        done = poll_source(root, context, lambda name, polled: _tell(name, polled))
-    if done.commits:
-        click.echo(f"{dataset}: version {done.version}: {done.records:,} records in {done.commits:,} commits")
-    elif done.uncacheable:
-        click.echo(f"{dataset}: its source does not say whether it changed; --fetch-uncacheable reads it again")
-    else:
-        click.echo(f"{dataset}: its source has nothing new")
+        click.echo(f"{dataset}: {polled_text(poll_source(root, context, tell))}")
 
 
 @click.command("set-watermark")
@@ -128,5 +133,15 @@ def _ingested(done: Ingested) -> str:
     return f"version {done.version}: {done.records:,} records"
 
 
-def _tell(name: str, polled: Polled) -> None:
+def polled_text(done: Polled) -> str:
+    """What became of a poll, for people."""
+    if done.commits:
+        return f"version {done.version}: {done.records:,} records in {done.commits:,} commits"
+    if done.uncacheable:
+        return "its source does not say whether it changed; --fetch-uncacheable reads it again"
+    return "its source has nothing new"
+
+
+def tell(name: str, polled: Polled) -> None:
+    """Say how far a poll is."""
     click.echo(f"{name}: {polled.records:,} records so far", err=True)

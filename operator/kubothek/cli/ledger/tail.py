@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.ledger.root import Root
+    from kubothek.lake.ledger.root import Ledger
 
 _OPERATIONS = ("+A", "-R", "-C", "+C")
 
@@ -32,12 +32,12 @@ def tail(choice: StoreChoice, dataset: str, limit: int, output: str) -> None:
     """
     from kubothek.cli.query import print_table, write_csv, write_json
     from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.ledger.root import Root
+    from kubothek.lake.ledger.root import Ledger
     from kubothek.lake.store import open_store
 
     with choice.config() as config:
         store = open_store(config)
-        records = last_records(Root(store, DatasetLog(store, dataset)), limit)
+        records = last_records(Ledger(store, DatasetLog(store, dataset)), limit)
         if records is None:
             click.echo(f"{dataset}: no record yet")
         elif output == "csv":
@@ -48,23 +48,21 @@ def tail(choice: StoreChoice, dataset: str, limit: int, output: str) -> None:
             click.echo(print_table(records))
 
 
-def last_records(root: Root, limit: int) -> pa.RecordBatchReader | None:
+def last_records(root: Ledger, limit: int) -> pa.RecordBatchReader | None:
     """The last records as slices hold them, with the names of operations; None if there is none."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     vocabulary = root.state.vocabulary
     if root.state.schema is None or root.state.last_offset is None:
         return None
-    recent = root.latest(limit)
-    first, names = root.state.next_offset - limit, root.state.schema.names
-    schema = recent.as_read(names)
+    recent = root.latest(limit).last(limit)
+    schema = recent.schema
     place = schema.get_field_index(vocabulary.op)
     shown = schema.set(place, pa.field(vocabulary.op, pa.string()))
     words = pa.array(_OPERATIONS)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for batch in recent.scan(names, pc.field(vocabulary.offset) >= first):
+        for batch in recent:
             columns = batch.columns
             columns[place] = words.take(batch.column(place))
             yield pa.RecordBatch.from_arrays(columns, schema=shown)

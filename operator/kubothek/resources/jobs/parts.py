@@ -141,6 +141,34 @@ class DatasetRef(Plain):
     """Of spec.maintenance.compaction."""
 
 
+class RemoteRef(Plain):
+    """A dataset in a Repository as a job needs it. The Repository's Secret is mounted at ``secret_dir``."""
+
+    url: str
+    endpoint: str | None = None
+    region: str | None = None
+    secret_dir: str | None = None
+    ca_bundle: str | None = None
+    """Certificates in PEM that are trusted in place of the usual ones."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Hosts that ``url`` may name; ``("*",)`` and file URLs only outside a cluster (``allow_local``)."""
+    allow_local: bool = False
+
+
+class InputRef(Plain):
+    """An input of a derivative: ``reference`` as its manifest has it, and the dataset that it is in the same store."""
+
+    reference: str
+    uuid: str
+
+
+class OpenLineage(Plain):
+    """Where runs are told of, as OpenLineage has it: the collector's url, and the namespace of the jobs."""
+
+    url: str
+    namespace: str
+
+
 class SparkSettings(Plain):
     """How the driver sizes its Spark session; ``from_bytes`` is the source size above which Spark carries the work."""
 

@@ -71,6 +71,15 @@ class LedgerSource(Plain):
     value: str = ""
 
 
+class LedgerInput(Plain):
+    """How far a derivative has read an input: see ``resources.transforms.LedgerInput``."""
+
+    id: str
+    alias: str
+    block: str | None = None
+    offset: int | None = None
+
+
 class LedgerState(Plain):
     """The chain of a dataset; times in ISO 8601. See ``resources.ledger.LedgerState``."""
 
@@ -82,6 +91,7 @@ class LedgerState(Plain):
     system_time: str | None = None
     last_slice: str | None = None
     sources: tuple[LedgerSource, ...] = ()
+    inputs: tuple[LedgerInput, ...] = ()
 
 
 class DatasetState(Plain):
@@ -260,6 +270,28 @@ class PollOutcome(Plain):
     version: int | None = None
     commits: int = 0
     records: int = 0
+    has_more: bool = False
+    """Whether the source said that there is more, which takes another job."""
+
+
+class SyncOutcome(Plain):
+    """What a sync did. ``relation`` is how the side that was read was to the other before; objects and bytes are those
+    that moved. ``head`` is the last block that both have now, ``version`` that of the dataset, of a pull.
+    """
+
+    relation: Literal["Equal", "Ahead", "Behind", "Diverged"]
+    head: str
+    version: int | None = None
+    blocks: int = 0
+    objects: int = 0
+    bytes: int = 0
+
+
+class TransformOutcome(Plain):
+    """What a run of a derivative did: ``version`` None if there was nothing new."""
+
+    version: int | None = None
+    records: int = 0
 
 
 class HealOutcome(Plain):
@@ -292,6 +324,10 @@ class VerifyOutcome(Plain):
     bytes: int = 0
     wrong: int = 0
     first: FindingState | None = None
+    dataset: str | None = None
+    """The first that is not sound, roots first, if inputs were looked at as well."""
+    datasets: int | None = None
+    """How many datasets were looked at, if inputs were."""
 
 
 class JobResult(Plain):
@@ -309,6 +345,8 @@ class JobResult(Plain):
     heal: HealOutcome | None = None
     verify: VerifyOutcome | None = None
     poll: PollOutcome | None = None
+    sync: SyncOutcome | None = None
+    transform: TransformOutcome | None = None
     skip_files: SkipFilesOutcome | None = None
     dataset: DatasetState | None = None
     datasets: tuple[DatasetState, ...] = ()
@@ -320,12 +358,15 @@ class JobResult(Plain):
 
 
 class Progress(Plain):
-    """How far a job is. ``stage`` is a word for people, such as Reading."""
+    """How far a job is. ``stage`` is a word for people, such as Reading. Blocks and bytes are those of a transfer."""
 
     stage: str
     tasks_done: int = 0
     tasks_total: int = 0
     rows: int = 0
+    blocks: int = 0
+    bytes: int = 0
+    bytes_total: int = 0
 
 
 class ExitCode:

@@ -15,12 +15,18 @@ from kubothek.resources.jobs.parts import (
     CsvOptions,
     DatasetRef,
     FilterSeen,
+    InputRef,
+    OpenLineage,
     Plain,
+    RemoteRef,
     SkippingSpec,
     SourceSpec,
     SparkSettings,
     StoreRef,
 )
+
+OnChange = Literal["Stop", "Continue", "Reset"]
+"""What a derivative does when its inputs or its SQL are not what they were: see ``resources.transforms.Transform``."""
 
 
 class CommitJob(BaseJob):
@@ -107,14 +113,34 @@ class LedgerJob(BaseJob):
 
     verb: Literal["ledger"] = "ledger"
     dataset: DatasetRef
-    kind: Literal["Root"] = "Root"
+    kind: Literal["Root", "Derivative"] = "Root"
     metadata: tuple[dict[str, Any], ...] = ()
     """The events, as a DatasetSnapshot has them."""
+    inputs: tuple[InputRef, ...] = ()
+    """Of a derivative."""
+    on_change: OnChange = "Stop"
+    """What to do if the chain has another transformation."""
     types: Literal["Kamu", "Spec"] = "Kamu"
     view: bool = True
     """Whether the state is kept as a table."""
     identity_dir: str | None = None
     """Where the Secret with the private key is mounted; None: there is a chain already."""
+
+
+class SourceContainer(Plain):
+    """A container that runs before the poll, whose job prepares it and then reads what it left."""
+
+    image: str
+    launcher_dir: str
+    """What it begins with."""
+    output_dir: str
+    """Where it leaves its output."""
+
+    @property
+    def command(self) -> list[str]:
+        """How it begins: with a shell that the launcher brings along, as its image may have none."""
+        at = self.launcher_dir
+        return [f"{at}/ld.so", "--library-path", at, f"{at}/sh", f"{at}/run"]
 
 
 class PollJob(BaseJob):
@@ -129,7 +155,35 @@ class PollJob(BaseJob):
     allow_local: bool = False
     fetch_uncacheable: bool = False
     """Whether a source is read again that does not say if it changed."""
+    container: SourceContainer | None = None
+    """What fetches, if the source is a container."""
     spark: SparkSettings = SparkSettings()
+
+
+class SyncJob(BaseJob):
+    """Make a dataset what it is in a Repository, or the other way round."""
+
+    verb: Literal["sync"] = "sync"
+    dataset: DatasetRef
+    remote: RemoteRef
+    direction: Literal["Pull", "Push"]
+    force: bool = False
+    """Whether blocks that only the target has are given up."""
+    rows: bool | None = None
+    """Of Pull: whether records are verified as well; None: where there is a table of them."""
+    view: bool = True
+    """Of Pull: whether a new dataset gets a table."""
+
+
+class TransformJob(BaseJob):
+    """Bring a derivative up to what its inputs are now."""
+
+    verb: Literal["transform"] = "transform"
+    dataset: DatasetRef
+    inputs: tuple[InputRef, ...] = ()
+    on_change: OnChange = "Stop"
+    """What to do if an input has another schema or another history."""
+    lineage: OpenLineage | None = None
 
 
 class IndexJob(BaseJob):
@@ -249,6 +303,8 @@ class VerifyJob(BaseJob):
     until_version: int | None = None
     """None: the present one."""
     until_block: int | None = None
+    recursive: bool = False
+    """Whether the inputs of a derivative are verified in the same way, and theirs, up to the roots."""
     spark: SparkSettings = SparkSettings()
 
 
@@ -303,6 +359,8 @@ AnyJob = (
     | InspectJob
     | LedgerJob
     | PollJob
+    | SyncJob
+    | TransformJob
     | DeleteJob
     | RestoreJob
     | IndexJob

@@ -26,6 +26,8 @@ def _words(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]
 @click.option("--job-service-account", default="kubothek-job", help="Service account of jobs, in their namespace.")
 @click.option("--cluster-id", default="", help="First part of every claim on a dataset; default: uid of kube-system.")
 @click.option("--allowed-source-hosts", default="", callback=_words, help="Hosts that source URLs may name, by comma.")
+@click.option("--open-lineage-url", default="", help="Collector of OpenLineage that is told of runs of derivatives.")
+@click.option("--allowed-source-images", default="", callback=_words, help="Images that sources may run, by comma.")
 @click.option("--inspect-interval", default=600, type=click.IntRange(min=10), help="Seconds between looks at a store.")
 @click.option("--limit-jobs", default=0, type=click.IntRange(min=0), help="Jobs that read data at a time; 0 = any.")
 @click.option("--limit-jobs-per-namespace", default=0, type=click.IntRange(min=0), help="The same of one namespace.")

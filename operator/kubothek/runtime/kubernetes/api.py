@@ -27,6 +27,10 @@ REQUEST_TIMEOUT = 30.0
 """Seconds for one request; every request of the operator is small."""
 PAGE = 500
 """Objects per page of a listing."""
+WATCH_TIME = 300
+"""Seconds after which the server ends a watch."""
+WATCH_SILENCE = 75.0
+"""Seconds without a word after which a watch is dead: bookmarks arrive every 60 s."""
 
 RESOURCES: Mapping[str, tuple[str, str]] = {
     "ObjectStore": (f"/apis/{API_VERSION}", "objectstores"),
@@ -39,13 +43,17 @@ RESOURCES: Mapping[str, tuple[str, str]] = {
     "Verification": (f"/apis/{API_VERSION}", "verifications"),
     "GCPolicy": (f"/apis/{API_VERSION}", "gcpolicies"),
     "SkippingIndex": (f"/apis/{API_VERSION}", "skippingindices"),
+    "Repository": (f"/apis/{API_VERSION}", "repositories"),
+    "Sync": (f"/apis/{API_VERSION}", "syncs"),
     "Pod": ("/api/v1", "pods"),
     "ConfigMap": ("/api/v1", "configmaps"),
     "Secret": ("/api/v1", "secrets"),
     "CoreEvent": ("/api/v1", "events"),
     "Event": ("/apis/events.k8s.io/v1", "events"),
+    "TokenReview": ("/apis/authentication.k8s.io/v1", "tokenreviews"),
+    "SubjectAccessReview": ("/apis/authorization.k8s.io/v1", "subjectaccessreviews"),
 }
-"""Where each kind that the operator touches lives: API root and plural."""
+"""Where each kind that the operator or a gateway touches lives: API root and plural."""
 
 
 class ApiError(Exception):
@@ -136,8 +144,36 @@ class Api:
             if not token:
                 return
 
-    async def create(self, kind: str, namespace: str, obj: Object) -> Object:
-        """Create an object; ApiError 409 if the name is taken."""
+    async def watch(self, kind: str, namespace: str, version: int) -> AsyncIterator[tuple[str, Object]]:
+        """What happened after a listing of this version: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, and the
+        object. Ends after a while; from the version of the last object it can go on. ApiError 410: list again.
+        """
+        query = {
+            "watch": "true",
+            "resourceVersion": str(version),
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_TIME),
+        }
+        where = path(kind, namespace)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_TIMEOUT, sock_read=WATCH_SILENCE)
+        try:
+            response = await self._send("GET", where, query, timeout=timeout)
+            try:
+                if response.status >= 400:
+                    raise _refused("GET", where, response.status, await response.read())
+                async for line in response.content:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        status = event["object"]
+                        raise _refused("GET", where, int(status.get("code") or 500), json.dumps(status).encode())
+                    yield event["type"], event["object"]
+            finally:
+                response.close()
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+            raise ApiUnavailable(f"watching {where}: {error or type(error).__name__}") from error
+
+    async def create(self, kind: str, namespace: str | None, obj: Object) -> Object:
+        """Create an object, in a namespace or in none; ApiError 409 if the name is taken."""
         return await self._call("POST", path(kind, namespace), {"fieldManager": names.FIELD_MANAGER}, obj)
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str | None = None) -> Object | None:
@@ -180,6 +216,27 @@ class Api:
         body: object = None,
         content: str = "application/json",
     ) -> Object:
+        try:
+            response = await self._send(
+                method, where, query, body, content, timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT)
+            )
+            text = await response.read()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise ApiUnavailable(f"{method} {where}: {error or type(error).__name__}") from error
+        if response.status < 400:
+            return dict(json.loads(text))
+        raise _refused(method, where, response.status, text)
+
+    async def _send(
+        self,
+        method: str,
+        where: str,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        content: str = "application/json",
+        *,
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
         method, url, headers, data, _ = await self._client.param_serialize(
             method,
             where,
@@ -188,16 +245,9 @@ class Api:
             body=body,
             auth_settings=["BearerToken"],
         )
-        try:
-            response = await self._client.call_api(
-                method, url, headers, data, _request_timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT)
-            )
-            text = await response.read()
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise ApiUnavailable(f"{method} {where}: {error or type(error).__name__}") from error
-        if response.status < 400:
-            return dict(json.loads(text))
-        raise _refused(method, where, response.status, text)
+        answer = await self._client.call_api(method, url, headers, data, _request_timeout=timeout)
+        found: aiohttp.ClientResponse = answer.response
+        return found
 
 
 def _refused(method: str, where: str, status: int, text: bytes) -> ApiError | ApiUnavailable:

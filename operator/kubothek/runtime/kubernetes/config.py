@@ -21,6 +21,9 @@ class OperatorConfig:
     """Empty = the uid of the namespace kube-system."""
     job_service_account: str = "kubothek-job"
     allowed_source_hosts: tuple[str, ...] = ()
+    open_lineage_url: str = ""
+    """Empty = nobody is told of runs."""
+    allowed_source_images: tuple[str, ...] = ()
     inspect_interval: timedelta = timedelta(minutes=10)
     limits: Limits = field(default_factory=Limits)
     concurrency: int = 8

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kubothek.resources.engine import DEFAULT_ENGINE
 from kubothek.runtime.kubernetes.cache import Object
+from kubothek.runtime.kubernetes.derivatives import neighbours, progress
 from kubothek.runtime.kubernetes.names import controller_of
 from kubothek.runtime.kubernetes.queue import Key
 
@@ -22,6 +23,19 @@ if TYPE_CHECKING:
 _QUEUE_HEAD = 4
 """How many of a dataset's unfinished Commits are woken: the next one, and some in case that one cannot go on.
 """
+
+_ON_ENGINES = (
+    "Cube",
+    "Dataset",
+    "Commit",
+    "Query",
+    "Compaction",
+    "Verification",
+    "GCPolicy",
+    "SkippingIndex",
+    "Sync",
+)
+"""The kinds that have jobs on an Engine."""
 
 
 def dependants(state: ClusterState, kind: str, before: Object | None, after: Object | None) -> Iterator[Key]:
@@ -45,6 +59,8 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
     elif kind == "Dataset":
         appeared = _respecified(before, after) or _ready(before) != _ready(after)
         yield from _of_dataset(state, obj, appeared=appeared)
+        if "ledger" in obj["spec"] and (appeared or progress(before) != progress(after)):
+            yield from neighbours(state, obj)
         yield from _policies(state, namespace, before, after)
     elif kind == "Commit" and (_respecified(before, after) or (after is not None and finished(after))):
         yield from _of_commit(state, obj)
@@ -58,6 +74,8 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
         dataset = obj["spec"]["datasetRef"]["name"]
         yield Key("Dataset", namespace, dataset)
         yield from _compactions(state, namespace, {dataset})
+    else:
+        yield from _of_exchange(state, kind, before, after)
 
 
 def _of_dataset(state: ClusterState, dataset: Object, *, appeared: bool) -> Iterator[Key]:
@@ -68,6 +86,7 @@ def _of_dataset(state: ClusterState, dataset: Object, *, appeared: bool) -> Iter
     yield from _queues(state, namespace, {("Dataset", name)}, head_only=not appeared)
     yield from _compactions(state, namespace, {name})
     yield from _verifications(state, namespace, {name})
+    yield from _syncs(state, namespace, "datasetRef", name)
     cube = _cube_of(dataset)
     if cube is not None:
         yield Key("Cube", namespace, cube)
@@ -129,6 +148,26 @@ def _verifications(state: ClusterState, namespace: str, datasets: set[str]) -> I
     for verification in state.resources["Verification"].objects(namespace):
         if verification["spec"]["datasetRef"]["name"] in datasets and not finished(verification):
             yield Key("Verification", namespace, verification["metadata"]["name"])
+
+
+def _syncs(state: ClusterState, namespace: str, field: str, name: str) -> Iterator[Key]:
+    """The Syncs that name this Repository or Dataset."""
+    for sync in state.resources["Sync"].objects(namespace):
+        if sync["spec"][field]["name"] == name:
+            yield Key("Sync", namespace, sync["metadata"]["name"])
+
+
+def _of_exchange(state: ClusterState, kind: str, before: Object | None, after: Object | None) -> Iterator[Key]:
+    if kind == "Repository" and _respecified(before, after):
+        metadata = (after or before or {})["metadata"]
+        yield from _syncs(state, metadata["namespace"], "repositoryRef", metadata["name"])
+    elif kind == "Sync" and after is not None and _synced(before) != _synced(after):
+        yield Key("Dataset", after["metadata"]["namespace"], after["spec"]["datasetRef"]["name"])
+
+
+def _synced(sync: Object | None) -> object:
+    """When a Sync was last done."""
+    return None if sync is None else (sync.get("status") or {}).get("lastSyncTime")
 
 
 def _policies(state: ClusterState, namespace: str, before: Object | None, after: Object | None) -> Iterator[Key]:
@@ -214,7 +253,7 @@ def _stores_of(dataset: Object) -> Iterator[Object]:
 
 
 def _users_of_engine(state: ClusterState, namespace: str, name: str) -> Iterator[Key]:
-    for kind in ("Cube", "Dataset", "Commit", "Query", "Compaction", "Verification", "GCPolicy", "SkippingIndex"):
+    for kind in _ON_ENGINES:
         for obj in state.resources[kind].objects(namespace):
             engine = (obj["spec"].get("engineRef") or {}).get("name", DEFAULT_ENGINE)
             if engine in (name, DEFAULT_ENGINE) and not _holds(obj, "Complete"):

@@ -27,6 +27,10 @@ FIELD_MANAGER = "kubothek-operator"
 STATUS_MANAGER = "kubothek-status"
 
 DRIVER_CONTAINER = "driver"
+PREPARE_CONTAINER = "prepare"
+"""Init container of ours, before FETCH_CONTAINER."""
+FETCH_CONTAINER = "fetch"
+"""Init container of a source's own image."""
 EXECUTOR_CONTAINER = "spark-kubernetes-executor"
 
 JOB_DIRECTORY = "/etc/kubothek/job"

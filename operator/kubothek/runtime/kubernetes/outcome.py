@@ -21,6 +21,8 @@ from kubothek.runtime.kubernetes import names
 Json = Mapping[str, Any]
 
 _MESSAGE_LIMIT = 512
+_SAID_LIMIT = 300
+"""Of what a source's container said last."""
 
 # How long a pod may show a symptom that often passes by itself before it is called a problem.
 IMAGE_PATIENCE = timedelta(minutes=2)
@@ -152,13 +154,30 @@ def _failed_without_exit(pod: Json) -> JobView:
         return _failed_by_deadline(pod)
     for status in pod["status"].get("initContainerStatuses") or ():
         ended = status.get("state", {}).get("terminated") or {}
-        if ended.get("exitCode", 0) != 0:
-            message = f"init container {status['name']} ended with exit code {ended['exitCode']}"
-            return _failed(pod, FailureClass.RETRY, "InitContainerFailed", message)
+        if ended.get("exitCode", 0) == 0:
+            continue
+        if status["name"] == names.PREPARE_CONTAINER:
+            return _after_exit(pod, ended)
+        if status["name"] == names.FETCH_CONTAINER:
+            return _fetch_failed(pod, status["image"], ended)
+        message = f"init container {status['name']} ended with exit code {ended['exitCode']}"
+        return _failed(pod, FailureClass.RETRY, "InitContainerFailed", message)
     # What is left are refusals and losses of the kubelet: OutOfcpu, NodeAffinity, UnexpectedAdmissionError …
     reason = pod["status"].get("reason") or "PodFailed"
     message = pod["status"].get("message") or "the pod failed without running its container"
     return _failed(pod, FailureClass.INFRASTRUCTURE, reason, _cut(message))
+
+
+def _fetch_failed(pod: Json, image: str, terminated: Json) -> JobView:
+    """The container of a source's own image ended with an error; only its code and the end of its log tell of it."""
+    code, said = terminated["exitCode"], (terminated.get("message") or "").strip()[-_SAID_LIMIT:] or "it said nothing"
+    what = f"the container of image {image!r}"
+    if terminated.get("reason") == "OOMKilled":
+        return _failed(pod, FailureClass.RETRY, "OutOfMemory", f"{what} exceeded the memory of the Engine's driver")
+    if code in (_STOPPED, _KILLED):
+        _, reason, _ = _EXIT_CODES[code]
+        return _failed(pod, FailureClass.INFRASTRUCTURE, reason, _cut(f"{what} was ended (exit code {code}): {said}"))
+    return _failed(pod, FailureClass.REPORT, "SourceFailed", _cut(f"{what} ended with {code}: {said}"))
 
 
 def _failed_by_deadline(pod: Json) -> JobView:

@@ -26,12 +26,13 @@ from kubothek.resources.jobs import (
     SkipFilesJob,
     SkipJob,
     StoreRef,
+    SyncJob,
     VerifyJob,
 )
 from kubothek.resources.ledger import IDENTITY_KEY
 from kubothek.resources.meta import API_VERSION
 from kubothek.resources.values import parse_duration
-from kubothek.runtime.kubernetes import names, sizes
+from kubothek.runtime.kubernetes import fetching, names, sizes
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.sparkconf import spark_conf
 from kubothek.runtime.kubernetes.template import merged
@@ -43,7 +44,7 @@ USER = 185
 
 _SPARK = CommitJob | CubeJob | IntakeJob | PollJob | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
 """Jobs that may start Spark."""
-_HEAVY = _SPARK | IndexJob | HealJob | QueryJob
+_HEAVY = _SPARK | IndexJob | HealJob | QueryJob | SyncJob
 """Jobs that read data."""
 _EXECUTOR_TEMPLATE = "executor.json"
 _TMP = "/tmp"  # noqa: S108
@@ -101,7 +102,10 @@ def driver_pod(action: LaunchJob, config: OperatorConfig) -> Object:
             ],
         },
     }
-    return merged(pod, engine.pod_template.driver, names.DRIVER_CONTAINER)
+    pod = merged(pod, engine.pod_template.driver, names.DRIVER_CONTAINER)
+    if isinstance(job, PollJob) and job.container is not None:
+        return fetching.with_fetch(pod, job.container)
+    return pod
 
 
 def executor_template(action: LaunchJob) -> Object:

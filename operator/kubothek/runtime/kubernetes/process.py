@@ -57,6 +57,8 @@ async def build(api: Api, config: OperatorConfig) -> tuple[Controller, EventReco
         default_image=config.job_image,
         default_service_account=config.job_service_account,
         allowed_source_hosts=config.allowed_source_hosts,
+        open_lineage_url=config.open_lineage_url or None,
+        allowed_source_images=config.allowed_source_images,
         inspect_interval=config.inspect_interval,
         limits=config.limits,
     )

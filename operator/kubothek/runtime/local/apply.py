@@ -18,6 +18,7 @@ from kubothek.resources.meta import REQUEST_ANNOTATIONS, Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query, QueryStatus
 from kubothek.resources.skippingindex import SkippingIndex
+from kubothek.resources.sync import Sync
 from kubothek.resources.verification import Verification, VerificationStatus
 from kubothek.runtime.local.documents import ManifestError, Problem
 from kubothek.runtime.local.manifests import Key, Manifests, key_of
@@ -50,7 +51,7 @@ def states_of(manifests: Manifests, base: Path) -> dict[Key, State]:
             home = Key("ObjectStore", key.namespace, resource.spec.store_ref.name)
         elif isinstance(resource, Commit):
             home = _home_of(Key(resource.subject.kind, key.namespace, resource.subject.name), manifests, states)
-        elif isinstance(resource, Compaction | Verification):
+        elif isinstance(resource, Compaction | Verification | Sync):
             home = _home_of(Key("Dataset", key.namespace, resource.spec.dataset_ref.name), manifests, states)
         elif isinstance(resource, SkippingIndex):
             home = Key("ObjectStore", key.namespace, resource.spec.location.store_ref.name)
@@ -109,8 +110,8 @@ def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Re
 
     A failed Commit, Query, Compaction or Verification starts over, as if it had been deleted and created again; its old
     attempts keep their logs. A store that is not fine, or holds a Dataset that is not, is looked at now and not at the
-    next interval, and so are every source, that of a ledger too, and the files of every SkippingIndex. A GCPolicy makes
-    up for a slot that came between two runs, however late.
+    next interval, and so are every source, that of a ledger too, the files of every SkippingIndex, and both sides of
+    every Sync. A GCPolicy makes up for a slot that came between two runs, however late.
     """
     again = dict(resources)
     for key, resource in resources.items():
@@ -132,15 +133,15 @@ def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Re
             store = resources.get(Key("ObjectStore", key.namespace, home))
             if store is not None:
                 again[key_of(store)] = requested(store, now)
-        elif isinstance(resource, SkippingIndex | GCPolicy) and _has_work(resource, now):
+        elif isinstance(resource, SkippingIndex | GCPolicy | Sync) and _has_work(resource, now):
             again[key] = requested(resource, now)
     return again
 
 
-def _has_work(resource: SkippingIndex | GCPolicy, now: datetime) -> bool:
-    if isinstance(resource, SkippingIndex):
-        return True
-    return _slot_has_passed(resource, now) or resource.status.holds("Stalled")
+def _has_work(resource: SkippingIndex | GCPolicy | Sync, now: datetime) -> bool:
+    if isinstance(resource, GCPolicy):
+        return _slot_has_passed(resource, now) or resource.status.holds("Stalled")
+    return True
 
 
 def requested(resource: Resource, now: datetime) -> Resource:
@@ -162,13 +163,15 @@ def _looked_at_now(status: DatasetStatus) -> DatasetStatus:
 
 
 def _polled_now(status: DatasetStatus) -> DatasetStatus:
-    """With a poll that is due, and with another try of what the chain could not be made to hold."""
+    """With a poll that is due, and with another try of what the chain could not be made to hold, or to derive."""
     over: dict[str, object] = {"cause": "", "done": True, "problem": None}
     changes: dict[str, object] = {}
     if status.polling is not None and (status.polling.done or status.polling.problem is not None):
         changes["polling"] = status.polling.model_copy(update=over)
-    if status.defining is not None and status.defining.problem is not None:
-        changes["defining"] = status.defining.model_copy(update=over)
+    for name in ("defining", "transforming"):
+        errand = getattr(status, name)
+        if errand is not None and errand.problem is not None:
+            changes[name] = errand.model_copy(update=over)
     return status.model_copy(update=changes)
 
 

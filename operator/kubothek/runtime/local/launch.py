@@ -24,6 +24,7 @@ from kubothek.resources.jobs import (
     SkipJob,
     SourceSpec,
     StoreRef,
+    SyncJob,
     VerifyJob,
 )
 from kubothek.resources.values import parse_quantity
@@ -91,6 +92,10 @@ def render_job(
             "spark.driver.memory": f"{parse_quantity(engine.driver.memory) // MIB}m",
         }
         changes["spark"] = job.spark.model_copy(update={"conf": conf})
+    if isinstance(job, SyncJob):
+        changes["remote"] = job.remote.model_copy(
+            update={"url": absolute_url(job.remote.url, base), **_secret(job, mounts)}
+        )
     if isinstance(job, SkipFilesJob):
         changes["files"] = job.files.model_copy(update={"store": reachable(job.files.store)})
     if isinstance(job, QueryJob):
@@ -107,6 +112,12 @@ def _mounted(job: AnyJob, mounts: Mapping[str, Path]) -> dict[str, str]:
     if isinstance(job, PollJob) and job.env_dir is not None:
         return {"env_dir": str(mounts.get(job.env_dir, job.env_dir))}
     return {}
+
+
+def _secret(job: SyncJob, mounts: Mapping[str, Path]) -> dict[str, str]:
+    """The directory of a Repository's Secret, as it is here."""
+    directory = job.remote.secret_dir
+    return {} if directory is None else {"secret_dir": str(mounts.get(directory, directory))}
 
 
 def job_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

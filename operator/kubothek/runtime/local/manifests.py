@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from kubothek.reconcile.derivation import find_cycle, references
+from kubothek.resources.dataset import Dataset
 from kubothek.resources.kinds import KINDS, InvalidResource, parse
 from kubothek.resources.meta import API_VERSION, Resource
 from kubothek.resources.values import NAME_PATTERN
@@ -81,11 +83,24 @@ def load(paths: Sequence[Path]) -> Manifests:
             documents[key] = document
             resources[key] = resource
         problems += unreadable
+    problems += [*_circles(resources, documents)]
     if problems:
         raise ManifestError(problems)
     order = {kind: number for number, kind in enumerate(KINDS)}
     ordered = sorted(resources, key=lambda key: (order[key.kind], key.namespace, key.name))
     return Manifests({key: resources[key] for key in ordered}, documents, secrets)
+
+
+def _circles(resources: Mapping[Key, Resource], documents: Mapping[Key, Document]) -> Iterator[Problem]:
+    """Derivatives that would be derived from themselves."""
+    datasets = {key: each for key, each in resources.items() if isinstance(each, Dataset)}
+    for key, dataset in datasets.items():
+        sources = {other.name: references(other) for other in datasets.values() if other.namespace == key.namespace}
+        way = find_cycle(key.name, lambda name, sources=sources: sources.get(name, ()))  # type: ignore[misc]
+        if way is not None:
+            where = documents[key].where(("spec", "ledger", "metadata"))
+            told = f"{dataset.kind} {key.name}: Cycle: it would be derived from itself: {' from '.join(way)}"
+            yield Problem(where, f"{told}; remove one of these inputs")
 
 
 def _parse(document: Document) -> tuple[Resource | None, list[Problem]]:

@@ -10,6 +10,7 @@ ready, or failed, or wait for something that is not coming.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime, timedelta
@@ -36,6 +37,7 @@ from kubothek.resources.dataset import Dataset
 from kubothek.resources.kinds import KINDS
 from kubothek.resources.meta import FINALIZER, Resource
 from kubothek.resources.objectstore import ObjectStore
+from kubothek.resources.sync import Sync
 from kubothek.resources.values import ObjectReference
 from kubothek.resources.verification import Verification
 from kubothek.runtime.local.apply import Applied, requested
@@ -78,7 +80,12 @@ class Runner:
         self._base = base
         self._clock = clock
         self._on_change: Callable[[Resource], None] = lambda resource: None
-        self._settings = Settings(cluster_id=CLUSTER_ID, allowed_source_hosts=("*",), allow_local_sources=True)
+        self._settings = Settings(
+            cluster_id=CLUSTER_ID,
+            allowed_source_hosts=("*",),
+            allow_local_sources=True,
+            open_lineage_url=os.environ.get("OPENLINEAGE_URL"),
+        )
         self._secrets = applied.secrets
         self._credentials: dict[Key, Path] = {}
         self._keys: dict[Key, Path] = {}
@@ -261,7 +268,7 @@ class Runner:
         for resource in self.objects:
             key = key_of(resource)
             about = isinstance(resource, Commit) and resource.subject == ("Dataset", dataset.name)
-            if isinstance(resource, Compaction | Verification):
+            if isinstance(resource, Compaction | Verification | Sync):
                 about = resource.spec.dataset_ref.name == dataset.name
             if about and key.namespace == dataset.namespace and key not in self._states:
                 found.append(key)

@@ -13,6 +13,7 @@ from kubothek.resources.dataset import Dataset
 from kubothek.resources.jobs import Progress
 from kubothek.resources.meta import Resource
 from kubothek.resources.query import Query
+from kubothek.resources.sync import Sync
 from kubothek.resources.verification import Verification
 from kubothek.runtime.local.manifests import Key, key_of
 from kubothek.runtime.local.words import count
@@ -79,7 +80,9 @@ def _achieved(resource: Resource) -> str | None:
         table = resource.status
         bad = sum(source.quarantined for source in table.sources)
         quarantine = f"; {count(bad, 'file')} in quarantine" if bad else ""
-        return f"version {table.version}: {_size(table.rows, table.files)}, {table.size}{quarantine}"
+        late = sum(each.behind or 0 for each in table.ledger.inputs) if table.ledger is not None else 0
+        behind = f"; {count(late, 'record')} of its inputs wait" if late else ""
+        return f"version {table.version}: {_size(table.rows, table.files)}, {table.size}{quarantine}{behind}"
     return None
 
 
@@ -93,6 +96,9 @@ def _size(rows: int, files: int) -> str:
 
 
 def _progress(resource: Resource, phase: Phase) -> Progress | None:
+    if phase is Phase.RUNNING and isinstance(resource, Sync) and (moving := resource.status.progress) is not None:
+        total = moving.objects + moving.objects_to_go
+        return Progress(stage=moving.stage, tasks_done=moving.objects, tasks_total=total)
     if phase is not Phase.RUNNING or not isinstance(resource, Commit | Query | Compaction | Verification):
         return None
     if resource.status.progress is None:

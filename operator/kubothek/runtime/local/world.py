@@ -9,6 +9,7 @@ from datetime import datetime
 from itertools import islice
 from typing import TypeVar, cast
 
+from kubothek.reconcile.derivation import derived_from, references
 from kubothek.reconcile.world import JobView, Load, Settings
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
@@ -19,7 +20,9 @@ from kubothek.resources.gcpolicy import GCPolicy
 from kubothek.resources.meta import Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
+from kubothek.resources.repository import Repository
 from kubothek.resources.skippingindex import SkippingIndex
+from kubothek.resources.sync import Sync
 from kubothek.resources.values import Reference
 from kubothek.resources.verification import Verification
 from kubothek.runtime.local.manifests import Key, key_of
@@ -85,6 +88,7 @@ class Objects:
             yield Key("ObjectStore", key.namespace, resource.spec.store_ref.name)
             yield from self._next_in_queue(key)
             yield from self._users[key]
+            yield from self._neighbours(resource)
             if resource.cube is not None:
                 cube = Key("Cube", key.namespace, resource.cube)
                 yield cube
@@ -100,19 +104,31 @@ class Objects:
                 yield from self._next_in_queue(subject)
                 yield from self._users[subject]
                 yield from self._users[key]
-        elif isinstance(resource, Query | Compaction):
+        elif isinstance(resource, Query | Compaction | Sync):
             yield from self._touched_by(resource)
         elif isinstance(resource, GCPolicy):
             others = self._by_kind["GCPolicy", key.namespace]
             yield from (Key("GCPolicy", key.namespace, name) for name in others if name != key.name)
-        elif isinstance(resource, ObjectStore | Engine):
+        elif isinstance(resource, ObjectStore | Engine | Repository):
             for user in self._users[key]:
                 yield user
                 if user.kind in ("Dataset", "Cube"):
                     yield from self._next_in_queue(user)
 
-    def _touched_by(self, run: Query | Compaction) -> Iterator[Key]:
+    def _neighbours(self, dataset: Dataset) -> Iterator[Key]:
+        """The ledgers around it: its inputs tell who reads them, and all that is derived from it may wait for it."""
+        if dataset.spec.ledger is None:
+            return
+        yield from (Key("Dataset", dataset.namespace, name) for name in references(dataset))
+        others = [each for each in self.list("Dataset", dataset.namespace) if isinstance(each, Dataset)]
+        yield from (Key("Dataset", dataset.namespace, name) for name in derived_from(dataset, others))
+
+    def _touched_by(self, run: Query | Compaction | Sync) -> Iterator[Key]:
         """The Datasets that a finished run changed or read, and who waits for the changed one."""
+        if isinstance(run, Sync):
+            if run.status.table is not None:
+                yield Key("Dataset", run.namespace, run.spec.dataset_ref.name)
+            return
         if run.finished and (changed := _changed_by(run)) is not None:
             dataset = Key("Dataset", run.namespace, changed.name)
             yield dataset
@@ -170,14 +186,20 @@ def _references(resource: Resource) -> Iterator[Key]:
             yield Key("ObjectStore", namespace, store.name)
     if isinstance(resource, Dataset) and resource.cube is not None:
         yield Key("Cube", namespace, resource.cube)
+    if isinstance(resource, Dataset):
+        yield from (Key("Dataset", namespace, name) for name in references(resource))
     if isinstance(resource, Commit | Query):
         for other in resource.spec.depends_on:
             yield Key("Commit", namespace, other.name)
     if isinstance(resource, Query) and resource.spec.result.dataset_ref is not None:
         yield Key("Dataset", namespace, resource.spec.result.dataset_ref.name)
-    if isinstance(resource, Compaction | Verification):
+    if isinstance(resource, Sync):
+        yield Key("Repository", namespace, resource.spec.repository_ref.name)
+    if isinstance(resource, Compaction | Verification | Sync):
         yield Key("Dataset", namespace, resource.spec.dataset_ref.name)
-    if isinstance(resource, Cube | Dataset | Commit | Query | Compaction | Verification | GCPolicy | SkippingIndex):
+    if isinstance(
+        resource, Cube | Dataset | Commit | Query | Compaction | Verification | GCPolicy | SkippingIndex | Sync
+    ):
         engine = resource.spec.engine_ref
         yield Key("Engine", namespace, engine.name if engine is not None else DEFAULT_ENGINE)
 

@@ -1,0 +1,41 @@
+"""What a run would do about Syncs and Repositories; neither is asked anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kubothek.cli.forecast_stores import wrong
+from kubothek.cli.steps import Step, Verb
+from kubothek.reconcile.sync import unfit
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.meta import Resource
+from kubothek.resources.repository import Repository
+from kubothek.resources.sync import Sync
+from kubothek.runtime.local.manifests import Key
+
+
+def repository_step(key: Key, repository: Repository) -> Step:
+    """A Repository is only named by others."""
+    use = "is pulled from and pushed to" if repository.spec.push else "is pulled from"
+    return Step(key, Verb.KEEP, f"{repository.spec.url} {use}")
+
+
+def sync_step(key: Key, sync: Sync, resources: Mapping[Key, Resource]) -> Step:
+    """Every run compares both sides, and moves what is missing."""
+    spec = sync.spec
+    there, here = (
+        Key("Repository", key.namespace, spec.repository_ref.name),
+        Key("Dataset", key.namespace, spec.dataset_ref.name),
+    )
+    repository, dataset = resources.get(there), resources.get(here)
+    if not isinstance(repository, Repository):
+        return Step(key, Verb.BLOCKED, f"needs {there}, {wrong(None)}")
+    if not isinstance(dataset, Dataset):
+        return Step(key, Verb.BLOCKED, f"needs {here}, {wrong(None)}")
+    state = unfit(sync, repository, dataset)
+    if state is not None and state.abnormal == "Stalled":
+        return Step(key, Verb.BLOCKED, f"{state.reason}: {state.message}")
+    if spec.suspend:
+        return Step(key, Verb.SUSPENDED, "spec.suspend is true")
+    url = f"{repository.spec.url.rstrip('/')}/{spec.remote or dataset.uuid}"
+    return Step(key, Verb.COMMIT, f"{'pulls' if sync.pulls else 'pushes to'} {url} what is new")

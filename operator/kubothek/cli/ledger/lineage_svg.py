@@ -1,0 +1,108 @@
+"""A graph of datasets as an SVG picture: roots to the left, in columns by how many transformations lie between."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+from xml.sax.saxutils import escape, quoteattr
+
+if TYPE_CHECKING:
+    from kubothek.lake.ledger.derivative.lineage import Edge, Graph, Node
+
+_WIDTH, _HEIGHT = 190, 58
+_ACROSS, _DOWN = 110, 26
+_MARGIN: Final = 20
+_SWEEPS: Final = 4
+_NAME: Final = 24
+"""Characters of a name that a box has room for."""
+_STYLE: Final = (
+    "text{font:12px sans-serif;fill:#222}.name{font-weight:bold;font-size:13px}.hash{fill:#666;font-family:monospace}"
+    "rect{fill:#fff;stroke:#446;stroke-width:1}.root{fill:#e8f0fa}.asked{stroke-width:2.5}.absent{stroke-dasharray:4 3}"
+    "path{fill:none;stroke:#446;stroke-width:1.2}.behind{stroke-dasharray:5 3;stroke:#a50}"
+)
+
+Place = tuple[float, float]
+
+
+def svg(graph: Graph) -> str:
+    """The picture: an arrow from what there was to what is made of it, dashed where that has not taken in all of it."""
+    columns = _ordered(_columns(graph), graph)
+    tallest = max(map(len, columns), default=1)
+    places: dict[str, Place] = {}
+    for number, column in enumerate(columns):
+        above = (tallest - len(column)) * (_HEIGHT + _DOWN) / 2
+        for row, name in enumerate(column):
+            places[name] = (_MARGIN + number * (_WIDTH + _ACROSS), _MARGIN + above + row * (_HEIGHT + _DOWN))
+    width = 2 * _MARGIN + len(columns) * _WIDTH + (len(columns) - 1) * _ACROSS
+    height = 2 * _MARGIN + tallest * _HEIGHT + (tallest - 1) * _DOWN
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
+        f"<style>{_STYLE}</style>",
+        '<defs><marker id="end" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+        '<path d="M0,0 L8,4 L0,8 z" style="fill:#446;stroke:none"/></marker></defs>',
+        *(_arrow(edge, places) for edge in graph.edges),
+        *(_box(node, places[node.id], asked=node.id == graph.of) for node in graph.nodes),
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _columns(graph: Graph) -> list[list[str]]:
+    """The ids in columns: each dataset right of all that it is made of, and next to the last of them."""
+    column: dict[str, int] = {}
+    for node in graph.nodes:  # sources come first
+        before = [column[edge.source] for edge in graph.sources(node.id) if edge.source in column]
+        column[node.id] = max(before, default=-1) + 1
+    found: dict[int, list[str]] = defaultdict(list)
+    for name, number in column.items():
+        found[number].append(name)
+    return [found[number] for number in sorted(found)]
+
+
+def _ordered(columns: list[list[str]], graph: Graph) -> list[list[str]]:
+    """Each column in the order of the middle of its neighbours, so that few arrows cross."""
+    neighbours: dict[str, list[str]] = defaultdict(list)
+    for edge in graph.edges:
+        neighbours[edge.source].append(edge.target)
+        neighbours[edge.target].append(edge.source)
+    for _ in range(_SWEEPS):
+        rows = {name: row for column in columns for row, name in enumerate(column)}
+        columns = [sorted(column, key=lambda name: _middle(name, neighbours[name], rows)) for column in columns]
+    return columns
+
+
+def _middle(name: str, others: Sequence[str], rows: Mapping[str, int]) -> tuple[float, str]:
+    return (sum(rows[other] for other in others) / len(others) if others else rows[name], name)
+
+
+def _arrow(edge: Edge, places: Mapping[str, Place]) -> str:
+    (x1, y1), (x2, y2) = places[edge.source], places[edge.target]
+    x1, y1, y2 = x1 + _WIDTH, y1 + _HEIGHT / 2, y2 + _HEIGHT / 2
+    bend = max(30.0, (x2 - x1) / 2)
+    title = "nothing was taken yet" if edge.block is None else f"up to block {edge.block}, offset {edge.offset}"
+    way = f"M{x1:g},{y1:g} C{x1 + bend:g},{y1:g} {x2 - bend:g},{y2:g} {x2:g},{y2:g}"
+    return (
+        f'<path class="{"" if edge.latest else "behind"}" d="{way}" marker-end="url(#end)">'
+        f"<title>{escape(title)}</title></path>"
+    )
+
+
+def _box(node: Node, place: Place, *, asked: bool) -> str:
+    x, y = place
+    marks = {"root": _is_root(node), "asked": asked, "absent": node.uuid is None}
+    kinds = [name for name, holds in marks.items() if holds]
+    name = node.name if len(node.name) <= _NAME else f"{node.name[: _NAME - 1]}…"
+    told = "not in this store" if node.uuid is None else f"{node.records:,} records"
+    end = "" if node.head is None else f"…{node.head[-8:]}"
+    return (
+        f'<g><rect class={quoteattr(" ".join(kinds))} x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="5"/>'
+        f"<title>{escape(f'{node.id} {node.head or str()}'.strip())}</title>"
+        f'<text class="name" x="{x + 10:g}" y="{y + 19:g}">{escape(name)}</text>'
+        f'<text x="{x + 10:g}" y="{y + 35:g}">{escape(told)}</text>'
+        f'<text class="hash" x="{x + 10:g}" y="{y + 50:g}">{escape(end)}</text></g>'
+    )
+
+
+def _is_root(node: Node) -> bool:
+    return node.kind is not None and node.kind.value == "Root"

@@ -1,0 +1,79 @@
+"""A derivative, run after run, until its inputs have nothing new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kubothek.lake.errors import InputDiverged, RecordMissing, SchemaMismatch, TransformChanged
+from kubothek.lake.ledger.derivative import Derivative, Inputs, OnChange
+from kubothek.resources.jobs import OnChange as Wish
+
+ON_CHANGE: Final[dict[Wish, OnChange]] = {
+    "Stop": OnChange.REFUSE,
+    "Continue": OnChange.CONTINUE,
+    "Reset": OnChange.RESET,
+}
+"""What manifests ask for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """What became of it.
+
+    ``version``   of the last commit, None if there was nothing new
+    ``runs``      how many there were, which took ``consumed`` records of the inputs and made ``records`` of their own
+    ``restarted`` whether all of it was made anew
+    """
+
+    version: int | None = None
+    runs: int = 0
+    consumed: int = 0
+    records: int = 0
+    restarted: bool = False
+
+    def __str__(self) -> str:
+        if self.version is None:
+            return "its inputs have nothing new"
+        anew = ", all of it made anew" if self.restarted else ""
+        return f"version {self.version}: {self.records:,} records of {self.consumed:,} that were new{anew}"
+
+
+def derive(
+    derivative: Derivative,
+    inputs: Inputs,
+    *,
+    on_change: OnChange = OnChange.REFUSE,
+    told: Callable[[Derived], None] = lambda so_far: None,
+) -> Derived:
+    """Run it until there is nothing new. Each run is a commit: what was made stays if a later one fails.
+
+    ``on_change``  RESET: where it cannot go on (an input has another history, gives other columns, or takes back what
+                   is not there; the engine is another one), all data is made anew
+    ``told``       hears of each run, with what was done until then
+
+    Raises what :meth:`Derivative.pull` raises.
+    """
+    so_far = Derived()
+    while True:
+        try:
+            pulled = derivative.pull(inputs)
+        except (InputDiverged, RecordMissing, SchemaMismatch, TransformChanged):
+            if on_change is not OnChange.RESET or so_far.restarted:
+                raise
+            derivative.restart()
+            so_far = Derived(restarted=True)
+            continue
+        done = pulled.done
+        if not (done.up_to_date or done.repeated):
+            so_far = Derived(
+                version=done.version,
+                runs=so_far.runs + 1,
+                consumed=so_far.consumed + pulled.consumed,
+                records=so_far.records + done.records,
+                restarted=so_far.restarted,
+            )
+        told(so_far)
+        if not pulled.more:
+            return so_far

@@ -1,0 +1,201 @@
+"""Telling a collector of OpenLineage what a derivative is made of: one event when a run begins, one when it is over.
+
+The events are those of the specification 2-0-2, with the facets that say what the ledger knows: the SQL, the columns,
+and the blocks that were read and made. That a collector is away, or refuses, is no failure of a run: it goes to the
+log.
+"""
+
+from __future__ import annotations
+
+import logging
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+from uuid import UUID, uuid5
+
+import orjson
+
+from kubothek.jobs.deriving import Derived
+from kubothek.jobs.outcome import shortened
+from kubothek.lake.errors import LakeError
+from kubothek.lake.ledger.derivative import Derivative, Inputs
+from kubothek.lake.ledger.derivative.inputs import located
+from kubothek.lake.ledger.events import SetTransform, TransformInput
+from kubothek.lake.ledger.identity import DatasetId
+from kubothek.lake.ledger.sources import TransformSql
+from kubothek.lake.schema import type_name
+from kubothek.lake.store import Store
+from kubothek.resources.jobs import OpenLineage
+
+ENDPOINT: Final = "/api/v1/lineage"
+"""Of a collector, below its url."""
+_SECONDS: Final = 5.0
+_SPEC: Final = "https://openlineage.io/spec"
+_RUNS: Final = UUID("6f5f4a2e-9f0c-5d6e-8a55-0b4f5d1c7e21")
+"""Namespace of run ids: a job that is run again tells of the same run."""
+_MESSAGE_LIMIT: Final = 1000
+_FACETS: Final = {
+    "sql": "1-0-1/SQLJobFacet",
+    "jobType": "2-0-3/JobTypeJobFacet",
+    "errorMessage": "1-0-1/ErrorMessageRunFacet",
+    "schema": "1-1-1/SchemaDatasetFacet",
+    "version": "1-0-1/DatasetVersionDatasetFacet",
+    "outputStatistics": "1-0-2/OutputStatisticsOutputDatasetFacet",
+}
+"""Where each facet is specified."""
+
+Json = dict[str, Any]
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def telling(
+    to: OpenLineage | None, derivative: Derivative, inputs: Inputs, *, run: str
+) -> Iterator[Callable[[Derived], Derived]]:
+    """Tell of the run that happens inside; what it came to is to be given to the function that the context yields.
+
+    ``run``  names it for ever
+    """
+    if to is None:
+        yield lambda done: done
+        return
+    found: list[Derived] = []
+
+    def end(done: Derived) -> Derived:
+        found.append(done)
+        return done
+
+    _tell(to, derivative, inputs, run, "START")
+    try:
+        yield end
+    except Exception as error:
+        _tell(to, derivative, inputs, run, "FAIL", error=str(error))
+        raise
+    _tell(to, derivative, inputs, run, "COMPLETE", done=found[-1] if found else None)
+
+
+def _tell(
+    to: OpenLineage,
+    derivative: Derivative,
+    inputs: Inputs,
+    run: str,
+    what: Literal["START", "COMPLETE", "FAIL"],
+    *,
+    done: Derived | None = None,
+    error: str | None = None,
+) -> None:
+    try:
+        _post(to.url, event_of(to.namespace, derivative, inputs, run, what, done=done, error=error))
+    except (OSError, ValueError, LakeError) as why:
+        _log.warning("the run of %s was not told to %s: %s", derivative.uuid, to.url, why)
+
+
+def _post(url: str, event: Json) -> None:
+    """Raises OSError if it is not taken, ValueError for what is no url of a web server."""
+    where = f"{url.rstrip('/')}{ENDPOINT}"
+    if urlsplit(where).scheme not in ("http", "https"):
+        raise ValueError("the url of an OpenLineage collector begins with http:// or https://")
+    headers = {"Content-Type": "application/json", "User-Agent": f"kubothek/{version('kubothek')}"}
+    request = urllib.request.Request(where, data=orjson.dumps(event), method="POST", headers=headers)  # noqa: S310
+    with urllib.request.urlopen(request, timeout=_SECONDS):  # noqa: S310 - of these two schemes
+        pass
+
+
+def event_of(
+    namespace: str,
+    derivative: Derivative,
+    inputs: Inputs,
+    run: str,
+    what: Literal["START", "COMPLETE", "FAIL"],
+    *,
+    done: Derived | None = None,
+    error: str | None = None,
+) -> Json:
+    """A RunEvent: the run of a job, which is named after the dataset that it makes."""
+    state = derivative.state
+    transform = state.transform
+    assert transform is not None, "a derivative begins with one"
+    failed = {"errorMessage": _facet("errorMessage", message=_short(error), programmingLanguage="SQL")} if error else {}
+    return {
+        "eventType": what,
+        "eventTime": datetime.now(UTC).isoformat(),
+        "run": {"runId": str(uuid5(_RUNS, run)), "facets": failed},
+        "job": {
+            "namespace": namespace,
+            "name": derivative.uuid,
+            "facets": {
+                "jobType": _facet("jobType", processingType="BATCH", integration="KUBOTHEK", jobType="TRANSFORM"),
+                "sql": _facet("sql", query=_sql(transform)),
+            },
+        },
+        "inputs": [
+            _dataset(derivative.store, _uuid(inputs, each), _block_read(derivative, each.dataset_ref))
+            for each in transform.inputs
+        ],
+        "outputs": [_output(derivative, done)],
+        "producer": _producer(),
+        "schemaURL": f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent",
+    }
+
+
+def _uuid(inputs: Inputs, named: TransformInput) -> str:
+    try:
+        return located(inputs, named).uuid
+    except LakeError:  # the run says what is wrong with it
+        return named.alias or named.dataset_ref
+
+
+def _block_read(derivative: Derivative, identity: str) -> str | None:
+    read = derivative.state.consumed.get(DatasetId.parse(identity))
+    return None if read is None or read.block is None else str(read.block)
+
+
+def _output(derivative: Derivative, done: Derived | None) -> Json:
+    found = _dataset(derivative.store, derivative.uuid, str(derivative.state.head))
+    if derivative.state.schema is not None:
+        fields = [{"name": each.name, "type": type_name(each.type)} for each in derivative.state.schema]
+        found["facets"]["schema"] = _facet("schema", fields=fields)
+    if done is not None:
+        found["outputFacets"] = {"outputStatistics": _facet("outputStatistics", rowCount=done.records)}
+    return found
+
+
+def _dataset(store: Store, name: str, block: str | None) -> Json:
+    """A dataset by where it is, as the naming rules of OpenLineage have it: the bucket, and the place in it."""
+    parts = urlsplit(store.url)
+    namespace = f"{parts.scheme}://{parts.netloc}" if parts.netloc else parts.scheme
+    place = "/".join(part for part in (parts.path.strip("/"), name) if part)
+    facets = {} if block is None else {"version": _facet("version", datasetVersion=block)}
+    return {"namespace": namespace, "name": place if parts.netloc else f"/{place}", "facets": facets}
+
+
+def _sql(transform: SetTransform) -> str:
+    sql = transform.transform
+    if not isinstance(sql, TransformSql):
+        return ""
+    steps = [step for step in sql.queries or () if step.alias is not None]
+    last = next((step.query for step in sql.queries or () if step.alias is None), "")
+    named = ", ".join(f"{step.alias} AS ({step.query})" for step in steps)
+    return f"WITH {named} {last}" if named else last
+
+
+def _facet(name: str, **fields: Any) -> Json:
+    place = _FACETS[name]
+    return {
+        "_producer": _producer(),
+        "_schemaURL": f"{_SPEC}/facets/{place}.json#/$defs/{place.partition('/')[2]}",
+        **fields,
+    }
+
+
+def _producer() -> str:
+    return f"https://kubothek.io/releases/{version('kubothek')}"
+
+
+def _short(text: str) -> str:
+    return shortened(text, _MESSAGE_LIMIT)
