@@ -1,25 +1,10 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from kubothek.lake.store import Store, StoreConfig, open_store
+from tests.two_stores import other, store
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    root = tmp_path / "store"
-    root.mkdir()
-    return open_store(StoreConfig(root.as_uri()))
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Store:
-    """That of the other party."""
-    root = tmp_path / "other"
-    root.mkdir()
-    return open_store(StoreConfig(root.as_uri()))
+__all__ = ["other", "store"]
 
 
 @pytest.fixture(autouse=True)

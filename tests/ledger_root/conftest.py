@@ -1,22 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
+from tests.two_stores import other, store
 
-import pytest
-
-from kubothek.lake.store import Store, StoreConfig, open_store
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    root = tmp_path / "store"
-    root.mkdir()
-    return open_store(StoreConfig(root.as_uri()))
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Store:
-    """Another store."""
-    root = tmp_path / "other"
-    root.mkdir()
-    return open_store(StoreConfig(root.as_uri()))
+__all__ = ["other", "store"]
