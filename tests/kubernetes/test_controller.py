@@ -113,7 +113,9 @@ async def test_a_private_key_is_made_once_and_outlives_its_dataset(
         operator.controller.queue.add(Key("Engine", namespace, "e"))
         await operator.settled()
     assert server.request("GET", secret) == made
-    assert [call.method for call in proxy.calls if "/secrets" in call.path] == ["POST", "POST"], "it is never read"
+    asked = [call.method for call in proxy.calls if "/secrets" in call.path]
+    assert len(asked) > 1, "each round tries to make it"
+    assert set(asked) == {"POST"}, "it is never read"
 
 
 async def test_an_edit_is_one_more_write(api: Api, server: ApiServer, namespace: str, proxy: FaultProxy) -> None:

@@ -1,4 +1,4 @@
-"""`make demo`: the main job on this machine, in a checkout of its own, twice."""
+"""`make demo`: the main job on this machine, in a checkout of its own; and its manifests once more."""
 
 from __future__ import annotations
 
@@ -25,11 +25,24 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def demo(checkout: Path) -> str:
+    """All of it; what it said."""
+    return _said(checkout, "examples/demo.sh")
+
+
+def manifests_again(checkout: Path) -> str:
+    """What its runs of manifests say when nothing is left to do; what it looks at beside them adds nothing anyway."""
+    script = (EXAMPLES / "demo.sh").read_text().splitlines()
+    runs = [line for line in script if line.startswith("kubothek run ")]
+    assert len(runs) == 5
+    return _said(checkout, "-ec", "\n".join(runs))
+
+
+def _said(checkout: Path, *arguments: str) -> str:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment.pop("KUBOTHEK_STORE", None)
     environment["XDG_STATE_HOME"] = str(checkout / "state")  # the private key of the ledger
     done = subprocess.run(
-        ["bash", "examples/demo.sh"], cwd=checkout, env=environment, capture_output=True, text=True, check=False
+        ["bash", *arguments], cwd=checkout, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -60,7 +73,7 @@ def test_the_demo_commits_every_flight_by_spark_and_a_second_one_adds_nothing(ch
         f"month={month}" for month in range(1, 13)
     )
 
-    again = demo(checkout)
+    again = manifests_again(checkout)
     # The store is looked at again when other Datasets are named than the last time: without the cube, and with it.
     assert re.search(r"\b10 resources \([01] jobs? started, ", again)
     assert re.search(r"\b17 resources \([01] jobs? started, ", again)
