@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.ledger.common import elsewhere
 from kubothek.cli.options import store_options
 from kubothek.cli.versions import AnyVersion
 
@@ -134,12 +134,10 @@ def _odf(
     from kubothek.lake.store import StoreConfig, open_store
     from kubothek.lake.verification import Finding
     from kubothek.lake.verification.datasets import block_at, counted
-    from kubothek.runtime.local.state import absolute_url
 
     if choice.store is not None or choice.manifests or choice.store_name:
         raise click.UsageError("--odf says where the dataset is: leave out what names another store")
-    where = absolute_url(url, Path.cwd()) if ":" in url else Path(url).absolute().as_uri()
-    store = open_store(StoreConfig(where, choice.endpoint, choice.region))
+    store = open_store(StoreConfig(elsewhere(url), choice.endpoint, choice.region))
     first_block = 0 if since_block is None else since_block + 1
     head = None if until_block is None else block_at(store, Layout(), None, until_block)
     with _progress() as told:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubothek.cli.exchange.tokens import token_for
-from kubothek.cli.ledger.common import BY, writable_log
+from kubothek.cli.ledger.common import BY, elsewhere, writable_log
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -50,6 +50,7 @@ def pull_remote(
     from kubothek.lake.exchange import pull_remote as pull_it
     from kubothek.lake.store import open_store
 
+    url = elsewhere(url)
     uuid = name or short_name(url.rstrip("/"))
     with choice.config() as config, shown() as told:
         create_directory(config)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.exchange.tokens import token_for
-from kubothek.cli.ledger.common import BY
+from kubothek.cli.ledger.common import BY, elsewhere
 from kubothek.cli.options import store_options
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def push(choice: StoreChoice, dataset: str, url: str, force: bool) -> None:
     from kubothek.lake.ledger.root import Root
     from kubothek.lake.store import StoreConfig, open_store
 
+    url = elsewhere(url)
     with choice.config() as config, shown() as told:
         create_directory(StoreConfig(url))
         store = open_store(config)

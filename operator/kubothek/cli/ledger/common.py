@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -55,3 +56,10 @@ def environment(names: Sequence[str]) -> dict[str, str]:
     if absent := [name for name in names if name not in os.environ]:
         raise click.UsageError(f"the environment has no variable {absent[0]}, which --env names")
     return {name: os.environ[name] for name in names}
+
+
+def elsewhere(text: str) -> str:
+    """The URL that a directory or a URL stands for."""
+    from kubothek.runtime.local.state import absolute_url
+
+    return absolute_url(text, Path.cwd()) if ":" in text else Path(text).absolute().as_uri()

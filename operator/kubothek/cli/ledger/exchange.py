@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubothek.cli.ledger.common import BY, writable_log
+from kubothek.cli.ledger.common import BY, elsewhere, writable_log
 from kubothek.cli.options import store_options
 
 if TYPE_CHECKING:
@@ -133,11 +133,8 @@ def table_of(partition_on: tuple[str, ...]):  # type: ignore[no-untyped-def]
 def _elsewhere(text: str, choice: StoreChoice) -> StoreConfig:
     """Where a directory or URL leads."""
     from kubothek.lake.store import StoreConfig
-    from kubothek.runtime.local.state import absolute_url
 
-    if ":" not in text:
-        return StoreConfig(Path(text).absolute().as_uri())
-    return StoreConfig(absolute_url(text, Path.cwd()), choice.endpoint, choice.region)
+    return StoreConfig(elsewhere(text), choice.endpoint, choice.region)
 
 
 def _snapshot(path: Path) -> DatasetSnapshot:

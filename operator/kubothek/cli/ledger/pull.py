@@ -62,7 +62,7 @@ def pull(
     from kubothek.lake.ledger.derivative import inputs_of
     from kubothek.lake.store import open_store
 
-    if any("://" in each for each in datasets):
+    if any(":" in each for each in datasets):
         if len(datasets) > 1 or everything or recursive:
             raise click.UsageError("a URL is pulled alone, without --all and --recursive")
         pull_remote(choice, datasets[0], **remote)
