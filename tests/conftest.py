@@ -26,6 +26,18 @@ ON_CLUSTER = ("tests/cluster/", "tests/e2e/")
 """Where the tests that are marked `cluster` are."""
 BESIDE_OTHERS = ("tests/e2e/test_bad_input.py", "tests/e2e/test_soak.py")
 """What they judge begins with the first test of tests/e2e."""
+SLOW = (
+    *(f"tests/{room}/" for room in ("benchmarks", "collector", "cube", "derivative", "exchange", "gateway", "intake")),
+    *(f"tests/{room}/" for room in ("jobs", "ledger_merge", "ledger_root", "protocol_model", "transform")),
+    *(f"tests/cli/test_{name}.py" for name in ("cube", "derivative", "examples", "exchange")),
+    "tests/commits/test_history.py",
+    "tests/ledger/test_every_option.py",
+    "tests/maintenance/test_property.py",
+    "tests/plain/test_crash.py",
+    "tests/skipping/test_property.py",
+    "tests/sources/test_json_lines.py",
+)
+"""Crashes at every call, random histories, whole commands: too much for `make check`, which takes what is not slow."""
 BUDGET_SECONDS = {"tools and images": 20 * 60, "all tests": 18 * 60 + 17 * 60}
 """What a cold run may take on 2 cores; a suite that outgrows it fails, before CI's own limit cuts it off. The cluster's
 18 minutes and the 17 of all others are one sum, as they pass beside each other and on the same cores.
@@ -99,8 +111,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Cluster
     return ClusterInOneProcess(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The cluster's tests come first, as they take longest; last of them, those of what goes on beside the others."""
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker("slow")
     items.sort(key=lambda item: (not item.nodeid.startswith(ON_CLUSTER), item.nodeid.startswith(BESIDE_OTHERS)))
 
 
