@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -64,7 +65,7 @@ class Files:
     gathered: Gathered
 
 
-class _Task:
+class _Task(ABC):
     """A task that tells the driver of errors; ``order`` is that of an error where none of its own is known."""
 
     def __init__(self, work: Work, order: int, failures: Failures) -> None:
@@ -78,8 +79,9 @@ class _Task:
         except LakeError as error:
             report(error, self.failures, self.order, None)
 
+    @abstractmethod
     def run(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError
+        """What the task makes of what it is given. Raises LakeError."""
 
 
 class Reads(_Task):

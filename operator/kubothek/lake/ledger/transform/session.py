@@ -28,11 +28,6 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def text_literal(value: str) -> str:
-    """A text as SQL has it."""
-    return "'" + value.replace("'", "''") + "'"
-
-
 class Session:
     """A database that nothing else uses. Close it when its rows are read."""
 
