@@ -100,7 +100,11 @@ async def test_one_write_makes_an_object_ready_and_none_keeps_it_so(
 async def test_a_private_key_is_made_once_and_outlives_its_dataset(
     api: Api, server: ApiServer, namespace: str, proxy: FaultProxy
 ) -> None:
+    rounds = 0  # a busy machine may make one more than is asked for
+
     def identified(resource: Resource, _: World) -> Outcome:
+        nonlocal rounds
+        rounds += 1
         return Outcome(status=ready_status(resource.metadata.generation), actions=(MakeIdentity("e-identity"),))
 
     create(server, "Engine", namespace, "e", {})
@@ -113,9 +117,8 @@ async def test_a_private_key_is_made_once_and_outlives_its_dataset(
         operator.controller.queue.add(Key("Engine", namespace, "e"))
         await operator.settled()
     assert server.request("GET", secret) == made
-    asked = [call.method for call in proxy.calls if "/secrets" in call.path]
-    assert len(asked) > 1, "each round tries to make it"
-    assert set(asked) == {"POST"}, "it is never read"
+    assert rounds >= 2
+    assert [call.method for call in proxy.calls if "/secrets" in call.path] == ["POST"] * rounds, "it is never read"
 
 
 async def test_an_edit_is_one_more_write(api: Api, server: ApiServer, namespace: str, proxy: FaultProxy) -> None:
