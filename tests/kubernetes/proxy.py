@@ -71,6 +71,11 @@ class FaultProxy:
             transport.abort()
 
     @property
+    def streams(self) -> int:
+        """How many answers are under way; one that has begun is not missed by a cut."""
+        return len(self._streams)
+
+    @property
     def writes(self) -> list[Call]:
         """The requests that change something."""
         return [call for call in self.calls if call.is_write]

@@ -85,7 +85,7 @@ async def known(access: ClusterAccess, token: str) -> Principal:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.02)
 
@@ -308,6 +308,7 @@ async def test_a_gap_in_the_watches_hides_nothing(
         put(server, "Dataset", namespace, name, EXPOSED)
     clock = Clock()
     async with following(api, namespace, clock) as catalogue:
+        await until(lambda: proxy.streams == 2)
         proxy.decide = lambda position, call: Fault.REFUSED
         proxy.cut()
         delete(server, "Dataset", namespace, "one")
