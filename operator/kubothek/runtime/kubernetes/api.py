@@ -50,6 +50,7 @@ RESOURCES: Mapping[str, tuple[str, str]] = {
     "Secret": ("/api/v1", "secrets"),
     "CoreEvent": ("/api/v1", "events"),
     "Event": ("/apis/events.k8s.io/v1", "events"),
+    "Lease": ("/apis/coordination.k8s.io/v1", "leases"),
     "TokenReview": ("/apis/authentication.k8s.io/v1", "tokenreviews"),
     "SubjectAccessReview": ("/apis/authorization.k8s.io/v1", "subjectaccessreviews"),
 }
