@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -216,3 +216,25 @@ async def test_every_call_may_fail_once_and_the_end_is_the_same(
     for position in range(first, calls, step):
         outcome, _ = await run(position)
         assert outcome == expected, f"after the failure of call {position}"
+
+
+async def test_two_operators_at_once_do_what_one_does(
+    api: Api, server: ApiServer, make_namespace: Callable[[], str]
+) -> None:
+    """Both hold what they take for the Lease: names of attempts and resource versions keep the work single."""
+
+    async def run(operators: int) -> dict[str, Any]:
+        tenant = Tenant(server, make_namespace())
+        tenant.apply()
+        async with jobs_that_work(tenant.kubelet), AsyncExitStack() as stack:
+            benches = [
+                await stack.enter_async_context(bench(api, tenant.namespace, RECONCILERS)) for _ in range(operators)
+            ]
+            await asyncio.gather(*(each.until(tenant.is_complete) for each in benches))
+            for each in benches:
+                await each.settled()
+        return tenant.outcome()
+
+    expected = await run(1)
+    for _ in range(3):
+        assert await run(2) == expected

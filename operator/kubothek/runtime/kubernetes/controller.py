@@ -48,6 +48,7 @@ RECONCILE_TIMEOUT = 60.0
 _EVENTS_REFRESH = timedelta(seconds=30)
 _OF_OTHERS = ("generation", "deletionTimestamp", "annotations", "labels")
 """Metadata that none of our writes changes."""
+_CONFLICT = 409
 _SPREAD = 20.0
 """Seconds by which another look may be late: less than any deadline of a schedule."""
 
@@ -199,19 +200,23 @@ class Controller:
         return wake
 
     async def _publish(self, key: Key, obj: Object, status: Mapping[str, object]) -> bool:
-        """Write the status unless it is there already. False if the object is gone."""
+        """Write the status unless it is there already. False if the object is gone, or is not what was looked at."""
         wanted = without_none(status)
         if wanted == obj.get("status"):
             return True
         meta = obj["metadata"]
-        written = await self._api.apply_status(
-            {
-                "apiVersion": API_VERSION,
-                "kind": key.kind,
-                "metadata": {"name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]},
-                "status": wanted,
-            }
-        )
+        known = {each: meta[each] for each in ("name", "namespace", "uid", "resourceVersion")}
+        try:
+            written = await self._api.apply_status(
+                {"apiVersion": API_VERSION, "kind": key.kind, "metadata": known, "status": wanted}
+            )
+        except ApiError as error:
+            if error.status != _CONFLICT:
+                raise
+            # Somebody changed it meanwhile: an editor, or another operator. What was decided holds no more.
+            if (newer := await self._api.get(key.kind, key.namespace, key.name)) is not None:
+                self.observe(key.kind, newer)
+            return False
         if written is None:
             self.gone(key.kind, obj)
             return False
@@ -271,7 +276,7 @@ class Controller:
             else:
                 written = await self._api.json_patch("Dataset", key.namespace, name, edit_patch(there, wanted))
         except ApiError as error:
-            if error.status == 409:  # another one came first, and the watch has yet to tell of it
+            if error.status == _CONFLICT:  # another one came first, and the watch has yet to tell of it
                 raise
             if self.state.refuse(key.namespace, refusal_key(name), uid, (error.reason or "Refused", error.message)):
                 self.queue.add(key)
@@ -288,7 +293,7 @@ class Controller:
         try:
             await self._api.create("Secret", key.namespace, pods.identity(key.namespace, secret, token_bytes(32)))
         except ApiError as error:
-            if error.status not in (403, 409):
+            if error.status not in (403, _CONFLICT):
                 raise
             if error.status == 403:
                 log.warning("%s: the Secret %s could not be created: %s", key, secret, error.message)
