@@ -156,6 +156,24 @@ def test_head_that_vanished_is_reported_and_never_made_anew() -> None:
     assert keys_below(store) == before
 
 
+@pytest.mark.parametrize("ask", [DatasetLog.inspect, DatasetLog.snapshot])
+def test_head_that_comes_while_records_are_listed_is_not_missing(
+    ask: Callable[[DatasetLog], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    listed = store.list
+
+    def late(prefix: str) -> object:
+        monkeypatch.undo()
+        first(store)
+        return listed(prefix)
+
+    monkeypatch.setattr(store, "list", late)
+    ask(log_of(store))
+    assert log_of(store).inspect().problem is None
+    assert present(store) == [1]
+
+
 def assert_whole(store: Store) -> None:
     """The head's commit is marked, and the copy of the schema is the head's."""
     log = log_of(store)

@@ -20,7 +20,7 @@ from kubothek.lake.commits.legacy import one_table
 from kubothek.lake.commits.rebuild import rebuild
 from kubothek.lake.commits.record import Record, Totals
 from kubothek.lake.commits.recover import accept_overwritten, versions_in
-from kubothek.lake.commits.settle import Patience, head_missing, settle_thoroughly
+from kubothek.lake.commits.settle import Patience, look, settle_thoroughly
 from kubothek.lake.commits.snapshot import Snapshot, snapshot_of
 from kubothek.lake.commits.sound import require_sound_ledger
 from kubothek.lake.commits.tagging import retag, versions_of
@@ -57,6 +57,7 @@ class DatasetState:
     ``problem``  ``Reason: text`` if the asking claim cannot write it, or it is not whole
     ``indices``  of a head that is ours
     ``tags``     versions by name
+    ``partition_on``  the columns that name the directories; None if there is no table
     """
 
     uuid: str
@@ -70,6 +71,7 @@ class DatasetState:
     indices: tuple[IndexReport, ...] = ()
     dialect: Dialect = Dialect.KARTOTHEK
     tags: Mapping[str, int] = field(default_factory=dict)
+    partition_on: tuple[str, ...] | None = None
 
 
 class DatasetLog:
@@ -312,9 +314,7 @@ class DatasetLog:
         owner, seen = None, None
         try:
             owner = owner_of(self._store, self.uuid)
-            seen = self._journal.observe()
-            if seen is None and self._journal.was_committed():
-                raise head_missing(self._journal)
+            seen = look(self._journal)
             self._require_owner(owner)
             if owner is None:
                 self._require_adoptable(seen)
@@ -337,6 +337,7 @@ class DatasetLog:
             indices=report(self._store, seen.head.index_state) if seen.marker and not seen.head.tombstone else (),
             dialect=seen.head.index_state.dialect,
             tags=versions_of(seen.head),
+            partition_on=seen.head.partition_keys if not seen.head.tombstone else None,
         )
 
     def _require_owner(self, owner: str | None) -> None:
@@ -364,7 +365,7 @@ class DatasetLog:
         return self._claim.owner if self._claim else ""
 
     def _look(self) -> Observed:
-        seen = self._journal.observe()
+        seen = look(self._journal)
         if seen is None or seen.head.tombstone:
             raise self._not_found(seen)
         return seen
@@ -372,8 +373,6 @@ class DatasetLog:
     def _not_found(self, seen: Observed | None = None) -> LakeError:
         if seen is not None and (stone := seen.head.tombstone):
             return DatasetNotFound(f"dataset {self.uuid!r} was deleted at {stone.time.isoformat()}")
-        if self._journal.was_committed():
-            return head_missing(self._journal)
         return DatasetNotFound(f"there is no dataset {self.uuid!r} in {self._store.url}")
 
     def _require_claim(self) -> None:

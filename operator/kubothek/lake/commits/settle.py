@@ -50,14 +50,14 @@ def settled(
     ``first_look``  observes the head the first time, with something else beside it. Raises HeadMissing if there was a
     head, HeadUnreadable, NeedsConversion, Contended.
     """
-    seen = _look(journal, first_look)
+    seen = look(journal, first_look)
     while seen is not None:
         step = _step(journal, seen)
         if step is seen:
             return seen
         if step is None:
             patience.pause()
-            step = _look(journal)
+            step = look(journal)
         seen = step
     return None
 
@@ -93,18 +93,13 @@ def _step(journal: Journal, seen: Observed) -> Observed | None:
     return seen
 
 
-def _look(journal: Journal, observe: Callable[[], Observed | None] | None = None) -> Observed | None:
-    """None if there never was a head. Raises HeadMissing if there was."""
+def look(journal: Journal, observe: Callable[[], Observed | None] | None = None) -> Observed | None:
+    """The head as it is, with its marker; None if there never was a head. Raises HeadMissing if there was."""
     if (seen := (observe or journal.observe)()) is not None or not journal.was_committed():
         return seen
     if (seen := journal.observe()) is not None:
         return seen  # it came into being while we listed
-    raise head_missing(journal)
-
-
-def head_missing(journal: Journal) -> HeadMissing:
-    """The error for a dataset that has commits but no head."""
-    return HeadMissing(
+    raise HeadMissing(
         f"dataset {journal.uuid!r} in {journal.store.url} has commits, but its head {keys.head(journal.uuid)!r} is "
         "gone; it is not created anew. Restore the head from a backup, or use another uuid"
     )
