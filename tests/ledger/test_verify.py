@@ -18,7 +18,7 @@ from kubothek.lake.ledger.events import AddData, AddPushSource, SetInfo
 from kubothek.lake.ledger.layout import head_bytes
 from kubothek.lake.ledger.multihash import Multihash
 from kubothek.lake.ledger.problems import Problem, Severity
-from kubothek.lake.ledger.slices import Expected, check_slice
+from kubothek.lake.ledger.slices import Expected, check_slices
 from kubothek.lake.ledger.sources import MergeStrategyAppend, ReadStepCsv
 from kubothek.lake.ledger.verification import audit_store
 from kubothek.lake.store import Store
@@ -192,7 +192,7 @@ def test_ve_01_a_slice_can_be_checked_elsewhere(store: Store) -> None:
     audit, _ = audit_store(store, Layout())
     expected: Expected = pickle.loads(pickle.dumps(audit.slices[1]))
     assert expected == audit.slices[1]
-    facts = check_slice(store, Layout(), expected)
+    (facts,) = check_slices(store, Layout(), [expected])
     assert pickle.loads(pickle.dumps(facts)) == facts
     assert (facts.rows, facts.problems) == (4, ())
 

@@ -1,4 +1,4 @@
-"""Objects from a repository into a store: many at a time, each verified as it comes, none of them twice.
+"""Objects from a repository into a store: many at a time, hashed together as they come, none of them twice.
 
 What arrived stays, whatever happens to the rest: it is named by its content, and the next try finds it. It is hashed
 once more then, from the store.
@@ -6,7 +6,6 @@ once more then, from the store.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -17,11 +16,14 @@ from typing import Final
 from kubothek.lake.errors import ObjectNotFound
 from kubothek.lake.exchange.repository import Repository
 from kubothek.lake.exchange.verified import Verified
+from kubothek.lake.lanes import Lanes
 from kubothek.lake.ledger.layout import Layout
 from kubothek.lake.ledger.named import Named
 from kubothek.lake.store import Store
 
-_PIECE: Final = 4 << 20
+_PIECE: Final = 1 << 19
+_WAITING: Final = 64 << 20
+"""Bytes that came and wait to be hashed with those of other objects: one often comes as a whole before the next."""
 _YOUNG: Final = timedelta(hours=1)
 """Well below half of any usual grace period: an older object is written again, so that no collector takes it."""
 
@@ -103,20 +105,20 @@ def bring_objects(
     told: Told = lambda progress: None,
     note_written: Callable[[str], None] = lambda key: None,
 ) -> Brought:
-    """See to it that all objects are where they belong. Memory: a few pieces of each that is under way.
+    """See to it that all objects are where they belong. Memory: a few pieces of each that is under way, and what waits.
 
     ``blocks``        that name them, for those who watch
     ``note_written``  hears of the first key
 
     Raises ChainCorrupt for an object that is gone, cut off or another one; StoreError. What came before stays.
     """
-    meter = _Meter(named, blocks, told)
+    meter, lanes = _Meter(named, blocks, told), Lanes(_WAITING)
     for each in named[:1]:
         note_written(each.key(layout))
 
     def bring(each: Named) -> None:
-        if fetched := not is_there(store, layout, each):
-            with Verified(repository, each, meter.came) as source:
+        if fetched := not _is_there(store, layout, each, lanes):
+            with Verified(repository, each, meter.came, lanes) as source:
                 store.upload(each.key(layout), source)
         meter.done(each, fetched=fetched)
 
@@ -137,18 +139,18 @@ def each_of(act: Callable[[Named], None], named: Sequence[Named], at_once: int) 
             future.result()
 
 
-def is_there(store: Store, layout: Layout, named: Named) -> bool:
+def _is_there(store: Store, layout: Layout, named: Named, lanes: Lanes) -> bool:
     """Whether the very bytes are in the store; if they are old, they are young afterwards."""
     key = named.key(layout)
     try:
         info = store.stat(key)
         if info.size != named.size:
             return False
-        hasher = hashlib.sha3_256()
+        stream = lanes.stream()
         with store.open(key) as source:
             while piece := source.read(_PIECE):
-                hasher.update(piece)
-            if hasher.digest() != named.hash.digest:
+                stream.update(piece)
+            if stream.digest() != named.hash.digest:
                 return False
             if datetime.now(UTC) - info.modified > _YOUNG:
                 source.seek(0)

@@ -4,13 +4,13 @@ Each leaf column has a hash of its own, of its type and its values in row order;
 names and nesting of its fields and of the columns' hashes (odf-facts A2.4). Nullability, metadata, Parquet encodings
 and the boundaries of batches do not matter, with one exception that is the reference's: inside of nullable structs its
 rule for nulls looks at whole batches, which are of 10,000 rows. Hence structs are cut to such batches here.
-Columns of texts may come as dictionaries, and hash the same.
+Columns of texts may come as dictionaries, and hash the same. Columns are hashed several at a time (``lake/lanes.py``).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from functools import lru_cache
 from hashlib import sha3_256
@@ -19,6 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kubothek.lake.errors import InputError
+from kubothek.lake.lanes import AHEAD, Lanes, Stream
 from kubothek.lake.ledger.digest_dictionary import Entries
 from kubothek.lake.ledger.digest_values import Mask, as_in_memory, encoded_bytes, is_listed, is_text, validity
 from kubothek.lake.ledger.multihash import Codec, Multihash
@@ -27,6 +28,9 @@ _BATCH: Final = 10_000
 """Rows of the reference's batches."""
 _ROWS: Final = 1 << 15
 """So many values are made bytes at a time: they stay in the processor's caches, and memory stays small."""
+_SHARE: Final = AHEAD // 8
+"""Bytes that one column has before the next one has its turn, about: so there are as many columns as lanes."""
+_LEAST_ROWS: Final = 1 << 12
 _UNITS: Final = {"s": 0, "ms": 1, "us": 2, "ns": 3}
 
 
@@ -40,7 +44,9 @@ class LogicalHash:
         """Raises InputError for a column whose type has no logical hash."""
         self._schema = schema
         self._top, leaves = _beginnings(schema)
-        self._columns = [_Column(field.type, each) for field, each in zip(schema, leaves, strict=True)]
+        self._lanes = Lanes()
+        streams = [[self._lanes.stream(each) for each in beginnings] for beginnings in leaves]
+        self._columns = [_Column(field.type, each) for field, each in zip(schema, streams, strict=True)]
         self._executor = executor
         self._fitting = schema
 
@@ -48,19 +54,15 @@ class LogicalHash:
         """The rows that follow. Raises InputError if they have other columns."""
         if not rows.schema.equals(self._fitting) and not self._fits(rows.schema):
             raise InputError(f"rows with the columns {rows.schema.names} do not go on those with {self._schema.names}")
-        work = list(zip(self._columns, rows.columns, strict=True))
-        if self._executor is None:
-            for column, values in work:
-                column.update(values)
-        else:
-            for future in [self._executor.submit(column.update, values) for column, values in work]:
-                future.result()
-
-    def update_column(self, number: int, values: Any) -> None:
-        """The values that follow in one column. Raises InputError if they are of another type."""
-        if _plain(values.type) != self._schema.types[number]:
-            raise InputError(f"values of type {values.type} do not go on those of {self._schema.field(number)}")
-        self._columns[number].update(values)
+        step = max(_LEAST_ROWS, rows.num_rows * _SHARE * len(self._columns) // max(1, rows.nbytes))
+        for start in range(0, rows.num_rows, step):
+            work = list(zip(self._columns, rows.slice(start, step).columns, strict=True))
+            if self._executor is None:
+                for column, values in work:
+                    column.update(values)
+            else:
+                for future in [self._executor.submit(column.update, values) for column, values in work]:
+                    future.result()
 
     def _fits(self, schema: pa.Schema) -> bool:
         wanted = [(field.name, field.type) for field in self._schema]
@@ -70,10 +72,8 @@ class LogicalHash:
 
     def finish(self) -> Multihash:
         """The hash of all rows; nothing can follow."""
-        top = sha3_256(self._top)
-        for column in self._columns:
-            for digest in column.finish():
-                top.update(digest)
+        streams = [stream for column in self._columns for stream in column.finish()]
+        top = sha3_256(self._top + b"".join(self._lanes.digests(streams)))
         return Multihash(Codec.ARROW0_SHA3_256, top.digest())
 
 
@@ -94,10 +94,10 @@ def _beginnings(schema: pa.Schema) -> tuple[bytes, list[list[bytes]]]:
 
 
 class _Column:
-    """The hashes of one column: of its leaves, if it is a struct."""
+    """What is hashed of one column: a stream for each of its leaves."""
 
-    def __init__(self, kind: Any, beginnings: list[bytes]) -> None:
-        self._hashes = [sha3_256(each) for each in beginnings]
+    def __init__(self, kind: Any, streams: list[Stream]) -> None:
+        self._streams = streams
         self._rebatched = pa.types.is_struct(kind)
         self._entries: Entries | None = None
         self._pending: list[Any] = []
@@ -110,11 +110,11 @@ class _Column:
             else:
                 self._take(chunk)
 
-    def finish(self) -> Iterator[bytes]:
+    def finish(self) -> list[Stream]:
         if self._pending:
             self._take(pa.concat_arrays(self._pending))
             self._pending = []
-        return (each.digest() for each in self._hashes)
+        return self._streams
 
     def _gather(self, chunk: Any) -> None:
         while self._rows + len(chunk) >= _BATCH:
@@ -130,8 +130,8 @@ class _Column:
             self._take_entries(array)
             return
         leaves = list(_flattened(array, None))
-        for hasher, (leaf, valid) in zip(self._hashes, leaves, strict=True):
-            _update(hasher.update, leaf, valid)
+        for stream, (leaf, valid) in zip(self._streams, leaves, strict=True):
+            _update(stream, leaf, valid)
 
     def _take_entries(self, array: Any) -> None:
         if array.dictionary.null_count:
@@ -140,16 +140,16 @@ class _Column:
         if self._entries is None or not self._entries.are_of(array.dictionary):
             self._entries = Entries(array.dictionary)
         for start in range(0, len(array), _ROWS):
-            self._hashes[0].update(self._entries.take(array.indices.slice(start, _ROWS)).data)
+            self._streams[0].update(self._entries.take(array.indices.slice(start, _ROWS)).data)
 
 
-def _update(update: Callable[[Any], None], leaf: Any, valid: Mask | None) -> None:
+def _update(stream: Stream, leaf: Any, valid: Mask | None) -> None:
     if valid is None and (memory := as_in_memory(leaf)) is not None:
-        update(memory)
+        stream.update(memory)
         return
     for start in range(0, len(leaf), _ROWS):
         part = leaf.slice(start, _ROWS)
-        update(encoded_bytes(part, None if valid is None else valid[start : start + _ROWS]).data)
+        stream.update(encoded_bytes(part, None if valid is None else valid[start : start + _ROWS]).data)
 
 
 def _flattened(array: Any, above: Mask | None) -> Iterator[tuple[Any, Mask | None]]:

@@ -1,4 +1,4 @@
-"""The common columns of a slice's records, each on its own, batch after batch: offsets, operations, system times."""
+"""The common columns of a slice's records, batch after batch: offsets, operations, system times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class RowChecks:
-    """Checks each column's values in their order; of each rule the first value that breaks it is kept.
+    """Checks records in their order; of each rule the first value that breaks it is kept.
 
     ``start``  the offset of the first record
     """
@@ -40,20 +40,22 @@ class RowChecks:
             vocabulary.op: self._operations,
             vocabulary.system_time: self._times,
         }
-        self._rows = dict.fromkeys(self._checks, 0)
+        self._rows = 0
         self._found: dict[str, Problem] = {}
 
-    def update(self, name: str, values: Any) -> None:
-        """The values that follow in this column; of columns that are not common nothing is checked."""
-        if name in self._checks and len(values):
-            self._checks[name](values, name, self._rows[name])
-            self._rows[name] += len(values)
+    def update(self, rows: pa.RecordBatch) -> None:
+        """The rows that follow; of columns that are not common nothing is checked."""
+        if not rows.num_rows:
+            return
+        for name, check in self._checks.items():
+            check(rows.column(name), name, self._rows)
+        self._rows += rows.num_rows
 
     def finish(self) -> Iterator[Problem]:
         """What was wrong; nothing can follow."""
         if self._last_op == CORRECT_FROM:
             message = "the last record is a correction's first half (-C) without the second"
-            self._note("DataCorrection", "OP-03", message, self._op, self._rows[self._op] - 1)
+            self._note("DataCorrection", "OP-03", message, self._op, self._rows - 1)
         return iter(sorted(self._found.values(), key=lambda problem: problem.row or 0))
 
     def _offsets(self, column: Any, name: str, rows: int) -> None:

@@ -1,4 +1,4 @@
-"""The columns of a slice, each read on its own: what was decoded is hashed while it is in the processor's caches."""
+"""The columns of a slice, a few rows at a time: what was decoded is hashed while it is in the processor's caches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 from kubothek.lake.errors import InputError
 from kubothek.lake.ledger.digest_values import is_listed
 
-_ROWS: Final = 1 << 16
+_VALUES: Final = 1 << 20
+"""That are decoded at a time, of all columns together: some megabytes."""
+_LEAST_ROWS: Final = 1 << 12
 _OPEN: Final[Any] = pq.ParquetFile  # the stubs do not know all of its options
 
 
@@ -37,20 +39,22 @@ class SliceColumns:
             start = self._leaves[-1].stop if self._leaves else 0
             self._leaves.append(range(start, start + _leaves(field.type)))
 
-    def batches(self, number: int) -> Iterator[Any]:
-        """The values of a column, as arrays; texts may come as dictionaries. From one thread at a time.
+    def batches(self, numbers: Sequence[int] | None = None, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
+        """The rows of these columns (None: of all); texts may come as dictionaries. ``threads``: of Arrow, decode them.
 
-        Raises InputError if it has not as many as there are rows, and what Arrow raises if it cannot be read.
+        Raises InputError if they are not as many as there are rows, and what Arrow raises if they cannot be read.
         """
-        rows = 0
-        leaves = list(self._leaves[number])
-        for batch in self._reader.iter_batches(_ROWS, self._groups, column_indices=leaves, use_threads=False):
-            if batch.schema.names != [self.schema.names[number]]:
-                raise InputError(f"column {number} holds {batch.schema.names}, not {self.schema.names[number]!r}")
+        numbers = range(len(self.schema)) if numbers is None else numbers
+        names, rows = [self.schema.names[number] for number in numbers], 0
+        leaves = [leaf for number in numbers for leaf in self._leaves[number]]
+        size = max(_LEAST_ROWS, _VALUES // max(1, len(leaves)))
+        for batch in self._reader.iter_batches(size, self._groups, column_indices=leaves, use_threads=threads):
+            if batch.schema.names != names:
+                raise InputError(f"there are columns {', '.join(batch.schema.names)}, not {', '.join(names)}")
             rows += batch.num_rows
-            yield batch.column(0)
+            yield batch
         if rows != self.rows:
-            raise InputError(f"column {self.schema.names[number]!r} has {rows} values, the file {self.rows} rows")
+            raise InputError(f"there are {rows} values, and the file has {self.rows} rows")
 
 
 def _leaves(kind: Any) -> int:

@@ -6,10 +6,10 @@ that come back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from kubothek.lake.ledger.row_checks import RowChecks
 from kubothek.lake.ledger.slice_columns import SliceColumns
 from kubothek.lake.ledger.state import Vocabulary
 from kubothek.lake.store import Store
-from kubothek.lake.store.hashed import Hashed, hashed
+from kubothek.lake.store.hashed import Hashed, hashed, hashed_each
 
 _ROWS: Final = 1 << 16
 _LAST: Final = (1 << 63) - 1
@@ -63,41 +63,57 @@ class Facts:
     retracts: bool = False
 
 
-def check_slice(
+def check_slices(
     store: Store,
     layout: Layout,
-    expected: Expected,
+    slices: Sequence[Expected],
     columns: Executor | None = None,
     *,
     rows: bool = True,
     records_suffice: bool = False,
-) -> Facts:
-    """Everything about one slice, without ``rows`` only the bytes of its file; ``columns`` hashes columns, if given.
+) -> list[Facts]:
+    """Everything about some slices, in their order; without ``rows`` only the bytes of their files.
 
+    ``columns``          reads and hashes columns side by side
     ``records_suffice``  other bytes of the same records are worth no more than a note (VE-04)
 
     Raises StoreError, and OSError if a large slice finds no room on the disk.
     """
+    possible = [each for each in slices if each.data.offset_interval.end <= _LAST]
+    facts = list[Facts]()
+    with closing(hashed_each(store, (layout.data(each.data.physical_hash) for each in possible))) as objects:
+        for expected in slices:
+            if (end := expected.data.offset_interval.end) > _LAST:
+                problem = Problem("Offsets", "SL-12", f"offset {end} is more than Parquet's column can hold")
+                one = Facts(problems=(problem,))
+            else:
+                one = _check(next(objects), layout, expected, columns, rows, records_suffice)
+            facts.append(_placed(one, expected))
+    return facts
+
+
+def _check(
+    found: Hashed | ObjectNotFound,
+    layout: Layout,
+    expected: Expected,
+    columns: Executor | None,
+    rows: bool,
+    records_suffice: bool,
+) -> Facts:
     key, claimed = layout.data(expected.data.physical_hash), expected.data
-    if claimed.offset_interval.end > _LAST:
-        message = f"offset {claimed.offset_interval.end} is more than Parquet's column can hold"
-        return _placed(Facts(problems=(Problem("Offsets", "SL-12", message),)), expected)
-    try:
-        with hashed(store, key) as found:
-            facts = Facts()
-            problem = _object_problem(key, "DS-01", claimed.physical_hash, claimed.size, found)
-            if problem and not records_suffice:
-                facts = Facts(problems=(problem,))
-            elif problem or rows:
-                facts = _check_rows(found.file, expected, columns)
-                if problem:
-                    sound = all(each.severity is not Severity.ERROR for each in facts.problems)
-                    problem = replace(problem, severity=Severity.NOTE) if sound else problem
-                    facts = replace(facts, problems=(problem, *facts.problems))
-    except ObjectNotFound:
-        message = f"there is no {key}; {ADVICE}"
-        return _placed(Facts(problems=(Problem("DataMissing", "CH-02", message),)), expected)
-    return replace(_placed(facts, expected), bytes=found.size)
+    if isinstance(found, ObjectNotFound):
+        return Facts(problems=(Problem("DataMissing", "CH-02", f"there is no {key}; {ADVICE}"),))
+    facts = Facts()
+    problem = _object_problem(key, "DS-01", claimed.physical_hash, claimed.size, found)
+    if problem and not records_suffice:
+        facts = Facts(problems=(problem,))
+    elif problem or rows:
+        facts = _check_rows(found.file, expected, columns)
+        if problem:
+            sound = all(each.severity is not Severity.ERROR for each in facts.problems)
+            problem = replace(problem, severity=Severity.NOTE) if sound else problem
+            facts = replace(facts, problems=(problem, *facts.problems))
+    return replace(facts, bytes=found.size)
 
 
 def _placed(facts: Facts, expected: Expected) -> Facts:
@@ -134,28 +150,23 @@ def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Fact
         schema = slice_columns.schema
         wrong = [*column_problems(schema, expected.vocabulary), *_schema_problems(schema, expected.schema)]
     except _UNREADABLE as error:
-        return Facts(problems=(Problem("DataParquet", "SL-10", f"the file is no Parquet that can be read: {error}"),))
+        return Facts(problems=(_unreadable(f"the file is no Parquet that can be read: {error}"),))
     if any(problem.severity is Severity.ERROR for problem in wrong):
         return Facts(problems=tuple(wrong))
     interval = expected.data.offset_interval
-    checks = RowChecks(expected.vocabulary, interval.start)
-    hasher = LogicalHash(schema)
-
-    check = partial(_check_column, hasher, checks)
-    numbers = range(len(schema))
-    if columns is None:
-        unreadable = [check(slice_columns, number) for number in numbers]
-    else:  # the file stays open until all are done
-        waiting = [columns.submit(_check_alone, check, file, number) for number in numbers]
-        wait(waiting)
-        unreadable = [each.result() for each in waiting]
-    if any(unreadable):
-        return Facts(problems=(*wrong, *filter(None, unreadable)))
+    checks, hasher = RowChecks(expected.vocabulary, interval.start), LogicalHash(schema, columns)
+    try:
+        for batch in slice_columns.batches(threads=columns is not None):
+            checks.update(batch)
+            hasher.update(batch)
+    except (*_UNREADABLE, InputError) as error:
+        found = [*_unreadable_columns(slice_columns, interval.start)]
+        return Facts(problems=(*wrong, *(found or [_unreadable(f"its rows cannot be read: {error}")])))
     wrong += checks.finish()
     if slice_columns.rows != (rows := interval.end - interval.start + 1):
         wrong.append(Problem("DataRows", "DAT-04", f"it holds {slice_columns.rows} records, its event says {rows}"))
-    if (found := hasher.finish()) != expected.data.logical_hash:
-        message = f"its records hash to {found}, committed were {expected.data.logical_hash}"
+    if (logical := hasher.finish()) != expected.data.logical_hash:
+        message = f"its records hash to {logical}, committed were {expected.data.logical_hash}"
         wrong.append(Problem("DataLogical", "HS-02", message))
     return Facts(
         problems=tuple(wrong),
@@ -166,23 +177,20 @@ def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Fact
     )
 
 
-def _check_alone(check: Callable[[SliceColumns, int], Problem | None], file: Any, number: int) -> Problem | None:
-    """With a reader of its own, as one is for one thread."""
-    return check(SliceColumns(file), number)
+def _unreadable_columns(columns: SliceColumns, start: int) -> Iterator[Problem]:
+    """Which of them cannot be read or hashed, each looked at alone; ``start`` is the offset of the first record."""
+    for number, field in enumerate(columns.schema):
+        rows, hasher = 0, LogicalHash(pa.schema([field]))
+        try:
+            for batch in columns.batches([number]):
+                hasher.update(batch)
+                rows += batch.num_rows
+        except (*_UNREADABLE, InputError) as error:
+            yield _unreadable(f"the rows from {start + rows} on cannot be read: {error}", field.name)
 
 
-def _check_column(hasher: LogicalHash, checks: RowChecks, read: SliceColumns, number: int) -> Problem | None:
-    """Hash a column and check its values; what is wrong if that cannot be."""
-    name, rows = read.schema.names[number], 0
-    try:
-        for values in read.batches(number):
-            hasher.update_column(number, values)
-            checks.update(name, values)
-            rows += len(values)
-    except (*_UNREADABLE, InputError) as error:
-        message = f"the rows from {checks.start + rows} on cannot be read: {error}"
-        return Problem("DataParquet", "SL-10", message, column=name)
-    return None
+def _unreadable(message: str, column: str | None = None) -> Problem:
+    return Problem("DataParquet", "SL-10", message, column=column)
 
 
 def read_batches(store: Store, layout: Layout, expected: Expected) -> Iterator[pa.RecordBatch]:

@@ -27,11 +27,14 @@ from kubothek.lake.ledger.multihash import Multihash
 from kubothek.lake.ledger.problems import Problem, Severity
 from kubothek.lake.ledger.retractions import first_unmatched
 from kubothek.lake.ledger.rules import problems
-from kubothek.lake.ledger.slices import Expected, Facts, check_checkpoint, check_slice
+from kubothek.lake.ledger.slices import Expected, Facts, check_checkpoint, check_slices
 from kubothek.lake.ledger.state import ChainState, advance
 from kubothek.lake.store import Store
+from kubothek.lake.store.hashed import IN_MEMORY
 from kubothek.lake.store.spread import Spread, Told, spread_here
 
+_TOGETHER: Final = 16
+"""Slices at most that are looked at in one go."""
 _KEPT: Final = 100
 """So many problems of each severity are kept: no number of notes hides an error."""
 
@@ -105,7 +108,7 @@ def verify(
     """Verify the chain up to ``head`` (None: the store's) and what it names.
 
     ``threads``   of this process that read slices; None: one for each core
-    ``progress``  hears of slices done, and of all slices
+    ``progress``  hears of portions of slices done, and of all portions
     ``spread``    reads slices instead, and tells of its progress itself
 
     Raises StoreError, and OSError if large slices find no room on the disk.
@@ -119,8 +122,9 @@ def verify(
         spread_slices = spread or spread_here(store, threads, progress)
         spread = spread or spread_here(store, threads)
         lenient = audit.state.seed is not None and audit.state.seed.dataset_kind is DatasetKind.DERIVATIVE
-        check = partial(_slice, layout, scope.level is Level.FULL, lenient, columns)
-        facts = spread_slices(check, slices, "verify slices")
+        check = partial(_slices, layout, scope.level is Level.FULL, lenient, columns)
+        found_in = spread_slices(check, _portions(slices, threads), "verify slices")
+        facts = [each for portion in found_in for each in portion]
         found.extend(_checkpoints(layout, audit, scope, spread))
         for each in facts:
             found.extend(each.problems)
@@ -140,10 +144,23 @@ def verify(
     )
 
 
-def _slice(
-    layout: Layout, rows: bool, lenient: bool, columns: Executor | None, store: Store, expected: Expected
-) -> Facts:
-    return check_slice(store, layout, expected, columns, rows=rows, records_suffice=lenient)
+def _slices(
+    layout: Layout, rows: bool, lenient: bool, columns: Executor | None, store: Store, portion: Sequence[Expected]
+) -> list[Facts]:
+    return check_slices(store, layout, portion, columns, rows=rows, records_suffice=lenient)
+
+
+def _portions(slices: Sequence[Expected], threads: int) -> list[list[Expected]]:
+    """Slices whose bytes are hashed together: small ones, and few enough of them that all threads have some."""
+    most = min(_TOGETHER, max(1, len(slices) // (2 * threads if threads > 1 else 1)))
+    portions, size = list[list[Expected]](), 0
+    for each in slices:
+        size += each.data.size
+        if not portions or len(portions[-1]) == most or size > IN_MEMORY:
+            portions.append([])
+            size = each.data.size
+        portions[-1].append(each)
+    return portions
 
 
 def _can_match(scope: Scope, facts: Sequence[Facts]) -> bool:
@@ -171,8 +188,10 @@ def verify_new(
     audited = audit(came, state)
     wrong = [each for each in audited.problems if each.severity is Severity.ERROR]
     if rows and not wrong:
-        check = partial(_slice, layout, True, False, None)
-        facts = spread_here(store, threads or os.cpu_count() or 1)(check, audited.slices, "verify slices")
+        threads = threads or os.cpu_count() or 1
+        check = partial(_slices, layout, True, False, None)
+        portions = spread_here(store, threads)(check, _portions(audited.slices, threads), "verify slices")
+        facts = [each for portion in portions for each in portion]
         wrong = [each for fact in facts for each in fact.problems if each.severity is Severity.ERROR]
         wrong += [each for each in _between(audited.slices, facts) if each.severity is Severity.ERROR]
     return min(wrong, key=lambda each: each.number or 0, default=None)

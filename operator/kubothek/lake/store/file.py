@@ -67,7 +67,7 @@ _PASSING = frozenset(
     )
 )
 """What can go away without a change of the request."""
-_COPY_BYTES = 1 << 16
+_COPY_BYTES = 1 << 18
 _DELETE_BATCH = 1000
 _ABANDONED_SECONDS = 86_400
 """A temporary file that nobody wrote to for this long belongs to a process that died."""
@@ -163,7 +163,7 @@ class FileStore(Store):
 
     def upload(self, key: str, source: io.BufferedIOBase) -> str:
         source.seek(0)
-        return self._write(key, iter(lambda: source.read(_COPY_BYTES), b""), _Any.ETAG)
+        return self._write(key, iter(lambda: source.read1(_COPY_BYTES), b""), _Any.ETAG)
 
     def _write(self, key: str, chunks: Iterable[bytes | memoryview], condition: _Condition) -> str:
         path = self._path(key)

@@ -1,20 +1,22 @@
-"""An object's bytes with their SHA3-256, as a file that Arrow reads at will; memory does not grow with the object."""
+"""Objects' bytes with their SHA3-256, as files that Arrow reads at will; memory does not grow with the objects."""
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
+from kubothek.lake import lanes
+from kubothek.lake.errors import ObjectNotFound
 from kubothek.lake.store.base import Store
 
 IN_MEMORY: Final = 64 << 20
-"""Bytes; larger objects go through the disk."""
+"""Bytes, of all objects that are hashed at once; one that is larger goes through the disk."""
 _CHUNK: Final = 1 << 22
 
 
@@ -30,10 +32,44 @@ class Hashed:
 @contextmanager
 def hashed(store: Store, key: str) -> Iterator[Hashed]:
     """Fetch and hash an object. Raises ObjectNotFound, and OSError if a large one finds no room on the disk."""
-    if (size := store.stat(key).size) <= IN_MEMORY:
-        data = store.get(key)
-        yield Hashed(pa.BufferReader(data), len(data), hashlib.sha3_256(data).digest())
-        return
+    with closing(hashed_each(store, [key])) as only:
+        found = next(only)
+        if isinstance(found, ObjectNotFound):
+            raise found
+        yield found
+
+
+def hashed_each(store: Store, keys: Iterable[str]) -> Generator[Hashed | ObjectNotFound]:
+    """Fetch and hash objects, in their order: as many at once as there is room for in memory, larger ones alone.
+
+    The file of one can be read until the next is asked for. Raises OSError if a large one finds no room on the disk.
+    """
+    held: list[bytes | ObjectNotFound] = []
+    room = IN_MEMORY
+    for key in keys:
+        try:
+            if (size := store.stat(key).size) > room:
+                yield from _hashed_together(held)
+                held, room = [], IN_MEMORY
+            if size > room:
+                with _through_the_disk(store, key) as found:
+                    yield found
+            else:
+                held.append(store.get(key))
+                room -= size
+        except ObjectNotFound as error:
+            held.append(error)
+    yield from _hashed_together(held)
+
+
+def _hashed_together(held: Sequence[bytes | ObjectNotFound]) -> Iterator[Hashed | ObjectNotFound]:
+    digests = iter(lanes.digests(each for each in held if isinstance(each, bytes)))
+    for each in held:
+        yield Hashed(pa.BufferReader(each), len(each), next(digests)) if isinstance(each, bytes) else each
+
+
+@contextmanager
+def _through_the_disk(store: Store, key: str) -> Iterator[Hashed]:
     hasher, size = hashlib.sha3_256(), 0
     with store.open(key) as source, tempfile.NamedTemporaryFile(prefix="kubothek-object-") as copy:
         while chunk := source.read(_CHUNK):

@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from hashlib import sha3_256
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -22,6 +21,7 @@ import pyarrow.parquet as pq
 
 from kubothek.lake.commits import keys
 from kubothek.lake.commits.changes import PartitionFile
+from kubothek.lake.lanes import Lanes, Stream
 from kubothek.lake.schema import conform
 from kubothek.lake.store.base import Store
 from kubothek.lake.table.bucketing import Bucketing
@@ -38,6 +38,8 @@ _COLUMN_BYTES: Final = 256
 """What a buffered piece of one column costs beside its data, roughly."""
 _BLOCKS_OF_A_RUN: Final = 16
 _UPLOADS_AT_ONCE: Final = 8
+_UNHASHED: Final = 16
+"""The part of the budget, one of so many, that finished files may take until several are hashed at once."""
 
 
 class Observer(Protocol):
@@ -169,11 +171,13 @@ class PartitionedWriter:
         self._observer = observer
         self._sort_by = () if presorted else layout.sort_by
         self._ascending = tuple(name for name in ascending if name in self._payload.names)
-        self._budget = memory_budget
+        self._budget = memory_budget - memory_budget // _UNHASHED
         self._step = max(1, min(_ROW_GROUP_BYTES, layout.target_file_bytes, memory_budget // 4))
         self._open: dict[Group, _Rows] = {}
         self._held = 0
         self._files: list[PartitionFile] = []
+        self._lanes = Lanes(memory_budget // _UNHASHED)
+        self._hashes: list[Stream] = []
         self._flushed = 0
         self._uploads: deque[tuple[Future[str], int]] = deque()
         self._in_flight = 0
@@ -210,7 +214,10 @@ class PartitionedWriter:
         """
         for rows in list(self._open.values()):
             self._publish(rows, wholly=True)
-        done, self._flushed = self._files[self._flushed :], len(self._files)
+        unhashed = self._files[self._flushed :]
+        digests, self._hashes = self._lanes.digests(self._hashes), []
+        done = [replace(file, sha3=digest.hex()) for file, digest in zip(unhashed, digests, strict=True)]
+        self._files[self._flushed :], self._flushed = done, len(self._files)
         return done
 
     def finish(self) -> list[PartitionFile]:
@@ -301,8 +308,9 @@ class PartitionedWriter:
         key = f"{self._prefix}{part.label}.parquet"
         if self._observer:
             self._observer.wrote(part.label, key, content, footer)
-        digest = sha3_256(content).hexdigest()
-        self._files.append(PartitionFile(part.label, key, part.rows, content.size, digest))
+        self._hashes.append(self._lanes.stream())
+        self._hashes[-1].update(content)
+        self._files.append(PartitionFile(part.label, key, part.rows, content.size))
         self._wait(max(0, self._budget // 2 - content.size))
         self._in_flight += content.size
         self._uploads.append((self._pool.submit(self._store.put, key, memoryview(content)), content.size))

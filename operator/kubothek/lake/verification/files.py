@@ -6,6 +6,7 @@ Files are looked at in portions, which is what one task does; only a few numbers
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from kubothek.lake.errors import DataTypeMismatch, ObjectNotFound, SchemaMismatc
 from kubothek.lake.ledger import Level
 from kubothek.lake.schema import conform
 from kubothek.lake.store import Store
-from kubothek.lake.store.hashed import Hashed, hashed
+from kubothek.lake.store.hashed import Hashed, hashed_each
 from kubothek.lake.verification.finding import Finding
 from kubothek.lake.verification.values import Values, values_in
 
@@ -56,17 +57,16 @@ class FileCheck:
 
     def __call__(self, store: Store, files: Sequence[PartitionFile]) -> list[FileFacts]:
         """The facts of each. Raises StoreError, and OSError if a large file finds no room on the disk."""
-        return [self._one(store, file) for file in files]
+        with closing(hashed_each(store, (file.key for file in files))) as objects:
+            return [self._one(file, found) for file, found in zip(files, objects, strict=True)]
 
-    def _one(self, store: Store, file: PartitionFile) -> FileFacts:
-        try:
-            with hashed(store, file.key) as found:
-                finding = _bytes_problem(file, found)
-                if finding is None and self.level is Level.FULL:
-                    return self._inside(file, found)
-                return FileFacts(file.label, 0, found.size, finding)
-        except ObjectNotFound:
+    def _one(self, file: PartitionFile, found: Hashed | ObjectNotFound) -> FileFacts:
+        if isinstance(found, ObjectNotFound):
             return FileFacts(file.label, finding=_wrong("FileMissing", file, "it is gone"))
+        finding = _bytes_problem(file, found)
+        if finding is None and self.level is Level.FULL:
+            return self._inside(file, found)
+        return FileFacts(file.label, 0, found.size, finding)
 
     def _inside(self, file: PartitionFile, found: Hashed) -> FileFacts:
         try:
