@@ -130,6 +130,24 @@ class Deadlines(Strict):
     """The longest time from the creation of the driver to its end."""
 
 
+class ForeignEngine(Strict):
+    """An engine of another party, which keeps the engine contract of Open Data Fabric (gRPC)."""
+
+    engine: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    """What SetTransform calls it in `transform.engine`, such as flink: transformations that ask for it, of Datasets
+    that run on this Engine, are run by it. Case does not matter."""
+    image: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^\S+$")]
+    """Its image. It runs beside the driver, with nothing of it but the files of the run."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 5544
+    """Where it listens. The engines of kamu listen on 2884."""
+    cores: Annotated[int, Field(ge=1, le=64)] = 1
+    """CPU cores of its container."""
+    memory: Quantity = "1Gi"
+    """Memory of its container."""
+    timeout: Duration = "1h"
+    """The longest time of one run of a transformation."""
+
+
 class EngineSpec(Strict):
     """How jobs run."""
 
@@ -182,6 +200,8 @@ class EngineSpec(Strict):
     """What happens when an attempt fails in a way that may pass."""
     deadlines: Deadlines = Deadlines()
     """When an attempt is given up."""
+    odf: ForeignEngine | None = None
+    """An engine of another party for transformations that ask for it; all others run on our own."""
 
 
 class EngineStatus(Status):

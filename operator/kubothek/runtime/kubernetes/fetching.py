@@ -11,22 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 from kubothek.resources.jobs import SourceContainer
-from kubothek.runtime.kubernetes import names
+from kubothek.runtime.kubernetes import names, tokens
+from kubothek.runtime.kubernetes.tokens import mounting
 
 Object = dict[str, Any]
 
 _LAUNCHER = "fetch-launcher"
 _OUTPUT = "fetch-output"
-_TOKEN = "fetch-token"  # noqa: S105 - the name of a volume
-_TOKEN_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105
-_TOKEN_SECONDS = 3607
-"""What Kubernetes asks for in pods that say nothing of it."""
 _OUTPUT_LIMIT = "16Gi"
-_NOT_FOR = {
-    "eks.amazonaws.com/skip-containers": names.FETCH_CONTAINER,
-    "azure.workload.identity/skip-containers": names.FETCH_CONTAINER,
-}
-"""What else would be mounted into every container of a pod with a cloud identity."""
 
 
 def with_fetch(pod: Object, container: SourceContainer) -> Object:
@@ -35,23 +27,19 @@ def with_fetch(pod: Object, container: SourceContainer) -> Object:
     launcher: Object = {"name": _LAUNCHER, "mountPath": container.launcher_dir}
     output: Object = {"name": _OUTPUT, "mountPath": container.output_dir}
     read_only: Object = {"readOnly": True}
-    token: Object = {"name": _TOKEN, "mountPath": _TOKEN_DIRECTORY, "readOnly": True}
     containers = [
-        _mounting(each, token, launcher | read_only, output | read_only)
+        mounting(each, tokens.MOUNT, launcher | read_only, output | read_only)
         if each["name"] == names.DRIVER_CONTAINER
-        else _mounting(each, token)
+        else mounting(each, tokens.MOUNT)
         for each in spec["containers"]
     ]
     driver = next(each for each in spec["containers"] if each["name"] == names.DRIVER_CONTAINER)
-    ours = [_prepare(_mounting(driver, launcher)), _fetch(container, driver, launcher | read_only, output)]
+    ours = [_prepare(mounting(driver, launcher)), _fetch(container, driver, launcher | read_only, output)]
     taken = {each["name"] for each in ours}
-    others = [_mounting(each, token) for each in spec.get("initContainers") or () if each["name"] not in taken]
+    others = [mounting(each, tokens.MOUNT) for each in spec.get("initContainers") or () if each["name"] not in taken]
     return {
         **pod,
-        "metadata": {
-            **pod["metadata"],
-            "annotations": {**(pod["metadata"].get("annotations") or {}), **_NOT_FOR},
-        },
+        "metadata": tokens.without_identity(pod["metadata"], names.FETCH_CONTAINER),
         "spec": {
             **spec,
             "automountServiceAccountToken": False,
@@ -83,18 +71,9 @@ def _fetch(container: SourceContainer, driver: Object, *mounts: Object) -> Objec
     }
 
 
-def _mounting(container: Object, *mounts: Object) -> Object:
-    return {**container, "volumeMounts": [*(container.get("volumeMounts") or ()), *mounts]}
-
-
 def _volumes() -> list[Object]:
-    projected: list[Object] = [
-        {"serviceAccountToken": {"path": "token", "expirationSeconds": _TOKEN_SECONDS}},
-        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
-    ]
     return [
-        {"name": _TOKEN, "projected": {"sources": projected}},
+        tokens.volume(),
         # In memory: it has the values of the Secret's variables.
         {"name": _LAUNCHER, "emptyDir": {"medium": "Memory", "sizeLimit": "32Mi"}},
         {"name": _OUTPUT, "emptyDir": {"sizeLimit": _OUTPUT_LIMIT}},

@@ -1,0 +1,158 @@
+"""The gRPC side: requests in, signs of life and one answer out (EN-03, EN-15, EN-18)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import grpc
+
+from kubothek.engine.querying import raw_query
+from kubothek.engine.transforming import Abandoned, transform
+from kubothek.engine.volume import PathRefused, Volume
+from kubothek.lake.errors import FormatInvalid, InputError, LakeError
+from kubothek.lake.ledger import engine_messages as messages
+from kubothek.lake.ledger.engine_wire import (
+    EXECUTE_RAW_QUERY,
+    EXECUTE_TRANSFORM,
+    MOST_ANSWER_BYTES,
+    MOST_REQUEST_BYTES,
+    SERVICE,
+    enveloped,
+    unwrapped,
+)
+
+log = logging.getLogger(__name__)
+
+_Request = TypeVar("_Request")
+_SIGN_SECONDS: Final = 2.0
+"""Between signs of life."""
+_AT_ONCE: Final = 2
+"""Runs, each with a database of its own; others wait for their turn."""
+_CALLS: Final = 16
+_MOST_TEXT: Final = 16_384
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MOST_REQUEST_BYTES),
+    ("grpc.max_send_message_length", MOST_ANSWER_BYTES),
+    ("grpc.so_reuseport", 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """One method: what it takes, what does it, and how its answers are called."""
+
+    name: str
+    request: type
+    work: Callable[[Volume, Any, Callable[[], bool]], Any]
+    root: type
+    progress: Callable[[], Any]
+    invalid: Callable[..., Any]
+    failed: Callable[..., Any]
+
+
+_OPERATIONS: Final = (
+    _Operation(
+        EXECUTE_RAW_QUERY,
+        messages.RawQueryRequest,
+        raw_query,
+        messages.RawQueryResponseRoot,
+        messages.RawQueryResponseProgress,
+        messages.RawQueryResponseInvalidQuery,
+        messages.RawQueryResponseInternalError,
+    ),
+    _Operation(
+        EXECUTE_TRANSFORM,
+        messages.TransformRequest,
+        transform,
+        messages.TransformResponseRoot,
+        messages.TransformResponseProgress,
+        messages.TransformResponseInvalidQuery,
+        messages.TransformResponseInternalError,
+    ),
+)
+
+
+class EngineServer:
+    """The engine, listening. Use it as a context manager.
+
+    ``address``  ``host:port``; port 0 is any that is free
+    ``volume``   the directory that it shares with coordinators: it reads and writes nothing else of theirs
+    """
+
+    def __init__(self, address: str, volume: str) -> None:
+        self._volume = Volume(volume)
+        self._workers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="runs")
+        calls = ThreadPoolExecutor(_CALLS, thread_name_prefix="calls")
+        self._server = grpc.server(calls, options=_OPTIONS, maximum_concurrent_rpcs=_CALLS)
+        handlers: dict[str, Any] = {
+            each.name: grpc.unary_stream_rpc_method_handler(self._handler(each)) for each in _OPERATIONS
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        self.port = self._server.add_insecure_port(address)
+
+    def __enter__(self) -> EngineServer:
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop(0)
+
+    def stop(self, grace: float) -> None:
+        """Take no more calls; those under way have so many seconds."""
+        self._server.stop(grace).wait()
+        self._workers.shutdown(cancel_futures=True)
+
+    def _handler(self, operation: _Operation) -> Callable[[bytes, grpc.ServicerContext], Iterator[bytes]]:
+        def handle(message: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+            try:
+                request: Any = messages.decode_message(operation.request, unwrapped(message))
+            except InputError as error:
+                log.warning("%s: refused: %s", operation.name, error)
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, _cut(str(error)))
+            over = threading.Event()
+            context.add_callback(over.set)
+            done = self._workers.submit(operation.work, self._volume, request, lambda: not over.is_set())
+            try:
+                while True:
+                    yield _encoded(operation, operation.progress())
+                    if wait([done], _SIGN_SECONDS).done:
+                        break
+                yield self._answer(operation, done, context)
+            finally:
+                done.cancel()
+
+        return handle
+
+    def _answer(self, operation: _Operation, done: Future[Any], context: grpc.ServicerContext) -> bytes:
+        try:
+            found = done.result()
+        except (PathRefused, Abandoned) as error:
+            log.warning("%s: refused: %s", operation.name, error)
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, _cut(str(error)))
+        except (InputError, FormatInvalid) as error:
+            log.info("%s: invalid query: %s", operation.name, error)
+            found = operation.invalid(message=_cut(str(error)))
+        except LakeError as error:
+            log.warning("%s: %s: %s", operation.name, error.reason, error)
+            found = operation.failed(message=_cut(str(error)))
+        except Exception as error:
+            log.exception("%s: internal error", operation.name)
+            told = "".join(traceback.format_exception(error))
+            found = operation.failed(message=_cut(f"{type(error).__name__}: {error}"), backtrace=_cut(told))
+        else:
+            log.info("%s: %s", operation.name, found)
+        return _encoded(operation, found)
+
+
+def _encoded(operation: _Operation, value: Any) -> bytes:
+    return enveloped(messages.encode_message(operation.root(value=value)))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
