@@ -8,8 +8,10 @@ hours, one in a hundred late by up to a month, and one in a hundred takes a reco
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,11 +23,22 @@ from pyspark.sql import SparkSession
 
 from benchmarks.harness import Case, Table, compare
 from benchmarks.sparks import cpu_of_all
-from kubothek.lake.ledger import DatasetId, Timestamp, Vocabulary
-from kubothek.lake.ledger.sources import SqlQueryStep, TransformSql
+from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.ledger import DatasetId, Layout, OwnerKey, Timestamp, Vocabulary
+from kubothek.lake.ledger.derivative import Derivative, Limits, create, inputs_of
+from kubothek.lake.ledger.derivative.verification import verify_runs
+from kubothek.lake.ledger.events import AddPushSource, DatasetKind, DatasetSnapshot, SetTransform
+from kubothek.lake.ledger.events import TransformInput as EventInput
+from kubothek.lake.ledger.root import again
+from kubothek.lake.ledger.root import create as create_root
+from kubothek.lake.ledger.sources import MergeStrategyAppend, ReadStepParquet, SqlQueryStep, TransformSql
 from kubothek.lake.ledger.transform import TransformInput, TransformRequest, execute
+from kubothek.lake.store import StoreConfig, open_store
+from kubothek.lake.store.spread import spread_here
 
 NEW = 10_000
+REPLAYED = 4_000_000
+RUNS = 8
 _AT_ONCE = 5_000_000
 _START = 1_577_836_800_000
 _MS = pa.timestamp("ms", "UTC")
@@ -40,25 +53,32 @@ _COLUMNS: list[tuple[str, pa.DataType]] = [
 ]
 SCHEMA = pa.schema(_COLUMNS)
 ANSWER = (
-    "count(*) AS flights, sum(delay) AS delay, avg(distance) AS distance FROM flights "
-    "GROUP BY window(event_time, '1 hour'), carrier"
+    "count(*) AS flights, sum(delay) AS delay, avg(distance) AS distance, min(delay) AS least, max(delay) AS most "
+    "FROM flights GROUP BY window(event_time, '1 hour'), carrier"
 )
 QUERY = f"SELECT window.start AS event_time, carrier, {ANSWER}"
 _CARRIERS = np.array(["UA", "B6", "EV", "DL", "AA", "MQ", "US", "9E", "WN", "VX", "FL", "AS", "F9", "YV", "HA", "OO"])
 _MONTH = 30 * 86_400
 
 
-def run(histories: Sequence[int], *, rounds: int = 5, seconds: float = 60) -> Iterator[Table]:
-    """Two tables: updates, and what Spark SQL takes for the whole. On the local disk: a checkpoint is a file there."""
-    with TemporaryDirectory(prefix="kubothek-transform-") as room:
-        kept = [History.of(Path(room) / f"history-{rows}", rows) for rows in histories]
+def run(histories: Sequence[int], *, room: Path | None = None, rounds: int = 5, seconds: float = 60) -> Iterator[Table]:
+    """Three tables: updates, what Spark SQL takes for the whole, and runs beside their replay.
+
+    ``room``  where histories stay, so that another run need not make them, or goes on where one was stopped
+    """
+    with ExitStack() as stack:
+        if room is None:
+            room = Path(stack.enter_context(TemporaryDirectory(prefix="kubothek-transform-")))
+        kept = [History.of(room / f"history-{rows}", rows) for rows in histories]
         yield updates(kept, rounds=rounds, seconds=seconds)
         yield anew(kept, seconds=seconds)
+        with TemporaryDirectory(prefix="kubothek-replay-") as directory:
+            yield replayed(Path(directory), min(REPLAYED, *histories), rounds=min(rounds, 3), seconds=seconds)
 
 
 def updates(histories: Sequence[History], *, rounds: int, seconds: float) -> Table:
     """The new records on each history."""
-    cases = [Case(f"update on {each.records:,}", each.update) for each in histories]
+    cases = [Case(f"update on {each.records:,}", each.update, each.tidy) for each in histories]
     return compare(f"Windowed aggregate, {NEW:,} new records", cases, rounds=rounds, seconds=seconds)
 
 
@@ -79,9 +99,48 @@ def anew(histories: Sequence[History], *, seconds: float) -> Table:
         session.stop()
 
 
+def replayed(directory: Path, records: int, *, rounds: int, seconds: float) -> Table:
+    """A derivative of so many records, made in a few runs, and the proof that it is what its SQL makes of them."""
+    store = open_store(StoreConfig(directory.as_uri()))
+    source = AddPushSource(source_name="default", read=ReadStepParquet(), merge=MergeStrategyAppend())
+    snapshot = DatasetSnapshot(name="flights", kind=DatasetKind.ROOT, metadata=(source,))
+    root = create_root(store, DatasetLog(store, "flights"), snapshot, OwnerKey.new(), table=None)
+    each = -(-records // RUNS)
+    for first in range(0, records, each):
+        end = min(first + each, records)
+        root.push(again(records_of(first, end, np.arange(first, end)).drop_columns(["offset", "op", "system_time"])))
+    inputs, numbers = inputs_of(store), count()
+
+    def made(name: str) -> Derivative:
+        transform = SetTransform(
+            inputs=(EventInput(dataset_ref="flights"),), transform=TransformSql(engine="spark", query=QUERY)
+        )
+        snapshot = DatasetSnapshot(name=name, kind=DatasetKind.DERIVATIVE, metadata=(transform,))
+        derivative = create(store, DatasetLog(store, name), snapshot, OwnerKey.new(), inputs, table=None)
+        while derivative.pull(inputs, Limits(records=each)).more:
+            pass
+        return derivative
+
+    kept = made("kept")
+    layout, head = Layout(keys.chain("kept")), kept.state.head
+    assert head is not None, "it has a seed"
+
+    def proved(threads: int) -> None:
+        wrong = verify_runs(store, layout, head, inputs, spread_here(store, threads))
+        assert not wrong, wrong
+
+    cases = [
+        Case(f"{RUNS} runs", lambda: made(f"anew-{next(numbers)}")),
+        Case("their replay, one after the other", partial(proved, 1)),
+        Case("their replay", partial(proved, RUNS)),
+    ]
+    title = f"First run and replay, {records:,} records"
+    return compare(title, cases, rounds=rounds, seconds=seconds)
+
+
 @dataclass
 class History:
-    """An input and the state that its records left."""
+    """An input and the state that its records left; what was made of it before is there again."""
 
     directory: Path
     records: int
@@ -90,13 +149,19 @@ class History:
     @classmethod
     def of(cls, directory: Path, records: int) -> History:
         """One with so many records, which stay as Parquet for those who read all."""
-        (directory / "records").mkdir(parents=True)
+        kept = directory / "records"
+        kept.mkdir(parents=True, exist_ok=True)
         history = cls(directory, records)
         for first in range(0, records, _AT_ONCE):
-            end = min(records, first + _AT_ONCE)
-            table = records_of(first, end, np.arange(first, end))
-            pq.write_table(table, directory / "records" / f"{first:012}.parquet")
-            history.checkpoint = history.pull(table, directory / f"checkpoint-{first}")
+            end, file, left = min(records, first + _AT_ONCE), kept / f"{first:012}.parquet", directory / f"{first:012}"
+            if not file.exists():
+                table = records_of(first, end, np.arange(first, end))
+                history.pull(table, left)
+                pq.write_table(table, directory / "part")
+                (directory / "part").rename(file)
+            if history.checkpoint is not None:
+                history.checkpoint.unlink(missing_ok=True)
+            history.checkpoint = left
         return history
 
     def update(self) -> None:
@@ -105,7 +170,15 @@ class History:
         times = np.sort(self.records - chance.integers(0, 12 * 3600, NEW))
         late = chance.integers(0, NEW, NEW // 100)
         times[late] = np.maximum(times[late] - chance.integers(0, _MONTH, len(late)), 0)
-        self.pull(records_of(self.records, self.records + NEW, times), self.directory / "checkpoint-new")
+        self.pull(records_of(self.records, self.records + NEW, times), self._new)
+
+    def tidy(self) -> None:
+        """Without what an update left: to write over a file takes longer than to write one, and runs never do."""
+        self._new.unlink(missing_ok=True)
+
+    @property
+    def _new(self) -> Path:
+        return self.directory / "checkpoint-new"
 
     def pull(self, table: pa.Table, checkpoint: Path) -> Path:
         """One run."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
 import pytest
 
 from kubothek.lake.errors import InputError, InputMissing
@@ -87,6 +90,43 @@ def test_req_04_a_record_of_a_row_wise_transformation_is_traced_to_its_record(st
 
 def test_req_04_a_record_of_a_group_comes_from_what_was_there(store: Store) -> None:
     built(store)
+    push(store, {1: ("AA", 20), 2: ("BB", 50), 3: ("CC", 30)})
+    push(store, {1: ("AA", 20), 2: ("BB", 50), 3: ("CC", 30), 4: ("BB", 7)})
+    settle(store, "carriers")
     found = of_record(store, "carriers", 0, inputs_of(store))
-    assert not found.exact
-    assert [(one.alias, one.first, one.last, one.offset) for one in found.sources] == [("flights", 0, 2, None)]
+    assert found.exact
+    assert [(one.alias, one.first, one.last, one.members) for one in found.sources] == [("flights", 0, 2, [0])]
+    last = of_record(store, "carriers", opened(store, "carriers").state.last_offset or 0, inputs_of(store))
+    (source,) = last.sources
+    assert last.record["carrier"] == "BB"
+    assert (last.exact, source.members) == (True, [1, 3, 5]), "a record, its correction, and one that came later"
+
+
+def test_req_04_a_record_of_a_window_is_traced_to_those_of_its_time_and_key_alone(store: Store) -> None:
+    root(store, merge=APPEND)
+    start = datetime(2026, 11, 22, tzinfo=UTC)
+    for day in range(3):
+        times = [start + timedelta(days=day, hours=hours) for hours in (1, 2, 7, 8)]
+        flights = {day * 4 + n: ("AB"[n % 2], n) for n in range(4)}
+        push(store, flights, event_time=pa.array(times, pa.timestamp("ms", "UTC")))
+    windows = "FROM flights GROUP BY window(event_time, '6 hours'), carrier"
+    queries = {
+        "windows": f"SELECT window.start AS event_time, carrier, count(*) AS n {windows}",
+        "hidden": f"SELECT window.start AS event_time, count(*) AS n {windows}",
+        "sessions": "SELECT min(event_time) AS event_time, count(*) AS n FROM flights "
+        "GROUP BY session_window(event_time, '1 hour')",
+    }
+    for name, query in queries.items():
+        derived(store, name, transform(query))
+        settle(store, name)
+    found = {
+        (found.record["event_time"].day, found.record["event_time"].hour, found.record["carrier"]): found
+        for found in (of_record(store, "windows", offset, inputs_of(store)) for offset in range(12))
+    }
+    assert len(found) == 12
+    assert all(each.exact for each in found.values())
+    assert found[23, 6, "B"].sources[0].members == [7]
+    assert sorted(n for each in found.values() for n in each.sources[0].members or ()) == list(range(12))
+    hidden = of_record(store, "hidden", 0, inputs_of(store))
+    assert (hidden.exact, hidden.sources[0].members) == (False, [0, 1]), "of which carrier it is, nobody can tell"
+    assert of_record(store, "sessions", 0, inputs_of(store)).sources[0].members is None

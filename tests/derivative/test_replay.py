@@ -16,7 +16,7 @@ import pytest
 from kubothek.lake.commits import DatasetLog, keys
 from kubothek.lake.errors import ChainCorrupt, InputMissing
 from kubothek.lake.ledger import Block, Layout, Multihash, logical_hash
-from kubothek.lake.ledger.derivative import definition, inputs_of, pulling
+from kubothek.lake.ledger.derivative import definition, inputs_of, running
 from kubothek.lake.ledger.derivative.verification import verify_runs
 from kubothek.lake.ledger.events import (
     Checkpoint,
@@ -171,7 +171,7 @@ def test_en_11_another_version_of_the_engine_is_told_and_taken_over(
     push(store, {1: ("AA", 20)})
     with monkeypatch.context() as before:
         before.setattr(definition, "ENGINE_VERSION", "kubothek-0")
-        before.setattr(pulling, "ENGINE_VERSION", "kubothek-0")
+        before.setattr(running.OURS, "version", "kubothek-0")
         opened(store).set_transform(transform(LATE.replace("10", "11")), inputs_of(store))
         pull(store)
     push(store, {1: ("AA", 30)})

@@ -48,9 +48,12 @@ def owner(name: str) -> OwnerKey:
     return OwnerKey(name.encode().ljust(32, b"."))
 
 
+def source(merge: MergeStrategy = SNAPSHOT) -> AddPushSource:
+    return AddPushSource(source_name="default", read=ReadStepNdJson(schema=COLUMNS), merge=merge)
+
+
 def root(store: Store, name: str = "flights", merge: MergeStrategy = SNAPSHOT) -> Root:
-    source = AddPushSource(source_name="default", read=ReadStepNdJson(schema=COLUMNS), merge=merge)
-    snapshot = DatasetSnapshot(name=name, kind=DatasetKind.ROOT, metadata=(source,))
+    snapshot = DatasetSnapshot(name=name, kind=DatasetKind.ROOT, metadata=(source(merge),))
     return create_root(store, DatasetLog(store, name), snapshot, owner(name))
 
 

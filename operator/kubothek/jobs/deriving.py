@@ -8,6 +8,7 @@ from typing import Final
 
 from kubothek.lake.errors import InputDiverged, RecordMissing, SchemaMismatch, TransformChanged
 from kubothek.lake.ledger.derivative import Derivative, Inputs, OnChange
+from kubothek.lake.ledger.derivative.running import OURS, Engine
 from kubothek.resources.jobs import OnChange as Wish
 
 ON_CHANGE: Final[dict[Wish, OnChange]] = {
@@ -46,19 +47,21 @@ def derive(
     *,
     on_change: OnChange = OnChange.REFUSE,
     told: Callable[[Derived], None] = lambda so_far: None,
+    engine: Engine = OURS,
 ) -> Derived:
     """Run it until there is nothing new. Each run is a commit: what was made stays if a later one fails.
 
     ``on_change``  RESET: where it cannot go on (an input has another history, gives other columns, or takes back what
                    is not there; the engine is another one), all data is made anew
     ``told``       hears of each run, with what was done until then
+    ``engine``     that runs the transformation
 
     Raises what :meth:`Derivative.pull` raises.
     """
     so_far = Derived()
     while True:
         try:
-            pulled = derivative.pull(inputs)
+            pulled = derivative.pull(inputs, engine=engine)
         except (InputDiverged, RecordMissing, SchemaMismatch, TransformChanged):
             if on_change is not OnChange.RESET or so_far.restarted:
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kubothek.jobs import open_lineage, translate
 from kubothek.jobs.chains import inputs_among
 from kubothek.jobs.deriving import ON_CHANGE, Derived, derive
+from kubothek.jobs.foreign import engine_of
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
 from kubothek.lake.ledger.derivative import Derivative
@@ -15,8 +16,8 @@ from kubothek.resources.jobs import JobResult, TransformJob, TransformOutcome
 def run(job: TransformJob, store: Store, reporter: Reporter) -> JobResult:
     """One commit for each run, which takes what is new in the inputs up to a limit. Again, it goes on after them.
 
-    Raises LakeError: InputMissing, InputDiverged, TransformInvalid, SchemaMismatch, with the dataset as the last run
-    left it.
+    Raises LakeError: InputMissing, InputDiverged, TransformInvalid, SchemaMismatch, of another engine EngineFailed and
+    EngineMisbehaved, with the dataset as the last run left it.
     """
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
@@ -25,9 +26,9 @@ def run(job: TransformJob, store: Store, reporter: Reporter) -> JobResult:
     def told(so_far: Derived) -> None:
         reporter.tell("Transforming", so_far.runs, so_far.runs, so_far.consumed)
 
-    inputs = inputs_among(store, job.inputs)
+    inputs, engine = inputs_among(store, job.inputs), engine_of(job, reporter)
     with open_lineage.telling(job.lineage, derivative, inputs, run=f"{job.uid}/{job.attempt}") as end:
-        done = end(derive(derivative, inputs, on_change=ON_CHANGE[job.on_change], told=told))
+        done = end(derive(derivative, inputs, on_change=ON_CHANGE[job.on_change], told=told, engine=engine))
     return JobResult(
         outcome="Succeeded",
         reason="Succeeded",

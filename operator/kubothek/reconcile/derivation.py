@@ -7,11 +7,11 @@ ancestor it is: see :meth:`Ledgers.reflects`.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from heapq import nsmallest
 from typing import Final
 
-from kubothek.reconcile.world import World
+from kubothek.reconcile.world import Lookup, World
 from kubothek.resources.dataset import Dataset, DatasetStatus
 from kubothek.resources.ledger import LedgerState
 from kubothek.resources.transforms import LedgerInput, Lineage, is_identity
@@ -50,45 +50,48 @@ def find_cycle(start: str, inputs: Callable[[str], Iterable[str]]) -> tuple[str,
     return None
 
 
-def derived_from(dataset: Dataset, others: Iterable[Dataset]) -> set[str]:
-    """The names of all that is derived from a Dataset, however many transformations lie between."""
-    readers: dict[str, list[Dataset]] = defaultdict(list)
-    for other in others:
-        for reference in references(other):
-            readers[reference].append(other)
-    found, waiting = set[str](), [dataset]
-    while waiting:
-        each = waiting.pop()
-        following = [*readers[each.name], *readers[identity(each) or ""]]
-        new = [other for other in following if other.name not in found]
-        found.update(other.name for other in new)
-        waiting += new
-    return found
+def find_input(reference: str, namespace: str, there: Lookup) -> Dataset | None:
+    """The Dataset that an input names, by name or identity."""
+    named = there.kinship.holder(namespace, reference) if is_identity(reference) else reference
+    return None if named is None else there.get(Dataset, namespace, named)
+
+
+def own_cycle(dataset: Dataset, there: Lookup) -> tuple[str, ...] | None:
+    """The way from a Dataset through its inputs back to itself, by names; None if there is none."""
+
+    def inputs(name: str) -> list[str]:
+        each = dataset if name == dataset.name else there.get(Dataset, dataset.namespace, name)
+        found = (find_input(reference, dataset.namespace, there) for reference in references(each)) if each else ()
+        return [other.name for other in found if other is not None]
+
+    return find_cycle(dataset.name, inputs)
 
 
 class Ledgers:
-    """The ledgers of a namespace at one moment. What it has worked out it keeps: in a graph many ways lead to one."""
+    """The ledgers around a Dataset at one moment: what it looks at are those, however many there are in the namespace.
+
+    What it has worked out it keeps: in a graph many ways lead to one.
+    """
 
     def __init__(self, world: World, namespace: str) -> None:
         self.now = world.now
-        self._datasets = {each.name: each for each in world.list(Dataset, namespace)}
-        self._identities = {found: each for each in self._datasets.values() if (found := identity(each)) is not None}
+        self._world = world
+        self._namespace = namespace
         self._ancestors: dict[str, dict[str, int]] = {}
         self._extents: dict[tuple[str, str], Extent] = {}
 
     def find(self, reference: str) -> Dataset | None:
         """The Dataset that an input names, by name or identity."""
-        return (self._identities if is_identity(reference) else self._datasets).get(reference)
+        return find_input(reference, self._namespace, self._world)
+
+    def cycle(self, dataset: Dataset) -> tuple[str, ...] | None:
+        """The way from a Dataset through its inputs back to itself, by names."""
+        return own_cycle(dataset, self._world)
 
     def inputs(self, dataset: Dataset) -> list[Dataset]:
         """The inputs that are there."""
         found = map(self.find, references(dataset))
         return [other for other in found if other is not None]
-
-    def cycle(self, dataset: Dataset) -> tuple[str, ...] | None:
-        """The way from a Dataset through its inputs back to itself, by names."""
-        known = {**self._datasets, dataset.name: dataset}
-        return find_cycle(dataset.name, lambda name: [other.name for other in self.inputs(known[name])])
 
     def ancestors(self, dataset: Dataset) -> Mapping[str, int]:
         """All that a Dataset is derived from, by name, with how many transformations lie between, at most."""
@@ -105,13 +108,18 @@ class Ledgers:
         """Where its chain comes from, and who reads it; None if there is neither."""
         if dataset.spec.ledger is None:
             return None
-        above, own = self.ancestors(dataset), {dataset.name, identity(dataset)}
-        roots = sorted(name for name in above if not references(self._datasets[name]))
-        consumers = sorted(other.name for other in self._datasets.values() if own.intersection(references(other)))
+        above = self.ancestors(dataset)
+        roots = (name for name in above if not self._is_derived(name))
+        readers = self._world.kinship.readers(self._namespace, dataset.name, identity(dataset))
+        consumers = nsmallest(_MOST, (name for name in readers if self.find(name) is not None))
         if not above and not consumers:
             return None
         depth = max(above.values(), default=0)
-        return Lineage(roots=tuple(roots[:_MOST]), depth=depth, consumers=tuple(consumers[:_MOST]))
+        return Lineage(roots=tuple(nsmallest(_MOST, roots)), depth=depth, consumers=tuple(consumers))
+
+    def _is_derived(self, name: str) -> bool:
+        found = self.find(name)
+        return found is not None and bool(references(found))
 
     def reflects(self, dataset: Dataset, ancestor: str) -> Extent:
         """How much of an ancestor is in the present state of a Dataset, along all ways: more is greater.

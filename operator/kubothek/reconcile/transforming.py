@@ -11,13 +11,14 @@ cause for another: the inputs as they were when it was started are part of its c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from kubothek.reconcile.derivation import Ledgers, behind, identity, new_records, references
 from kubothek.reconcile.errands import Case, Chore, is_open
+from kubothek.reconcile.foreign import engine_ref
 from kubothek.reconcile.projection import absorb
 from kubothek.reconcile.references import PATIENCE, Blocked, digest
 from kubothek.reconcile.schedule import due_slot, fault
@@ -28,7 +29,16 @@ from kubothek.resources.transforms import is_identity
 from kubothek.resources.values import parse_duration
 
 CHANGES: Final = frozenset(
-    {"TransformInvalid", "TransformChanged", "InputDiverged", "InputMissing", "RecordMissing", "SchemaMismatch"}
+    {
+        "EngineFailed",
+        "EngineMisbehaved",
+        "InputDiverged",
+        "InputMissing",
+        "RecordMissing",
+        "SchemaMismatch",
+        "TransformChanged",
+        "TransformInvalid",
+    }
 )
 """Reasons of jobs that conditions tell as they are."""
 
@@ -43,14 +53,26 @@ def lacking_inputs(dataset: Dataset, here: Ledgers) -> Blocked | None:
     """Why nothing can be made of the inputs, or None."""
     way = here.cycle(dataset)
     if way is not None:
-        told = " from ".join(way)
-        return Blocked(
-            stalled("Cycle", f"the Dataset would be derived from itself: {told}; remove one of these inputs")
-        )
+        return Blocked(stalled("Cycle", circle(way)))
     for reference in references(dataset):
         found = _lacking(reference, dataset, here)
         if found is not None:
             return found
+    return None
+
+
+def circle(way: Sequence[str]) -> str:
+    """What is said of a Dataset that would be derived from itself, this way."""
+    return f"the Dataset would be derived from itself: {' from '.join(way)}; remove one of these inputs"
+
+
+def unfit_input(dataset: Dataset, other: Dataset) -> str | None:
+    """Why one Dataset cannot be derived from the other, as both are."""
+    if other.spec.ledger is None:
+        return f"the input {other.name!r} has no ledger: derive from Datasets with spec.ledger"
+    if other.spec.store_ref != dataset.spec.store_ref:
+        elsewhere = f"in another ObjectStore, {other.spec.store_ref.name!r}"
+        return f"the input {other.name!r} is {elsewhere}: a derivative lies in that of its inputs"
     return None
 
 
@@ -63,13 +85,9 @@ def _lacking(reference: str, dataset: Dataset, here: Ledgers) -> Blocked | None:
         if left > timedelta(0):
             return Blocked(waiting("InputMissing", message), left + timedelta(seconds=1))
         return Blocked(stalled("InputMissing", message))
-    if other.spec.ledger is None:
-        message = f"the input {other.name!r} has no ledger: derive from Datasets with spec.ledger"
-        return Blocked(stalled("TransformInvalid", message))
-    if other.spec.store_ref != dataset.spec.store_ref:
-        elsewhere = f"in another ObjectStore, {other.spec.store_ref.name!r}"
-        message = f"the input {other.name!r} is {elsewhere}: a derivative lies in that of its inputs"
-        return Blocked(stalled("TransformInvalid", message))
+    why = unfit_input(dataset, other)
+    if why is not None:
+        return Blocked(stalled("TransformInvalid", why))
     if other.status.deleted:
         message = f"the data of the input {other.name!r} was deleted: restore it, or remove the input"
         return Blocked(waiting("InputMissing", message))
@@ -230,6 +248,7 @@ def _job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> TransformJob
         inputs=input_refs(case.dataset, Ledgers(case.world, case.dataset.namespace)),
         on_change=ledger.following.on_change,
         lineage=None if url is None else OpenLineage(url=url, namespace=namespace),
+        foreign=engine_ref(case.dataset, case.engine, settings),
     )
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from kubothek.lake.ledger.derivative.lineage import Graph, Source
     from kubothek.lake.store import Store
 
+_SHOWN = 20
+"""Offsets of a group's records; JSON has all."""
+
 
 @click.command()
 @store_options
@@ -26,7 +29,7 @@ def lineage(choice: StoreChoice, dataset: str, output: str, up: bool, down: bool
     """Show where the data of a ledger comes from, and where it goes: with the blocks that each took of the others.
 
     Of a single record: the run that made it, with the part of each input that the run took, and where the
-    transformation looks at each record on its own, the records themselves.
+    transformation looks at each record on its own, the records themselves; of a group, the records with its keys.
     """
     from kubothek.lake.ledger.derivative.lineage import graph
     from kubothek.lake.store import open_store
@@ -61,7 +64,7 @@ def _of_row(store: Store, dataset: str, offset: int, *, as_json: bool) -> str:
     if as_json:
         return json.dumps(asdict(found), indent=2, default=str)
     lines = [f"{dataset}, record {offset}: {_record(found.record)}", f"made by block {found.number}, {found.block}"]
-    if not found.exact:
+    if not found.exact and all(source.members is None for source in found.sources):
         lines[-1] += ", by a transformation with a state: what came before counts as well"
     told = [text for source in found.sources if (text := _source(source, exact=found.exact)) is not None]
     lines += [f"├─ {text}" for text in told[:-1]] + [f"└─ {text}" for text in told[-1:]]
@@ -70,6 +73,9 @@ def _of_row(store: Store, dataset: str, offset: int, *, as_json: bool) -> str:
 
 def _source(source: Source, *, exact: bool) -> str | None:
     """What a record is of, or may be of; None if it is of nothing of this input."""
+    if source.members is not None:
+        shown = ", ".join(map(str, source.members[:_SHOWN])) + (", …" if len(source.members) > _SHOWN else "")
+        return f"{source.alias}, {len(source.members):,} records with its keys: {shown}"
     if source.record is not None:
         return f"{source.alias}, record {source.offset}: {_record(source.record)}"
     if source.first is None or exact:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubothek.cli.exchange.pull import pull_remote, remote_options
+from kubothek.cli.exchange.pull import pull_remote, remembered_remote, remote_options
+from kubothek.cli.exchange.remotes import remembered
 from kubothek.cli.ledger.common import BY, environment, writable_log
 from kubothek.cli.ledger.feed import polled_text, polling_options, tell
 from kubothek.cli.options import store_options
@@ -56,12 +57,17 @@ def pull(
 
     https:// is any web server over an ODF dataset, odf+https:// a gateway by the smart protocol, s3:// and file:// the
     layout in a bucket or directory. Everything is verified before anything is seen; run again after an interruption, it
-    goes on where it was.
+    goes on where it was. The URL is remembered: from then on the dataset is pulled from there by its name.
     """
     from kubothek.cli.ledger.sources import locally
     from kubothek.lake.ledger.derivative import inputs_of
     from kubothek.lake.store import open_store
 
+    if len(datasets) == 1 and not (recursive or everything or remote["name"]):
+        found = None if ":" in datasets[0] else remembered_remote(choice, datasets[0])
+        if found is not None:
+            pull_remote(choice, found, **{**remote, "name": datasets[0]})
+            return
     if any(":" in each for each in datasets):
         if len(datasets) > 1 or everything or recursive:
             raise click.UsageError("a URL is pulled alone, without --all and --recursive")
@@ -69,7 +75,7 @@ def pull(
         return
     if any(remote.values()):
         raise click.UsageError(
-            "--as, --force, --verify, --no-table and --partition-on go with a URL, such as https://…"
+            "--as, --no-alias, --force, --verify, --no-table and --partition-on go with a URL, such as https://…"
         )
     if everything == bool(datasets):
         raise click.UsageError("name the datasets to pull, or say --all")
@@ -85,6 +91,9 @@ def pull(
             allow_containers=allow_containers,
         )
         for name in _in_order(store, inputs, datasets, recursive=recursive):
+            if (url := remembered(config.url, name, "pull")) is not None:  # the chain is theirs
+                pull_remote(choice, url, **{**remote, "name": name})
+                continue
             told = _pulled(store, name, inputs, context, reset=on_change == "reset", asked=name in datasets)
             click.echo(f"{name}: {told}")
 

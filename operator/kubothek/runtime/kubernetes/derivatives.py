@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from kubothek.reconcile.kinship import Kinship
 from kubothek.runtime.kubernetes.cache import Object
 from kubothek.runtime.kubernetes.queue import Key
 
@@ -19,22 +20,26 @@ def progress(dataset: Object | None) -> tuple[object, ...]:
     return (status.get("ledger") or {}).get("head"), *(run.get(name) for name in ("cause", "done", "problem"))
 
 
-def neighbours(state: ClusterState, dataset: Object) -> Iterator[Key]:
-    """The ledgers around a Dataset: its inputs tell who reads them, and all that is derived from it may wait for it."""
-    namespace = dataset["metadata"]["namespace"]
-    names = {other["metadata"]["name"]: other for other in state.resources["Dataset"].objects(namespace)}
-    ids = {identity: name for name, other in names.items() if (identity := _identity(other)) is not None}
-    readers: dict[str, list[str]] = {}
-    for name, other in names.items():
-        for reference in _inputs(other):
-            readers.setdefault(ids.get(reference, reference), []).append(name)
-    found, waiting = {dataset["metadata"]["name"]}, [dataset["metadata"]["name"]]
-    while waiting:
-        new = [name for name in readers.get(waiting.pop(), ()) if name not in found]
-        found.update(new)
-        waiting += new
-    found.update(name for reference in _inputs(dataset) if (name := ids.get(reference, reference)) in names)
-    yield from (Key("Dataset", namespace, name) for name in sorted(found - {dataset["metadata"]["name"]}))
+def follow(kinship: Kinship, namespace: str, name: str, dataset: Object | None) -> None:
+    """Keep the index true to a Dataset that changed; None: it is gone."""
+    if dataset is None:
+        kinship.remove(namespace, name)
+    else:
+        kinship.put(namespace, name, _inputs(dataset), _identity(dataset))
+
+
+def neighbours(state: ClusterState, dataset: Object, *, appeared: bool) -> Iterator[Key]:
+    """The ledgers around a Dataset: all that is derived from it may wait for it.
+
+    ``appeared``  whether it came, went or has another manifest: its inputs tell who reads them
+    """
+    namespace, name = dataset["metadata"]["namespace"], dataset["metadata"]["name"]
+    found = state.kinship.descendants(namespace, name, _identity(dataset))
+    if appeared:
+        datasets = state.resources["Dataset"]
+        named = (state.kinship.holder(namespace, each) or each for each in _inputs(dataset))
+        found.update(each for each in named if datasets.get(namespace, each) is not None)
+    yield from (Key("Dataset", namespace, each) for each in sorted(found - {name}))
 
 
 def _identity(dataset: Object) -> str | None:
@@ -42,7 +47,10 @@ def _identity(dataset: Object) -> str | None:
 
 
 def _inputs(dataset: Object) -> Iterator[str]:
-    """What a derivative is derived from, by name or identity."""
-    for event in (dataset["spec"].get("ledger") or {}).get("metadata") or ():
-        if str(event.get("kind", "")).lower() == "settransform":
-            yield from (str(each["datasetRef"]) for each in event.get("inputs") or () if "datasetRef" in each)
+    """What a derivative is derived from, by name or identity; of a manifest that is wrong, what can be read of it."""
+    events = ((dataset.get("spec") or {}).get("ledger") or {}).get("metadata")
+    for event in events if isinstance(events, list) else ():
+        if isinstance(event, dict) and str(event.get("kind", "")).lower() == "settransform":
+            inputs = event.get("inputs")
+            named = [each for each in inputs if isinstance(each, dict)] if isinstance(inputs, list) else []
+            yield from (str(each["datasetRef"]) for each in named if "datasetRef" in each)

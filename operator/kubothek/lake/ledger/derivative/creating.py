@@ -35,10 +35,12 @@ def create(
     types: Types = Types.KAMU,
     commit_id: str | None = None,
     by: str = "",
+    foreign: bool = False,
 ) -> Derivative:
     """Commit the chain's first blocks, with one SetTransform among them; otherwise as for a root dataset.
 
-    ``inputs``  finds the datasets that the transformation names
+    ``inputs``   finds the datasets that the transformation names
+    ``foreign``  another engine than ours is to run it, which alone can say whether it understands the query
 
     Raises DatasetExists; InputError for inputs that do not exist, all of them at once, or an input that is the dataset
     itself; TransformInvalid; EventInvalid for an event that no derivative dataset begins with.
@@ -52,7 +54,7 @@ def create(
     def first(now: Timestamp) -> list[Block]:
         named = next((Vocabulary.of(event) for event in snapshot.metadata if isinstance(event, SetVocab)), Vocabulary())
         events = (
-            stored_transform(event, inputs, named, itself=owner.dataset_id)
+            stored_transform(event, inputs, named, itself=owner.dataset_id, foreign=foreign)
             if isinstance(event, SetTransform)
             else event
             for event in snapshot.metadata

@@ -17,10 +17,13 @@ from kubothek.lake.ledger.state import Vocabulary
 from kubothek.lake.ledger.transform import ENGINE_VERSION, validate
 
 
-def stored_transform(event: SetTransform, inputs: Inputs, vocabulary: Vocabulary, *, itself: DatasetId) -> SetTransform:
+def stored_transform(
+    event: SetTransform, inputs: Inputs, vocabulary: Vocabulary, *, itself: DatasetId, foreign: bool = False
+) -> SetTransform:
     """The event with inputs by id, each with an alias, ``queries``, and the engine's version if it names none (EN-11).
 
     ``vocabulary``  of the dataset that it is for, and ``itself``, its id, which is no input
+    ``foreign``     another engine is to run it: the query is not checked, and its version is known when it runs
 
     Raises InputError, which names every input that does not exist; TransformInvalid; EventInvalid.
     """
@@ -28,6 +31,9 @@ def stored_transform(event: SetTransform, inputs: Inputs, vocabulary: Vocabulary
     if own := [each.alias for each in found.inputs if DatasetId.parse(each.dataset_ref) == itself]:
         raise InputError(f"input {own[0]!r} is the dataset that the transformation is to make: name another one")
     sql = sql_of(found.transform)
+    if foreign:
+        all_located(inputs, found.inputs)
+        return found
     stored = replace(found, transform=replace(sql, version=sql.version or ENGINE_VERSION))
     columns(stored, all_located(inputs, stored.inputs), vocabulary)
     return stored

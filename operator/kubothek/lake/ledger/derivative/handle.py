@@ -22,6 +22,7 @@ from kubothek.lake.ledger.derivative.inputs import Inputs
 from kubothek.lake.ledger.derivative.pulling import pulled
 from kubothek.lake.ledger.derivative.restarting import restarted
 from kubothek.lake.ledger.derivative.restoring import Restored, restore
+from kubothek.lake.ledger.derivative.running import OURS, Engine
 from kubothek.lake.ledger.derivative.waiting import Pending, Seen, all_waiting, pending
 from kubothek.lake.ledger.events import DatasetKind, MetadataEvent, SetTransform
 from kubothek.lake.ledger.multihash import Multihash
@@ -70,8 +71,10 @@ class Derivative(Ledger):
         self.refresh()
         return pending(self.store, self.state, inputs, self._seen)
 
-    def pull(self, inputs: Inputs, limits: Limits = USUAL) -> Pulled:
+    def pull(self, inputs: Inputs, limits: Limits = USUAL, *, engine: Engine = OURS) -> Pulled:
         """Run the transformation once, on what its inputs have by now and it did not see yet.
+
+        ``engine``  that runs it
 
         Raises InputMissing, InputDiverged, TransformInvalid, SchemaMismatch, what the engine raises, Drift, Diverged,
         and what a transaction raises, all with the dataset as before.
@@ -84,7 +87,7 @@ class Derivative(Ledger):
             nonlocal batch
             state = ground.chain.state
             batch = first if state.head == asked else self._next(state, inputs, limits)
-            return None if batch is None else pulled(ground, batch)
+            return None if batch is None else pulled(ground, batch, engine)
 
         done = self._commit("transform", make, None if first is None else _id(asked, first), "")
         if done.up_to_date or done.repeated or batch is None:
@@ -114,13 +117,16 @@ class Derivative(Ledger):
         *,
         on_change: OnChange = OnChange.REFUSE,
         commit_id: str | None = None,
+        foreign: bool = False,
     ) -> Ingested:
         """Give it another transformation, or other inputs; nothing happens if it is in force already.
+
+        ``foreign``  another engine than ours is to run it, which alone can say whether it understands the query
 
         Raises TransformChanged if there is data and ``on_change`` does not say what becomes of it, or it cannot go on
         from the old state; InputError, TransformInvalid.
         """
-        stored = stored_transform(event, inputs, self.state.vocabulary, itself=self.id)
+        stored = stored_transform(event, inputs, self.state.vocabulary, itself=self.id, foreign=foreign)
 
         def make(ground: Ground) -> Made | None:
             state = ground.chain.state

@@ -21,6 +21,7 @@ from kubothek.lake.errors import FormatInvalid, RowsLost, SchemaMismatch, Transf
 from kubothek.lake.ledger.derivative.batching import Batch
 from kubothek.lake.ledger.derivative.matching import to_table
 from kubothek.lake.ledger.derivative.running import (
+    Engine,
     Run,
     Task,
     checkpoint_of,
@@ -35,37 +36,38 @@ from kubothek.lake.ledger.root.extension import Extension
 from kubothek.lake.ledger.root.ingesting import Ground, Made, next_schema
 from kubothek.lake.ledger.root.slicing import Sliced
 from kubothek.lake.ledger.sources import TransformSql
-from kubothek.lake.ledger.transform import ENGINE_VERSION
 from kubothek.lake.ledger.view import ViewWriter
 
-_OURS: Final = "kubothek-"
 ONE_SLICE: Final = 1 << 62
 """Bytes: ExecuteTransform has room for one slice, so a run makes one, and its batch bounds it."""
 
 
-def pulled(ground: Ground, batch: Batch) -> Made | None:
+def pulled(ground: Ground, batch: Batch, engine: Engine) -> Made | None:
     """The change that a batch makes; None if it would change nothing (ET-06).
 
     Raises what the engine raises, SchemaMismatch if its columns are not those of before, InputMissing, RecordMissing.
     """
     state = ground.chain.state
+    assert state.seed is not None, "a chain has a seed"
     assert state.transform is not None, "a derivative dataset begins with one"
     times = [time for time in (ground.now, batch.latest) if time is not None]
     extension = Extension(ground.chain, max(times))
-    transform = _by_this_engine(state.transform, extension)
+    transform = _by_this_engine(ground, state.transform, extension, engine)
     task = Task(
         transform=transform,
         vocabulary=state.vocabulary,
         batch=batch,
         system_time=extension.system_time,
         previous_watermark=state.watermark,
+        dataset_id=state.seed.dataset_id,
+        next_offset=state.next_offset,
     )
     with ExitStack() as stack:
         before = None
         if state.checkpoint is not None:
             before = Path(stack.enter_context(NamedTemporaryFile(prefix="kubothek-checkpoint-")).name)
             fetch_checkpoint(ground.store, ground.layout, state.checkpoint, before)
-        run = stack.enter_context(_carried_on(ground, task, before))
+        run = stack.enter_context(_carried_on(ground, task, before, engine))
         beside = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="checkpoint"))
         kept = beside.submit(_kept, ground, run)
         written = _written(ground, run, extension)
@@ -84,30 +86,36 @@ def pulled(ground: Ground, batch: Batch) -> Made | None:
     return Made(change=change, extension=extension, records=records, slices=1 if written else 0)
 
 
-def _by_this_engine(event: SetTransform, extension: Extension) -> TransformSql:
+def _by_this_engine(ground: Ground, event: SetTransform, extension: Extension, engine: Engine) -> TransformSql:
     """The transformation; where another version of this engine is named, the chain says from here on which one it is
-    now (EN-11).
+    now (EN-11). Raises TransformChanged if there is a state that it can have no use for.
     """
     sql = sql_of(event.transform)
-    if sql.version is None or sql.version == ENGINE_VERSION or not sql.version.startswith(_OURS):
+    if ground.chain.state.checkpoint is not None and not engine.goes_on_from(sql.version):
+        raise _stuck(ground, f"{sql.version} left it, and {engine.version} is to go on")
+    if sql.version == engine.version or not engine.succeeds(sql.version):
         return sql
-    now = replace(sql, version=ENGINE_VERSION)
+    now = replace(sql, version=engine.version)
     extension.add(replace(event, transform=now))
     return now
 
 
 @contextmanager
-def _carried_on(ground: Ground, task: Task, before: Path | None) -> Iterator[Run]:
+def _carried_on(ground: Ground, task: Task, before: Path | None, engine: Engine) -> Iterator[Run]:
     """The run; of a state that it cannot go on from, people are told what to do. Raises TransformChanged."""
     with ExitStack() as stack:
         try:
-            run = stack.enter_context(running(ground.store, task, before))
+            run = stack.enter_context(running(ground.store, task, before, engine=engine))
         except FormatInvalid as error:
-            raise TransformChanged(
-                f"the transformation of {ground.uuid!r} cannot go on from its last state ({error}): another query, "
-                "columns of an input that changed, or another engine. Reset the dataset to make its data anew"
-            ) from error
+            raise _stuck(ground, str(error)) from error
         yield run
+
+
+def _stuck(ground: Ground, why: str) -> TransformChanged:
+    return TransformChanged(
+        f"the transformation of {ground.uuid!r} cannot go on from its last state ({why}): another query, "
+        "columns of an input that changed, or another engine. Reset the dataset to make its data anew"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +145,8 @@ def _written(ground: Ground, run: Run, extension: Extension) -> _Written | None:
     """Write the rows of a run as one slice, and the schema before it; None if there are none."""
     state = ground.chain.state
     rows = run.result.rows
+    if not len(rows.schema):  # an engine that makes nothing need not say of which columns
+        return None
     schema = _schema(ground.chain, rows.schema)
     with replace(ground, slice_bytes=ONE_SLICE).slice_writer(schema, state, extension.system_time) as writer:
         kept = [writer.write(batch) for batch in rows if batch.num_rows]

@@ -96,7 +96,7 @@ def recorded(blocks: Sequence[Stored], pasts: Mapping[DatasetId, Past]) -> Itera
         event, content = block.content.event, block.content
         if isinstance(event, ExecuteTransform):
             transform = state.transform
-            if transform is None:
+            if transform is None or state.seed is None:
                 raise FormatInvalid(f"block {block.hash} runs a transformation before there is one")
             try:
                 taken = Batch(inputs=tuple(_inputs(state, transform, event, pasts)))
@@ -112,6 +112,8 @@ def recorded(blocks: Sequence[Stored], pasts: Mapping[DatasetId, Past]) -> Itera
                     batch=taken,
                     system_time=content.system_time,
                     previous_watermark=state.watermark,
+                    dataset_id=state.seed.dataset_id,
+                    next_offset=state.next_offset,
                 ),
                 schema=state.schema,
                 next_offset=state.next_offset,

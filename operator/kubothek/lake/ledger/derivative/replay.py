@@ -13,23 +13,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 import pyarrow as pa
 
-from kubothek.lake.errors import InputDiverged, InputMissing, LakeError, SchemaMismatch, StoreError
+from kubothek.lake.errors import (
+    InputDiverged,
+    InputMissing,
+    LakeError,
+    SchemaMismatch,
+    StoreError,
+    TransformInvalid,
+)
 from kubothek.lake.ledger.derivative.comparing import first_difference
 from kubothek.lake.ledger.derivative.recorded import Recorded
-from kubothek.lake.ledger.derivative.running import Run, checkpoint_of, fetch_checkpoint, running
+from kubothek.lake.ledger.derivative.running import OCI, Run, checkpoint_of, fetch_checkpoint, running
 from kubothek.lake.ledger.digest import LogicalHash
 from kubothek.lake.ledger.events import Checkpoint
 from kubothek.lake.ledger.layout import Layout
 from kubothek.lake.ledger.multihash import Multihash
 from kubothek.lake.ledger.problems import Problem, Severity
 from kubothek.lake.ledger.root.slicing import Types, evolved, numbered, slice_schema
-from kubothek.lake.ledger.slices import Expected, check_checkpoint, check_slice
+from kubothek.lake.ledger.slices import Expected, check_checkpoint, check_slices
 from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.ledger.transform import ENGINE_VERSION
 from kubothek.lake.store import Store
@@ -37,6 +45,8 @@ from kubothek.lake.store.spread import Spread
 
 _PIECES: Final = 64
 """Into so many pieces a chain is cut, if its checkpoints allow it."""
+NOT_REPLAYED: Final = "NotReplayed"
+"""The code of the note that runs of an engine that is not here were passed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +62,32 @@ def replay(layout: Layout, runs: Sequence[Recorded], spread: Spread) -> list[Pro
     """All that is wrong with these runs, which follow each other, the first of each piece.
 
     ``layout``  of the derivative dataset. Raises StoreError.
+
+    Runs of an engine that is not here are passed over, and named.
     """
-    pieces = _pieces(layout, runs, spread) if runs else []
+    found: list[Problem] = []
+    for foreign, several in groupby(runs, key=is_foreign):
+        alike = [*several]
+        found += map(_passed_over, alike) if foreign else _replayed(layout, alike, spread)
+    return found
+
+
+def is_foreign(recorded: Recorded) -> bool:
+    """Whether an image ran it that a coordinator drove by the engine contract."""
+    return (recorded.task.transform.version or "").startswith(OCI)
+
+
+def _passed_over(recorded: Recorded) -> Problem:
+    message = f"{_not_here(recorded)}: its records were compared with their hashes, and not made again"
+    return _placed(Problem(NOT_REPLAYED, "VE-02", message, Severity.NOTE), recorded)
+
+
+def _not_here(recorded: Recorded) -> str:
+    return f"it was run by {recorded.task.transform.version}, which runs where its Engine says and not here"
+
+
+def _replayed(layout: Layout, runs: Sequence[Recorded], spread: Spread) -> list[Problem]:
+    pieces = _pieces(layout, runs, spread)
     outcomes = spread(partial(_piece, layout), pieces, "run transformations again")
     found: list[Problem] = []
     for place, outcome in enumerate(outcomes):
@@ -130,7 +164,14 @@ class Lineage:
         return self._state
 
     def run(self, recorded: Recorded) -> Again:
-        """The next run. Raises what the engine raises, SchemaMismatch, InputMissing, StoreError."""
+        """The next run. Raises what the engine raises, TransformInvalid for one of another engine, SchemaMismatch,
+        InputMissing, StoreError.
+        """
+        if is_foreign(recorded):
+            raise TransformInvalid(
+                f"block {recorded.number} cannot be made again: {_not_here(recorded)}; fetch what is gone from a copy "
+                "of the dataset"
+            )
         if not self._begun and recorded.before is not None:
             self._state = self._room / "before"
             fetch_checkpoint(self._store, self._layout, recorded.before, self._state)
@@ -205,7 +246,7 @@ def _difference(store: Store, layout: Layout, recorded: Recorded, again: Again) 
         number=recorded.number,
     )
     name = f"slice {recorded.data.physical_hash.short}"
-    if check_slice(store, layout, expected).problems:
+    if check_slices(store, layout, [expected])[0].problems:
         message = f"{what}: they hash to {again.logical}, committed were {recorded.data.logical_hash}"
         return Problem("TransformDiverged", "VE-02", message, object=name)
     column, row, told = first_difference(store, layout, expected, again.batches)

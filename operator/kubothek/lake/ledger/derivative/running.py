@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,17 +17,27 @@ from kubothek.lake.errors import InputError, InputMissing, ObjectNotFound, Store
 from kubothek.lake.ledger.chain import ADVICE
 from kubothek.lake.ledger.derivative.batching import Batch, InputBatch
 from kubothek.lake.ledger.events import Checkpoint
+from kubothek.lake.ledger.identity import DatasetId
 from kubothek.lake.ledger.layout import Layout
 from kubothek.lake.ledger.multihash import Codec, Multihash
 from kubothek.lake.ledger.sources import Transform, TransformSql
 from kubothek.lake.ledger.state import Vocabulary
 from kubothek.lake.ledger.timestamps import Timestamp
-from kubothek.lake.ledger.transform import TransformInput, TransformRequest, TransformResult, execute
+from kubothek.lake.ledger.transform import (
+    ENGINE_VERSION,
+    TransformInput,
+    TransformRequest,
+    TransformResult,
+    execute,
+)
 from kubothek.lake.ledger.view import History, Part
 from kubothek.lake.store import Store
 from kubothek.lake.store.hashed import hashed
 
 _CHUNK: int = 1 << 22
+OURS_BEGIN: Final = "kubothek-"
+OCI: Final = "oci://"
+"""How the versions of our own engine begin, and those of images that coordinators of ours drove (EN-11)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +45,7 @@ class Task:
     """What is run: everything that its result depends on, and nothing else. Plain data that travels.
 
     ``vocabulary``  of the output, ``previous_watermark`` that it had before
+    ``dataset_id``  of the output, ``next_offset`` of its first new record: what is passed on to other engines
     """
 
     transform: TransformSql
@@ -41,6 +53,41 @@ class Task:
     batch: Batch
     system_time: Timestamp
     previous_watermark: Timestamp | None
+    dataset_id: DatasetId
+    next_offset: int
+
+
+class Engine(Protocol):
+    """What runs transformations. ``version``: as a chain names it (EN-11)."""
+
+    version: str
+
+    def succeeds(self, version: str | None) -> bool:
+        """Whether it takes the place of the engine that a chain names, and the chain names it from then on."""
+
+    def goes_on_from(self, version: str | None) -> bool:
+        """Whether it may be given a state that the engine of this version left."""
+
+    def execute(self, store: Store, task: Task, request: TransformRequest) -> TransformResult:
+        """One run: ``task``, with files for it in ``request``."""
+
+
+class _Ours:
+    """The engine in this process; a state that is none of its own it refuses itself."""
+
+    version: str = ENGINE_VERSION
+
+    def succeeds(self, version: str | None) -> bool:
+        return version is not None and version.startswith((OURS_BEGIN, OCI))
+
+    def goes_on_from(self, version: str | None) -> bool:
+        return True
+
+    def execute(self, store: Store, task: Task, request: TransformRequest) -> TransformResult:
+        return execute(request)
+
+
+OURS: Final[Engine] = _Ours()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +105,16 @@ class Run:
 
 @contextmanager
 def running(
-    store: Store, task: Task, checkpoint: Path | None, inputs: Sequence[TransformInput] | None = None
+    store: Store,
+    task: Task,
+    checkpoint: Path | None,
+    inputs: Sequence[TransformInput] | None = None,
+    engine: Engine = OURS,
 ) -> Iterator[Run]:
     """Run it; its files are there as long as the context is.
 
     ``checkpoint``  that the run before left
-    ``inputs``      in the place of what the batch takes
+    ``inputs``      in the place of what the batch takes, for our own engine
 
     Raises TransformInvalid and what the engine raises, InputMissing if a slice of an input is gone, StoreError.
     """
@@ -81,7 +132,7 @@ def running(
             new_checkpoint=new,
             scratch=scratch,
         )
-        yield Run(execute(request), new)
+        yield Run(engine.execute(store, task, request), new)
 
 
 def sql_of(transform: Transform) -> TransformSql:
@@ -114,14 +165,19 @@ def given(store: Store, each: InputBatch) -> TransformInput:
 
 
 def records_of(
-    store: Store, each: InputBatch, first: int | None = None, last: int | None = None
+    store: Store,
+    each: InputBatch,
+    first: int | None = None,
+    last: int | None = None,
+    *,
+    where: pc.Expression | None = None,
 ) -> pa.RecordBatchReader:
     """The records that a batch takes of an input, in the order of their offsets; of them those from ``first`` to
-    ``last``, if that is said. Raises InputMissing on the way.
+    ``last``, if that is said, or those for which ``where`` holds. Raises InputMissing on the way.
     """
     schema, names = each.shape.schema, each.shape.vocabulary
     assert schema is not None, "there is data, and a schema before it"
-    parts, where = each.parts, None
+    parts = each.parts
     if first is not None and last is not None:
         parts = tuple(part for part in parts if part.start <= last and part.end >= first)
         where = (pc.field(names.offset) >= first) & (pc.field(names.offset) <= last)

@@ -16,6 +16,8 @@ from kubothek.lake.sql.statement import Node
 
 ROWS: Final = "n"
 """The column with how many rows a group has."""
+VALUE: Final = "{value}"
+"""Stands in an answer for the column with what one call has of its own."""
 _WHOLE: Final = frozenset(
     {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "HUGEINT", "BOOLEAN"}
 )
@@ -57,11 +59,11 @@ class Aggregate:
     """One aggregate of a query; names inside are of its own columns.
 
     ``numbers``  what is remembered as numbers: for each column the sum of the delta, as SQL, and its type
-    ``exact``    the column whose floating-point sum is remembered; its value is in the column ``sum``
+    ``exact``    the column whose floating-point sum is remembered
     ``values``   the columns whose values are remembered; ``of_values`` is the answer, as SQL over these
     ``copies``   whether ``of_values`` wants each value as often as it is there
     ``single``   whether rows are to come with weights of 1 and -1 only
-    ``answer``   as SQL over the numbers, ``sum``, and ``values`` for the answer of the values
+    ``answer``   as SQL over the numbers and :data:`VALUE`, the exact sum or the answer of the values
     """
 
     answer: str
@@ -75,6 +77,8 @@ class Aggregate:
 
 def aggregate(node: Node, prefix: str, types: Sequence[str], text: Callable[[Node], str], where: str) -> Aggregate:
     """What one call asks for; its arguments are the columns ``<prefix>0``, ``<prefix>1`` … of these types.
+
+    Calls of the same arguments have one prefix, and share what is remembered: the name of a number says all of it.
 
     Raises TransformInvalid for what cannot be kept up to date.
     """
@@ -97,32 +101,32 @@ def aggregate(node: Node, prefix: str, types: Sequence[str], text: Callable[[Nod
     if name in _SPREADS:
         return _spread(name, first, kind, count, prefix, where)
     if name in ("list", "string_agg"):
-        return _listed(name, first, node, text, prefix, where, distinct=False)
+        return _listed(name, first, node, text, where, distinct=False)
     return _of_values(name, node, prefix, text, where)
 
 
 def _of_values(name: str, node: Node, prefix: str, text: Callable[[Node], str], where: str) -> Aggregate:
     first = f"{prefix}0"
     if name in ("min", "max", "median", "mad"):
-        return _kept(f"{name}({first})", [first], prefix, copies=name in ("median", "mad"))
+        return _kept(f"{name}({first})", [first], copies=name in ("median", "mad"))
     if name in ("quantile_cont", "quantile_disc"):
-        return _kept(f"{name}({first}, {_constant(node, 1, text, where)})", [first], prefix, copies=True)
+        return _kept(f"{name}({first}, {_constant(node, 1, text, where)})", [first], copies=True)
     if name in ("arg_min", "arg_max"):
         return _extreme(name, prefix)
     raise TransformInvalid(f"{where}: {name}() cannot be kept up to date; there are {NAMES}")
 
 
 def _counted(name: str, first: str, prefix: str, count: Mapping[str, tuple[str, str]]) -> Aggregate:
-    c, s = f"{prefix}c", f"{prefix}s"
+    c, h = f"{prefix}c", f"{prefix}h"
     holding = (f"coalesce(sum({WEIGHT}) FILTER ({first}), 0)", "BIGINT")
     if name == "count_star":
         return Aggregate(ROWS)
     if name == "count":
         return Aggregate(c, count)
     if name == "count_if":
-        return Aggregate(c, {c: holding})
-    holds = f"{s} = {c}" if name == "bool_and" else f"{s} > 0"
-    return Aggregate(f"CASE WHEN {c} <> 0 THEN {holds} END", {**count, s: holding})
+        return Aggregate(h, {h: holding})
+    holds = f"{h} = {c}" if name == "bool_and" else f"{h} > 0"
+    return Aggregate(f"CASE WHEN {c} <> 0 THEN {holds} END", {**count, h: holding})
 
 
 def _spread(
@@ -137,8 +141,8 @@ def _spread(
     c, s, q = f"{prefix}c", f"{prefix}s", f"{prefix}q"
     numbers = {
         **count,
-        s: (f"coalesce(sum({WEIGHT} * {first}::HUGEINT), 0)", "DECIMAL(38,0)"),
-        q: (f"coalesce(sum({WEIGHT} * {first}::HUGEINT * {first}::HUGEINT), 0)", "DECIMAL(38,0)"),
+        s: (f"coalesce(sum({WEIGHT} * {first}::HUGEINT), 0)", "DECIMAL(38, 0)"),
+        q: (f"coalesce(sum({WEIGHT} * {first}::HUGEINT * {first}::HUGEINT), 0)", "DECIMAL(38, 0)"),
     }
     least = 1 if name.endswith("_pop") else 2
     squares = f"({c}::HUGEINT * {q}::HUGEINT - {s}::HUGEINT * {s}::HUGEINT)::DOUBLE"
@@ -148,8 +152,7 @@ def _spread(
 def _sum(name: str, first: str, kind: str, count: Mapping[str, tuple[str, str]], prefix: str, where: str) -> Aggregate:
     c, s = f"{prefix}c", f"{prefix}s"
     if kind in _FLOATS:
-        value = f"{prefix}sum"
-        wanted = value if name == "sum" else f"{value} / {c}"
+        wanted = VALUE if name == "sum" else f"{VALUE} / {c}"
         return Aggregate(f"CASE WHEN {c} <> 0 THEN {wanted} END", count, exact=first)
     if kind in _WHOLE:
         numbers = {**count, s: (f"coalesce(sum({WEIGHT} * {first}::HUGEINT), 0)", "DECIMAL(38, 0)")}
@@ -165,8 +168,8 @@ def _sum(name: str, first: str, kind: str, count: Mapping[str, tuple[str, str]],
     raise TransformInvalid(f"{where}: {name}() of {kind}: there are sums of whole numbers, decimals and doubles")
 
 
-def _kept(of_values: str, values: Sequence[str], prefix: str, *, copies: bool = False) -> Aggregate:
-    return Aggregate(f"{prefix}values", {}, None, values, of_values, copies)
+def _kept(of_values: str, values: Sequence[str], *, copies: bool = False) -> Aggregate:
+    return Aggregate(VALUE, {}, None, values, of_values, copies)
 
 
 def _extreme(name: str, prefix: str) -> Aggregate:
@@ -174,7 +177,7 @@ def _extreme(name: str, prefix: str) -> Aggregate:
     found, by = f"{prefix}0", f"{prefix}1"
     function = name.removeprefix("arg_")
     both = f"struct_pack(y := {by}, x := {found})"
-    return _kept(f"{function}({both}) FILTER ({by} IS NOT NULL AND {found} IS NOT NULL).x", [by, found], prefix)
+    return _kept(f"{function}({both}) FILTER ({by} IS NOT NULL AND {found} IS NOT NULL).x", [by, found])
 
 
 def _constant(node: Node, number: int, text: Callable[[Node], str], where: str) -> str:
@@ -185,17 +188,14 @@ def _constant(node: Node, number: int, text: Callable[[Node], str], where: str) 
 
 
 def _distinct(name: str, first: str, kind: str, node: Node, text: Callable[[Node], str], where: str) -> Aggregate:
-    prefix = first[:-1]
     if name in ("list", "string_agg"):
-        return _listed(name, first, node, text, prefix, where, distinct=True)
+        return _listed(name, first, node, text, where, distinct=True)
     if name in ("count", "min", "max") or (name in ("sum", "avg") and kind in _WHOLE):
-        return _kept(f"{name}({first})", [first], prefix)
+        return _kept(f"{name}({first})", [first])
     raise TransformInvalid(f"{where}: {name}(DISTINCT …) of {kind} cannot be kept up to date")
 
 
-def _listed(
-    name: str, first: str, node: Node, text: Callable[[Node], str], prefix: str, where: str, *, distinct: bool
-) -> Aggregate:
+def _listed(name: str, first: str, node: Node, text: Callable[[Node], str], where: str, *, distinct: bool) -> Aggregate:
     """In the order of the values themselves: any other would leave open what comes first."""
     orders = node["order_bys"]["orders"] if node.get("order_bys") else []
     argument = node["arguments"][0]["expression"]
@@ -205,7 +205,7 @@ def _listed(
     direction = "DESC" if orders[0]["type"] == "DESCENDING" else "ASC"
     nulls = orders[0]["null_order"].replace("ORDER_DEFAULT", "NULLS LAST")
     parts = first if name == "list" else f"{first}, {_constant(node, 1, text, where)}"
-    return _kept(f"{name}({parts} ORDER BY {first} {direction} {nulls})", [first], prefix, copies=not distinct)
+    return _kept(f"{name}({parts} ORDER BY {first} {direction} {nulls})", [first], copies=not distinct)
 
 
 def arguments_of(node: Node) -> list[Node]:

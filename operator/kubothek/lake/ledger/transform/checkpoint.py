@@ -19,7 +19,7 @@ import pyarrow as pa
 from kubothek.lake.errors import FormatInvalid
 
 MAGIC: Final = b"KUBOTHEK-STATE-1"
-SEGMENT_ROWS: Final = 16_384
+SEGMENT_ROWS: Final = 4_096
 _LENGTH: Final = struct.Struct("<Q")
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd")
 PLACE: Final = pa.schema([("__at", pa.int64()), ("__bytes", pa.int64()), ("__rows", pa.int64())])
@@ -66,7 +66,7 @@ class Reader:
         return footer["header"], tables
 
     def _read(self, at: int, length: int) -> pa.Table:
-        return pa.ipc.open_stream(pa.py_buffer(self._view[at : at + length])).read_all()
+        return unfolded(pa.ipc.open_stream(pa.py_buffer(self._view[at : at + length])).read_all())
 
     def segments(self, table: str, numbers: list[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows of segments, with the segment's number."""
@@ -76,11 +76,13 @@ class Reader:
             for batch in self._read(at, length).to_batches():
                 yield number, batch
 
-    def raw(self, table: str, number: int) -> memoryview:
-        """The bytes of a segment."""
-        index = self.tables[table].index
-        at, length = index.column("__at")[number].as_py(), index.column("__bytes")[number].as_py()
-        return self._view[at : at + length]
+    def raw(self, table: str, first: int, end: int) -> memoryview:
+        """The bytes of segments that follow each other, which lie so. Raises FormatInvalid if they do not."""
+        index = self.tables[table].index.slice(first, end - first)
+        at, sizes = index.column("__at").to_numpy(), index.column("__bytes").to_numpy()
+        if (at[1:] != (at + sizes)[:-1]).any():
+            raise FormatInvalid("the checkpoint has segments that are not in order; rebuild the derivative")
+        return self._view[int(at[0]) : int(at[-1] + sizes[-1])]
 
 
 class Writer:
@@ -129,8 +131,7 @@ class TableWriter:
         self._writer = writer
         self._name = name
         self._columns = columns
-        self._firsts: list[pa.Table] = []
-        self._places: list[tuple[int, int, int]] = []
+        self._index: list[pa.Table] = []
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
 
@@ -151,36 +152,54 @@ class TableWriter:
             self._segment(pa.Table.from_batches(self._waiting))
         self._waiting, self._rows = [], 0
 
-    def copy(self, data: memoryview, stored: Stored, number: int) -> None:
-        """A segment as it was."""
+    def copy(self, data: memoryview, stored: Stored, first: int, end: int) -> None:
+        """Segments as they were."""
         self.flush()
-        at, length = self._writer.write(data)
-        row = stored.index.slice(number, 1)
-        self._places.append((at, length, row.column("__rows")[0].as_py()))
-        self._firsts.append(row.drop_columns(PLACE.names))
+        at, _ = self._writer.write(data)
+        index = stored.index.slice(first, end - first)
+        places = index.column("__at").to_numpy()
+        moved = pa.array(places - places[0] + at, pa.int64())
+        self._index.append(index.set_column(index.schema.get_field_index("__at"), PLACE.field("__at"), moved))
 
     def close(self) -> None:
         """There are no more rows."""
         self.flush()
-        index = None
-        if self._firsts:
-            index = pa.concat_tables(self._firsts)
-            for name, values in zip(PLACE.names, zip(*self._places, strict=True), strict=True):
-                index = index.append_column(name, pa.array(values, pa.int64()))
+        index = pa.concat_tables(self._index).combine_chunks() if self._index else None
         self._writer.close_table(self._name, self._columns, index)
 
     def _segment(self, rows: pa.Table) -> None:
         rows = rows.take(
             pa.array(range(rows.num_rows), pa.int32())
         )  # what stands under a null is zero then, not anything
-        at, length = self._writer.write(packed(rows.combine_chunks()))
-        self._places.append((at, length, rows.num_rows))
-        self._firsts.append(rows.slice(0, 1))
+        first = rows.slice(0, 1)
+        for field, value in zip(
+            PLACE, (*self._writer.write(packed(rows.combine_chunks())), rows.num_rows), strict=True
+        ):
+            first = first.append_column(field, pa.array([value], pa.int64()))
+        self._index.append(first)
 
 
 def packed(table: pa.Table) -> memoryview:
-    """As an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
+    """As an Arrow IPC stream, texts that come again and again as numbers: offsets of texts do not pack well."""
+    sink, table = pa.BufferOutputStream(), folded(table)
     with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as stream:
         stream.write_table(table)
     return memoryview(sink.getvalue())
+
+
+def folded(table: pa.Table) -> pa.Table:
+    """With a dictionary for each column of texts in which most are there more than once; of one chunk."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string(field.type) and table.num_rows:
+            column = table.column(place).combine_chunks().dictionary_encode()
+            if 2 * len(column.dictionary) <= table.num_rows:
+                table = table.set_column(place, field.name, column)
+    return table
+
+
+def unfolded(table: pa.Table) -> pa.Table:
+    """The same with the texts themselves."""
+    for place, field in enumerate(table.schema):
+        if isinstance(field.type, pa.DictionaryType):
+            table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))
+    return table

@@ -69,7 +69,8 @@ class TransformRequest:
 class TransformResult:
     """What a run makes.
 
-    ``rows``        [op: int32, event_time, data…] in their final order, perhaps none; to be read once, to the end
+    ``rows``        [op: int32, event_time, data…] in their final order, perhaps none; to be read once, to the end.
+                    Of an engine that made none they need not have columns
     ``watermark``   the least of the inputs', None until all have one; never below the previous one
     ``checkpoint``  whether ``new_checkpoint`` is written; it is complete before the rows are read
     """

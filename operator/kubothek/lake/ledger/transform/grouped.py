@@ -29,11 +29,31 @@ _CALLS = ("window", "session_window")
 
 @dataclass(slots=True)
 class _Parts:
-    """``keys`` and ``calls`` by their canonical form, in the order in which they are found."""
+    """``keys`` and ``calls`` by their canonical form, in the order in which they are found.
+
+    ``prefixes``  of the columns with the arguments of each call
+    """
 
     keys: dict[str, Node] = field(default_factory=dict)
     windows: dict[str, Window] = field(default_factory=dict)
     calls: dict[str, Node] = field(default_factory=dict)
+    prefixes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a row shows of its keys.
+
+    ``rows``       a relation of the records that are grouped, with their keys
+    ``items``      columns of the row, each with its SQL over these
+    ``exact``      whether all keys are among them
+    ``narrowing``  (column of the row, column of the input, length in microseconds of the window that begins there)
+    """
+
+    rows: str
+    items: list[tuple[str, str]]
+    exact: bool
+    narrowing: list[tuple[str, str, int | None]]
 
 
 class GroupedSelect:
@@ -59,7 +79,8 @@ class GroupedSelect:
             if each.get("class") == "FUNCTION" and function_of(each) in aggregates():
                 parts.calls.setdefault(canon(each, self._alias), each)
         rows, types = self._rows(parts, node, source)
-        made = [self._aggregate(number, call, types) for number, call in enumerate(parts.calls.values())]
+        called = zip(parts.prefixes, parts.calls.values(), strict=True)
+        made = [self._aggregate(prefix, call, types) for prefix, call in called]
         grouping = Grouping(self._name, [f"k{n}" for n in range(len(parts.keys))], types, made)
         items = [self._item(item, parts, there) for item in select_list]
         names = [item.rpartition(" AS ")[2].casefold() for item in items]
@@ -86,6 +107,36 @@ class GroupedSelect:
             )
         if any(item["class"] == "STAR" for item in node["select_list"]):
             raise TransformInvalid(f"{self._where}: * with GROUP BY: name the columns")
+
+    def shown(self, node: Node, source: From) -> Shown:
+        """What a row of the answer shows of its keys. Raises TransformInvalid for sessions, which depend on others."""
+        self._check(node)
+        self._alias = source.leaves[0].alias.casefold()
+        select_list, groups = (self._plain(node[key]) for key in ("select_list", "group_expressions"))
+        there = {name.casefold() for name in self._session.columns(self._session.source_text(source.tree))}
+        parts = _Parts()
+        for key in self._keys(node, select_list, groups, there):
+            self._add_key(parts, key)
+        keys, _, gap = self._key_items(parts)
+        if gap is not None:
+            raise TransformInvalid(f"{self._where}: a session is of all records that lie together")
+        rows = self._walk.project(source, keys, node["where_clause"], [*parts.keys.values()])
+        items, narrowing, seen = [], [], set[int]()
+        for item in select_list:
+            if _sums_up(item):
+                continue
+            text, name = self._text_after(item, parts, there, set()), self._item_name(item)
+            items.append((quoted(name), text))
+            for number, (form, key) in enumerate(parts.keys.items()):
+                window = parts.windows.get(form)
+                if text not in (f"k{number}", f'k{number}."start"', f"k{number}.start", f'k{number}."end"'):
+                    continue
+                seen.add(number)
+                time = key if window is None else window.time
+                if time["class"] == "COLUMN_REF" and not text.endswith('end"'):
+                    column = time["column_names"][-1]
+                    narrowing.append((name, column, None if window is None else window.size))
+        return Shown(rows.name, items, len(seen) == len(parts.keys), narrowing)
 
     # --- keys --------------------------------------------------------------------------------------------------
 
@@ -161,9 +212,9 @@ class GroupedSelect:
 
     # --- rows --------------------------------------------------------------------------------------------------
 
-    def _rows(self, parts: _Parts, node: Node, source: From) -> tuple[str, dict[str, str]]:
-        """A relation with the keys, the arguments of all aggregates and weights, and their types."""
-        items, present = [], []
+    def _key_items(self, parts: _Parts) -> tuple[list[str], list[str], tuple[int, int] | None]:
+        """The keys as SQL, which of them have to be there, and the number and gap of the one that is a session."""
+        items, present = list[str](), list[str]()
         gap = None
         for number, (form, key) in enumerate(parts.keys.items()):
             window = parts.windows.get(form)
@@ -178,8 +229,18 @@ class GroupedSelect:
                 items.append(f"{self._session.text(key)} AS k{number}")
             if window is not None:
                 present.append(f"k{number} IS NOT NULL")
-        for number, call in enumerate(parts.calls.values()):
-            items += self._arguments(number, call)
+        return items, present, gap
+
+    def _rows(self, parts: _Parts, node: Node, source: From) -> tuple[str, dict[str, str]]:
+        """A relation with the keys, the arguments of all aggregates and weights, and their types."""
+        items, present, gap = self._key_items(parts)
+        known: dict[tuple[str, ...], str] = {}
+        for call in parts.calls.values():
+            arguments = self._arguments(call)
+            if arguments not in known:
+                known[arguments] = f"a{len(known)}_"
+                items += [f"{argument} AS {known[arguments]}{place}" for place, argument in enumerate(arguments)]
+            parts.prefixes.append(known[arguments])
         rows = self._walk.project(source, items, node["where_clause"], [*parts.keys.values(), *parts.calls.values()])
         types = dict(rows.columns)
         end = self._end(parts, of_rows=True)
@@ -193,19 +254,16 @@ class GroupedSelect:
             types[f"k{gap[0]}"] = self._session.columns(name)[f"k{gap[0]}"]
         return name, types
 
-    def _arguments(self, number: int, call: Node) -> list[str]:
-        """Columns for the arguments; a FILTER makes them NULL, which no aggregate counts."""
+    def _arguments(self, call: Node) -> tuple[str, ...]:
+        """The arguments as SQL; a FILTER makes them NULL, which no aggregate counts."""
         condition = call.get("filter")
-        found = []
         arguments = [self._session.text(each) for each in arguments_of(call)]
         if condition is not None:
             text = self._session.text(condition)
             if function_of(call) in ("list", "array_agg"):
                 raise TransformInvalid(f"{self._where}: {function_of(call)}() with FILTER: filter in an earlier query")
             arguments = [f"CASE WHEN {text} THEN {argument} END" for argument in arguments or ["true"]]
-        for position, argument in enumerate(arguments):
-            found.append(f"{argument} AS a{number}_{position}")
-        return found
+        return tuple(arguments)
 
     def _normal(self, rows: str, types: dict[str, str], present: list[str]) -> str:
         """Zero has one sign, or which of two equal values is kept would depend on which came first."""
@@ -216,8 +274,7 @@ class GroupedSelect:
         condition = f" WHERE {' AND '.join(present)}" if present else ""
         return self._session.keep("grouped", f"SELECT {listed([*items, WEIGHT])} FROM {rows}{condition}")
 
-    def _aggregate(self, number: int, call: Node, types: dict[str, str]) -> Aggregate:
-        prefix = f"a{number}_"
+    def _aggregate(self, prefix: str, call: Node, types: dict[str, str]) -> Aggregate:
         if call.get("filter") is not None and not arguments_of(call):
             call = call | {"function_name": "count", "arguments": [{"expression": self._session.expression("true")}]}
         given = [kind for name, kind in types.items() if name.startswith(prefix)]
@@ -226,10 +283,13 @@ class GroupedSelect:
     # --- answers -----------------------------------------------------------------------------------------------
 
     def _item(self, item: Node, parts: _Parts, there: set[str]) -> str:
-        name = item["alias"]
-        if not name:
-            name = item["column_names"][-1] if item["class"] == "COLUMN_REF" else self._session.text(item)
-        return f"{self._text_after(item, parts, there, set())} AS {quoted(name)}"
+        return f"{self._text_after(item, parts, there, set())} AS {quoted(self._item_name(item))}"
+
+    def _item_name(self, item: Node) -> str:
+        """The column of the answer that an item gives."""
+        if item["alias"]:
+            return str(item["alias"])
+        return str(item["column_names"][-1]) if item["class"] == "COLUMN_REF" else self._session.text(item)
 
     def _text_after(self, tree: Node, parts: _Parts, there: set[str], aliases: set[str]) -> str:
         """An expression over the groups: keys and aggregates are columns of these."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kubothek.lake.ledger.transform.aggregates import ROWS, Aggregate
+from kubothek.lake.ledger.transform.aggregates import ROWS, VALUE, Aggregate
 from kubothek.lake.ledger.transform.exact import bins, rounded
 from kubothek.lake.ledger.transform.keyed import COPIES, Closing, both, met
 from kubothek.lake.ledger.transform.scan import KEY, WEIGHT
@@ -71,18 +71,24 @@ class Grouping:
     def _tables(
         self, session: Session, state: State, delta: str, groups: str, leaves: str
     ) -> dict[str, tuple[str, str]]:
-        """Of each table of the state what there was and what there will be."""
+        """Of each table of the state what there was and what there will be; aggregates of one column share theirs."""
         numbers, found = self._numbers, {}
         sums = [f"({value})::{kind} AS {name}" for name, (value, kind) in numbers.items()]
         change = f"SELECT {ID}, {listed(sums)} FROM {delta} GROUP BY {ID}"
         found[""] = both(session, state, self._shape, groups, change, [], list(numbers), f"{ROWS} <> 0", leaves)
+        known: dict[tuple[str, ...], tuple[str, str]] = {}
         for number, each in enumerate(self.aggregates):
-            if each.exact is not None:
+            remembered = (each.exact, "") if each.exact is not None else tuple(each.values)
+            if remembered in known:
+                found[str(number)] = known[remembered]
+            elif each.exact is not None:
                 shape = Shape(
                     f"{self.name}.{number}", self._keys | {"bin": "SMALLINT", "acc": "DECIMAL(38,0)"}, len(self.keys)
                 )
                 change = bins(each.exact, WEIGHT, delta, ID)
-                found[str(number)] = both(session, state, shape, groups, change, ["bin"], ["acc"], "acc <> 0", leaves)
+                found[str(number)] = known[remembered] = both(
+                    session, state, shape, groups, change, ["bin"], ["acc"], "acc <> 0", leaves
+                )
             elif each.values:
                 columns = {column: self.types[column] for column in each.values}
                 shape = Shape(f"{self.name}.{number}", self._keys | columns | {COPIES: "BIGINT"}, len(self.keys))
@@ -90,7 +96,7 @@ class Grouping:
                     f"SELECT {ID}, {listed(each.values)}, sum({WEIGHT})::BIGINT AS {COPIES} FROM {delta} "
                     f"GROUP BY {listed([ID, *each.values])}"
                 )
-                found[str(number)] = both(
+                found[str(number)] = known[remembered] = both(
                     session, state, shape, groups, change, each.values, [COPIES], f"{COPIES} <> 0", leaves
                 )
         return found
@@ -103,22 +109,23 @@ class Grouping:
 
     def _answered(self, session: Session, tables: Mapping[str, str]) -> str:
         """A query with the groups and their aggregates, from one version of the state."""
-        joins, columns = "", []
+        joins, columns, results = "", [], []
+        sums: dict[str, str] = {}
         for number, each in enumerate(self.aggregates):
-            prefix = f"a{number}_"
             table = f"t{number}"
+            results.append(f"{each.answer.replace(VALUE, f'v{number}')} AS r{number}")
             if each.exact is not None:
-                found = session.table(f"SELECT {ID}, bin, acc FROM {tables[str(number)]} ORDER BY {ID}")
-                name = session.register("sums", rounded(found))
-                joins += f" LEFT JOIN {name} {table} ON {table}.{ID} = g.{ID}"
-                columns.append(f"coalesce({table}.value, 0.0::DOUBLE) AS {prefix}sum")
+                if (bins_of := tables[str(number)]) not in sums:
+                    found = session.table(f"SELECT {ID}, bin, acc FROM {bins_of} ORDER BY {ID}")
+                    sums[bins_of] = session.register("sums", rounded(found))
+                joins += f" LEFT JOIN {sums[bins_of]} {table} ON {table}.{ID} = g.{ID}"
+                columns.append(f"coalesce({table}.value, 0.0::DOUBLE) AS v{number}")
             elif each.values:
                 source = f"{tables[str(number)]}"
                 source += f", range({COPIES})" if each.copies else ""
                 query = f"SELECT {ID}, {each.of_values} AS value FROM {source} GROUP BY {ID}"
                 joins += f" LEFT JOIN ({query}) {table} ON {table}.{ID} = g.{ID}"
-                columns.append(f"{table}.value AS {prefix}values")
+                columns.append(f"{table}.value AS v{number}")
         inner = f"SELECT {listed(['g.*', *columns])} FROM {tables['']} g{joins}"
-        results = [f"{each.answer} AS r{number}" for number, each in enumerate(self.aggregates)]
         key = f"{sort_key(self.keys)} AS {KEY}"
         return f"(SELECT {listed([*self.keys, *results, key])} FROM ({inner}))"

@@ -30,10 +30,11 @@ from kubothek.lake.ledger.transform.state import State
 from kubothek.lake.ledger.transform.walk import Walk
 from kubothek.lake.sql.statement import Statement, base_tables
 
-ENGINE_VERSION: Final = f"kubothek-1+duckdb-{duckdb.__version__}"
+ENGINE_VERSION: Final = f"kubothek-2+duckdb-{duckdb.__version__}"
 """What a block names as the engine (EN-11): another version may give other bytes."""
-_MEMORY: Final = "1GB"
-_STATE: Final = 1
+MEMORY: Final = "1GB"
+"""Of a run's database, which goes to the disk beyond it."""
+_STATE: Final = 2
 """The version of what operators remember."""
 
 
@@ -48,27 +49,27 @@ def validate(
     ``inputs``, ``vocabularies``  by what queries call them
     ``vocabulary``                that of the output
     """
-    session = Session(_engine(transform), None, _MEMORY)
+    session = Session(engine_of(transform), None, MEMORY)
     try:
         given = [_Given(name, schema, vocabularies[name], None) for name, schema in inputs.items()]
-        horizon = nothing_late(_hints(transform), len(given))
+        horizon = nothing_late(hints_of(transform), len(given))
         state = State(session, None, fingerprint(transform))
         return Output(session, _answer(session, state, horizon, transform, given), vocabulary).schema
     finally:
         session.close()
 
 
-def execute(request: TransformRequest, *, memory: str = _MEMORY, threads: int | None = None) -> TransformResult:
+def execute(request: TransformRequest, *, memory: str = MEMORY, threads: int | None = None) -> TransformResult:
     """One run (EN-06, EN-07). Raises TransformInvalid, TransformTooLarge, FormatInvalid for a checkpoint of another
     query, and what the records raise; so does the stream. The new checkpoint is written when this returns.
 
     ``memory``, ``threads``  of the database; the result does not depend on them.
     """
-    session = Session(_engine(request.transform), request.scratch, memory, threads)
+    session = Session(engine_of(request.transform), request.scratch, memory, threads)
     try:
         given = [_Given(each.query_alias, each.schema, each.vocabulary, each.rows) for each in request.inputs]
         state = State(session, request.checkpoint, fingerprint(request.transform))
-        horizon = horizon_of(_hints(request.transform), request.inputs, state.header)
+        horizon = horizon_of(hints_of(request.transform), request.inputs, state.header)
         output = Output(session, _answer(session, state, horizon, request.transform, given), request.vocabulary)
         rows = output.rows(request.vocabulary.op)
         if state.used:
@@ -102,8 +103,8 @@ def _answer(
     session: Session, state: State, horizon: Horizon, transform: TransformSql, inputs: Sequence[_Given]
 ) -> Delta:
     """What changes in the answer of the last query."""
-    steps = _steps(transform)
-    statements = _parsed(session, steps)
+    steps = steps_of(transform)
+    statements = parsed(session, steps)
     names = [temporal(node["table_name"])[0].casefold() for one in statements for node in base_tables(one.tree)]
     once = {name for name, count in Counter(names).items() if count == 1 and len(steps) == 1 and not horizon.on}
     lateness = Lateness(session, horizon)
@@ -139,9 +140,9 @@ def _last(walk: Walk, steps: Sequence[SqlQueryStep], statements: Sequence[Statem
     return found
 
 
-def _hints(transform: TransformSql) -> Hints:
+def hints_of(transform: TransformSql) -> Hints:
     """Of the last query; no other may have any. Raises TransformInvalid."""
-    *before, last = _steps(transform)
+    *before, last = steps_of(transform)
     if any(read_hints(step.query) != Hints() for step in before):
         raise TransformInvalid("hints on late records stand in the last query, for all")
     return read_hints(last.query)
@@ -149,12 +150,13 @@ def _hints(transform: TransformSql) -> Hints:
 
 def fingerprint(transform: TransformSql) -> str:
     """What a state is of: another query has no use for it."""
-    steps = [(step.alias, step.query) for step in _steps(transform)]
+    steps = [(step.alias, step.query) for step in steps_of(transform)]
     tables = [(table.name, table.primary_key) for table in transform.temporal_tables or ()]
     return sha256(orjson.dumps([_STATE, transform.engine.lower(), steps, tables])).hexdigest()
 
 
-def _engine(transform: TransformSql) -> str:
+def engine_of(transform: TransformSql) -> str:
+    """The engine of a transformation, in lower case. Raises TransformInvalid for one that is not known here."""
     engine = transform.engine.lower()
     if engine not in ENGINES:
         known = ", ".join(ENGINES)
@@ -162,7 +164,8 @@ def _engine(transform: TransformSql) -> str:
     return engine
 
 
-def _steps(transform: TransformSql) -> Sequence[SqlQueryStep]:
+def steps_of(transform: TransformSql) -> Sequence[SqlQueryStep]:
+    """Its queries, the last one last. Raises TransformInvalid."""
     steps = transform.queries or ((SqlQueryStep(query=transform.query),) if transform.query else ())
     if not steps:
         raise TransformInvalid("the transformation has no query")
@@ -171,7 +174,8 @@ def _steps(transform: TransformSql) -> Sequence[SqlQueryStep]:
     return steps
 
 
-def _parsed(session: Session, steps: Sequence[SqlQueryStep]) -> list[Statement]:
+def parsed(session: Session, steps: Sequence[SqlQueryStep]) -> list[Statement]:
+    """Each query, checked to be one SELECT of allowed parts. Raises TransformInvalid."""
     found = []
     for number, step in enumerate(steps, 1):
         try:

@@ -165,13 +165,14 @@ class State:
         runs = _runs(change.segments)
         steps = iter(self._steps(change, stored, new, runs))
         waiting = next(steps, None)
-        for number in range(stored.index.num_rows):
-            if number not in runs:
-                table.copy(self._reader.raw(shape.name, number), stored, number)
-            elif runs[number] == number:
-                while waiting is not None and waiting[0] == number:
-                    table.add(waiting[1])
-                    waiting = next(steps, None)
+        copied = 0
+        for number, first in [*sorted(runs.items()), (stored.index.num_rows, stored.index.num_rows)]:
+            if copied < number:
+                table.copy(self._reader.raw(shape.name, copied, number), stored, copied, number)
+            copied = number + 1
+            while first == number and waiting is not None and waiting[0] == number:
+                table.add(waiting[1])
+                waiting = next(steps, None)
         table.close()
 
     def _steps(

@@ -2,13 +2,17 @@
 
 The run is in the chain, with the part of each input that it took. Where a transformation looks at each record on its
 own, which shows in that it has no state, the records are found by halves: it is run again on one half of them, then on
-the half that gives the record, and so on. Where it has a state, a record can come of anything before it.
+the half that gives the record, and so on. A group of one input is made of the records with its keys, which are read
+where statistics of slices do not leave them out. Where there is another state, a record can come of anything before it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +30,7 @@ from kubothek.lake.ledger.layout import Layout
 from kubothek.lake.ledger.retractions import record_keys
 from kubothek.lake.ledger.root.slicing import numbered
 from kubothek.lake.ledger.slices import Expected, read_batches
+from kubothek.lake.ledger.transform.tracing import Members, members
 from kubothek.lake.ledger.view.state import is_back
 from kubothek.lake.store import Store
 
@@ -35,6 +40,8 @@ class Source:
     """What a run took of an input: the offsets ``first`` to ``last``, None if that was nothing, up to ``block``.
 
     ``offset``, ``record``  the first record of it that gives the one that was asked about, if that can be told
+    ``members``             of a group: the offsets of all its records up to this run, of a correction that of its first
+                            half; None: it is no group, or of several inputs
     """
 
     id: str
@@ -44,6 +51,7 @@ class Source:
     last: int | None
     offset: int | None = None
     record: dict[str, Any] | None = None
+    members: list[int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +91,13 @@ def of_record(store: Store, uuid: str, offset: int, inputs: Inputs) -> RecordLin
             raise runs.broken.error
         raise InputError(f"dataset {uuid!r} has no record at offset {offset}: it has {found.chain.state.next_offset}")
     row = _row(store, layout, recorded, offset)
-    exact = recorded.before is None and recorded.checkpoint is None
+    exact, exact_group = recorded.before is None and recorded.checkpoint is None, False
     sources = [_source(each) for each in recorded.task.batch.inputs]
+    if not exact and len(sources) == 1:
+        found_members = _members(store, runs.runs, recorded, row)
+        if found_members is not None:
+            sources = [replace(sources[0], members=found_members.offsets)]
+            exact_group = found_members.exact
     if exact:
         sources = [replace(one, **_found(store, recorded, number, row)) for number, one in enumerate(sources)]
     return RecordLineage(
@@ -93,9 +106,32 @@ def of_record(store: Store, uuid: str, offset: int, inputs: Inputs) -> RecordLin
         record=row.to_pylist()[0],
         block=str(recorded.block),
         number=recorded.number,
-        exact=exact and any(one.offset is not None for one in sources),
+        exact=exact_group or (exact and any(one.offset is not None for one in sources)),
         sources=tuple(sources),
     )
+
+
+def _members(store: Store, runs: Sequence[Recorded], recorded: Recorded, row: pa.RecordBatch) -> Members | None:
+    """The records of the group that the row is of, in all that was taken of the input up to this run."""
+    (last,) = recorded.task.batch.inputs
+    taken = [
+        each
+        for run in runs
+        if run.number <= recorded.number
+        for each in run.task.batch.inputs
+        if each.id == last.id and run.task.transform == recorded.task.transform
+    ]
+    shape = next((each.shape for each in reversed(taken) if each.parts), last.shape)
+    parts = tuple(part for each in taken for part in each.parts)
+    blocks = tuple(block for each in taken for block in each.blocks)
+    whole = replace(last, shape=shape, parts=parts, blocks=blocks)
+
+    def read(where: pc.Expression | None) -> pa.RecordBatchReader:
+        return records_of(store, whole, where=where)
+
+    with TemporaryDirectory(prefix="kubothek-lineage-") as scratch:
+        named = replace(given(store, whole), rows=None)
+        return members(recorded.task.transform, named, row, read, Path(scratch))
 
 
 def _holds(recorded: Recorded, offset: int) -> bool:
