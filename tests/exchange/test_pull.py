@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,10 +16,13 @@ from kubothek.lake.ledger import Layout, Multihash, OwnerKey, verify
 from kubothek.lake.ledger.root import Root, Table, create
 from kubothek.lake.store import Store
 from kubothek.lake.store.retry import Patience
+from kubothek.lake.table.layout import Layout as TableLayout
+from kubothek.lake.table.scan import scan
 from tests.exchange.chains import forged
 from tests.exchange.static import Static, static
 from tests.ledger_root.planes import APPEND, LEDGER, UUID, begun, made, opened, planes, push, sound, source, table
 
+ROUNDS = 200 if os.environ.get("KUBOTHEK_SOAK") else 6
 HASTY = Patience(unreachable=0.1, troubled=0.1, silence=5.0)
 
 
@@ -78,6 +83,36 @@ def test_records_that_take_others_back_reach_the_table(store: Store, other: Stor
         pulled(store, web)
         assert table(store) == table(other) == {1: "A2"}
         sound(store)
+
+
+@pytest.mark.timeout(3600 if ROUNDS > 6 else 120)
+def test_records_that_take_others_back_change_the_files_that_hold_these(
+    store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file a plane, so that those of planes of which nothing came have to be the same."""
+
+    def lies() -> dict[int, tuple[int, str]]:
+        snapshot = opened(store).snapshot
+        rows = scan(store, snapshot, ["id", "offset"]).read_all().to_pydict()
+        labels = {int(label.partition("/")[0].removeprefix("id=")): label for label in snapshot.head.partitions}
+        return {plane: (offset, labels[plane]) for plane, offset in zip(rows["id"], rows["offset"], strict=True)}
+
+    made(other)
+    push(other, dict.fromkeys(range(6), "A"))
+    draw = random.Random(4)
+    with static(other) as web:
+        pulled(store, web, table=Table(layout=TableLayout(partition_on=("id",))))
+        monkeypatch.setattr("kubothek.lake.ledger.root.following.moved", None)  # it would make the whole table anew
+        for _ in range(ROUNDS):
+            before = lies()
+            for _ in range(draw.randrange(1, 4)):
+                push(other, {plane: draw.choice("AB") for plane in draw.sample(range(7), draw.randrange(1, 7))})
+            pulled(store, web)
+            assert table(store) == table(other)
+            after = lies()
+            for plane, (offset, label) in before.items():
+                assert (label == after.get(plane, (0, ""))[1]) == (offset == after.get(plane, (-1, ""))[0])
+            sound(store)
 
 
 def test_a_pull_can_leave_out_the_table(store: Store, other: Store, web: Static) -> None:

@@ -34,13 +34,18 @@ TOKENS = (
 class Running:
     """``lines`` are those of the audit."""
 
-    def __init__(self, port: int, lines: list[dict[str, Any]]) -> None:
+    def __init__(self, port: int, lines: list[dict[str, Any]], loop: asyncio.AbstractEventLoop) -> None:
         self.port = port
         self.lines = lines
         self.root = f"http://127.0.0.1:{port}"
+        self._loop = loop
 
     def url(self, dataset: str = "planes") -> str:
         return f"{self.root}/{dataset}"
+
+    def tasks(self) -> int:
+        """Of the gateway's loop."""
+        return len(asyncio.all_tasks(self._loop))
 
     def smart(self, dataset: str = "planes") -> str:
         return f"odf+{self.url(dataset)}"
@@ -66,6 +71,7 @@ def running(
     access: Access | None = None,
     catalogue: Catalogue | None = None,
     url: str | None = None,
+    proxies: tuple[str, ...] = (),
 ) -> Iterator[Running]:
     limits = limits or Limits()
     app = make_app(
@@ -74,6 +80,7 @@ def running(
         limits=limits,
         presigned=presigned,
         url=url,
+        proxies=proxies,
     )
     loop = asyncio.new_event_loop()
     gateway = Gateway(app, limits)
@@ -84,7 +91,7 @@ def running(
     AUDIT.setLevel(logging.INFO)
     try:
         port = asyncio.run_coroutine_threadsafe(gateway.start("127.0.0.1", 0), loop).result()
-        yield Running(port, lines.lines)
+        yield Running(port, lines.lines, loop)
     finally:
         asyncio.run_coroutine_threadsafe(gateway.stop(), loop).result()
         loop.call_soon_threadsafe(loop.stop)

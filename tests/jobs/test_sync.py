@@ -136,10 +136,12 @@ def test_one_that_was_killed_goes_on_where_it_was(here: Here, other: Store, web:
     web.dies = 1 + blocks + 5
     job = here.write(sync(here, web.url))
     with subprocess.Popen([sys.executable, "-m", "kubothek.jobs.main", job], stderr=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 60
-        while len(web.asked) <= web.dies and time.monotonic() < deadline:
+        kept = here.root / ".kubothek" / UUID / "odf/data"
+        deadline = time.monotonic() + 300
+        while len(web.asked) <= web.dies or len(list(kept.glob("*"))) < 5:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
             time.sleep(0.02)
-        time.sleep(0.3)  # what was answered is written
         process.kill()
     assert len(web.asked) > web.dies
     arrived = set(data(web)[:5])

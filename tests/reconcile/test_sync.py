@@ -231,6 +231,27 @@ def test_what_was_given_up_is_tried_again_at_the_next_slot(world: Fake) -> None:
     assert jobs(world) == ["flights-sync-1", "flights-sync-2"]
 
 
+@pytest.mark.parametrize("schedule", [{}, {"schedule": {"cron": "10 * * * *"}}])
+def test_a_dataset_that_is_not_there_yet_is_waited_for(world: Fake, schedule: dict[str, Any]) -> None:
+    begin(world, **schedule)
+    world.job_fails(
+        "flights-sync-1", FailureClass.REPORT, "DatasetNotFound", "there is no dataset: it has no refs/head"
+    )
+    assert world.settle(*KEY).requeue_after == timedelta(minutes=10)
+    assert world.condition(*KEY) == ("False", "AwaitingRemote")
+    assert world.kstatus(*KEY) == "InProgress"
+    assert "next sync at" in world.message(*KEY) or "every ten minutes" in world.message(*KEY)
+    for number in (2, 3):
+        world.pass_time(timedelta(minutes=61 if schedule else 11))
+        world.settle(*KEY)
+        assert jobs(world)[-1] == f"flights-sync-{number}"
+        if number == 2:
+            world.job_fails("flights-sync-2", FailureClass.REPORT, "DatasetNotFound", "there is no dataset")
+            world.settle(*KEY)
+    ends(world, "flights-sync-3")
+    assert world.condition(*KEY) == ("True", "Succeeded")
+
+
 def test_a_repository_that_is_away_is_tried_again(world: Fake) -> None:
     begin(world)
     world.job_fails("flights-sync-1", FailureClass.RETRY, "StoreUnavailable", "example.org does not answer")

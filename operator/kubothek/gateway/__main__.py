@@ -39,6 +39,7 @@ def _with_limits(command: click.Command) -> click.Command:
 @click.option("--cluster-id", default="", help="As the operator's; default: uid of kube-system.")
 @click.option("--port", default=8080, type=click.IntRange(0, 65535), help="Where it serves.")
 @click.option("--probe-port", default=8081, type=click.IntRange(0, 65535), help="Port of /healthz and /readyz.")
+@click.option("--metrics-port", default=8082, type=click.IntRange(0, 65535), help="Port of /metrics.")
 @click.option(
     "--tls-dir", type=click.Path(path_type=Path, exists=True), help="Directory with tls.crt and tls.key, for https."
 )
@@ -46,6 +47,13 @@ def _with_limits(command: click.Command) -> click.Command:
     "--presigned", default=0, type=click.IntRange(0, 604800), help="Seconds for which URLs of the store are given out."
 )
 @click.option("--url", default=None, help="Where clients reach it, if something in front changes what they ask for.")
+@click.option(
+    "--trusted-proxy",
+    "proxies",
+    multiple=True,
+    metavar="CIDR",
+    help="What is in front of it, whose X-Forwarded-For is believed; repeatable.",
+)
 @click.option("--log-level", default="INFO", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]))
 @click.option("--kubeconfig", default=None, envvar="KUBECONFIG", help="Run outside the cluster.")
 def main(*, log_level: str, **flags: Any) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aiohttp import web
 
 from kubothek.gateway.access import Access
 from kubothek.gateway.catalogue import Catalogue
 from kubothek.gateway.datasets import Datasets
-from kubothek.gateway.gate import Gate
+from kubothek.gateway.gate import Answered, Gate
 from kubothek.gateway.ingest import Ingests
 from kubothek.gateway.limits import Limits
 from kubothek.gateway.objects import Objects
+from kubothek.gateway.peers import Peers
 from kubothek.gateway.platform import Platform
 from kubothek.gateway.query import Queries
 from kubothek.gateway.smart import Smart
@@ -24,14 +27,20 @@ def make_app(
     limits: Limits | None = None,
     presigned: int = 3600,
     url: str | None = None,
+    answered: Answered | None = None,
+    proxies: Sequence[str] = (),
 ) -> web.Application:
     """Everything behind one gate.
 
     ``presigned``  seconds for which URLs of the store itself are handed out, where it has such; 0: none are
     ``url``        where clients reach the gateway, if that is not what they ask for: something in front changes it
+    ``proxies``    addresses or networks of what is in front: from these alone ``X-Forwarded-For`` is believed
+    ``answered``   is told of every request
+
+    Raises InputError for a proxy that is none.
     """
     limits = limits or Limits()
-    gate = Gate(Datasets(catalogue), access, limits)
+    gate = Gate(Datasets(catalogue), access, limits, Peers(proxies), answered)
     app = web.Application(middlewares=[gate.stand], client_max_size=limits.ingest_bytes)
     workers = Workers(limits)
     for handlers in (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import socket
+import struct
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -17,10 +19,13 @@ from kubothek.gateway.access import Access, Principal, Verb
 from kubothek.gateway.answers import refusal, status_of
 from kubothek.gateway.datasets import Datasets, Exposed
 from kubothek.gateway.limits import Buckets, Limits
+from kubothek.gateway.peers import Peers, client_of
 from kubothek.lake.errors import DatasetNotFound, LakeError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
+Answered = Callable[[str, str, int, float], None]
+"""Told of every request its method, the pattern of its path, the status and the seconds that it took."""
 
 AUDIT: Final = logging.getLogger("kubothek.gateway.audit")
 _LOG: Final = logging.getLogger("kubothek.gateway")
@@ -28,8 +33,14 @@ _LONGEST_TOKEN: Final = 16 << 10
 _BEARER: Final = "bearer "
 _NAME: Final = re.compile(r"[a-zA-Z0-9+_.\-]{1,253}")
 """Of a dataset in a store, or of a resource."""
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
+"""Of SO_LINGER: no second is waited."""
 NOTE: Final = web.RequestKey("note", dict[str, Any])
 """What the audit line says besides."""
+CLIENT: Final = web.RequestKey("client", str)
+"""For whom the request counts: the principal, or the peer of whoever does not say who they are."""
+_PEER: Final = web.RequestKey("peer", str)
+_PRINCIPAL: Final = web.RequestKey("principal", Principal)
 STARTED: Final = web.RequestKey("started", bool)
 """Set before a stream's head is sent: what goes wrong from then on can only break it off."""
 
@@ -37,10 +48,19 @@ STARTED: Final = web.RequestKey("started", bool)
 class Gate:
     """One for an app."""
 
-    def __init__(self, datasets: Datasets, access: Access, limits: Limits) -> None:
+    def __init__(
+        self,
+        datasets: Datasets,
+        access: Access,
+        limits: Limits,
+        peers: Peers | None = None,
+        answered: Answered | None = None,
+    ) -> None:
         self.datasets = datasets
+        self._answered = answered
         self.access = access
         self.limits = limits
+        self._peers = peers or Peers()
         self._buckets = Buckets(limits.per_second, limits.burst)
         self._under_way = 0
 
@@ -49,6 +69,7 @@ class Gate:
         """Let a request through, or answer it; write its line."""
         started = time.monotonic()
         request[NOTE] = {}
+        request[_PEER] = self._peers.of(request)
         status = 499
         try:
             response = await self._answer(request, handler)
@@ -58,15 +79,18 @@ class Gate:
             status = error.status
             raise
         finally:
-            _audit(request, status, time.monotonic() - started)
+            seconds = time.monotonic() - started
+            _audit(request, status, seconds)
+            if self._answered is not None:
+                self._answered(request.method, _route(request), status, seconds)
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if wait := self._buckets.wait(request.remote or ""):
-            return refusal(429, "TooManyRequests", "slow down", {"Retry-After": str(int(wait) + 1)})
         if self._under_way >= self.limits.requests:
             return refusal(503, "Busy", "the gateway has all that it can do", {"Retry-After": "1"})
         self._under_way += 1
         try:
+            if wait := await self._wait(request):
+                return refusal(429, "TooManyRequests", "slow down", {"Retry-After": str(int(wait) + 1)})
             return await handler(request)
         except LakeError as error:
             request[NOTE]["error"] = error.reason
@@ -77,6 +101,9 @@ class Gate:
             request[NOTE]["error"] = "Client"
             request[STARTED] = True  # whether it is slow or gone, it gets no more
             return _broken_off(request, refusal(408, "TooSlow", "too slow"))
+        except web.RequestPayloadError as error:
+            request[NOTE]["error"] = "NoHTTP"
+            return _broken_off(request, refusal(400, "BadRequest", str(error)))
         except (web.HTTPException, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - one bad request must not show another one's insides
@@ -86,17 +113,34 @@ class Gate:
         finally:
             self._under_way -= 1
 
-    async def principal(self, request: web.Request) -> Principal | None:
-        """Who asks; None: nobody says. Raises HTTPUnauthorized for a token that is nobody's."""
+    async def _wait(self, request: web.Request) -> float:
+        """Find out who asks; seconds until they may, 0: now.
+
+        Who is known has a bucket of their own, wherever they ask from. Tokens that are nobody's are counted apart: who
+        tries them does not hinder those who share the address and need none, and is not heard before there is room.
+        """
+        peer = client_of(request[_PEER])
+        request[CLIENT] = f"peer {peer}"
         header = request.headers.get("Authorization")
         if header is None:
-            return None
+            return self._buckets.wait(request[CLIENT])
+        guesses = f"guesses of {peer}"
+        if wait := self._buckets.wait(guesses, take=False):
+            return wait
         token = header[len(_BEARER) :].strip() if header[: len(_BEARER)].lower() == _BEARER else ""
         found = await self.access.principal(token) if 0 < len(token) <= _LONGEST_TOKEN else None
         if found is None:
-            raise _unauthorised()
+            return self._buckets.wait(guesses)
+        request[_PRINCIPAL] = found
         request[NOTE]["principal"] = found.name
-        return found
+        request[CLIENT] = f"principal {found.name}"
+        return self._buckets.wait(request[CLIENT])
+
+    def principal(self, request: web.Request) -> Principal | None:
+        """Who asks; None: nobody says. Raises HTTPUnauthorized for a token that is nobody's."""
+        if "Authorization" in request.headers and _PRINCIPAL not in request:
+            raise _unauthorised()
+        return request.get(_PRINCIPAL)
 
     async def name(self, request: web.Request, verb: Verb) -> str:
         """The dataset of the path, which whoever asks may do this to; it may still have no chain.
@@ -107,7 +151,7 @@ class Gate:
         request[NOTE].update(dataset=name, verb=verb.value)
         if not _NAME.fullmatch(name):
             raise DatasetNotFound("no dataset has such a name")
-        principal = await self.principal(request)
+        principal = self.principal(request)
         catalogue = self.datasets.catalogue
         if verb in (Verb.PULL, Verb.QUERY) and catalogue.public(name):
             return name
@@ -126,11 +170,24 @@ class Gate:
         return await asyncio.to_thread(self.datasets.look, name, fresh=fresh)
 
 
+def _route(request: web.Request) -> str:
+    """The pattern of the path, such as ``/{dataset}/refs/{ref}``; empty if there is none."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else ""
+
+
 def _broken_off(request: web.Request, answer: web.Response) -> web.Response:
     """The answer, unless another one has begun: then the connection ends, and the client sees that it is not whole."""
     if STARTED in request and request.transport is not None:
-        request.transport.abort()
+        break_off(request.transport)
     return answer
+
+
+def break_off(transport: asyncio.BaseTransport) -> None:
+    """End a connection, and what the kernel would still send of it: else a client that does not read keeps that."""
+    assert isinstance(transport, asyncio.Transport)
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+    transport.abort()
 
 
 def _unauthorised() -> web.HTTPUnauthorized:
@@ -146,13 +203,15 @@ def _said(reason: str, message: str) -> dict[str, Any]:
 def _audit(request: web.Request, status: int, seconds: float) -> None:
     line: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "peer": request.remote,
+        "peer": request[_PEER],
         "method": request.method,
         "path": request.rel_url.raw_path[:500],
         "status": status,
         "seconds": round(seconds, 4),
         "agent": request.headers.get("User-Agent", "")[:200],
     }
+    if request[_PEER] != request.remote:
+        line["via"] = request.remote
     note: dict[str, Any] = request[NOTE]
     line.update(note)
     AUDIT.info("%s", orjson.dumps(line, default=str).decode())

@@ -20,9 +20,10 @@ class Limits:
     ``slowest``           bytes a second below which a client is too slow, after ``patience``
     ``head_seconds``      until the first request of a connection is there; ``idle_seconds`` between two of them
     ``requests``          at a time; one more is answered 503
-    ``per_second``        requests of one client, on average, after a first ``burst``; more are answered 429
+    ``per_second``        requests of one client, on average, after a first ``burst``; more are answered 429. That is a
+                          principal, or an address from which somebody asks without a token
     ``store_streams``     objects that are read from a store without files at a time: each takes 1.5 MB of memory
-    ``sessions``          of the smart protocol at a time
+    ``sessions``          of the smart protocol at a time; of one client ``sessions_each``
     ``working``           ingests and queries at a time; four times as many may wait
     ``query_seconds``, ``query_memory``, ``query_rows``   of one query
     """
@@ -39,6 +40,7 @@ class Limits:
     burst: int = 2000
     store_streams: int = 32
     sessions: int = 16
+    sessions_each: int = 4
     working: int = 4
     query_seconds: float = 60.0
     query_memory: str = "1GB"
@@ -58,13 +60,13 @@ class Buckets:
         self._clock = clock
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def wait(self, client: str) -> float:
-        """Take a token; seconds until there is one, if there is none."""
+    def wait(self, client: str, *, take: bool = True) -> float:
+        """Take a token, or only look for one; seconds until there is one, if there is none."""
         now = self._clock()
         left, then = self._left.pop(client, (float(self._burst), now))
         left = min(self._burst, left + (now - then) * self._rate)
         short = 1.0 - left
-        self._left[client] = (left if short > 0 else left - 1.0), now
+        self._left[client] = (left if short > 0 or not take else left - 1.0), now
         if len(self._left) > _MOST_CLIENTS:
             self._left.popitem(last=False)
         return max(0.0, short / self._rate)

@@ -33,7 +33,7 @@ class Platform:
 
     async def validate(self, request: web.Request) -> web.StreamResponse:
         """200, or 401 for a token that is nobody's; 400 without one."""
-        if await self._gate.principal(request) is None:
+        if self._gate.principal(request) is None:
             return refusal(400, "NoToken", "there is no bearer token to validate")
         return web.Response(status=200)
 
@@ -43,7 +43,7 @@ class Platform:
 
     async def search(self, request: web.Request) -> web.StreamResponse:
         """Ledgers whose name, keywords or description have the words of ``query``, as far as they may be pulled."""
-        principal = await self._gate.principal(request)
+        principal = self._gate.principal(request)
         words = request.query.get("query", "").split()
         names = await asyncio.to_thread(self._gate.datasets.names)
         found: list[dict[str, Any]] = []

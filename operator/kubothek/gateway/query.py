@@ -48,7 +48,7 @@ class Queries:
 
     async def query(self, request: web.Request) -> web.StreamResponse:
         """The rows of ``query``, ``limit`` of them after ``skip``, as JSON, or as Arrow where that is accepted."""
-        principal = await self._gate.principal(request)
+        principal = self._gate.principal(request)
         asked: Any = request.query
         if request.method == "POST":
             try:

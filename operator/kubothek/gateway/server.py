@@ -15,7 +15,7 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from kubothek.gateway.gate import AUDIT
+from kubothek.gateway.gate import AUDIT, break_off
 from kubothek.gateway.limits import Limits
 
 _THREADS: Final = 32
@@ -29,9 +29,9 @@ class _Malformed(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if not isinstance(error, HttpProcessingError):
+        if not isinstance(error, HttpProcessingError | web.RequestPayloadError):
             return True
-        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "status": error.code, "error": "NoHTTP"}
+        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "status": 400, "error": "NoHTTP"}
         AUDIT.info("%s", orjson.dumps(line).decode())
         return False
 
@@ -86,7 +86,7 @@ class Gateway:
             for each in silent & seen:
                 each.force_close()
                 if each.transport is not None:
-                    each.transport.abort()
+                    break_off(each.transport)
             seen = silent
 
 

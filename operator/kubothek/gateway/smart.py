@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from http import HTTPMethod
@@ -14,7 +15,7 @@ from kubothek.gateway.access import Verb
 from kubothek.gateway.answers import refusal
 from kubothek.gateway.catalogue import Place
 from kubothek.gateway.datasets import Exposed
-from kubothek.gateway.gate import NOTE, Gate
+from kubothek.gateway.gate import CLIENT, NOTE, Gate
 from kubothek.gateway.sockets import Conversation, transfer
 from kubothek.lake.commits import keys
 from kubothek.lake.errors import DatasetNotFound, FormatInvalid, ObjectNotFound
@@ -58,6 +59,7 @@ class Smart:
         self._presigned = presigned
         self._url = url
         self._sessions = asyncio.Semaphore(gate.limits.sessions)
+        self._of_client: Counter[str] = Counter()
 
     def routes(self) -> list[web.RouteDef]:
         """Where they are."""
@@ -78,10 +80,19 @@ class Smart:
     async def _hold(self, request: web.Request, talk: Conversation, side: str, what: Any) -> web.StreamResponse:
         if not web.WebSocketResponse().can_prepare(request):
             return refusal(426, "UpgradeRequired", "this is a WebSocket", {"Upgrade": "websocket"})
+        client = request[CLIENT]
+        if self._of_client[client] >= self._gate.limits.sessions_each:
+            return refusal(429, "TooManyTransfers", "too many transfers of yours are under way", {"Retry-After": "5"})
         if self._sessions.locked():
             return refusal(503, "Busy", "too many transfers are under way", {"Retry-After": "5"})
-        async with self._sessions:
-            return await talk.hold(side, what)
+        self._of_client[client] += 1
+        try:
+            async with self._sessions:
+                return await talk.hold(side, what)
+        finally:
+            self._of_client[client] -= 1
+            if not self._of_client[client]:
+                del self._of_client[client]
 
     # --- pull ---
 

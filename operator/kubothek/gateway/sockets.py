@@ -28,6 +28,8 @@ from kubothek.lake.store import Store
 SUB_PROTOCOL: Final = "odf/smart-transfer-protocol/v1"
 """Of the published OpenAPI. It is no token of RFC 6455, so nobody needs to offer it (TP-08)."""
 _HEARTBEAT: Final = 20.0
+_CLOSING: Final = 2.0
+"""Seconds for the other side to say goodbye, too."""
 
 
 class Conversation:
@@ -37,7 +39,11 @@ class Conversation:
         self._request = request
         self._gate = gate
         self._socket = web.WebSocketResponse(
-            protocols=(SUB_PROTOCOL,), max_msg_size=gate.limits.message_bytes, heartbeat=_HEARTBEAT, compress=False
+            protocols=(SUB_PROTOCOL,),
+            timeout=_CLOSING,
+            max_msg_size=gate.limits.message_bytes,
+            heartbeat=_HEARTBEAT,
+            compress=False,
         )
         self._first = True
         versioned = request.headers.get(VERSION_HEADER) is not None

@@ -1,7 +1,8 @@
 """Sync: a job runs once for each edit, at each slot of the schedule, and on request.
 
 What a job could not do is told, and the next slot, request or edit tries again; also an edit of the Repository, or a
-Dataset created anew. A job that is there is followed, whatever else has changed.
+Dataset created anew. A dataset that is not there yet is waited for: without a schedule it is looked for now and then. A
+job that is there is followed, whatever else has changed.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ from kubothek.resources.values import render_bytes
 SECRET_DIRECTORY = "/var/run/kubothek/repository"  # noqa: S105 - no secret, but where one is
 """Where jobs find the Secret of the Repository."""
 
+_ABSENT = "DatasetNotFound:"
+"""How the problem of a pull begins whose dataset is not in the Repository."""
+_LOOK_THERE_AGAIN = timedelta(minutes=10)
 _SYNCING = progressing("Syncing", "a job compares both sides and moves what is missing")
 _SUSPENDED = ready("Suspended", "no new jobs while spec.suspend is true")
 
@@ -160,7 +164,7 @@ class _Case:
     def _begun(self, status: SyncStatus, parts: _Parts) -> SyncStatus | None:
         """The status with the sync that is due, if one is."""
         last, cause, request = status.run, parts.asked(self.sync), self.sync.requested_at
-        slot = self._due(status)
+        slot = self._due(status) or self._absent_due(status)
         asked_anew = request is not None and request != status.handled_request
         if last is not None and last.cause == cause and slot is None and not asked_anew:
             return None
@@ -227,10 +231,28 @@ class _Case:
         following = self._next_start(status)
         again = None if following is None else following - self.world.now
         then = "" if following is None else f"; next sync at {render_time(following)}"
+        if self._is_absent(status):
+            again = again or self._absent_since(status) + _LOOK_THERE_AGAIN - self.world.now
+            message = f"there is no dataset at {status.url} yet; it is looked for again{then or ' every ten minutes'}"
+            return self._conclude(waiting("AwaitingRemote", message), status, again=again)
         if last is not None and last.problem is not None:
             state = problem_state(last.problem)
             return self._conclude(replace(state, message=f"{state.message}{then}"), status, again=again)
         return self._conclude(ready("Succeeded", f"both end with {status.head}{then}"), status, again=again)
+
+    def _is_absent(self, status: SyncStatus) -> bool:
+        """Whether the dataset was not in the Repository: whoever publishes it has not done so yet, as it seems."""
+        last = status.run
+        return self.sync.pulls and last is not None and (last.problem or "").startswith(_ABSENT)
+
+    def _absent_since(self, status: SyncStatus) -> datetime:
+        return (status.run and status.run.slot) or self.world.now
+
+    def _absent_due(self, status: SyncStatus) -> datetime | None:
+        if not self._is_absent(status) or self.sync.spec.schedule is not None:
+            return None
+        due = self._absent_since(status) + _LOOK_THERE_AGAIN
+        return self.world.now.replace(microsecond=0) if due <= self.world.now else None
 
     def _due(self, status: SyncStatus) -> datetime | None:
         schedule = self.sync.spec.schedule

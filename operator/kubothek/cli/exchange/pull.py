@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kubothek.cli.exchange.remotes import remember, remembered
 from kubothek.cli.exchange.tokens import token_for
 from kubothek.cli.ledger.common import BY, elsewhere, writable_log
 
@@ -18,6 +19,7 @@ def remote_options(command: Any) -> Any:
     """What may be said of a dataset at a URL."""
     options = (
         click.option("--as", "name", metavar="NAME", help="Of a URL: what it is called here; default: its last part."),
+        click.option("--no-alias", is_flag=True, help="Of a URL: do not remember it for this dataset."),
         click.option("--force", is_flag=True, help="Of a URL: give up blocks that are only here."),
         click.option(
             "--verify", "rows", is_flag=True, help="Of a URL: verify the records even without a table of them."
@@ -32,11 +34,18 @@ def remote_options(command: Any) -> Any:
     return command
 
 
+def remembered_remote(choice: StoreChoice, dataset: str) -> str | None:
+    """Where the dataset was pulled from last."""
+    with choice.config() as config:
+        return remembered(config.url, dataset, "pull")
+
+
 def pull_remote(
     choice: StoreChoice,
     url: str,
     name: str | None,
     *,
+    no_alias: bool,
     force: bool,
     rows: bool,
     no_table: bool,
@@ -67,6 +76,8 @@ def pull_remote(
             by=BY,
             told=told,
         )
+        if not no_alias:
+            remember(config.url, uuid, "pull", url)
     click.echo(f"{uuid}: {_told(done)}")
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.exchange.remotes import remember, remembered
 from kubothek.cli.exchange.tokens import token_for
 from kubothek.cli.ledger.common import BY, elsewhere
 from kubothek.cli.options import store_options
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
 @click.command()
 @store_options
 @click.argument("dataset")
-@click.argument("url", metavar="URL")
+@click.argument("url", metavar="[URL]", required=False)
+@click.option("--no-alias", is_flag=True, help="Do not remember the URL for this dataset.")
 @click.option("--force", is_flag=True, help="Give up blocks that are only there.")
-def push(choice: StoreChoice, dataset: str, url: str, force: bool) -> None:
+def push(choice: StoreChoice, dataset: str, url: str | None, no_alias: bool, force: bool) -> None:
     """Make a dataset at a URL what it is here, by what is not there yet.
 
     odf+https:// is a gateway, which makes the dataset if there is none and you may; s3:// and file:// are the layout of
-    the simple protocol. What is there and not here is not given up without --force.
+    the simple protocol. What is there and not here is not given up without --force. Without a URL it goes to where it
+    was pushed to last.
     """
     from kubothek.cli.exchange.progress import shown
     from kubothek.cli.stores import create_directory
@@ -32,13 +35,18 @@ def push(choice: StoreChoice, dataset: str, url: str, force: bool) -> None:
     from kubothek.lake.ledger.root import Root
     from kubothek.lake.store import StoreConfig, open_store
 
-    url = elsewhere(url)
     with choice.config() as config, shown() as told:
+        known = url or remembered(config.url, dataset, "push")
+        if known is None:
+            raise click.UsageError(f"{dataset} was never pushed from here: say where to")
+        url = elsewhere(known)
         create_directory(StoreConfig(url))
         store = open_store(config)
         root = Root(store, DatasetLog(store, dataset), by=BY)
         reach = Reach(token=token_for(url), endpoint=choice.endpoint, region=choice.region)
         done = push_remote(root, url, reach=reach, force=force, told=told)
+        if not no_alias:
+            remember(config.url, dataset, "push", url)
     if done.relation is Relation.EQUAL:
         click.echo(f"{dataset}: nothing new for {url}")
         return

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 @click.option("--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT")
 @click.option("--tls-cert", type=click.Path(path_type=Path, exists=True), help="Certificate chain, for https.")
 @click.option("--tls-key", type=click.Path(path_type=Path, exists=True), help="Its private key.")
+@click.option(
+    "--trusted-proxy",
+    "proxies",
+    multiple=True,
+    metavar="CIDR",
+    help="What is in front of it, whose X-Forwarded-For is believed; repeatable.",
+)
 @click.option("--no-presigned", is_flag=True, help="Send all through here: clients do not reach the store itself.")
 def serve(
     choice: StoreChoice,
@@ -34,6 +41,7 @@ def serve(
     listen: str,
     tls_cert: Path | None,
     tls_key: Path | None,
+    proxies: tuple[str, ...],
     no_presigned: bool,
 ) -> None:
     """Give out the ledgers of a store, and take what is pushed and ingested.
@@ -59,7 +67,13 @@ def serve(
     with choice.config() as config:
         store = open_store(config)
         store.probe()
-        app = make_app(OneStore(store, frozenset(public)), access, limits=limits, presigned=0 if no_presigned else 3600)
+        app = make_app(
+            OneStore(store, frozenset(public)),
+            access,
+            limits=limits,
+            presigned=0 if no_presigned else 3600,
+            proxies=proxies,
+        )
 
         def listening(found: int) -> None:
             click.echo(f"{store.url} is served at http{'s' if tls else ''}://{host}:{found}", err=True)

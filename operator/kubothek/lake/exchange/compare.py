@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
+from threading import BoundedSemaphore
 from types import TracebackType
 from typing import Final, Self
 
@@ -24,6 +25,8 @@ from kubothek.lake.ledger.state import ChainState
 from kubothek.lake.store import Store
 
 _WRITERS: Final = 16
+_WAITING: Final = 256
+"""Blocks that came and are not written yet."""
 _SHORT: Final = 64
 """Blocks that a walk asks the store for one by one, before it looks which ones are there."""
 
@@ -139,7 +142,8 @@ class _Blocks:
         self._there: frozenset[str] | None = None
         self._asked = _SHORT if is_new else 0
         self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="blocks")
-        self._writing: list[Future[str]] = []
+        self._room = BoundedSemaphore(_WAITING)
+        self._failed: list[BaseException] = []
 
     def __enter__(self) -> Self:
         return self
@@ -149,8 +153,7 @@ class _Blocks:
     ) -> None:
         self._pool.shutdown()
         if error is None:
-            for future in self._writing:
-                future.result()
+            self._require_written()
 
     def get(self, place: Place) -> tuple[bytes, int, Multihash | None]:
         """A block, its number and the block before it. Raises ChainCorrupt, StoreError."""
@@ -166,8 +169,19 @@ class _Blocks:
             message = f"there is no block {place.block} at {self._theirs.url}; {ADVICE}"
             raise place.broken("BlockMissing", "CH-02", message) from error
         number, before = checked(data, place)
-        self._writing.append(self._pool.submit(self._store.put, self._layout.block(place.block), data))
+        self._require_written()
+        self._room.acquire()  # a chain can be long, and its store slow
+        self._pool.submit(self._store.put, self._layout.block(place.block), data).add_done_callback(self._written)
         return data, number, before
+
+    def _written(self, done: Future[str]) -> None:
+        if (error := done.exception()) is not None:
+            self._failed.append(error)
+        self._room.release()
+
+    def _require_written(self) -> None:
+        if self._failed:
+            raise self._failed[0]
 
     def _may_be_there(self, block: Multihash) -> bool:
         self._asked += 1

@@ -16,8 +16,9 @@ from kubothek.lake.errors import ChainCorrupt, Diverged
 from kubothek.lake.exchange.compare import Difference, Relation, compare
 from kubothek.lake.exchange.repository import Reach, Repository
 from kubothek.lake.exchange.smart.pulling import SmartRepository
+from kubothek.lake.exchange.stores import StoreRepository
 from kubothek.lake.exchange.transfer import Brought, Progress, Told, bring_objects
-from kubothek.lake.exchange.urls import open_repository, parse
+from kubothek.lake.exchange.urls import parse
 from kubothek.lake.exchange.web import Web
 from kubothek.lake.ledger.chain import Stored, read_chain
 from kubothek.lake.ledger.events import DatasetKind
@@ -109,13 +110,13 @@ def pull_remote(
     place = parse(url, reach)
     with ExitStack() as held:
         theirs: Repository
-        if place.smart:
+        if place.store is None:
             seen = log.settled()
             note = None if seen is None else seen.head.chain
             after = None if note is None else Multihash.parse(note.head)
-            theirs = held.enter_context(SmartRepository(Web(place.url, reach), after))
+            theirs = held.enter_context(SmartRepository(Web(place.url, reach), after, asking=not place.smart))
         else:
-            theirs = open_repository(url, reach)
+            theirs = StoreRepository(place.store)
         return pull(
             store, log, theirs, table=table, force=force, rows=rows, at_once=reach.objects_at_once, by=by, told=told
         )

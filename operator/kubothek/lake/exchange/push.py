@@ -8,12 +8,13 @@ from kubothek.lake.errors import DatasetNotFound, Diverged, InputError
 from kubothek.lake.exchange.compare import Relation
 from kubothek.lake.exchange.repository import Reach
 from kubothek.lake.exchange.smart.pushing import push_smart
+from kubothek.lake.exchange.stores import StoreRepository, push_store
 from kubothek.lake.exchange.transfer import Told
 from kubothek.lake.exchange.urls import parse
 from kubothek.lake.exchange.web import Web, WebRepository
 from kubothek.lake.ledger.chain import BrokenChain, read_chain
 from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.root import Root, export
+from kubothek.lake.ledger.root import Root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +44,14 @@ def push_remote(
     dataset there is as before then.
     """
     place = parse(url, reach)
-    root.refresh()
-    if place.store is not None:
-        done = export(root, place.store, force=force)
-        relation = Relation.AHEAD if done.blocks else Relation.EQUAL
-        return Pushed(relation=relation, head=done.head, blocks=done.blocks, objects=done.objects)
-    if not place.smart:
+    if place.store is None and not place.smart:
         raise InputError(f"{url!r} is read only: a gateway takes a push at odf+{url}")
-    web = Web(place.url, reach)
+    root.refresh()
+    remote = WebRepository(Web(place.url, reach)) if place.store is None else StoreRepository(place.store)
     head = root.state.head
     assert head is not None, "a chain has a seed"
     try:
-        theirs = WebRepository(web).head()
+        theirs = remote.head()
     except DatasetNotFound:
         theirs = None
     if theirs == head:
@@ -71,13 +68,10 @@ def push_remote(
                 "the blocks that are only there are given up"
             ) from error
         relation, blocks = Relation.DIVERGED, read_chain(root.store, root.layout, head)
-    objects, size = push_smart(
-        web,
-        root.store,
-        root.layout,
-        blocks,
-        theirs,
-        force=force,
-        told=told,
-    )
+    if isinstance(remote, WebRepository):
+        objects, size = push_smart(remote.web, root.store, root.layout, blocks, theirs, force=force, told=told)
+    else:
+        objects, size = push_store(
+            remote.store, root.store, root.layout, blocks, at_once=reach.objects_at_once, told=told
+        )
     return Pushed(relation=relation, head=head, created=theirs is None, blocks=len(blocks), objects=objects, bytes=size)

@@ -99,7 +99,8 @@ class Conversation:
         if policy is not None:  # an address in a URL is never resolved
             await asyncio.to_thread(judged_addresses, policy, judged(policy, self._url))
         connector = aiohttp.TCPConnector(
-            ssl=ssl.create_default_context(cafile=self._reach.ca_file),
+            # It takes long to make.
+            ssl=ssl.create_default_context(cafile=self._reach.ca_file) if self._url.startswith("https:") else True,
             resolver=None if policy is None else _Judged(policy, judged(policy, self._url)),
         )
         self._session = aiohttp.ClientSession(connector=connector, trust_env=policy is None, timeout=timeout)

@@ -1,4 +1,4 @@
-"""A dataset behind the smart protocol, as a repository: all new blocks in one answer, objects from where it says."""
+"""A dataset on the web as a repository: by the smart protocol all new blocks come at once, objects from anywhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Final, Self
 
-from kubothek.lake.errors import FormatInvalid, ObjectNotFound
+from kubothek.lake.errors import ChainCorrupt, FormatInvalid, InputError, ObjectNotFound, StoreError
 from kubothek.lake.exchange.repository import Stream
 from kubothek.lake.exchange.smart.batch import blocks_of
 from kubothek.lake.exchange.smart.client import Conversation
@@ -18,6 +18,7 @@ from kubothek.lake.exchange.web import Web, WebRepository, streamed
 from kubothek.lake.ledger.multihash import Multihash
 from kubothek.lake.ledger.named import Named, named_by
 
+_WALKED: Final = 64
 _BULK: Final = 500
 """Objects whose places are asked for at a time."""
 _LEFT: Final = timedelta(seconds=30)
@@ -28,12 +29,16 @@ class SmartRepository:
     """A context manager. What the conversation does not give is asked for by the simple protocol: the head, which
     mostly is all, and blocks of a chain that does not go on from ours.
 
-    ``after``  our last block
+    ``after``   our last block
+    ``asking``  nobody said that the server speaks the smart protocol: it is asked whether it does once there are so
+                many new blocks that one by one would take long
     """
 
-    def __init__(self, web: Web, after: Multihash | None) -> None:
+    def __init__(self, web: Web, after: Multihash | None, *, asking: bool = False) -> None:
         self._web = web
         self._after = after
+        self._walked = _WALKED if asking else 0
+        self._asking = asking
         self._simple = WebRepository(web)
         self._lock = Lock()
         self._held = ExitStack()
@@ -62,9 +67,11 @@ class SmartRepository:
     def block(self, block: Multihash) -> bytes:
         """One of those that came, at the first question for one."""
         with self._lock:
-            if self._blocks is None:
-                self._blocks = self._pulled()
-        found = self._blocks.get(block)
+            if self._walked:
+                self._walked -= 1
+            elif self._blocks is None:
+                self._blocks = self._pulled_if_it_can(block)
+            found = self._blocks.pop(block, None) if self._blocks else None
         return self._simple.block(block) if found is None else found
 
     @contextmanager
@@ -78,10 +85,19 @@ class SmartRepository:
         with streamed(self._web, place.url, named, start, dict(place.headers)) as stream:
             yield stream
 
-    def _pulled(self) -> dict[Multihash, bytes]:
+    def _pulled_if_it_can(self, until: Multihash) -> dict[Multihash, bytes]:
+        if not self._asking:
+            return self._pulled(until)
+        try:
+            return self._pulled(until)
+        except (StoreError, InputError, ChainCorrupt):  # a web server that gives out files, for instance
+            return {}  # what is wrong with a chain, the walk will name
+
+    def _pulled(self, until: Multihash) -> dict[Multihash, bytes]:
+        """The blocks after ours up to this one: what came later is there already, or was asked for one by one."""
         talk = self._held.enter_context(Conversation(self._web, "pull"))
         after = None if self._after is None else str(self._after)
-        asked = {"begin_after": after, "stop_at": None, "force_update_if_diverged": False}
+        asked = {"begin_after": after, "stop_at": str(until), "force_update_if_diverged": False}
         try:
             talk.ask(render(asked, Dialect.VERSIONED), "transfer_plan")
         except Refused as error:
@@ -97,8 +113,10 @@ class SmartRepository:
             place = self._places.get(named)
             if self._talk is None or (place is not None and not _expires(place)):
                 return place
-            index = self._named.index(named) if named in self._named else 0
-            wanted = [named, *(each for each in self._named[index : index + _BULK] if each != named)]
+            wanted = [named]
+            if named in self._named:
+                index = self._named.index(named)
+                wanted = list(self._named[index : index + _BULK])
             asked = {"object_files": [reference(each) for each in wanted]}
             answer = self._talk.ask(render(asked, Dialect.VERSIONED), "object_transfer_strategies")
             try:

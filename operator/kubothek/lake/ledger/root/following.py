@@ -15,6 +15,7 @@ from kubothek.lake.errors import Diverged
 from kubothek.lake.ledger.blocks import Block
 from kubothek.lake.ledger.chain import Stored
 from kubothek.lake.ledger.events import AddData, ExecuteTransform
+from kubothek.lake.ledger.merging import Scratch
 from kubothek.lake.ledger.multihash import Multihash
 from kubothek.lake.ledger.root.definition import Chain, fold
 from kubothek.lake.ledger.root.extension import Extension, move_of
@@ -22,7 +23,7 @@ from kubothek.lake.ledger.root.ingesting import Ground, Made
 from kubothek.lake.ledger.root.moving import moved
 from kubothek.lake.ledger.root.parts import moment
 from kubothek.lake.ledger.state import ChainState
-from kubothek.lake.ledger.view import History, Part, ViewWriter
+from kubothek.lake.ledger.view import History, Part, ViewWriter, taking_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ def _grown(ground: Ground, blocks: Sequence[Block]) -> Made:
     extension = Extension(chain, ground.now)
     history = History(ground.store, parts, chain.state.vocabulary, chain.state.schema, records=chain.state.next_offset)
     renamed = chain.state.vocabulary != ground.chain.state.vocabulary and ground.chain.state.last_offset is not None
-    if chain.table and parts and (renamed or history.retracting()):
+    table = {} if not chain.table or not parts else None if renamed else _with_new(ground, history)
+    if table is None:
         change = moved(ground, chain, _stored(blocks))
         return Made(change=change, extension=extension, records=_records(parts), slices=len(parts))
     ground.store.put(keys.definition(ground.uuid, chain.note.definition), chain.definition.render())
@@ -81,9 +83,18 @@ def _grown(ground: Ground, blocks: Sequence[Block]) -> Made:
         operation=Operation.APPEND if parts else Operation.LEDGER,
         ledger=LedgerChange(move_of(base, head, blocks), chain.note),
         by=ground.by,
-        **(_appended(ground, history) if chain.table and parts else {}),
+        **table,
     )
     return Made(change=change, extension=extension, records=_records(parts), slices=len(parts))
+
+
+def _with_new(ground: Ground, history: History) -> dict[str, Any] | None:
+    """What of a change takes the records into the table; None if it has to be made anew."""
+    if not history.retracting():
+        return _appended(ground, history)
+    with Scratch() as scratch:
+        made = taking_in(ground.store, ground.snapshot, history, scratch)
+        return None if made is None else made.fields()
 
 
 def _appended(ground: Ground, history: History) -> dict[str, Any]:

@@ -88,9 +88,8 @@ def slice_schema(rows: pa.Schema, vocabulary: Vocabulary, types: Types) -> pa.Sc
     wanted = pa.schema([*common, *data])
     try:
         LogicalHash(wanted)
-        sink = pa.BufferOutputStream()
-        _writer(sink, wanted, vocabulary).close()
-        found: pa.Schema = _FILE(pa.BufferReader(sink.getvalue()), arrow_extensions_enabled=False).schema_arrow
+        file = pa.BufferReader(empty_file(wanted, vocabulary))
+        found: pa.Schema = _FILE(file, arrow_extensions_enabled=False).schema_arrow
     except (pa.ArrowException, InputError) as error:
         raise SchemaMismatch(f"a slice cannot hold these columns: {error}") from error
     return found.remove_metadata()
@@ -269,6 +268,13 @@ def slice_file(table: pa.Table, vocabulary: Vocabulary) -> pa.Buffer:
             writer.write_table(table, row_group_size=table.num_rows)
     except pa.ArrowInvalid as error:
         raise DataTypeMismatch(f"rows that no slice can hold: {error}") from error
+    return sink.getvalue()
+
+
+def empty_file(schema: pa.Schema, vocabulary: Vocabulary) -> pa.Buffer:
+    """The file of a slice without records. Raises what Arrow raises for columns that Parquet cannot hold."""
+    sink = pa.BufferOutputStream()
+    _writer(sink, schema, vocabulary).close()
     return sink.getvalue()
 
 

@@ -15,6 +15,7 @@ from kubothek.lake.ledger.view.plan import ViewPlan
 from kubothek.lake.ledger.view.projections import as_at, as_of
 from kubothek.lake.ledger.view.rebuild import rebuild
 from kubothek.lake.ledger.view.seen import seen_of
+from kubothek.lake.ledger.view.taking_in import taking_in
 from kubothek.lake.ledger.view.writer import ViewWriter, wanted_indices
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "as_of",
     "rebuild",
     "seen_of",
+    "taking_in",
     "wanted_indices",
 ]

@@ -1,0 +1,52 @@
+"""Who is at the other end of a connection: its address, or, behind a proxy that is known, the one that this tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Final
+
+from aiohttp import web
+
+from kubothek.lake.errors import InputError
+
+_FORWARDED: Final = "X-Forwarded-For"
+_HOST_BITS: Final = 64
+"""Of an IPv6 address: whoever has one mostly has all that differ in these."""
+
+
+class Peers:
+    """``proxies`` are addresses, or networks such as ``10.0.0.0/8``; nobody else is believed whom they speak for."""
+
+    def __init__(self, proxies: Iterable[str] = ()) -> None:
+        """Raises InputError."""
+        try:
+            self._proxies = [ip_network(each) for each in proxies]
+        except ValueError as error:
+            raise InputError(f"a trusted proxy is an address or a network: {error}") from None
+
+    def of(self, request: web.Request) -> str:
+        """The address that a request came from, as text: the last one in the chain of proxies that is none of them."""
+        told = [each.strip() for line in request.headers.getall(_FORWARDED, ()) for each in line.split(",")]
+        last = _address(request.remote or "")
+        while told and last is not None and any(last in proxy for proxy in self._proxies):
+            if (before := _address(told.pop())) is None:
+                break
+            last = before
+        return request.remote or "" if last is None else str(last)
+
+
+def client_of(peer: str) -> str:
+    """What stands for a peer where what one client may take is counted."""
+    address = _address(peer)
+    if isinstance(address, IPv6Address):
+        return str(IPv6Address(int(address) >> _HOST_BITS << _HOST_BITS))
+    return peer
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        found = ip_address(text)
+    except ValueError:
+        return None
+    return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found
