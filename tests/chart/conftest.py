@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.gotools import HELM, KUBERNETES
+from tests.cluster.gotools import HELM, KUBERNETES, MONITORING_CRDS
 from tests.cluster.steps import run
+from tests.kubernetes.apiserver import ApiServer
 from tests.kubernetes.conftest import make_namespace, namespace, server
 
 __all__ = ["make_namespace", "namespace", "server"]
@@ -22,9 +23,26 @@ Objects = list[dict[str, Any]]
 Render = Callable[..., Objects]
 
 
+def grant(server: ApiServer, objects: Objects, release: str = "kubothek") -> None:
+    """Give a release the rights that its chart gives it, in the namespace that it is installed in and elsewhere."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release}}
+    rights = [obj for obj in objects if obj["apiVersion"].startswith("rbac.")]
+    server.kubectl("apply", "-f", "-", stdin=yaml.dump_all([namespace, *rights], Dumper=yaml.CSafeDumper))
+
+
 @pytest.fixture(scope="session")
 def helm() -> Path:
     return HELM.ensure() / "helm"
+
+
+@pytest.fixture(scope="session")
+def monitored(server: ApiServer) -> ApiServer:
+    """The API server, with the CRDs of the Prometheus Operator."""
+    files = sorted(MONITORING_CRDS.ensure().iterdir())
+    server.kubectl("apply", "--server-side", *(f"--filename={file}" for file in files))
+    names = [yaml.safe_load(file.read_text())["metadata"]["name"] for file in files]
+    server.kubectl("wait", "--for=condition=Established", "--timeout=120s", *(f"crd/{name}" for name in names))
+    return server
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +53,6 @@ def render(helm: Path) -> Render:
         sets = [f"--set-json={key}={json.dumps(value)}" for key, value in values.items()]
         version = f"--kube-version={KUBERNETES.version}"
         text = run([helm, "template", "kubothek", CHART, f"--namespace={namespace}", version, *sets])
-        return [document for document in yaml.safe_load_all(text) if document]
+        return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
     return rendered

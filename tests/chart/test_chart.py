@@ -15,12 +15,37 @@ import pytest
 import yaml
 
 from kubothek.resources.meta import FINALIZER
-from tests.chart.conftest import CHART, Objects, Render
+from kubothek.runtime.kubernetes import pods, sizes
+from kubothek.runtime.kubernetes.api import RESOURCES
+from kubothek.runtime.kubernetes.selftest import NEEDED
+from tests.chart.conftest import CHART, Objects, Render, grant
+from tests.chart.plain import CONFIG, plain
 from tests.cluster.steps import CommandError, run
 from tests.kubernetes.apiserver import OPERATOR, ApiServer
 from tests.kubernetes.harness import manifest, resource_path
+from tests.kubernetes.test_pods import CONFIG as OPERATOR_CONFIG
+from tests.kubernetes.test_pods import launch
 
 CRDS = CHART.parents[1] / "crds"
+
+
+VALUES: list[dict[str, object]] = [
+    {},
+    {"allNamespaces": True, "metrics": {"monitor": "PodMonitor"}, "networkPolicy": {"enabled": False, "jobs": False}},
+    {
+        "clusterId": "c",
+        "allowedSourceHosts": ["a.example"],
+        "namespaces": ["one", "two"],
+        "metrics": {"monitor": "ServiceMonitor", "monitorLabels": {"release": "prometheus"}, "objects": 0},
+        "alerts": {"enabled": True, "staleSeconds": 86400, "labels": {"release": "prometheus"}},
+        "dashboards": {"enabled": True},
+        "priorityClass": {"create": True},
+        "networkPolicy": {"from": [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]},
+        "logFormat": "json",
+        "crds": {"install": False},
+    },
+]
+"""Sets of values between which every template renders something, and not."""
 
 
 def of_kind(objects: Objects, kind: str) -> Objects:
@@ -47,10 +72,21 @@ def test_the_charts_crds_are_the_projects() -> None:
     assert packaged == {file.name: file.read_text() for file in CRDS.glob("*.yaml")}
 
 
+def test_the_plain_manifests_are_the_charts(monitored: ApiServer) -> None:
+    """If this fails, run `make config`."""
+    wanted = plain()
+    assert {file.name: file.read_text() for file in CONFIG.iterdir()} == wanted
+    for text in wanted.values():
+        (namespace, *objects) = yaml.safe_load_all(text)
+        monitored.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(namespace))
+        rest = yaml.safe_dump_all(objects)
+        monitored.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=rest)
+
+
 def test_crds_are_installed_and_kept_and_otherwise_as_they_are(render: Render) -> None:
     rendered = {crd["metadata"]["name"]: crd for crd in of_kind(render(), "CustomResourceDefinition")}
     for file in CRDS.glob("*.yaml"):
-        original = yaml.safe_load(file.read_text())
+        original = yaml.load(file.read_text(), yaml.CSafeLoader)
         crd = rendered[original["metadata"]["name"]]
         assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
         assert crd["spec"] == original["spec"]
@@ -90,7 +126,7 @@ def test_named_namespaces_get_roles_and_a_job_account_each(render: Render) -> No
 
 
 def test_all_that_is_granted_in_the_whole_cluster_is_its_name_and_letting_go_of_datasets(render: Render) -> None:
-    rules = {role["metadata"]["name"]: role["rules"] for role in of_kind(render(), "ClusterRole")}
+    rules = {role["metadata"]["name"]: role["rules"] for role in of_kind(render(aggregateRoles=False), "ClusterRole")}
     assert rules == {
         "kubothek-lake-cluster-id": [
             {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]}
@@ -101,7 +137,9 @@ def test_all_that_is_granted_in_the_whole_cluster_is_its_name_and_letting_go_of_
             {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["lake"], "verbs": ["get"]},
         ],
     }
-    named = [role["metadata"]["name"] for role in of_kind(render(clusterId="prod-eu"), "ClusterRole")]
+    named = [
+        role["metadata"]["name"] for role in of_kind(render(clusterId="prod-eu", aggregateRoles=False), "ClusterRole")
+    ]
     assert named == ["kubothek-lake-finalizers"]
 
 
@@ -122,47 +160,19 @@ def test_nobody_may_read_secrets_or_run_commands_in_pods(render: Render) -> None
             assert "*" not in rule["verbs"] + rule["apiGroups"]
 
 
-SERVED = (
-    "objectstores",
-    "engines",
-    "cubes",
-    "datasets",
-    "commits",
-    "queries",
-    "compactions",
-    "verifications",
-    "gcpolicies",
-    "skippingindices",
-    "repositories",
-    "syncs",
-)
-NEEDED = {
-    ("kubothek.io", f"{kind}{part}", verb)
-    for kind in SERVED
-    for part, verbs in (("", ("get", "list", "watch")), ("/status", ("patch",)))
-    for verb in verbs
-} | {
-    ("kubothek.io", "datasets", "create"),  # those of a Cube
-    ("kubothek.io", "datasets", "patch"),  # the same, and the finalizer
-    ("kubothek.io", "skippingindices", "patch"),
-    *(
-        ("kubothek.io", f"{owner}/finalizers", "update")
-        for owner in SERVED
-        if owner not in ("engines", "repositories")  # which own nothing
-    ),
-    *(("", "pods", verb) for verb in ("get", "list", "watch", "create", "delete")),
-    *(("", "configmaps", verb) for verb in ("get", "create", "delete")),
-    ("", "secrets", "create"),  # the private key of a ledger
-    ("", "events", "list"),
-    ("events.k8s.io", "events", "create"),
-    ("events.k8s.io", "events", "patch"),
-}
-"""Every call of kubothek.runtime.kubernetes on what it serves, as (API group, resource, verb)."""
+def needed() -> list[tuple[str, str, str]]:
+    """Every call of kubothek.runtime.kubernetes on what it serves, as (API group, resource, verb)."""
+    found = []
+    for kind, subresource, verb in NEEDED:
+        root, plural = RESOURCES[kind]
+        group = root.split("/")[2] if root.startswith("/apis/") else ""
+        found.append((group, "/".join(filter(None, (plural, subresource))), verb))
+    return found
 
 
 def test_the_operator_may_do_what_it_does_and_no_more(render: Render) -> None:
     (role,) = (role for role in of_kind(render(), "Role") if role["metadata"]["name"] == "kubothek")
-    (everywhere, _) = of_kind(render(allNamespaces=True), "ClusterRole")
+    (everywhere, *_) = of_kind(render(allNamespaces=True, aggregateRoles=False), "ClusterRole")
     for rules in (role["rules"], everywhere["rules"]):
         granted = [
             (group, resource, verb)
@@ -171,7 +181,7 @@ def test_the_operator_may_do_what_it_does_and_no_more(render: Render) -> None:
             for resource in rule["resources"]
             for verb in rule["verbs"]
         ]
-        assert sorted(granted) == sorted(NEEDED)
+        assert sorted(granted) == sorted(needed())
 
 
 def test_jobs_may_manage_pods_and_nothing_else(render: Render) -> None:
@@ -191,10 +201,14 @@ def test_images_are_pinned_by_digest_if_given(render: Render) -> None:
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
-        ({"replicas": 2}, "replicas"),
+        ({"replicas": -1}, "replicas"),
         ({"namespaces": ["Not_A_Name"]}, "namespaces"),
         ({"concurrency": 0}, "concurrency"),
         ({"logLevel": "chatty"}, "logLevel"),
+        ({"logFormat": "xml"}, "logFormat"),
+        ({"metrics": {"monitor": "VMServiceScrape"}}, "monitor"),
+        ({"alerts": {"staleSeconds": -1}}, "staleSeconds"),
+        ({"networkPolicy": {"egressPorts": [0]}}, "egressPorts"),
         ({"image": {"digest": "latest"}}, "digest"),
     ],
 )
@@ -207,13 +221,67 @@ def test_rendering_twice_gives_the_same(render: Render) -> None:
     assert render() == render()
 
 
-@pytest.mark.parametrize(
-    "values", [{}, {"allNamespaces": True}, {"clusterId": "c", "allowedSourceHosts": ["a.example"]}]
-)
+def test_logs_and_metrics_are_as_asked_for(render: Render) -> None:
+    given = environment(render(logFormat="json", metrics={"objects": 5}))
+    assert (given["KUBOTHEK_LOG_FORMAT"], given["KUBOTHEK_METRICS_OBJECTS"]) == ("json", "5")
+
+
+@pytest.mark.parametrize("kind", ["ServiceMonitor", "PodMonitor"])
+def test_a_monitor_finds_the_operator_and_keeps_its_labels(render: Render, kind: str) -> None:
+    objects = render(metrics={"monitor": kind, "interval": "1m"})
+    (monitor,) = of_kind(objects, kind)
+    (service,) = of_kind(objects, "Service")
+    template = deployment(objects)["spec"]["template"]
+    found, ports = (
+        (service, service["spec"]["ports"])
+        if kind == "ServiceMonitor"
+        else (template, template["spec"]["containers"][0]["ports"])
+    )
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= found["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"].get("endpoints") or monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint == {"port": "metrics", "interval": "1m", "honorLabels": True}
+    assert "metrics" in {port["name"] for port in ports}
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+
+
+def selects(policy: dict[str, Any], pod: dict[str, Any]) -> bool:
+    return bool(policy["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items())
+
+
+def test_network_policies_are_about_the_pods_that_there_are_and_their_ports(render: Render) -> None:
+    objects = render("ops", namespaces=["one", "two"])
+    operator, *jobs = of_kind(objects, "NetworkPolicy")
+    template = deployment(objects)["spec"]["template"]
+    assert selects(operator, template)
+    (container,) = template["spec"]["containers"]
+    opened = [port["port"] for rule in operator["spec"]["ingress"] for port in rule["ports"]]
+    assert opened == [port["name"] for port in container["ports"]] == ["probes", "metrics"]
+    assert operator["spec"]["policyTypes"] == ["Ingress", "Egress"]
+
+    assert [policy["metadata"]["namespace"] for policy in jobs] == ["one", "two"]
+    driver, executor = pods.driver_pod(launch(), OPERATOR_CONFIG), pods.executor_template(launch())
+    for policy in jobs:
+        (rule,) = policy["spec"]["ingress"]
+        (allowed,) = rule["from"]
+        assert allowed == {"podSelector": policy["spec"]["podSelector"]}
+        assert {port["port"] for port in rule["ports"]} == {sizes.DRIVER_PORT, sizes.BLOCK_MANAGER_PORT}
+        assert selects(policy, driver)
+        assert selects(policy, executor)
+        assert not selects(policy, template)
+    assert not of_kind(render(networkPolicy={"enabled": False, "jobs": False}), "NetworkPolicy")
+
+
+@pytest.mark.parametrize("values", VALUES)
 def test_an_api_server_takes_every_object_under_restricted_pod_security(
-    server: ApiServer, namespace: str, render: Render, values: dict[str, object]
+    monitored: ApiServer, make_namespace: Callable[[], str], render: Render, values: dict[str, object]
 ) -> None:
-    documents = yaml.safe_dump_all(render(namespace, **values))
+    server, namespace = monitored, make_namespace()
+    if "namespaces" in values:
+        values = {**values, "namespaces": [make_namespace(), make_namespace()]}
+    objects = render(namespace, **values)
+    first = yaml.safe_dump_all(of_kind(objects, "ServiceAccount") + of_kind(objects, "PriorityClass"))
+    server.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=first)
+    documents = yaml.dump_all(objects, Dumper=yaml.CSafeDumper)
     shown = server.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=documents)
     assert "deployment.apps/kubothek created" in shown
     (pod,) = (
@@ -223,23 +291,23 @@ def test_an_api_server_takes_every_object_under_restricted_pod_security(
             "metadata": {"name": "probe", "namespace": namespace},
             "spec": d["spec"]["template"]["spec"],
         }
-        for d in of_kind(render(namespace, **values), "Deployment")
+        for d in of_kind(objects, "Deployment")
     )
-    server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(of_kind(render(namespace), "ServiceAccount")))
     assert "created" in server.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
 
 
 @contextmanager
 def operator_process(server: ApiServer, objects: Objects) -> Iterator[subprocess.Popen[bytes]]:
     """The operator as the chart starts it, but as a process of this machine, as the chart's service account."""
-    variables = {**environment(objects), "KUBOTHEK_PROBE_PORT": "0", "KUBECONFIG": str(server.kubeconfig(OPERATOR))}
+    ports = {"KUBOTHEK_PROBE_PORT": "0", "KUBOTHEK_METRICS_PORT": "0"}
+    variables = {**environment(objects), **ports, "KUBECONFIG": str(server.kubeconfig(OPERATOR))}
     command = [sys.executable, "-m", "kubothek.runtime.kubernetes"]
     process = subprocess.Popen(command, env=variables, stderr=subprocess.PIPE)
     try:
         yield process
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)
 
 
 async def until(process: subprocess.Popen[bytes], condition: Callable[[], object]) -> None:
@@ -254,8 +322,7 @@ async def test_the_operator_runs_with_the_rights_that_the_chart_gives_it(
 ) -> None:
     """From manifests to a pod and an event, with the watches that kopf opens, and not one call that is forbidden."""
     objects = render("kubothek", namespaces=[namespace])
-    rbac = [obj for obj in objects if obj["apiVersion"].startswith("rbac.")]
-    server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(rbac))
+    grant(server, objects)
 
     def state(kind: str, name: str) -> str:
         conditions = server.request("GET", resource_path(kind, namespace, name))["status"].get("conditions", [])
@@ -270,7 +337,7 @@ async def test_the_operator_runs_with_the_rights_that_the_chart_gives_it(
         return list(server.request("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"])
 
     with operator_process(server, objects) as process:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             server.request("POST", resource_path("Engine", namespace), manifest("Engine", namespace, "default", {}))
             store = manifest("ObjectStore", namespace, "lake", {"url": "s3://lake"})
             server.request("POST", resource_path("ObjectStore", namespace), store)
@@ -291,7 +358,7 @@ async def test_the_operator_runs_with_the_rights_that_the_chart_gives_it(
                 if any(pod.startswith("d-delete") for pod in pods()):
                     break
         process.terminate()
-        _, complaints = process.communicate(timeout=20)
+        _, complaints = process.communicate(timeout=120)
     log = complaints.decode()
     assert "forbidden" not in log.lower()
     assert process.returncode == 0, log
@@ -307,8 +374,7 @@ class Tenants:
         self.grant()
 
     def grant(self) -> None:
-        rbac = [obj for obj in self.objects if obj["apiVersion"].startswith("rbac.")]
-        self._server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(rbac))
+        grant(self._server, self.objects)
 
     def create(
         self, kind: str, namespace: str, name: str, spec: dict[str, Any], finalizers: Sequence[str] = ()
@@ -352,7 +418,7 @@ async def test_a_namespace_that_takes_the_operators_rights_along_loses_its_datas
     tenants.create("ObjectStore", tenants.doomed, "lake", {"url": "s3://lake"})
     tenants.create("Dataset", tenants.doomed, "d", DELETES)
     with operator_process(server, tenants.objects) as process:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await until(process, lambda: tenants.datasets()[0]["metadata"].get("finalizers"))
             tenants.delete()
             await until(process, lambda: not tenants.datasets())
@@ -368,7 +434,7 @@ async def test_an_operator_that_starts_in_a_namespace_without_its_rights_lets_th
     tenants.create("Engine", tenants.other, "default", {})
     tenants.delete()
     with operator_process(server, tenants.objects) as process:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await until(process, lambda: tenants.served(tenants.other) and not tenants.datasets())
             # Longer than kopf would have gone on trying to watch there.
             await asyncio.sleep(10)
@@ -382,8 +448,20 @@ async def test_a_namespace_is_served_again_when_the_operator_gets_its_rights_bac
     tenants.create("Engine", tenants.doomed, "default", {})
     tenants.create("Engine", tenants.other, "default", {})
     with operator_process(server, tenants.objects) as process:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await until(process, lambda: tenants.served(tenants.other))
             assert not tenants.served(tenants.doomed)
             tenants.grant()
             await until(process, lambda: tenants.served(tenants.doomed))
+
+
+def test_a_second_replica_is_waited_for_when_nodes_are_drained(render: Render) -> None:
+    assert not of_kind(render(), "PodDisruptionBudget")
+    objects = render(replicas=2)
+    (budget,) = of_kind(objects, "PodDisruptionBudget")
+    assert deployment(objects)["spec"]["replicas"] == 2
+    assert (
+        budget["spec"]["selector"]["matchLabels"].items()
+        <= deployment(objects)["spec"]["template"]["metadata"]["labels"].items()
+    )
+    assert environment(objects)["KUBOTHEK_LEASE"] == "lake/kubothek"

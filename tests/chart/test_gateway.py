@@ -42,7 +42,7 @@ def render(helm: Path) -> Render:
         sets = [f"--set-json={key}={json.dumps(value)}" for key, value in values.items()]
         version = f"--kube-version={KUBERNETES.version}"
         text = run([helm, "template", "gw", GATEWAY, f"--namespace={namespace}", version, *sets])
-        return [document for document in yaml.safe_load_all(text) if document]
+        return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
     return rendered
 
@@ -124,6 +124,12 @@ def test_one_of_many_gateways_is_protected_and_one_alone_does_not_block_a_node(r
     assert not of_kind(render(replicas=1), "PodDisruptionBudget")
 
 
+def test_proxies_are_believed_that_are_named(render: Render) -> None:
+    assert not [each for each in arguments(render()) if "proxy" in each]
+    made = [each for each in arguments(render(trustedProxies=["10.0.0.0/8", "fd00::/8"])) if "proxy" in each]
+    assert made == ["--trusted-proxy=10.0.0.0/8", "--trusted-proxy=fd00::/8"]
+
+
 def test_every_limit_of_the_schema_is_one_of_the_gateways(render: Render) -> None:
     """And large numbers stay whole numbers."""
     known = json.loads((GATEWAY / "values.schema.json").read_text())["properties"]["limits"]["properties"]
@@ -144,6 +150,7 @@ def test_every_limit_of_the_schema_is_one_of_the_gateways(render: Render) -> Non
         ({"stores": [{"name": "lake", "secret": "x"}]}, "secret"),
         ({"stores": [{"name": "lake", "volumeClaim": "x"}]}, "path"),
         ({"audience": "a b"}, "audience"),
+        ({"trustedProxies": ["proxy.lake.svc"]}, "trustedProxies"),
         ({"image": {"digest": "latest"}}, "digest"),
         ({"networkPolicy": {"egressPorts": []}}, "egressPorts"),
     ],
@@ -167,10 +174,8 @@ def test_wrong_values_are_refused_by_name(render: Render, values: dict[str, obje
 def test_an_api_server_takes_every_object_under_restricted_pod_security(
     server: ApiServer, namespace: str, render: Render, values: dict[str, object]
 ) -> None:
-    objects = render(namespace, **values)
-    shown = server.kubectl(
-        "apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=yaml.safe_dump_all(objects)
-    )
+    documents = yaml.dump_all(objects := render(namespace, **values), Dumper=yaml.CSafeDumper)
+    shown = server.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=documents)
     for kind in ("deployment", "service", "networkpolicy", "poddisruptionbudget"):
         assert re.search(rf"^{kind}[.\w]*/gw-kubothek-gateway created", shown, re.MULTILINE), shown
     meta = {"name": "probe", "namespace": namespace}
@@ -205,7 +210,7 @@ class Process:
         self.port = int(self.until(lambda: re.search(r"on port (\d+)", "".join(self.said))).group(1))
 
     def until(self, condition: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while not (found := condition()):
             assert self._process.poll() is None, "".join(self.said)
             assert time.monotonic() < deadline, "".join(self.said)
@@ -214,7 +219,7 @@ class Process:
 
     def stop(self) -> int:
         self._process.terminate()
-        code = self._process.wait(30)
+        code = self._process.wait(120)
         for reader in self._readers:
             reader.join()
         return code
@@ -222,7 +227,7 @@ class Process:
     def ask(
         self, path: str, token: str | None = None, method: str = "GET", body: bytes | None = None
     ) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             headers = {"Authorization": f"Bearer {token}"} if token else {}
             if method == "POST":
@@ -236,8 +241,9 @@ class Process:
 
 @contextmanager
 def gateway_process(server: ApiServer, objects: Objects, token: str) -> Iterator[Process]:
-    given = [each for each in arguments(objects)[1:] if not re.match(r"--(probe-)?port=", each)]
-    command = [sys.executable, *given, "--port=0", "--probe-port=0", f"--kubeconfig={server.kubeconfig(token)}"]
+    given = [each for each in arguments(objects)[1:] if not re.match(r"--(probe-|metrics-)?port=", each)]
+    free = [f"--{name}port=0" for name in ("", "probe-", "metrics-")]
+    command = [sys.executable, *given, *free, f"--kubeconfig={server.kubeconfig(token)}"]
     process = Process(command)
     try:
         process.wait_until_it_listens()

@@ -1,7 +1,12 @@
-"""The parts of the node that Debian packages."""
+"""The parts of the node that Debian packages, and programs of packages that are not worth installing."""
 
+import platform
 import shutil
+from dataclasses import dataclass
+from pathlib import Path
 
+from tests.cluster.cache import build_once, content_key
+from tests.cluster.paths import cache_root
 from tests.cluster.steps import CommandError, run, step
 
 PACKAGES = (
@@ -24,13 +29,46 @@ def install_packages() -> None:
         return
     if shutil.which("apt-get") is None:
         raise RuntimeError(f"a native cluster needs Debian or Ubuntu, with {', '.join(missing)} installed")
-    install = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *missing]
     with step(f"apt-get install {' '.join(missing)}"):
-        try:
-            run(install)
-        except CommandError:
-            run(["apt-get", "update", "--quiet"])
-            run(install)
+        _with_lists(["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *missing])
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """Programs of a package, without its services, users and dependencies."""
+
+    package: str
+    programs: tuple[str, ...]
+
+    def ensure(self) -> Path:
+        """Fetch them unless they are in the cache; return their directory."""
+        release = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+        target = cache_root() / "tools" / f"{self.package}-{content_key(release, *self.programs)}"
+        if not target.exists():
+            with step(f"apt-get download {self.package}"):
+                build_once(target, self._unpack)
+        return target
+
+    def _unpack(self, target: Path) -> None:
+        work = target / "unpacked"
+        work.mkdir()
+        _with_lists(["apt-get", "download", "--quiet", self.package], cwd=work)
+        (archive,) = work.glob("*.deb")
+        run(["dpkg-deb", "--extract", archive, work])
+        for program in self.programs:
+            (work / "usr" / "bin" / program).rename(target / program)
+        shutil.rmtree(work)
+
+
+PROMETHEUS = Unpacked("prometheus", ("prometheus", "promtool"))
+
+
+def _with_lists(command: list[str], cwd: Path | None = None) -> None:
+    try:
+        run(command, cwd=cwd)
+    except CommandError:
+        run(["apt-get", "update", "--quiet"])
+        run(command, cwd=cwd)
 
 
 def _installed(package: str) -> bool:

@@ -77,6 +77,30 @@ class GoModule:
             (target / given).rename(target / wanted)
 
 
+@dataclass(frozen=True)
+class GoFiles:
+    """Files of a module that are no Go."""
+
+    name: str
+    module: str
+    files: tuple[str, ...]
+
+    def ensure(self) -> Path:
+        """Fetch the files unless they are in the cache; return their directory."""
+        directory = MODULES / self.name
+        target = cache_root() / "tools" / f"{self.name}-{content_key(directory, *self.files)}"
+        if not target.exists():
+            build_once(target, lambda entry: self._fetch(directory, entry))
+        return target
+
+    def _fetch(self, directory: Path, target: Path) -> None:
+        environment = _with_go({**os.environ, "GOFLAGS": "-mod=readonly"})
+        run(["go", "mod", "download"], cwd=directory, env=environment)
+        root = run(["go", "list", "-m", "-f", "{{.Dir}}", self.module], cwd=directory, env=environment).strip()
+        for file in self.files:
+            shutil.copyfile(Path(root) / file, target / Path(file).name)
+
+
 KUBERNETES = GoModule(
     name="kubernetes",
     versioned_by="k8s.io/kubernetes",
@@ -101,6 +125,14 @@ KUBECONFORM = GoModule(
     name="kubeconform",
     versioned_by="github.com/yannh/kubeconform",
     link_variables=("main.version={version}",),
+)
+MONITORING_CRDS = GoFiles(
+    name="prometheus-operator",
+    module="github.com/prometheus-operator/prometheus-operator",
+    files=tuple(
+        f"example/prometheus-operator-crd/monitoring.coreos.com_{kind}.yaml"
+        for kind in ("servicemonitors", "podmonitors", "prometheusrules")
+    ),
 )
 PAUSE = GoModule(name="pause", package=".")
 

@@ -6,6 +6,11 @@
 {{- end -}}
 {{- end -}}
 
+{{/* A name for what is of the whole cluster: other releases may be in other namespaces. */}}
+{{- define "kubothek.clusterName" -}}
+{{ include "kubothek.name" . }}-{{ .Release.Namespace }}
+{{- end -}}
+
 {{- define "kubothek.selector" -}}
 app.kubernetes.io/name: kubothek
 app.kubernetes.io/instance: {{ .Release.Name }}

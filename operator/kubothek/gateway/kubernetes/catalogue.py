@@ -131,6 +131,11 @@ class NamespaceCatalogue:
         now = self._clock()
         return all(each.heard is not None and now - each.heard < STALE for each in self._followers)
 
+    @property
+    def exposed(self) -> int:
+        """How many Datasets are exposed."""
+        return len(self._datasets.exposed)
+
     def place(self, name: str) -> Place:
         """Where it is. Raises DatasetNotFound, StoreUnavailable."""
         found = self._found(name)

@@ -14,10 +14,11 @@ from typing import Final
 from kubothek.gateway.app import make_app
 from kubothek.gateway.kubernetes.access import ClusterAccess
 from kubothek.gateway.kubernetes.catalogue import NamespaceCatalogue
+from kubothek.gateway.kubernetes.metrics import GatewayMetrics
 from kubothek.gateway.limits import Limits
 from kubothek.gateway.server import serve
 from kubothek.runtime.kubernetes.api import Api
-from kubothek.runtime.kubernetes.probes import probes
+from kubothek.runtime.kubernetes.probes import metrics, probes
 
 _LOG: Final = logging.getLogger("kubothek.gateway.cluster")
 _RENEWED: Final = 60.0
@@ -38,9 +39,11 @@ class GatewayConfig:
     host: str = "0.0.0.0"  # noqa: S104 - a pod is reached from outside of it
     port: int = 8080
     probe_port: int = 8081
+    metrics_port: int = 8082
     tls_dir: Path | None = None
     presigned: int = 0
     url: str | None = None
+    proxies: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     kubeconfig: str | None = None
 
@@ -56,9 +59,19 @@ async def run(config: GatewayConfig, listening: Callable[[int], None]) -> None:
         cluster = config.cluster_id or await api.cluster_uid()
         catalogue = NamespaceCatalogue(api, config.namespace, cluster)
         access = ClusterAccess(api, config.namespace, config.audience)
-        app = make_app(catalogue, access, limits=config.limits, presigned=config.presigned, url=config.url)
+        counted = GatewayMetrics(lambda: catalogue.exposed)
+        app = make_app(
+            catalogue,
+            access,
+            limits=config.limits,
+            presigned=config.presigned,
+            url=config.url,
+            answered=counted.answered,
+            proxies=config.proxies,
+        )
         async with (
             probes(config.probe_port, healthy=lambda: True, ready=lambda: catalogue.ready),
+            metrics(config.metrics_port, counted.exposition),
             asyncio.TaskGroup() as tasks,
         ):
             helpers = [tasks.create_task(catalogue.run())]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -47,7 +48,8 @@ class WorkQueue:
         self._backoff = backoff or Backoff()
         self._rng = rng or random.Random()
         self._ready: OrderedDict[str, deque[Key]] = OrderedDict()
-        self._queued: set[Key] = set()
+        self._queued: dict[Key, float] = {}
+        """Since when."""
         self._working: set[Key] = set()
         self._dirty: set[Key] = set()
         self._failures: dict[Key, int] = {}
@@ -63,6 +65,17 @@ class WorkQueue:
         """How many keys are being worked on."""
         return len(self._working)
 
+    @property
+    def failing(self) -> int:
+        """How many keys failed the last time and are tried again."""
+        return len(self._failures)
+
+    @property
+    def oldest(self) -> float:
+        """For how many seconds the key has been ready that has been so for longest; 0 if none is."""
+        since = min((self._queued[keys[0]] for keys in self._ready.values()), default=None)
+        return 0.0 if since is None else time.monotonic() - since
+
     def add(self, key: Key, after: float = 0.0) -> None:
         """Look at the key now, or ``after`` seconds; of several pending times the earliest wins."""
         if after > 0:
@@ -72,7 +85,7 @@ class WorkQueue:
         if key in self._working:
             self._dirty.add(key)
         elif key not in self._queued:
-            self._queued.add(key)
+            self._queued[key] = time.monotonic()
             self._ready.setdefault(key.namespace, deque()).append(key)
             self._wakeup.release()
 
@@ -83,7 +96,7 @@ class WorkQueue:
         key = keys.popleft()
         if keys:
             self._ready[namespace] = keys
-        self._queued.discard(key)
+        del self._queued[key]
         self._working.add(key)
         return key
 
