@@ -1,0 +1,62 @@
+"""What is wrong with manifests in files, all rules taken together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kubothek.reconcile.admission.gathered import Gathered
+from kubothek.reconcile.admission.rules import findings
+from kubothek.runtime.local.documents import ManifestError
+from kubothek.runtime.local.manifests import Key, Manifests, read
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing wrong: where, and what to do about it."""
+
+    level: Literal["error", "warning"]
+    where: str
+    """``file`` or ``file:line``"""
+    path: str
+    reason: str
+    message: str
+    """With kind and name of the resource, and the path of the field."""
+
+    @property
+    def file(self) -> str:
+        """The file, without the line."""
+        return re.sub(r":\d+$", "", self.where)
+
+    @property
+    def line(self) -> int | None:
+        """The line, from 1 on; None if it is about the file."""
+        found = re.search(r":(\d+)$", self.where)
+        return int(found[1]) if found else None
+
+
+def check(paths: Sequence[Path]) -> tuple[list[Key], list[Mistake]]:
+    """The resources that are valid by themselves, and everything that is wrong.
+
+    Warnings are left out as long as a manifest cannot be read: what looks missing may be that one.
+    """
+    try:
+        manifests, problems = read(paths, others=True)
+    except ManifestError as error:
+        return [], [Mistake("error", problem.where, "", "InvalidSpec", problem.message) for problem in error.problems]
+    mistakes = [Mistake("error", each.where, each.path, "InvalidSpec", each.message) for each in problems]
+    together = [mistake for mistake in _together(manifests) if mistake.level == "error" or not problems]
+    return list(manifests.resources), [*mistakes, *sorted(together, key=lambda each: each.level)]
+
+
+def _together(manifests: Manifests) -> Iterator[Mistake]:
+    there = Gathered(manifests.resources.values())
+    for key, resource in manifests.resources.items():
+        label = f"{key.kind} {key.name}"
+        for found in findings(resource, there):
+            where = manifests.where(key, found.path)
+            level: Literal["error", "warning"] = "error" if found.denies else "warning"
+            yield Mistake(level, where, found.path, found.reason, f"{label}: {found}")

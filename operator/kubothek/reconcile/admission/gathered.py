@@ -1,0 +1,64 @@
+"""Resources that were read together, as a place to look for others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from kubothek.reconcile.derivation import identity, references
+from kubothek.reconcile.kinship import Kinship
+from kubothek.reconcile.world import Lookup
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.meta import Resource
+
+R = TypeVar("R", bound=Resource)
+
+
+class Gathered:
+    """A :class:`~kubothek.reconcile.world.Lookup` over resources in memory; of two with one name, the last one."""
+
+    def __init__(self, resources: Iterable[Resource]) -> None:
+        self._places: dict[tuple[str, str], dict[str, Resource]] = {}
+        for each in resources:
+            self._places.setdefault((each.kind, each.namespace), {})[each.name] = each
+        self.kinship = Kinship()
+        for (_, namespace), found in self._places.items():
+            for name, each in found.items():
+                if isinstance(each, Dataset):
+                    self.kinship.put(namespace, name, references(each), identity(each))
+
+    def get(self, kind: type[R], namespace: str, name: str) -> R | None:
+        """The resource, or None."""
+        found = self._places.get((kind.__name__, namespace), {}).get(name)
+        return found if isinstance(found, kind) else None
+
+    def list(self, kind: type[R], namespace: str) -> Sequence[R]:
+        """All of a kind in the namespace."""
+        return [each for each in self._places.get((kind.__name__, namespace), {}).values() if isinstance(each, kind)]
+
+
+class Beside:
+    """What there is, with one resource as it would be: a :class:`~kubothek.reconcile.world.Lookup`."""
+
+    def __init__(self, resource: Resource, there: Lookup) -> None:
+        self._resource = resource
+        self._there = there
+
+    @property
+    def kinship(self) -> Kinship:
+        """That of the others: identities are in statuses, which nobody edits."""
+        return self._there.kinship
+
+    def get(self, kind: type[R], namespace: str, name: str) -> R | None:
+        """The resource, or None."""
+        own = self._resource
+        if isinstance(own, kind) and (own.namespace, own.name) == (namespace, name):
+            return own
+        return self._there.get(kind, namespace, name)
+
+    def list(self, kind: type[R], namespace: str) -> Sequence[R]:
+        """All of a kind in the namespace."""
+        own, found = self._resource, self._there.list(kind, namespace)
+        if not isinstance(own, kind) or own.namespace != namespace:
+            return found
+        return [*(each for each in found if each.name != own.name), own]

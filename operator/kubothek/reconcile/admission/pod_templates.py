@@ -1,0 +1,130 @@
+"""Pod templates of an Engine: what a job's pod must not be given, and what it would not take.
+
+``sparkConf`` is refused what loads code or moves Spark elsewhere (``DENIED_CONF``); the same by variables of the
+environment is refused here. So is what no namespace of the Pod Security Standard *restricted* admits: the operator
+makes the pod, so nobody would have asked whether the author of the Engine may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from kubothek.reconcile.admission.finding import Finding
+from kubothek.reconcile.world import Lookup
+from kubothek.resources.engine import Engine
+from kubothek.resources.pod_templates import BESIDE, DRIVER_CONTAINER, EXECUTOR_CONTAINER, INSIDE, PLACEMENT
+
+DENIED_ENV: Final = frozenset(
+    {
+        "JAVA_TOOL_OPTIONS",
+        "JDK_JAVA_OPTIONS",
+        "LD_AUDIT",
+        "LD_LIBRARY_PATH",
+        "LD_PRELOAD",
+        "PYSPARK_DRIVER_PYTHON",
+        "PYSPARK_PYTHON",
+        "PYSPARK_SUBMIT_ARGS",
+        "PYTHONHOME",
+        "PYTHONPATH",
+        "PYTHONSTARTUP",
+        "SPARK_CLASSPATH",
+        "SPARK_CONF_DIR",
+        "SPARK_DIST_CLASSPATH",
+        "SPARK_EXTRA_CLASSPATH",
+        "SPARK_HOME",
+        "SPARK_JAVA_OPTS",
+        "SPARK_LAUNCHER_OPTS",
+        "SPARK_SUBMIT_OPTS",
+        "_JAVA_OPTIONS",
+    }
+)
+"""Variables that load or run code in our container."""
+
+_VOLUMES: Final = frozenset(
+    {
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "name",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    }
+)
+"""What a volume may be in *restricted*."""
+
+_Plain = Mapping[str, Any]
+
+
+def denied(engine: Engine, _: Lookup | None = None) -> Iterator[Finding]:
+    """What the templates must not have."""
+    for path, template, ours in _templates(engine):
+        spec = _mapping(template.get("spec"))
+        for index, volume in enumerate(_mappings(spec.get("volumes"))):
+            other = sorted(set(volume) - _VOLUMES)
+            if other:
+                where = f"{path}.spec.volumes[{index}]"
+                yield _denied(where, f"volumes of type {other[0]} reach out of the pod: use a claim, or an emptyDir")
+        for field in ("initContainers", "containers"):
+            for index, container in enumerate(_mappings(spec.get(field))):
+                where = f"{path}.spec.{field}[{index}]"
+                if container.get("name") == ours:
+                    yield from _environment(where, container)
+                else:
+                    yield from _privileges(where, container)
+
+
+def without_effect(engine: Engine, _: Lookup | None = None) -> Iterator[Finding]:
+    """What the templates have that no pod takes."""
+    for path, template, ours in _templates(engine):
+        spec, metadata = _mapping(template.get("spec")), _mapping(template.get("metadata"))
+        lost = [f"{path}.metadata.{field}" for field in metadata if field not in ("labels", "annotations")]
+        lost += [f"{path}.spec.{field}" for field in spec if field not in (*PLACEMENT, *BESIDE)]
+        for index, container in enumerate(_mappings(spec.get("containers"))):
+            if container.get("name") == ours:
+                lost += [f"{path}.spec.containers[{index}].{f}" for f in container if f not in ("name", *INSIDE)]
+        for where in lost:
+            yield Finding(
+                "NoEffect", where, "is the operator's to say, and has no effect here: remove it", denies=False
+            )
+
+
+def _templates(engine: Engine) -> Iterator[tuple[str, _Plain, str]]:
+    templates = engine.spec.pod_template
+    yield "spec.podTemplate.driver", templates.driver, DRIVER_CONTAINER
+    yield "spec.podTemplate.executor", templates.executor, EXECUTOR_CONTAINER
+
+
+def _environment(where: str, container: _Plain) -> Iterator[Finding]:
+    for index, variable in enumerate(_mappings(container.get("env"))):
+        if variable.get("name") in DENIED_ENV:
+            message = f"{variable['name']} loads or runs code, which is the operator's to say: remove it"
+            yield _denied(f"{where}.env[{index}]", message)
+
+
+def _privileges(where: str, container: _Plain) -> Iterator[Finding]:
+    context = _mapping(container.get("securityContext"))
+    for field in ("privileged", "allowPrivilegeEscalation"):
+        if context.get(field) is True:
+            yield _denied(f"{where}.securityContext.{field}", "no container of a job may have it: remove it")
+    added = _mapping(context.get("capabilities")).get("add") or ()
+    if set(added) - {"NET_BIND_SERVICE"}:
+        yield _denied(f"{where}.securityContext.capabilities.add", "no container of a job may have them: remove them")
+    if any(port.get("hostPort") for port in _mappings(container.get("ports"))):
+        yield _denied(f"{where}.ports", "hostPort opens a port of the node: remove it")
+
+
+def _denied(where: str, message: str) -> Finding:
+    return Finding("PodTemplateDenied", where, message)
+
+
+def _mapping(value: object) -> _Plain:
+    """Templates have no schema here: what is no mapping, the API server refuses with the pod."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: object) -> Iterable[_Plain]:
+    return [_mapping(item) for item in value] if isinstance(value, list | tuple) else []
