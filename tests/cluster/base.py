@@ -4,6 +4,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, ClassVar
 
 import boto3
@@ -14,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from tests.cluster.gotools import HELM, KUBERNETES
 from tests.cluster.layout import S3_PORT, S3_SERVICE_IP
 from tests.cluster.paths import PACKAGE
-from tests.cluster.steps import run
+from tests.cluster.steps import CommandError, run
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -23,6 +24,8 @@ S3_MANIFEST = PACKAGE / "s3.yaml"
 S3_IMAGE = "docker.io/kubothek/s3:dev"
 S3_BUCKET = "lake"
 S3_REGION = "us-east-1"
+ANSWER_TIMEOUT = 30.0
+"""Seconds for one answer of the API server, on a machine that has much else to do."""
 
 
 class Cluster(ABC):
@@ -99,6 +102,18 @@ class Cluster(ABC):
         """Run kubectl as administrator and return what it prints."""
         command = [self.kubectl, "--kubeconfig", self.kubeconfig, *arguments]
         return run(command, stdin=stdin, timeout=timeout)
+
+    def succeeds(self, *arguments: str) -> bool:
+        """Whether kubectl does what it is asked; not if the API server does not answer."""
+        try:
+            self.run_kubectl(*arguments, timeout=ANSWER_TIMEOUT)
+        except (CommandError, TimeoutExpired):
+            return False
+        return True
+
+    def api_ready(self) -> bool:
+        """Whether the API server says that it is."""
+        return self.succeeds("get", "--raw", "/readyz")
 
     def s3_client(self) -> "S3Client":
         """A boto3 client on the host."""

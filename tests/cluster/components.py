@@ -102,11 +102,10 @@ def _scheduler(layout: Layout, tools: Path) -> tuple[str, ...]:
     kubeconfig = layout.component_kubeconfig("kube-scheduler")
     return (
         str(tools / "kube-scheduler"),
-        f"--kubeconfig={kubeconfig}",
+        f"--config={layout.etc / 'kube-scheduler.yaml'}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
         "--bind-address=127.0.0.1",
-        "--leader-elect=false",
     )
 
 

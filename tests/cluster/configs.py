@@ -92,6 +92,20 @@ def kubelet(layout: Layout) -> str:
     )
 
 
+def scheduler(layout: Layout) -> str:
+    """The scheduler's configuration: on a full node, who has waited long comes before who has just come."""
+    return _yaml(
+        {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": str(layout.component_kubeconfig("kube-scheduler"))},
+            "leaderElection": {"leaderElect": False},
+            "podInitialBackoffSeconds": 1,
+            "podMaxBackoffSeconds": 1,
+        }
+    )
+
+
 def kube_proxy(layout: Layout) -> str:
     """kube-proxy's configuration."""
     return _yaml(

@@ -23,6 +23,7 @@ PYTHON = "kubothek/python"
 BASE = "kubothek/base"
 JOB_IMAGE = "kubothek/kubothek:dev"
 OPERATOR_IMAGE = "kubothek/operator:dev"
+ENGINE_IMAGE = "kubothek/engine:dev"
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class HeavyBuilds:
 
 def heavy_builds() -> HeavyBuilds:
     """Python with all dependencies, and Spark over it."""
-    python_key = content_key(SOURCES / "python", PROJECT / "constraints.txt", requirements("operator"))
+    python_key = content_key(SOURCES / "python", PROJECT / "constraints.txt", requirements("operator", "engine"))
     base_key = content_key(python_key, SOURCES / "base", requirements("spark"))
     python = Build(f"{PYTHON}:{python_key}", SOURCES / "python" / "Dockerfile", CHECKOUT)
     base = Build(f"{BASE}:{base_key}", SOURCES / "base" / "Dockerfile", CHECKOUT, {"PYTHON_IMAGE": python.tag})
@@ -70,13 +71,14 @@ def project_builds(heavy: HeavyBuilds, wheel: Path) -> dict[str, Build]:
     return {
         JOB_IMAGE: _project_build(JOB_IMAGE, "BASE_IMAGE", heavy.base, wheel),
         OPERATOR_IMAGE: _project_build(OPERATOR_IMAGE, "PYTHON_IMAGE", heavy.python, wheel),
+        ENGINE_IMAGE: _project_build(ENGINE_IMAGE, "PYTHON_IMAGE", heavy.python, wheel),
     }
 
 
-def requirements(extra: str) -> str:
-    """The requirements of the project and of one extra: the part of pyproject.toml that an image depends on."""
+def requirements(*extras: str) -> str:
+    """The requirements of the project and of extras: the part of pyproject.toml that an image depends on."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    return json.dumps([project["dependencies"], project["optional-dependencies"][extra]])
+    return json.dumps([project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)])
 
 
 def build_images(engine: Engine, wheel: Path) -> dict[str, Build]:

@@ -10,7 +10,7 @@ from tests.cluster.gotools import VERSITYGW
 from tests.cluster.images import Build
 from tests.cluster.layout import S3_NODE_PORT
 from tests.cluster.paths import CHECKOUT, run_root
-from tests.cluster.steps import CommandError, run, step, succeeds
+from tests.cluster.steps import run, step, succeeds
 
 NAME = "kubothek"
 NODE = f"{NAME}-control-plane"
@@ -96,14 +96,14 @@ class KindCluster(Cluster):
         self.kubeconfig.unlink(missing_ok=True)
 
     def healthy(self) -> bool:
-        return self.kubeconfig.exists() and self._api_ready() and self.s3_answers()
+        return self.kubeconfig.exists() and self.api_ready() and self.s3_answers()
 
     def stop_component(self, component: str) -> None:
         run(stop_command(component))
 
     def start_component(self, component: str) -> None:
         run(start_command(component))
-        wait_until(self._api_ready, START_TIMEOUT, component)
+        wait_until(self.api_ready, START_TIMEOUT, component)
 
     def _load_s3_image(self) -> None:
         image = S3_IMAGE.removeprefix("docker.io/")
@@ -113,13 +113,6 @@ class KindCluster(Cluster):
             shutil.copy(VERSITYGW.ensure() / "versitygw", context)
             run(build_command(Build(image, context / "Dockerfile", context)))
         run(load_command(image))
-
-    def _api_ready(self) -> bool:
-        try:
-            self.run_kubectl("get", "--raw", "/readyz", timeout=10)
-        except CommandError:
-            return False
-        return True
 
 
 class Docker:

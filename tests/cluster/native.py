@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 from tests.cluster import configs, leftovers
-from tests.cluster.base import S3_IMAGE, Cluster, wait_until
+from tests.cluster.base import ANSWER_TIMEOUT, S3_IMAGE, Cluster, wait_until
 from tests.cluster.cache import content_key, locked
 from tests.cluster.components import Component, components
 from tests.cluster.containerd import Containerd
@@ -87,7 +88,7 @@ class NativeCluster(Cluster):
             if component == "containerd":
                 wait_until(self.containerd.answers, START_TIMEOUT, component)
             elif component in ("etcd", "kube-apiserver"):
-                wait_until(self._api_ready, START_TIMEOUT, component)
+                wait_until(self.api_ready, START_TIMEOUT, component)
 
     def log_tails(self, lines: int) -> dict[str, str]:
         """The last lines of each component's log."""
@@ -104,7 +105,7 @@ class NativeCluster(Cluster):
             with step("control plane"), self._explained(daemons["kube-apiserver"]):
                 daemons["etcd"].start()
                 daemons["kube-apiserver"].start()
-                wait_until(self._api_ready, START_TIMEOUT, "kube-apiserver")
+                wait_until(self.api_ready, START_TIMEOUT, "kube-apiserver")
                 for name in ("kube-controller-manager", "kube-scheduler", "kube-proxy"):
                     daemons[name].start()
             node.result()
@@ -153,6 +154,7 @@ class NativeCluster(Cluster):
             etc / "cni" / "10-kubothek.conflist": configs.cni(self.layout),
             etc / "kubelet.yaml": configs.kubelet(self.layout),
             etc / "kube-proxy.yaml": configs.kube_proxy(self.layout),
+            etc / "kube-scheduler.yaml": configs.scheduler(self.layout),
         }
 
     def _write_pki(self) -> None:
@@ -195,9 +197,6 @@ class NativeCluster(Cluster):
         """Changes with anything that would start the node differently."""
         return content_key(repr(self._components()), repr(self._files()), VERSITYGW.key(), PAUSE.key())
 
-    def _api_ready(self) -> bool:
-        return self._kubectl_succeeds("get", "--raw", "/readyz")
-
     def _node_starts(self, kubelet: Daemon) -> bool:
         kubelet.start()  # again if it ended, as it does where containerd answers but is not yet ready for it
         return self._node_ready()
@@ -205,19 +204,12 @@ class NativeCluster(Cluster):
     def _node_ready(self) -> bool:
         path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
         try:
-            return self.run_kubectl("get", "node", NODE_NAME, "--output", path, timeout=10) == "True"
-        except CommandError:
+            return self.run_kubectl("get", "node", NODE_NAME, "--output", path, timeout=ANSWER_TIMEOUT) == "True"
+        except (CommandError, TimeoutExpired):
             return False
 
     def _has_service_accounts(self) -> bool:
-        return self._kubectl_succeeds("get", "serviceaccount", "default")
-
-    def _kubectl_succeeds(self, *arguments: str) -> bool:
-        try:
-            self.run_kubectl(*arguments, timeout=10)
-        except CommandError:
-            return False
-        return True
+        return self.succeeds("get", "serviceaccount", "default")
 
     @contextmanager
     def _explained(self, daemon: Daemon) -> Iterator[None]:

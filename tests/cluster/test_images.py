@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.images import (
+    ENGINE_IMAGE,
     JOB_IMAGE,
     OPERATOR_IMAGE,
     Build,
@@ -53,11 +54,12 @@ def test_parents_are_built_before_their_children_and_only_once(wheel: Path) -> N
         "kubothek/base",
         "kubothek/kubothek",
         "kubothek/operator",
+        "kubothek/engine",
     ]
     build_images(engine, wheel)
-    assert len(engine.built) == 4
+    assert len(engine.built) == 5
     publish_images(engine, builds)
-    assert set(engine.published) == {JOB_IMAGE, OPERATOR_IMAGE}
+    assert set(engine.published) == {JOB_IMAGE, OPERATOR_IMAGE, ENGINE_IMAGE}
 
 
 def test_changed_code_changes_the_last_layer_only(wheel: Path) -> None:
@@ -66,7 +68,7 @@ def test_changed_code_changes_the_last_layer_only(wheel: Path) -> None:
     wheel.write_bytes(b"changed code")
     after = project_builds(heavy, wheel)
     assert heavy_builds() == heavy
-    for image in (JOB_IMAGE, OPERATOR_IMAGE):
+    for image in (JOB_IMAGE, OPERATOR_IMAGE, ENGINE_IMAGE):
         assert before[image].tag != after[image].tag
         assert before[image].parents == after[image].parents
 

@@ -1,25 +1,31 @@
-"""One cluster and one Helm install for the whole suite: `make demo-cluster` makes both, the tests share them."""
+"""One cluster and one Helm install for the whole suite: `make demo-cluster` makes both, the tests share them.
+
+The tests run beside each other (:mod:`tests.e2e.beside`), and beside the end of the demo. They begin with the first of
+them, so their fixtures are those of the session, and none of these waits for long.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import Cluster
-from tests.e2e.bad_commits import commit_all
+from tests.e2e import beside
+from tests.e2e.demo import Demo
+from tests.e2e.exchanging import GIVERS, TAKERS, Exchange
+from tests.e2e.gateways import Gateway
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.soaking import keep_house
 from tests.e2e.workspace import Workspace
+from tests.faultproxy import FaultProxy
 
 ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
 FLIGHTS = "flights"
-BAD_INPUT = "bad-input"
-SOAK = "soak"
 WATCHED = (
     FLIGHTS,
     "commits",
@@ -28,46 +34,75 @@ WATCHED = (
     "owner-b",
     "deletion",
     "doomed",
-    BAD_INPUT,
+    "bad-input",
     "tables",
     "cubes",
     "skipping",
-    SOAK,
+    "soak",
+    GIVERS,
 )
-"""The namespaces of the operator; another one, with another cluster id, watches ``OTHER``."""
-BEGUN_FIRST = {"test_soak.py": "soaked", "test_bad_input.py": "refused"}
-"""Files whose tests judge what their fixture began."""
+"""The namespaces of the operator."""
 OTHER = "other-cluster"
+WATCHED_BY_ANOTHER = (OTHER, TAKERS)
+"""Those of another operator, with another cluster id."""
 JOB_IMAGE = "docker.io/kubothek/kubothek"
 """The one image that every node has: it serves as that of sources, too."""
 
+LONGEST_FIRST = ("test_soak.py", "test_exchange.py", "test_exactly_once.py", "test_tables.py", "test_cubes.py")
+"""So that none of them is alone at the end."""
+AT_ONCE = 3
+"""Files beside each other: more would wait for the processors."""
+LIMIT = 30 * 60
+"""Seconds to wait for one test; what it waits for has limits of its own."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In the order in which they are begun."""
+    places = [place for place, item in enumerate(items) if item.path.parent == HERE]
+    last = len(LONGEST_FIRST)
+    order = {name: position for position, name in enumerate(LONGEST_FIRST)}
+    ours = sorted((items[place] for place in places), key=lambda item: order.get(item.path.name, last))
+    for place, item in zip(places, ours, strict=True):
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LIMIT))
+        items[place] = item
+
+
+@pytest.fixture(scope="session", autouse=True)
+def begun(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All tests here, under way."""
+    ours = [item for item in request.session.items if item.path.parent == HERE and isinstance(item, pytest.Function)]
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="tests") as pool:
+        beside.begin(pool, ours, request.getfixturevalue)
+        yield
+        pool.shutdown(cancel_futures=True)
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """What became of a test, in place of running it."""
+    return beside.judge(pyfuncitem) or None
+
 
 @pytest.fixture(scope="session")
-def demo(cluster: Cluster) -> subprocess.CompletedProcess[str]:
-    """`make demo-cluster` as a user runs it, but for the namespaces that the rest of the suite needs."""
+def demo(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """`make demo-cluster` as a user runs it, but for the namespaces that the rest of the suite needs; its commits are
+    made, and the rest goes on.
+    """
     kubectl = Kubectl(cluster.kubectl, cluster.kubeconfig, "default")
     _clear(cluster, kubectl)
-    for namespace in (*WATCHED, OTHER):
+    for namespace in (*WATCHED, *WATCHED_BY_ANOTHER):
         kubectl("create", "namespace", namespace)
         kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
-    done = subprocess.run(
-        ["make", "demo-cluster"],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "KUBOTHEK_HELM_ARGS": f"--set namespaces={{{','.join(WATCHED)}}},allowedSourceImages={{{JOB_IMAGE}}}",
-        },
-        capture_output=True,
-        text=True,
-        timeout=800,
-    )
-    assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-6000:]}"
-    return done
+    arguments = f"--set namespaces={{{','.join(WATCHED)}}},allowedSourceImages={{{JOB_IMAGE}}}"
+    environment = {**os.environ, "KUBOTHEK_HELM_ARGS": arguments}
+    with Demo(ROOT, environment, tmp_path_factory.mktemp("demo") / "log") as demo:
+        demo.wait_for_commits()
+        yield demo
 
 
 def _clear(cluster: Cluster, kubectl: Kubectl) -> None:
     """Take away what an earlier run left in a cluster that is still up: everything but the operator."""
-    kubectl.delete("namespace", *WATCHED, OTHER)
+    kubectl.delete("namespace", *WATCHED, *WATCHED_BY_ANOTHER)
     client = cluster.s3_client()
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=cluster.s3_bucket):
         for found in page.get("Contents", []):
@@ -75,9 +110,7 @@ def _clear(cluster: Cluster, kubectl: Kubectl) -> None:
 
 
 @pytest.fixture(scope="session")
-def workspace(
-    cluster: Cluster, demo: subprocess.CompletedProcess[str], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., Workspace]:
+def workspace(cluster: Cluster, demo: Demo, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Workspace]:
     """Makes the view of one namespace; its store is ``s3://lake/<prefix>``, by default the namespace's name."""
     credentials = tmp_path_factory.mktemp("credentials")
     (credentials / "AWS_ACCESS_KEY_ID").write_text(cluster.s3_access_key)
@@ -91,36 +124,8 @@ def workspace(
 
 
 @pytest.fixture(scope="session")
-def background() -> Iterator[ThreadPoolExecutor]:
-    """Threads for what mostly waits."""
-    with ThreadPoolExecutor(2) as pool:
-        yield pool
-
-
-@pytest.fixture(scope="session")
-def soaked(background: ThreadPoolExecutor, workspace: Callable[..., Workspace]) -> Future[None]:
-    """The soak, under way."""
-    return background.submit(keep_house, workspace(SOAK))
-
-
-@pytest.fixture(scope="session")
-def refused(background: ThreadPoolExecutor, workspace: Callable[..., Workspace]) -> Future[bytes | None]:
-    """The commits that cannot be, under way; gives the head that they met."""
-    return background.submit(commit_all, workspace(BAD_INPUT))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def begun(request: pytest.FixtureRequest) -> None:
-    """Begins, before the first test here, what takes long and mostly waits; the tests that judge it come last."""
-    names = {item.path.name for item in request.session.items}
-    for name, fixture in BEGUN_FIRST.items():
-        if name in names:
-            request.getfixturevalue(fixture)
-
-
-@pytest.fixture(scope="session")
 def flights(workspace: Callable[..., Workspace]) -> Workspace:
-    """Where the demo put the flights."""
+    """Where the demo puts the flights."""
     return workspace(FLIGHTS, prefix="warehouse")
 
 
@@ -135,8 +140,18 @@ def commits(workspace: Callable[..., Workspace]) -> Workspace:
 
 
 @pytest.fixture(scope="session")
+def bad_input(workspace: Callable[..., Workspace]) -> Workspace:
+    return workspace("bad-input")
+
+
+@pytest.fixture(scope="session")
 def tables(workspace: Callable[..., Workspace]) -> Workspace:
     return workspace("tables")
+
+
+@pytest.fixture(scope="session")
+def cubes(workspace: Callable[..., Workspace]) -> Workspace:
+    return workspace("cubes")
 
 
 @pytest.fixture(scope="session")
@@ -150,24 +165,49 @@ def deletion(workspace: Callable[..., Workspace]) -> Workspace:
 
 
 @pytest.fixture(scope="session")
-def other_cluster(cluster: Cluster, workspace: Callable[..., Workspace]) -> Iterator[Workspace]:
-    """A second operator with a cluster id of its own, over the store of ``owner-a``."""
+def soak(workspace: Callable[..., Workspace]) -> Workspace:
+    return workspace("soak")
+
+
+@pytest.fixture(scope="session")
+def gateway(cluster: Cluster, workspace: Callable[..., Workspace]) -> Iterator[Gateway]:
+    """The gateway of ``GIVERS``, installed and perhaps not there yet."""
+    with FaultProxy(cluster.s3_host_endpoint, host=cluster.node_ip) as proxy:
+        installed = Gateway(workspace(GIVERS), proxy)
+        installed.install()
+        yield installed
+        installed.uninstall()
+
+
+@pytest.fixture(scope="session")
+def other_operator(cluster: Cluster, gateway: Gateway) -> Iterator[None]:
+    """A second operator with a cluster id of its own, installed and perhaps not there yet. It may ask the gateway."""
     helm: list[str | Path] = [cluster.helm, "--kubeconfig", cluster.kubeconfig, "--namespace", OTHER]
-    subprocess.run(
-        [
-            *helm,
-            "install",
-            "kubothek-other",
-            ROOT / "charts/kubothek",
-            "--set",
-            "crds.install=false,clusterId=another-cluster,image.tag=dev,jobImage.tag=dev",
-            "--set",
-            f"namespaces={{{OTHER}}}",
-            "--wait",
-            "--timeout=180s",
-        ],
-        check=True,
-        capture_output=True,
-    )
-    yield workspace(OTHER, prefix="owner-a")
+    values = {
+        "crds.install": "false",
+        "clusterId": "another-cluster",
+        "image.tag": "dev",
+        "jobImage.tag": "dev",
+        "namespaces": f"{{{','.join(WATCHED_BY_ANOTHER)}}}",
+        "allowedSourceHosts": f"{{{gateway.address}}}",
+    }
+    sets = [f"--set={name}={value}" for name, value in values.items()]
+    install = [*helm, "upgrade", "--install", "kubothek-other", ROOT / "charts/kubothek", *sets]
+    subprocess.run(install, check=True, capture_output=True)
+    yield
     subprocess.run([*helm, "uninstall", "kubothek-other"], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="session")
+def other_cluster(workspace: Callable[..., Workspace], other_operator: None) -> Workspace:
+    """A namespace of the second operator, over the store of ``owner-a``."""
+    return workspace(OTHER, prefix="owner-a")
+
+
+@pytest.fixture(scope="session")
+def exchange(
+    cluster: Cluster, workspace: Callable[..., Workspace], gateway: Gateway, other_operator: None
+) -> Iterator[Exchange]:
+    """Two sides that know nothing of each other, with nothing in them."""
+    with FaultProxy(cluster.s3_host_endpoint, host=cluster.node_ip) as proxy:
+        yield Exchange(workspace(GIVERS), workspace(TAKERS), gateway, proxy)

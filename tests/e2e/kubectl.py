@@ -13,6 +13,8 @@ import yaml
 
 Manifest = dict[str, Any]
 T = TypeVar("T")
+PATIENCE = 600
+"""Seconds for anything that is awaited; most comes within ten, and much later where the machine has much else to do."""
 
 
 class KubectlError(AssertionError):
@@ -31,7 +33,7 @@ class Kubectl:
         """The same cluster, another namespace."""
         return Kubectl(self._binary, self._kubeconfig, namespace)
 
-    def __call__(self, *args: str, stdin: str | None = None, timeout: float = 120) -> str:
+    def __call__(self, *args: str, stdin: str | None = None, timeout: float = PATIENCE) -> str:
         """Run ``kubectl ARGS`` and return what it printed."""
         done = subprocess.run(
             [self._binary, "--kubeconfig", self._kubeconfig, "--namespace", self.namespace, *args],
@@ -76,10 +78,14 @@ class Kubectl:
         flags = ["--force", "--grace-period=0"] if force else []
         self("delete", kind, *names, "--ignore-not-found", f"--wait={str(wait).lower()}", *flags)
 
-    def wait_for(self, condition: str, *objects: str, timeout: int = 180) -> None:
+    def kill(self, pod: str) -> None:
+        """Delete a pod, and return when none of its processes is left: two seconds, whatever they have to say to it."""
+        self("delete", "pod", pod, "--grace-period=1")
+
+    def wait_for(self, condition: str, *objects: str) -> None:
         """``kubectl wait --for=condition=…``, as a user would; on a timeout the objects and their pods are shown."""
         try:
-            self("wait", f"--for=condition={condition}", *objects, f"--timeout={timeout}s", timeout=timeout + 30)
+            self("wait", f"--for=condition={condition}", *objects, f"--timeout={PATIENCE}s", timeout=PATIENCE + 30)
         except KubectlError as failed:
             raise KubectlError(f"{failed}\n{self.situation(*objects)}") from None
 
@@ -94,14 +100,14 @@ class Kubectl:
         conditions = self.get(kind, name).get("status", {}).get("conditions", [])
         return next((condition for condition in conditions if condition["type"] == type_), None)
 
-    def wait_for_reason(self, kind: str, name: str, reason: str, timeout: float = 180) -> Manifest:
+    def wait_for_reason(self, kind: str, name: str, reason: str) -> Manifest:
         """Wait until the Ready condition has this reason, and an event has told it; returns the condition."""
 
         def ready() -> Manifest | None:
             found = self.condition(kind, name, "Ready")
             return found if found and found["reason"] == reason else None
 
-        condition = eventually(ready, f"{kind}/{name} to be {reason}", timeout)
+        condition = eventually(ready, f"{kind}/{name} to be {reason}")
         eventually(lambda: reason in self.event_reasons(name), f"an event {reason} about {kind}/{name}")
         return condition
 
@@ -114,14 +120,14 @@ class Kubectl:
         ]
 
 
-def eventually(look: Callable[[], T | None], what: str, timeout: float = 120, every: float = 0.3) -> T:
+def eventually(look: Callable[[], T | None], what: str, every: float = 1.0) -> T:
     """Ask until there is an answer; fail with ``what`` was awaited."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + PATIENCE
     while True:
         answer = look()
         if answer:
             return answer
-        assert time.monotonic() < deadline, f"waited {timeout:.0f} s for {what}"
+        assert time.monotonic() < deadline, f"waited {PATIENCE} s for {what}"
         time.sleep(every)
 
 

@@ -9,13 +9,14 @@ from tests.e2e.kubectl import Manifest
 API_VERSION = "kubothek.io/v1alpha1"
 
 
-def _resource(kind: str, name: str, spec: dict[str, Any]) -> Manifest:
+def resource(kind: str, name: str, spec: dict[str, Any]) -> Manifest:
+    """One of ours."""
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def object_store(url: str, endpoint: str, name: str = "lake", secret: str = "lake-credentials") -> Manifest:
     """An S3 store whose keys are in ``secret``."""
-    return _resource(
+    return resource(
         "ObjectStore",
         name,
         {"url": url, "endpoint": endpoint, "region": "us-east-1", "credentialsSecretRef": {"name": secret}},
@@ -24,7 +25,7 @@ def object_store(url: str, endpoint: str, name: str = "lake", secret: str = "lak
 
 def engine(name: str = "default", **spec: Any) -> Manifest:
     """Jobs that fit a small node, and do all their work without a JVM unless ``sparkFrom`` says otherwise."""
-    return _resource(
+    return resource(
         "Engine",
         name,
         {
@@ -39,30 +40,37 @@ def engine(name: str = "default", **spec: Any) -> Manifest:
 def dataset(name: str, partition_on: list[str] | None = None, **spec: Any) -> Manifest:
     """A dataset in the store ``lake``."""
     table = {"partitionOn": partition_on} if partition_on else {}
-    return _resource("Dataset", name, {"storeRef": {"name": "lake"}, "table": table, **spec})
+    return resource("Dataset", name, {"storeRef": {"name": "lake"}, "table": table, **spec})
+
+
+def derivative(name: str, source: str, query: str) -> Manifest:
+    """A dataset in the store ``lake`` that a query makes of another one."""
+    transform = {"kind": "Sql", "engine": "duckdb", "query": query}
+    event = {"kind": "SetTransform", "inputs": [{"datasetRef": source}], "transform": transform}
+    return dataset(name, ledger={"kind": "Derivative", "metadata": [event]})
 
 
 def cube(name: str, dimensions: list[str], partitions: list[str], *datasets: str) -> Manifest:
     """A cube in the store ``lake``; the first of the datasets is the seed."""
     spec = {"dimensionColumns": dimensions, "partitionColumns": partitions, "seedDataset": datasets[0]}
     members = [{"name": dataset} for dataset in datasets]
-    return _resource("Cube", name, {"storeRef": {"name": "lake"}, **spec, "datasets": members})
+    return resource("Cube", name, {"storeRef": {"name": "lake"}, **spec, "datasets": members})
 
 
 def query(name: str, sql: str, **result: Any) -> Manifest:
     """A SELECT over the datasets in the store ``lake``."""
-    return _resource("Query", name, {"storeRef": {"name": "lake"}, "sql": sql, "result": result})
+    return resource("Query", name, {"storeRef": {"name": "lake"}, "sql": sql, "result": result})
 
 
 def commit(name: str, dataset: str, *paths: str, **spec: Any) -> Manifest:
     """An append of CSV files that lie in the dataset's store."""
     source = {"paths": list(paths), "format": "CSV", **spec.pop("source", {})}
-    return _resource("Commit", name, {"datasetRef": {"name": dataset}, "operation": "Append", "source": source, **spec})
+    return resource("Commit", name, {"datasetRef": {"name": dataset}, "operation": "Append", "source": source, **spec})
 
 
 def verification(name: str, dataset: str, **spec: Any) -> Manifest:
     """A look at whether all of the dataset is as it was committed."""
-    return _resource("Verification", name, {"datasetRef": {"name": dataset}, **spec})
+    return resource("Verification", name, {"datasetRef": {"name": dataset}, **spec})
 
 
 def secret(access_key: str, secret_key: str, name: str = "lake-credentials") -> Manifest:

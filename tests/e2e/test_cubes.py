@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.e2e import manifests
-from tests.e2e.kubectl import eventually
+from tests.e2e.kubectl import PATIENCE, eventually
 from tests.e2e.workspace import Workspace
-from tests.faultproxy import FaultProxy, Hold
+from tests.faultproxy import Hold
 
 pytestmark = pytest.mark.cluster
 
 Cells = list[tuple[int, int, str | None]]
 OLD: Cells = [(1, 10, "one"), (2, 20, None)]
 NEW: Cells = [(1, 11, "uno"), (2, 20, None), (3, 30, "three")]
-
-
-@pytest.fixture(scope="module")
-def cubes(workspace: Callable[..., Workspace]) -> Workspace:
-    return workspace("cubes")
 
 
 def cells(cubes: Workspace) -> Cells:
@@ -40,15 +34,13 @@ def rows(**paths: str) -> list[dict[str, Any]]:
     return [{"name": name, "source": {"paths": [path], "format": "CSV"}} for name, path in paths.items()]
 
 
-@pytest.mark.timeout(400)
 def test_a_driver_killed_between_two_datasets_leaves_the_old_cube_or_the_new_one(cubes: Workspace) -> None:
     kubectl = cubes.kubectl
     cubes.put("in/seed.csv", b"p,x,v\n1,1,10\n1,2,20\n")
     cubes.put("in/names.csv", b"p,x,name\n1,1,one\n")
     cubes.put("in/seed-more.csv", b"p,x,v\n1,1,11\n1,3,30\n")
     cubes.put("in/names-more.csv", b"p,x,name\n1,1,uno\n1,3,three\n")
-    with FaultProxy(cubes.cluster.s3_host_endpoint, host=cubes.cluster.node_ip) as proxy:
-        cubes.prepare(endpoint=proxy.endpoint)
+    with cubes.spoiled() as proxy:
         kubectl.apply(
             manifests.cube("geo", ["x"], ["p"], "seed", "names"),
             change("build", "Build", datasets=rows(seed="in/seed.csv", names="in/names.csv")),
@@ -61,7 +53,7 @@ def test_a_driver_killed_between_two_datasets_leaves_the_old_cube_or_the_new_one
             held = proxy.inject(Hold(), method="PUT", path=f"{member}.by-dataset-metadata.json")
             name = f"append-{number}"
             kubectl.apply(change(name, "Append", datasets=rows(seed="in/seed-more.csv", names="in/names-more.csv")))
-            assert held.arrived.wait(120), kubectl.situation(f"kcm/{name}")
+            assert held.arrived.wait(PATIENCE), kubectl.situation(f"kcm/{name}")
             before = OLD if number == 0 else NEW
             assert cells(cubes) == before
             kubectl.delete("pod", f"{name}-1", force=True)
@@ -73,7 +65,7 @@ def test_a_driver_killed_between_two_datasets_leaves_the_old_cube_or_the_new_one
                 seen.append(cells(cubes))
                 return kubectl.condition("kcm", name, "Complete") is not None
 
-            eventually(complete, f"kcm/{name} to be complete", timeout=180)
+            eventually(complete, f"kcm/{name} to be complete")
             assert all(found in (before, NEW) for found in seen), seen
             assert cells(cubes) == NEW
 
@@ -84,7 +76,6 @@ def test_a_driver_killed_between_two_datasets_leaves_the_old_cube_or_the_new_one
     ]
 
 
-@pytest.mark.timeout(300)
 def test_a_question_becomes_a_file(cubes: Workspace) -> None:
     kubectl = cubes.kubectl
     asked = {"uuidPrefix": "geo", "conditions": "name IS NOT NULL", "payloadColumns": ["v", "name"]}
@@ -93,7 +84,6 @@ def test_a_question_becomes_a_file(cubes: Workspace) -> None:
         "cube": asked,
         "result": {"location": {"path": "reports", "format": "CSV"}},
     }
-    cubes.prepare()
     kubectl.apply({"apiVersion": manifests.API_VERSION, "kind": "Query", "metadata": {"name": "named"}, "spec": spec})
     kubectl.wait_for("Ready", "kq/named")
     status = kubectl.get("kq", "named")["status"]
@@ -102,7 +92,6 @@ def test_a_question_becomes_a_file(cubes: Workspace) -> None:
     assert {read["dataset"] for read in status["reads"]} == {"geo++seed", "geo++names"}
 
 
-@pytest.mark.timeout(300)
 def test_the_datasets_of_a_cube_come_and_go_with_it_and_the_data_stays(cubes: Workspace) -> None:
     kubectl = cubes.kubectl
     (owner,) = kubectl.get("kds", "geo-seed")["metadata"]["ownerReferences"]

@@ -8,17 +8,16 @@ import pytest
 
 from kubothek.lake.errors import DatasetNotFound
 from tests.e2e import manifests
-from tests.e2e.kubectl import eventually
+from tests.e2e.kubectl import PATIENCE, eventually
 from tests.e2e.workspace import Workspace
 from tests.faultproxy import FaultProxy, Hold
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.cluster
 
 
 def test_a_job_of_the_old_incarnation_commits_nothing_and_restore_brings_the_rows_back(deletion: Workspace) -> None:
     kubectl = deletion.kubectl
-    with FaultProxy(deletion.cluster.s3_host_endpoint, host=deletion.cluster.node_ip) as proxy:
-        deletion.prepare(endpoint=proxy.endpoint)
+    with deletion.spoiled() as proxy:
         deletion.put_rows("sources/kept.csv", first=0)
         deletion.put_rows("sources/late.csv", first=100)
         kubectl.apply(
@@ -29,7 +28,7 @@ def test_a_job_of_the_old_incarnation_commits_nothing_and_restore_brings_the_row
 
         held = proxy.inject(Hold(), method="PUT", path="mortal.by-dataset-metadata.json")
         kubectl.apply(manifests.commit("late", "mortal", "sources/late.csv"))
-        assert held.arrived.wait(120), kubectl.situation("kcm/late")
+        assert held.arrived.wait(PATIENCE), kubectl.situation("kcm/late")
         kubectl.delete("kds", "mortal")
         tombstone = deletion.head("mortal")
         held.release()
@@ -58,5 +57,5 @@ def test_deleting_a_namespace_completes_while_the_store_is_down(workspace: Calla
             manifests.commit("rows", "stays", "sources/rows.csv"),
         )
         doomed.kubectl.wait_for("Ready", "kcm/rows")
-    doomed.kubectl("delete", "namespace", "doomed", "--timeout=120s", timeout=150)
+    doomed.kubectl("delete", "namespace", "doomed", f"--timeout={PATIENCE}s")
     assert doomed.column("stays") == list(range(10))

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.e2e import manifests
-from tests.e2e.kubectl import Manifest, eventually
+from tests.e2e.kubectl import eventually
 from tests.e2e.workspace import Workspace
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.cluster
 
 
 def test_a_push_settles_down_the_chain_and_a_verification_makes_it_again(tables: Workspace) -> None:
@@ -29,18 +29,18 @@ def test_a_push_settles_down_the_chain_and_a_verification_makes_it_again(tables:
         "merge": {"kind": "Snapshot", "primaryKey": ["id"]},
     }
     kubectl.apply(  # the last first: they wait for each other
-        _derivative(
+        manifests.derivative(
             "sums", "amounts", "SELECT min(event_time) AS event_time, kind, sum(amount) AS x FROM amounts GROUP BY kind"
         ),
-        _derivative("amounts", "made", "SELECT event_time, kind, amount FROM made WHERE amount > 1"),
+        manifests.derivative("amounts", "made", "SELECT event_time, kind, amount FROM made WHERE amount > 1"),
         manifests.dataset("made", ledger={"metadata": [pushed]}),
         manifests.commit("make", "made", "sources/made.csv"),
     )
-    eventually(lambda: _sums(tables) == [11, 12] or None, "the first figures", timeout=180)
+    eventually(lambda: _sums(tables) == [11, 12] or None, "the first figures")
     kubectl.apply(manifests.commit("correct", "made", "sources/corrected.csv"))
-    eventually(lambda: _sums(tables) == [6, 11] or None, "the corrected figures", timeout=120)
+    eventually(lambda: _sums(tables) == [6, 11] or None, "the corrected figures")
 
-    status: dict[str, Any] = eventually(lambda: _settled(tables, "sums"), "the last run is told", timeout=60)
+    status: dict[str, Any] = eventually(lambda: _settled(tables, "sums"), "the last run is told")
     assert status["lineage"] == {"roots": ["made"], "depth": 2, "consumers": []}
     assert [each["name"] for each in status["ledger"]["inputs"]] == ["amounts"]
     runs = {name: kubectl.get("kds", name)["status"]["transforming"]["attempt"] for name in ("amounts", "sums")}
@@ -55,12 +55,6 @@ def test_a_push_settles_down_the_chain_and_a_verification_makes_it_again(tables:
 def _put(tables: Workspace, key: str, rows: list[tuple[int, str, int]]) -> None:
     lines = "".join(f"2026-11-22 10:00:00,{number},{kind},{amount}\n" for number, kind, amount in rows)
     tables.put(key, f"event_time,id,kind,amount\n{lines}".encode())
-
-
-def _derivative(name: str, source: str, query: str) -> Manifest:
-    transform = {"kind": "Sql", "engine": "duckdb", "query": query}
-    event = {"kind": "SetTransform", "inputs": [{"datasetRef": source}], "transform": transform}
-    return manifests.dataset(name, ledger={"kind": "Derivative", "metadata": [event]})
 
 
 def _sums(tables: Workspace) -> list[int] | None:

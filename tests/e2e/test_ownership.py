@@ -9,7 +9,7 @@ import pytest
 from tests.e2e import manifests
 from tests.e2e.workspace import Workspace
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.cluster
 
 
 def test_the_second_claimant_changes_nothing(workspace: Callable[..., Workspace], other_cluster: Workspace) -> None:

@@ -12,10 +12,10 @@ import pytest
 from kubothek.lake.predicates import parse
 from kubothek.lake.table.plan import SKIPPING_STEP, plan
 from tests.e2e import manifests
-from tests.e2e.kubectl import Manifest, eventually
+from tests.e2e.kubectl import PATIENCE, Manifest, eventually
 from tests.e2e.workspace import Workspace
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.cluster
 
 INDICES = [{"type": "MinMax", "column": "x"}, {"type": "Prefix", "column": "text", "length": 6}]
 
@@ -75,7 +75,7 @@ def test_metadata_of_plain_files_is_encrypted_by_keys_of_a_secret_and_goes_with_
     lake = skipping.lake  # without keys: the same row, from all files
     assert lake.sql("SELECT id FROM files WHERE id = 150").read_all().to_pylist() == [{"id": 150}]
 
-    kubectl("delete", "ksi", "files", "--timeout=90s")
+    kubectl("delete", "ksi", "files", f"--timeout={PATIENCE}s")
     assert skipping.keys(".kubothek/++plain/") == []
     assert len(skipping.keys("landing/")) == 3
 

@@ -1,15 +1,14 @@
-"""A lake that keeps itself (:mod:`tests.e2e.soaking`), judged when the others are through."""
+"""A lake that keeps itself (:mod:`tests.e2e.soaking`)."""
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-
 import pytest
 
-from tests.e2e.soaking import LIMIT
+from tests.e2e.soaking import LIMIT, keep_house
+from tests.e2e.workspace import Workspace
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(LIMIT)]
 
 
-def test_every_row_is_there_for_every_reader_and_no_garbage_stays(soaked: Future[None]) -> None:
-    soaked.result()
+def test_every_row_is_there_for_every_reader_and_no_garbage_stays(soak: Workspace) -> None:
+    keep_house(soak)

@@ -14,7 +14,7 @@ from tests.e2e.conftest import JOB_IMAGE
 from tests.e2e.kubectl import Manifest, eventually
 from tests.e2e.workspace import Workspace
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.cluster
 
 
 def test_every_operation_is_one_commit_and_a_rollback_brings_the_rows_back(tables: Workspace) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from kubothek.lake.door import Lake
 from tests.cluster import Cluster
 from tests.e2e import manifests
 from tests.e2e.kubectl import Kubectl
+from tests.faultproxy import FaultProxy
 
 BUCKET = "lake"
 
@@ -39,7 +42,15 @@ class Workspace:
             manifests.object_store(self.url, endpoint or self.cluster.s3_endpoint),
             manifests.engine(),
         )
-        self.kubectl.wait_for("Ready", "kos/lake", "keng/default", timeout=240)
+        self.kubectl.wait_for("Ready", "kos/lake", "keng/default")
+
+    @contextmanager
+    def spoiled(self) -> Iterator[FaultProxy]:
+        """As prepared, with a proxy on the way to the store; then as usual, so that no job looks for what is gone."""
+        with FaultProxy(self.cluster.s3_host_endpoint, host=self.cluster.node_ip) as proxy:
+            self.prepare(endpoint=proxy.endpoint)
+            yield proxy
+            self.kubectl.apply(manifests.object_store(self.url, self.cluster.s3_endpoint))
 
     def put(self, key: str, data: bytes) -> None:
         """Lay a source file into the store, as ``kubothek put`` does."""
