@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kubothek.cli.stores import reachable
+from kubothek.cli.manifest_stores import reachable
 from kubothek.lake.errors import LakeError
 from kubothek.lake.store import Store, open_store
 from kubothek.resources.cube import Cube

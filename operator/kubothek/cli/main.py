@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 
@@ -75,9 +76,14 @@ def _bug(error: Exception) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 an explained error, 2 wrong usage, 130 interrupted."""
+    """Run the command line and exit."""
+    finish(cli, "kubothek", arguments)
+
+
+def finish(command: click.Command, name: str, arguments: Sequence[str] | None) -> NoReturn:
+    """Run a command and exit: 0 done, 1 an explained error, 2 wrong usage, 130 interrupted."""
     try:
-        code = cli.main(args=arguments, prog_name="kubothek", standalone_mode=False)
+        code = command.main(args=arguments, prog_name=name, complete_var="_KUBOTHEK_COMPLETE", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -29,6 +29,21 @@ def manifests_option(command: F) -> F:
     return option(command)
 
 
+def manifests_arguments(command: F) -> F:
+    """``PATH…`` and ``-f``, at least one: what the command is about; passed as ``manifests: tuple[Path, ...]``."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, paths: tuple[Path, ...], named: tuple[Path, ...], **kwargs: Any) -> Any:
+        if not paths + named:
+            raise click.UsageError("name a manifest, or a directory with manifests")
+        return command(*args, manifests=(*paths, *named), **kwargs)
+
+    option = click.option(
+        "-f", "--filename", "named", multiple=True, type=_PATH, metavar="PATH", help="The same as PATH; repeatable."
+    )
+    return click.argument("paths", nargs=-1, type=_PATH, metavar="PATH...")(option(wrapped))  # type: ignore[return-value]
+
+
 def limit_option(things: str) -> Callable[[F], F]:
     """``-n``, how many of ``things`` to show; passed as ``limit: int``, 0 for all."""
     return click.option(

@@ -54,7 +54,9 @@ def _created(job: LedgerJob, store: Store, log: DatasetLog, wanted: Sequence[Met
     types, by = Types(job.types.lower()), job.dataset.claim.owner
     if snapshot.kind is DatasetKind.DERIVATIVE:
         inputs = inputs_among(store, job.inputs)
-        return create_derivative(store, log, snapshot, key, inputs, table=table, types=types, by=by)
+        return create_derivative(
+            store, log, snapshot, key, inputs, table=table, types=types, by=by, foreign=job.foreign
+        )
     return create(store, log, snapshot, key, table=table, types=types, by=by)
 
 
@@ -71,9 +73,10 @@ def _edited(job: LedgerJob, there: Root | Derivative, wanted: Sequence[MetadataE
     inputs = inputs_among(there.store, job.inputs)
     lacking = there.missing(wanted, inputs)
     transforms = [event for event in lacking if isinstance(event, SetTransform)]
-    blocks = sum(there.set_transform(event, inputs, on_change=ON_CHANGE[job.on_change]).blocks for event in transforms)
+    on_change, foreign = ON_CHANGE[job.on_change], job.foreign
+    set_now = [there.set_transform(event, inputs, on_change=on_change, foreign=foreign) for event in transforms]
     done = there.append_events([event for event in lacking if not isinstance(event, SetTransform)])
-    return replace(done, blocks=done.blocks + blocks)
+    return replace(done, blocks=done.blocks + sum(each.blocks for each in set_now))
 
 
 def _lay_out(job: LedgerJob, log: DatasetLog) -> None:

@@ -21,7 +21,8 @@ from kubothek.spark.pod import api_server
 _LINE_SECONDS: Final = 0.5
 _PATCH_SECONDS: Final = 5.0
 _ANNOTATION: Final = "kubothek.io/progress"
-_SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its token, and whom it may trust."""
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class PodAnnotation:
         pod: str,
         *,
         server: str,
-        account: Path = _SERVICE_ACCOUNT,
+        account: Path = SERVICE_ACCOUNT,
         seconds: float = _PATCH_SECONDS,
     ) -> None:
         self._url = f"{server}/api/v1/namespaces/{namespace}/pods/{pod}"
@@ -94,7 +95,7 @@ class PodAnnotation:
     @classmethod
     def of(cls, environ: Mapping[str, str] = os.environ) -> Self | None:
         """That of the pod this process runs in; None outside of one."""
-        if "POD_NAME" not in environ or not _SERVICE_ACCOUNT.is_dir():
+        if "POD_NAME" not in environ or not SERVICE_ACCOUNT.is_dir():
             return None
         return cls(environ["POD_NAMESPACE"], environ["POD_NAME"], server=api_server(environ))
 

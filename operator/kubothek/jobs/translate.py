@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Final
 
 import pyarrow as pa
 
@@ -22,6 +23,8 @@ from kubothek.lake.store import Store, StoreConfig
 from kubothek.lake.table.clustering import Clustering
 from kubothek.lake.table.layout import Layout
 from kubothek.resources import jobs
+
+_NAMES_LIMIT: Final = 256
 
 
 def store_config(store: jobs.StoreRef) -> StoreConfig:
@@ -189,7 +192,13 @@ def dataset_state(state: commits.DatasetState) -> jobs.DatasetState:
         ),
         dialect=state.dialect.value,
         tags=dict(state.tags),
+        partition_on=_told(state.partition_on),
     )
+
+
+def _told(columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The columns, unless their names would take the room of other datasets in a result."""
+    return columns if columns is not None and sum(map(len, columns)) <= _NAMES_LIMIT else None
 
 
 def health_state(health: Health) -> jobs.HealthState:

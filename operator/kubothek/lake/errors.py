@@ -268,6 +268,19 @@ class InputDiverged(InputError):
     reason = "InputDiverged"
 
 
+class EngineFailed(LakeError):
+    """A foreign engine did not listen, did not answer, or failed; another attempt may find it well."""
+
+    reason = "EngineFailed"
+    transient = True
+
+
+class EngineMisbehaved(LakeError):
+    """What a foreign engine answered or left breaks the contract: nothing of it is committed."""
+
+    reason = "EngineMisbehaved"
+
+
 class TransformTooLarge(LakeError):
     """A transformation found no room: neither in the memory that it may use, nor on the disk."""
 

@@ -134,7 +134,7 @@ def _gate(commit: Commit, world: World) -> _Parts | Blocked:
     member = refuse_member(dataset, "create a Commit with spec.cube")
     if member is not None:
         return member
-    ledger = _against_ledger(commit, dataset)
+    ledger = against_ledger(commit, dataset)
     if ledger is not None:
         return ledger
     store = usable_store(dataset.spec.store_ref.name, commit, world)
@@ -152,7 +152,7 @@ def _gate(commit: Commit, world: World) -> _Parts | Blocked:
     return blocked or _Parts(dataset, store, source_store, engine)
 
 
-def _against_ledger(commit: Commit, dataset: Dataset) -> Blocked | None:
+def against_ledger(commit: Commit, dataset: Dataset) -> Blocked | None:
     """Why a Commit does not go with the ledger of its Dataset, or with there being none."""
     ledger, source = dataset.spec.ledger, commit.spec.push_source
     if ledger is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from kubothek.reconcile.admission.layout import layout_mismatch
 from kubothek.reconcile.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
 from kubothek.reconcile.budget import Budget
 from kubothek.reconcile.errands import Case
@@ -96,6 +97,9 @@ def _state(dataset: Dataset, world: World, status: DatasetStatus) -> State:
         return problem_state(status.problem)
     if status.corrupt is not None and not status.deleted:
         return corrupt(status.corrupt)
+    mismatch = layout_mismatch(dataset, status)
+    if mismatch is not None:
+        return stalled("LayoutMismatch", mismatch)
     if status.inspected_time is None and status.version is None:
         store = usable_store(dataset.spec.store_ref.name, dataset, world)
         return store.state if isinstance(store, Blocked) else _LOOKING

@@ -30,6 +30,7 @@ from kubothek.reconcile.errands import (
     pursue,
     trouble_of,
 )
+from kubothek.reconcile.foreign import asked_of, refused_engine
 from kubothek.reconcile.giving_way import LOOK_AGAIN, alone
 from kubothek.reconcile.projection import absorb
 from kubothek.reconcile.references import digest, spark_settings
@@ -87,7 +88,9 @@ def _kept(case: Case, status: DatasetStatus, here: Ledgers, *, start: bool) -> P
     if is_open(DEFINE, defined.status) or defined.trouble is not None or defined.status.ledger is None:
         return defined
     if references(dataset):
-        fed = _derived(case, defined.status, here, start=start)
+        refused = refused_engine(dataset, case.engine, case.world.settings)
+        fed = _derived(case, defined.status, here, start=start and refused is None)
+        fed = replace(fed, trouble=refused or fed.trouble)
     else:
         fed = _polling(case, defined.status, start=start)
     fed = replace(fed, actions=(*defined.actions, *fed.actions), trouble=_faulty(dataset) or fed.trouble)
@@ -237,6 +240,7 @@ def _ledger_job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> Ledge
         types=ledger.types,
         view=ledger.view == "Table",
         identity_dir=IDENTITY_DIRECTORY if case.dataset.status.ledger is None else None,
+        foreign=asked_of(case.dataset, case.engine) is not None,
     )
 
 

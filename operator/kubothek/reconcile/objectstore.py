@@ -63,7 +63,8 @@ def reconcile(store: ObjectStore, world: World) -> Outcome:
     if store.deleting or store.frozen:
         return unchanged(store)
     engine = find_engine((), store, world)
-    assert not isinstance(engine, Blocked), "no Engine is named, so none is missing"
+    if isinstance(engine, Blocked):  # the default one, which no job may run on as it is
+        return conclude(store, world, engine.state, again=engine.again)
     case = _Case(store, world, engine, _in_store(store, world))
     knowledge = _Knowledge(store.status.capabilities, store.status.last_inspection)
     return case.follow(knowledge) if knowledge.under_way else case.start_or_rest(knowledge)

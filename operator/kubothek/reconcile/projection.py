@@ -37,6 +37,7 @@ def table_state(state: DatasetState) -> TableState:
             "files": state.totals.files,
             "bytes": state.totals.bytes,
             "partitions": state.totals.partitions,
+            "partition_on": state.partition_on,
             "last_commit_time": state.last_commit_time,
             "etag": state.etag,
             "indices": [index.model_dump() for index in state.indices],

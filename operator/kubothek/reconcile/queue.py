@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.references import Blocked, missing
-from kubothek.reconcile.world import JobPhase, World
+from kubothek.reconcile.world import JobPhase, Lookup, World
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
 from kubothek.resources.conditions import stalled, state_of, waiting
@@ -21,6 +21,7 @@ from kubothek.resources.dataset import Dataset
 from kubothek.resources.meta import Resource
 from kubothek.resources.query import Query
 
+CIRCLE = "spec.dependsOn leads back to this Commit: create the Commits anew, without the circle"
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -123,7 +124,7 @@ def awaited(commit: Commit, world: World) -> str | None:
     return None
 
 
-def depends_on_itself(commit: Commit, world: World) -> bool:
+def depends_on_itself(commit: Commit, world: Lookup) -> bool:
     """Whether ``dependsOn`` leads back to the Commit."""
     seen: set[str] = set()
     ahead = [reference.name for reference in commit.spec.depends_on]
@@ -145,8 +146,7 @@ def turn(commit: Commit, world: World) -> Blocked | None:
     name = awaited(commit, world)
     if name is not None:
         if depends_on_itself(commit, world):
-            message = "spec.dependsOn leads back to this Commit: create the Commits anew, without the circle"
-            return Blocked(stalled("DependencyCycle", message))
+            return Blocked(stalled("DependencyCycle", CIRCLE))
         other = world.get(Commit, commit.namespace, name)
         if other is None:
             return missing("Commit", name, commit, world)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from kubothek.reconcile.admission.pod_templates import denied
 from kubothek.reconcile.world import LaunchJob, Settings, World
 from kubothek.resources import jobs
 from kubothek.resources.conditions import State, stalled, state_of, waiting
@@ -122,8 +123,15 @@ def find_engine(references: Iterable[Reference | None], asker: Resource, world: 
     for reference in references:
         if reference is not None:
             engine = world.get(Engine, asker.namespace, reference.name)
-            return missing("Engine", reference.name, asker, world) if engine is None else engine
-    return world.get(Engine, asker.namespace, DEFAULT_ENGINE)
+            return missing("Engine", reference.name, asker, world) if engine is None else _fit(engine)
+    default = world.get(Engine, asker.namespace, DEFAULT_ENGINE)
+    return None if default is None else _fit(default)
+
+
+def _fit(engine: Engine) -> Engine | Blocked:
+    """The engine, if jobs may run as it says."""
+    wrong = next(denied(engine), None)
+    return engine if wrong is None else Blocked(stalled(wrong.reason, f"Engine {engine.name!r}: {wrong}"))
 
 
 def engine_digest(engine: Engine | None, settings: Settings) -> str:

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal, Protocol, TypeVar
 
+from kubothek.reconcile.kinship import Kinship
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.jobs import AnyJob, JobResult, Progress
 from kubothek.resources.meta import Resource
@@ -47,6 +48,9 @@ class Settings:
     """Images that containers of sources may have: see :func:`kubothek.reconcile.containers.is_allowed`."""
     allow_local_sources: bool = False
     """``file:`` URLs and loopback hosts: true on one's own machine, never in a cluster."""
+    engines: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """On one's own machine: engines of other parties that run, by what transformations call them in lower case: where
+    each listens, and the directory that it shares."""
     inspect_interval: timedelta = timedelta(minutes=10)
     limits: Limits = Limits()
     deletion_deadline: timedelta = timedelta(minutes=5)
@@ -196,7 +200,21 @@ class Outcome:
     requeue_after: timedelta | None = None
 
 
-class World(Protocol):
+class Lookup(Protocol):
+    """The resources that there are."""
+
+    def get(self, kind: type[R], namespace: str, name: str) -> R | None:
+        """The resource, or None."""
+
+    def list(self, kind: type[R], namespace: str) -> Sequence[R]:
+        """All resources of a kind in the namespace, in no particular order."""
+
+    @property
+    def kinship(self) -> Kinship:
+        """Which Datasets are derived from which."""
+
+
+class World(Lookup, Protocol):
     """A consistent snapshot of what surrounds a resource. Reading it costs no I/O."""
 
     @property
@@ -208,12 +226,6 @@ class World(Protocol):
     @property
     def load(self) -> Load:
         """Who holds places, and who waits for one, in all namespaces."""
-
-    def get(self, kind: type[R], namespace: str, name: str) -> R | None:
-        """The resource, or None."""
-
-    def list(self, kind: type[R], namespace: str) -> Sequence[R]:
-        """All resources of a kind in the namespace, in no particular order."""
 
     def invalid(self, kind: type[R], namespace: str) -> Sequence[str]:
         """The names of the resources of a kind that are there, but cannot be read: see ``reconcile.invalid``."""

@@ -18,6 +18,7 @@ from kubothek.resources.values import Reference, TagName
 
 SOURCE_TROUBLES = (
     "Corrupt",
+    "LayoutMismatch",
     "SourceStalled",
     "SourceRetrying",
     "HealingStalled",
@@ -200,6 +201,8 @@ class TableState(Lenient):
     """Size of the data files."""
     partitions: int = 0
     """Number of partitions: directories with at least one file."""
+    partition_on: tuple[str, ...] | None = None
+    """The columns whose values name the directories, as the table in the store has them."""
     last_commit_time: Time | None = None
     """When this version was committed."""
     etag: str | None = None

@@ -158,6 +158,11 @@ class Ledger(Strict):
         return tuple(each["datasetRef"] for event in _of_kind(self, "SetTransform") for each in event["inputs"])
 
     @property
+    def engine(self) -> str | None:
+        """The engine that its transformation asks for."""
+        return next((event["transform"]["engine"] for event in _of_kind(self, "SetTransform")), None)
+
+    @property
     def following(self) -> Transform:
         """When it runs, if it is a derivative."""
         return self.transform or Transform()

@@ -58,7 +58,7 @@ def copy(
     from kubothek.cli.stores import create_directory
     from kubothek.lake.errors import InputError
     from kubothek.lake.store import open_store
-    from kubothek.runtime.local.state import absolute_url
+    from kubothek.runtime.local.urls import absolute_url
 
     if tgt_store is None and tgt_prefix in (None, prefix):
         raise click.UsageError("a copy needs a place of its own: give --tgt-store, --tgt-prefix or both")

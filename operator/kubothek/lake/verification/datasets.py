@@ -13,6 +13,7 @@ from kubothek.lake.commits import DatasetLog, Version, keys
 from kubothek.lake.errors import HeadMissing, HeadUnreadable, InputError, NotALedger, VersionIncomplete
 from kubothek.lake.ledger import BrokenChain, Layout, Level, Multihash, Scope, Severity, Verdict, read_chain, verify
 from kubothek.lake.ledger.derivative.inputs import Inputs, inputs_of
+from kubothek.lake.ledger.derivative.replay import NOT_REPLAYED
 from kubothek.lake.ledger.derivative.verification import verify_runs
 from kubothek.lake.ledger.events import DatasetKind
 from kubothek.lake.store import Store
@@ -80,6 +81,9 @@ class DatasetVerdict:
         told = f"version {self.version} is sound{': ' if what else ''}{', '.join(what)}"
         if self.table is not None and self.table.unproven:
             told += f"; {self.table.unproven:,} of its files have no hash, as another program wrote them"
+        passed_over = [each for each in self.chain.problems if each.code == NOT_REPLAYED] if self.chain else []
+        if passed_over:
+            told += f"; from block {passed_over[0].number} on {passed_over[0].message}"
         return told
 
 

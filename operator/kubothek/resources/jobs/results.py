@@ -110,6 +110,7 @@ class DatasetState(Plain):
     skipping: SkippingState | None = None
     dialect: Literal["Kartothek", "Plateau"] = "Kartothek"
     tags: dict[str, int] = Field(default_factory=dict)
+    partition_on: tuple[str, ...] | None = None
     health: HealthState | None = None
     ailments: tuple[str, ...] = ()
     """What a HealJob would make anew, each as a few words."""

@@ -125,6 +125,8 @@ class LedgerJob(BaseJob):
     """Whether the state is kept as a table."""
     identity_dir: str | None = None
     """Where the Secret with the private key is mounted; None: there is a chain already."""
+    foreign: bool = False
+    """Whether another engine than ours is to run the transformation, which alone knows its SQL."""
 
 
 class SourceContainer(Plain):
@@ -175,6 +177,18 @@ class SyncJob(BaseJob):
     """Of Pull: whether a new dataset gets a table."""
 
 
+class ForeignEngineRef(Plain):
+    """An engine of another party: where it listens, and the directory that it shares with the job. ``container`` is its
+    name in the job's own pod, which knows the digest of its image; None: it runs elsewhere.
+    """
+
+    image: str
+    address: str
+    volume_dir: str
+    timeout_seconds: float
+    container: str | None = None
+
+
 class TransformJob(BaseJob):
     """Bring a derivative up to what its inputs are now."""
 
@@ -183,6 +197,8 @@ class TransformJob(BaseJob):
     inputs: tuple[InputRef, ...] = ()
     on_change: OnChange = "Stop"
     """What to do if an input has another schema or another history."""
+    foreign: ForeignEngineRef | None = None
+    """What runs the transformation; None: our own engine."""
     lineage: OpenLineage | None = None
 
 

@@ -6,11 +6,13 @@ import asyncio
 import logging
 import os
 from datetime import timedelta
+from pathlib import Path
 
 import click
 
 from kubothek.reconcile.world import Limits
-from kubothek.runtime.kubernetes.config import OperatorConfig
+from kubothek.runtime.kubernetes.config import OperatorConfig, WebhookConfig
+from kubothek.runtime.kubernetes.logs import log_to_stderr
 from kubothek.runtime.kubernetes.process import run
 
 
@@ -32,8 +34,22 @@ def _words(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]
 @click.option("--limit-jobs", default=0, type=click.IntRange(min=0), help="Jobs that read data at a time; 0 = any.")
 @click.option("--limit-jobs-per-namespace", default=0, type=click.IntRange(min=0), help="The same of one namespace.")
 @click.option("--limit-jobs-per-store", default=0, type=click.IntRange(min=0), help="The same on one ObjectStore.")
+@click.option("--lease", default="", help="Of several operators the holder of this Lease works: namespace/name.")
 @click.option("--concurrency", default=8, type=click.IntRange(min=1), help="Resources worked on at a time.")
 @click.option("--probe-port", default=8080, type=click.IntRange(0, 65535), help="Port of /healthz and /readyz.")
+@click.option("--metrics-port", default=8081, type=click.IntRange(0, 65535), help="Port of /metrics.")
+@click.option(
+    "--metrics-objects",
+    default=1000,
+    type=click.IntRange(min=0),
+    help="Up to how many resources of a kind each has metrics of its own.",
+)
+@click.option("--log-format", default="text", type=click.Choice(["text", "json"]), help="Of the log.")
+@click.option("--webhook-port", default=0, type=click.IntRange(0, 65535), help="Port of the webhook; 0 = none.")
+@click.option("--webhook-service", default="", help="The webhook's Service: name.namespace.")
+@click.option("--webhook-secret", default="kubothek-webhook", help="Secret for the webhook's own certificate.")
+@click.option("--webhook-configuration", default="kubothek", help="ValidatingWebhookConfiguration that trusts it.")
+@click.option("--webhook-certificates", default=None, type=click.Path(path_type=Path), help="Those of cert-manager.")
 @click.option("--log-level", default="INFO", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]))
 @click.option("--kubeconfig", default=None, envvar="KUBECONFIG", help="Run outside the cluster.")
 def main(
@@ -44,6 +60,12 @@ def main(
     limit_jobs: int,
     limit_jobs_per_namespace: int,
     limit_jobs_per_store: int,
+    log_format: str,
+    webhook_port: int,
+    webhook_service: str,
+    webhook_secret: str,
+    webhook_configuration: str,
+    webhook_certificates: Path | None,
     log_level: str,
     kubeconfig: str | None,
     **flags: object,
@@ -51,7 +73,12 @@ def main(
     """Keep the cluster's Kubothek resources in step with their specs, until told to stop."""
     if all_namespaces == bool(namespaces):
         raise click.UsageError("give either --namespaces or --all-namespaces")
-    logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if webhook_port and "." not in webhook_service:
+        raise click.UsageError("--webhook-port goes with --webhook-service NAME.NAMESPACE")
+    if flags["lease"] and str(flags["lease"]).count("/") != 1:
+        raise click.UsageError("--lease is given as NAMESPACE/NAME")
+    webhook = WebhookConfig(webhook_port, webhook_service, webhook_certificates, webhook_secret, webhook_configuration)
+    log_to_stderr(log_level, as_json=log_format == "json")
     logging.getLogger("kopf").setLevel(logging.WARNING)
     if kubeconfig is not None:
         os.environ["KUBECONFIG"] = kubeconfig  # where kopf looks for it
@@ -59,6 +86,7 @@ def main(
         namespaces=namespaces,
         inspect_interval=timedelta(seconds=inspect_interval),
         limits=Limits(limit_jobs, limit_jobs_per_namespace, limit_jobs_per_store),
+        webhook=webhook if webhook_port else None,
         kubeconfig=kubeconfig,
         **flags,  # type: ignore[arg-type]
     )

@@ -8,7 +8,8 @@ go out are built as dictionaries and objects that come in are kept as dictionari
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -18,6 +19,8 @@ from kubothek.resources.meta import API_VERSION
 from kubothek.runtime.kubernetes import names
 
 Object = dict[str, Any]
+
+Answered = Callable[[str, str, str], None]
 
 _MERGE = "application/merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
@@ -51,7 +54,12 @@ RESOURCES: Mapping[str, tuple[str, str]] = {
     "CoreEvent": ("/api/v1", "events"),
     "Event": ("/apis/events.k8s.io/v1", "events"),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases"),
+    "ValidatingWebhookConfiguration": (
+        "/apis/admissionregistration.k8s.io/v1",
+        "validatingwebhookconfigurations",
+    ),
     "TokenReview": ("/apis/authentication.k8s.io/v1", "tokenreviews"),
+    "SelfSubjectAccessReview": ("/apis/authorization.k8s.io/v1", "selfsubjectaccessreviews"),
     "SubjectAccessReview": ("/apis/authorization.k8s.io/v1", "subjectaccessreviews"),
 }
 """Where each kind that the operator or a gateway touches lives: API root and plural."""
@@ -80,32 +88,50 @@ def path(kind: str, namespace: str | None, name: str = "", subresource: str = ""
     return "/".join([*parts, plural, *filter(None, (name, subresource))])
 
 
+def default_namespace(kubeconfig: str | None, context: str | None) -> str:
+    """The namespace of a kubeconfig's context, by default the current one; in a pod the pod's own."""
+    try:
+        contexts, current = config.list_kube_config_contexts(kubeconfig)
+    except config.ConfigException:
+        own = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+        if kubeconfig is not None or context is not None or not own.is_file():
+            raise
+        return own.read_text().strip()
+    chosen = current if context is None else next((each for each in contexts if each["name"] == context), {})
+    return str((chosen.get("context") or {}).get("namespace") or "default")
+
+
 class Api:
     """A connection to one API server. Methods raise :class:`ApiError` and :class:`ApiUnavailable`."""
 
-    def __init__(self, configuration: client.Configuration) -> None:
+    def __init__(self, configuration: client.Configuration, answered: Answered | None = None) -> None:
         configuration.connection_pool_maxsize = 32
         self._client = client.ApiClient(configuration)
+        self._answered = answered
 
     @classmethod
-    async def connect(cls, kubeconfig: str | None) -> Api:
-        """With the given kubeconfig file; without one as the pod's service account, else the user's own kubeconfig."""
+    async def connect(cls, kubeconfig: str | None, context: str | None = None, answered: Answered | None = None) -> Api:
+        """With the given kubeconfig file; without one as the pod's service account, else the user's own kubeconfig.
+
+        ``context`` is one of a kubeconfig; default: its current one. ``answered`` is told of every request its method,
+        its kind of object, and the status or ``unreachable``.
+        """
         configuration = client.Configuration()
-        if kubeconfig is not None:
-            await config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+        if kubeconfig is not None or context is not None:
+            await config.load_kube_config(kubeconfig, context, client_configuration=configuration)
         else:
             try:
                 config.load_incluster_config(client_configuration=configuration)
             except config.ConfigException:
                 await config.load_kube_config(client_configuration=configuration)
-        return cls(configuration)
+        return cls(configuration, answered)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
 
-    async def get(self, kind: str, namespace: str, name: str) -> Object | None:
-        """The object, or None if there is none."""
+    async def get(self, kind: str, namespace: str | None, name: str) -> Object | None:
+        """The object, in a namespace or in none, or None if there is none."""
         try:
             return await self._call("GET", path(kind, namespace, name))
         except ApiError as error:
@@ -177,6 +203,19 @@ class Api:
         """Create an object, in a namespace or in none; ApiError 409 if the name is taken."""
         return await self._call("POST", path(kind, namespace), {"fieldManager": names.FIELD_MANAGER}, obj)
 
+    async def try_out(self, obj: Object, there: Object | None) -> Object:
+        """What the API server would make of a manifest, whose namespace is set: admitted, with defaults, not stored.
+
+        ``there``: what it would take the place of. Fields that are not known are refused.
+        """
+        kind, meta = obj["kind"], obj["metadata"]
+        query = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": names.FIELD_MANAGER}
+        if there is None:
+            return await self._call("POST", path(kind, meta["namespace"]), query, obj)
+        kept = {**there["metadata"], "labels": meta.get("labels"), "annotations": meta.get("annotations")}
+        body = {**obj, "metadata": kept, "status": there.get("status")}
+        return await self._call("PUT", path(kind, meta["namespace"], meta["name"]), query, body)
+
     async def delete(self, kind: str, namespace: str, name: str, uid: str | None = None) -> Object | None:
         """Delete an object (only the one of this uid, if given). None if it, or that one, is gone already."""
         options: Object = {"propagationPolicy": "Background"}
@@ -201,7 +240,7 @@ class Api:
                 return None
             raise
 
-    async def json_patch(self, kind: str, namespace: str, name: str, patch: Sequence[Object]) -> Object:
+    async def json_patch(self, kind: str, namespace: str | None, name: str, patch: Sequence[Object]) -> Object:
         """RFC 6902; a failed ``test`` is ApiError 422."""
         return await self._call("PATCH", path(kind, namespace, name), {}, list(patch), _JSON_PATCH)
 
@@ -246,9 +285,24 @@ class Api:
             body=body,
             auth_settings=["BearerToken"],
         )
-        answer = await self._client.call_api(method, url, headers, data, _request_timeout=timeout)
-        found: aiohttp.ClientResponse = answer.response
+        code = "unreachable"
+        try:
+            answer = await self._client.call_api(method, url, headers, data, _request_timeout=timeout)
+            found: aiohttp.ClientResponse = answer.response
+            code = str(found.status)
+        finally:
+            if self._answered is not None:
+                self._answered(method, _resource(where), code)
         return found
+
+
+def _resource(where: str) -> str:
+    """The kind of object that a path is about, with its subresource, such as ``datasets/status``."""
+    parts = where.split("/")
+    base = 3 if parts[1] == "api" else 4  # /api/v1/…, /apis/<group>/<version>/…
+    if parts[base] == "namespaces" and len(parts) > base + 2:
+        base += 2
+    return "/".join([parts[base], *parts[base + 2 :]])
 
 
 def _refused(method: str, where: str, status: int, text: bytes) -> ApiError | ApiUnavailable:

@@ -46,9 +46,16 @@ class _Entry(Generic[M]):
 class Cache(Generic[M]):
     """The objects of one kind, by namespace and name, each with its parsed model (parsed when first asked for)."""
 
-    def __init__(self, parse: Callable[[Object], M], trim: Callable[[Object], Object] = trimmed) -> None:
+    def __init__(
+        self,
+        parse: Callable[[Object], M],
+        trim: Callable[[Object], Object] = trimmed,
+        follow: Callable[[str, str, Object | None], None] | None = None,
+    ) -> None:
+        """``follow``  hears namespace, name and new state of each object that changes; None: it is gone"""
         self._parse = parse
         self._trim = trim
+        self._follow = follow
         self._namespaces: dict[str, dict[str, _Entry[M]]] = {}
         self._deleted: OrderedDict[str, None] = OrderedDict()
 
@@ -62,6 +69,8 @@ class Cache(Generic[M]):
         if known is not None and _version(known.obj) >= _version(obj):
             return False
         names[meta["name"]] = _Entry(self._trim(obj))
+        if self._follow is not None:
+            self._follow(meta.get("namespace", ""), meta["name"], obj)
         return True
 
     def remove(self, namespace: str, name: str, uid: str) -> Object | None:
@@ -75,6 +84,8 @@ class Cache(Generic[M]):
         del self._namespaces[namespace][name]
         if not self._namespaces[namespace]:
             del self._namespaces[namespace]
+        if self._follow is not None:
+            self._follow(namespace, name, None)
         return entry.obj
 
     def get(self, namespace: str, name: str) -> Object | None:

@@ -4,8 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 
 from kubothek.reconcile.world import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookConfig:
+    """How API servers reach the validating webhook, and whom they trust."""
+
+    port: int
+    service: str
+    """The Service in front of it, as ``name.namespace``."""
+    certificates: Path | None = None
+    """A directory with ``tls.crt`` and ``tls.key``, kept by cert-manager; None = the operator makes its own."""
+    secret: str = "kubothek-webhook"  # noqa: S105 - its name
+    """Where its own certificate is kept, in the namespace of the Service."""
+    configuration: str = "kubothek"
+    """The ValidatingWebhookConfiguration that trusts it."""
+
+    @property
+    def namespace(self) -> str:
+        """That of the Service, and of the operator."""
+        return self.service.partition(".")[2]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names by which API servers call it."""
+        return f"{self.service}.svc", f"{self.service}.svc.cluster.local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +52,15 @@ class OperatorConfig:
     allowed_source_images: tuple[str, ...] = ()
     inspect_interval: timedelta = timedelta(minutes=10)
     limits: Limits = field(default_factory=Limits)
+    lease: str = ""
+    """The Lease that decides which of several operators works, as ``namespace/name``; empty = this one does."""
     concurrency: int = 8
     """How many resources are worked on at a time."""
     probe_port: int = 8080
+    metrics_port: int = 8081
+    metrics_objects: int = 1000
+    """Of how many resources of a kind each has metrics of its own."""
+    webhook: WebhookConfig | None = None
     kubeconfig: str | None = None
 
     @property

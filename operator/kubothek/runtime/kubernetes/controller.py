@@ -36,6 +36,8 @@ from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable, Objec
 from kubothek.runtime.kubernetes.dependants import dependants
 from kubothek.runtime.kubernetes.events import EventRecorder
 from kubothek.runtime.kubernetes.launch import Launcher, Refused
+from kubothek.runtime.kubernetes.logs import round_of
+from kubothek.runtime.kubernetes.metrics import Metrics
 from kubothek.runtime.kubernetes.names import controller_of
 from kubothek.runtime.kubernetes.queue import Key, WorkQueue
 from kubothek.runtime.kubernetes.state import ClusterState, ClusterWorld
@@ -65,6 +67,7 @@ class Controller:
         recorder: EventRecorder,
         reconcilers: Mapping[str, Reconciler],
         queue: WorkQueue | None = None,
+        metrics: Metrics | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._api = api
@@ -72,42 +75,55 @@ class Controller:
         self._launcher = launcher
         self._recorder = recorder
         self._reconcilers = reconcilers
-        self._clock = clock
+        self.clock = clock
         self._rng = random.Random()
         self.queue = WorkQueue() if queue is None else queue
+        self.metrics = Metrics() if metrics is None else metrics
         self.state = ClusterState()
 
     # --- what is seen ---------------------------------------------------------------------------------------
 
-    def observe(self, kind: str, obj: Object) -> None:
-        """A state of an object, from a watch, a listing or a write; what depends on it is queued if it is news."""
+    def observe(self, kind: str, obj: Object) -> bool:
+        """A state of an object, from a watch or a listing. Whether it is news: then what depends on it is queued."""
         meta = obj["metadata"]
         if kind == "Pod":
-            if self.state.put_pod(obj):
+            known = self.state.pods.get(meta["namespace"], meta["name"])
+            news = self.state.put_pod(obj)
+            if news:
+                self.metrics.pod(known, obj)
                 self._wake_owner(obj)
             self._wake_waiting()
-            return
+            return news
         before = self.state.resources[kind].get(meta["namespace"], meta["name"])
-        if self.state.resources[kind].put(obj):
+        news = self.state.resources[kind].put(obj)
+        if news:
+            self.metrics.resource(kind, before, obj)
             self.queue.add(Key(kind, meta["namespace"], meta["name"]))
             self._wake_dependants(kind, before, obj)
+        return news
 
-    def gone(self, kind: str, obj: Object) -> None:
-        """The object was deleted."""
+    def gone(self, kind: str, obj: Object) -> bool:
+        """The object was deleted. Whether that is news."""
         meta = obj["metadata"]
         namespace, name, uid = meta["namespace"], meta["name"], meta["uid"]
         if kind == "Pod":
+            known = self.state.pods.get(namespace, name)
             self.state.put_pod(obj)  # the watch's last word on it may hold its end
-            if self.state.remove_pod(namespace, name, uid) is not None:
+            cancelled = self.state.is_cancelled(namespace, name)
+            last = self.state.remove_pod(namespace, name, uid)
+            if last is not None:
+                self.metrics.pod_gone(known, last, cancelled=cancelled)
                 self._wake_owner(obj)
             self._wake_waiting()
-            return
-        if self.state.resources[kind].remove(namespace, name, uid) is not None:
+            return last is not None
+        found = self.state.resources[kind].remove(namespace, name, uid) is not None
+        if found:
             self.state.forget_owner(uid)
             self.queue.forget(Key(kind, namespace, name))
             self.state.places.withdraw(Key(kind, namespace, name))
             self._wake_dependants(kind, obj, None)
             self._wake_waiting()
+        return found
 
     def _wake_owner(self, pod: Object) -> None:
         reference, namespace = controller_of(pod), pod["metadata"]["namespace"]
@@ -137,8 +153,9 @@ class Controller:
             after: float | None = None
             failed = True
             try:
-                async with asyncio.timeout(RECONCILE_TIMEOUT):
-                    after = await self.reconcile(key)
+                with round_of(key), self.metrics.round_of(key.kind):
+                    async with asyncio.timeout(RECONCILE_TIMEOUT):
+                        after = await self.reconcile(key)
                 failed = False
             except (ApiError, ApiUnavailable, TimeoutError) as error:
                 log.warning("%s: will be tried again: %s", key, error or "timed out")
@@ -147,6 +164,10 @@ class Controller:
             finally:
                 self.queue.done(key, failed=failed, after=after)
 
+    def world(self) -> ClusterWorld:
+        """What is known now."""
+        return ClusterWorld(self.state, self._settings, self.clock())
+
     async def reconcile(self, key: Key) -> float | None:
         """One round over one resource. Returns the seconds after which to look again, if so."""
         cache = self.state.resources[key.kind]
@@ -154,11 +175,11 @@ class Controller:
         obj, resource = cache.get(key.namespace, key.name), cache.model(key.namespace, key.name)
         if obj is None or resource is None:
             return None
-        now = self._clock()
+        world = self.world()
         if isinstance(resource, InvalidResource):
-            decided = invalid.reconcile(obj, resource, now)
+            decided = invalid.reconcile(obj, resource, world.now)
         else:
-            decided = self._reconcilers[key.kind](resource, ClusterWorld(self.state, self._settings, now))
+            decided = self._reconcilers[key.kind](resource, world)
         with self._places_for(key, decided.actions):
             if not await self._publish(key, obj, decided.status):
                 return None
@@ -183,7 +204,7 @@ class Controller:
     async def _look_closer(self, obj: Object | None) -> list[timedelta]:
         """Fetch what the caches lack about the resource's pods; returns when to look at them again."""
         wake: list[timedelta] = []
-        now = self._clock()
+        now = self.clock()
         for pod in list(self.state.pods_of(obj["metadata"]["uid"])) if obj is not None else ():
             left = outcome.patience_left(pod, now)
             if left is not None:
@@ -229,6 +250,7 @@ class Controller:
         Unless its answer tells what others did meanwhile: the watch will tell it as well, but as nothing new.
         """
         if self.state.resources[key.kind].put(written):
+            self.metrics.resource(key.kind, before, written)
             self._wake_dependants(key.kind, before, written)
             if any(written["metadata"].get(name) != before["metadata"].get(name) for name in _OF_OTHERS):
                 self.queue.add(key)
@@ -254,7 +276,7 @@ class Controller:
                 log.info("%s: job %s refused: %s: %s", key, action.job.job, *refusal)
                 self.queue.add(key)
             return
-        log.info("%s: job %s launched", key, action.job.job)
+        log.info("%s: job %s launched", key, action.job.job, extra={"job": action.job.job, "verb": action.job.verb})
         if self.state.put_pod(launched):
             self.queue.add(key)
 

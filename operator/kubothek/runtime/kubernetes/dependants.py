@@ -25,6 +25,7 @@ _QUEUE_HEAD = 4
 """
 
 _ON_ENGINES = (
+    "ObjectStore",
     "Cube",
     "Dataset",
     "Commit",
@@ -60,7 +61,7 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
         appeared = _respecified(before, after) or _ready(before) != _ready(after)
         yield from _of_dataset(state, obj, appeared=appeared)
         if "ledger" in obj["spec"] and (appeared or progress(before) != progress(after)):
-            yield from neighbours(state, obj)
+            yield from neighbours(state, obj, appeared=_respecified(before, after))
         yield from _policies(state, namespace, before, after)
     elif kind == "Commit" and (_respecified(before, after) or (after is not None and finished(after))):
         yield from _of_commit(state, obj)

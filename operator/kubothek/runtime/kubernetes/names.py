@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from kubothek.resources import pod_templates
 from kubothek.resources.meta import GROUP
 
 # Labels of driver pods, ConfigMaps and (all but JOB) executor pods.
@@ -26,12 +27,12 @@ PROGRESS = f"{GROUP}/progress"
 FIELD_MANAGER = "kubothek-operator"
 STATUS_MANAGER = "kubothek-status"
 
-DRIVER_CONTAINER = "driver"
+DRIVER_CONTAINER = pod_templates.DRIVER_CONTAINER
+EXECUTOR_CONTAINER = pod_templates.EXECUTOR_CONTAINER
 PREPARE_CONTAINER = "prepare"
 """Init container of ours, before FETCH_CONTAINER."""
 FETCH_CONTAINER = "fetch"
 """Init container of a source's own image."""
-EXECUTOR_CONTAINER = "spark-kubernetes-executor"
 
 JOB_DIRECTORY = "/etc/kubothek/job"
 

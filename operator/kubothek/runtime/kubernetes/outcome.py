@@ -66,13 +66,13 @@ def job_view(pod: Json, now: datetime, events: Sequence[Json] = ()) -> JobView:
     if known.
     """
     annotations = pod["metadata"].get("annotations") or {}
-    view = _ended(pod) or _stuck(pod, now, events) or _alive(pod)
+    view = end_of(pod) or _stuck(pod, now, events) or _alive(pod)
     return replace(view, progress=_progress(annotations.get(names.PROGRESS)))
 
 
 def lost_view(pod: Json) -> JobView:
     """The attempt of a pod that is gone, given its last known state: its end if it had one, else lost."""
-    ended = _ended(pod)
+    ended = end_of(pod)
     if ended is not None:
         return ended
     reason, message = _disruption(pod) or ("PodDeleted", "the pod was deleted before its job ended")
@@ -81,7 +81,7 @@ def lost_view(pod: Json) -> JobView:
 
 def patience_left(pod: Json, now: datetime) -> timedelta | None:
     """When the view changes by the passing of time alone: how long until then, or None."""
-    if _ended(pod) is not None:
+    if end_of(pod) is not None:
         return None
     age = now - _scheduled(pod)
     waits = [limit - age for reason, _ in _waiting(pod) if (limit := _patience(reason) or _mount(reason)) is not None]
@@ -90,7 +90,7 @@ def patience_left(pod: Json, now: datetime) -> timedelta | None:
 
 def wants_events(pod: Json, now: datetime) -> bool:
     """Whether only the pod's events can tell why it does not start (its volumes, its sandbox)."""
-    if _ended(pod) is not None or pod["status"].get("phase") != "Pending":
+    if end_of(pod) is not None or pod["status"].get("phase") != "Pending":
         return False
     waiting = [reason for reason, _ in _waiting(pod)]
     return any(reason in _NOT_STARTED for reason in waiting) and now - _scheduled(pod) >= MOUNT_PATIENCE
@@ -99,7 +99,8 @@ def wants_events(pod: Json, now: datetime) -> bool:
 # --- the end -----------------------------------------------------------------------------------------------
 
 
-def _ended(pod: Json) -> JobView | None:
+def end_of(pod: Json) -> JobView | None:
+    """How the attempt of this pod ended; None if it has not."""
     terminated = _terminated(pod)
     if terminated is not None:
         return _after_exit(pod, terminated)

@@ -27,12 +27,13 @@ from kubothek.resources.jobs import (
     SkipJob,
     StoreRef,
     SyncJob,
+    TransformJob,
     VerifyJob,
 )
 from kubothek.resources.ledger import IDENTITY_KEY
 from kubothek.resources.meta import API_VERSION
 from kubothek.resources.values import parse_duration
-from kubothek.runtime.kubernetes import fetching, names, sizes
+from kubothek.runtime.kubernetes import fetching, names, sidecar, sizes
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.sparkconf import spark_conf
 from kubothek.runtime.kubernetes.template import merged
@@ -105,6 +106,9 @@ def driver_pod(action: LaunchJob, config: OperatorConfig) -> Object:
     pod = merged(pod, engine.pod_template.driver, names.DRIVER_CONTAINER)
     if isinstance(job, PollJob) and job.container is not None:
         return fetching.with_fetch(pod, job.container)
+    if isinstance(job, TransformJob) and job.foreign is not None and engine.odf is not None:
+        policy = engine.image_pull_policy or config.job_image_pull_policy
+        return sidecar.with_engine(pod, engine.odf, job.foreign, policy)
     return pod
 
 

@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from contextlib import nullcontext
+from functools import partial
+from uuid import uuid4
 
 from kubothek.reconcile.reconcilers import RECONCILERS
 from kubothek.reconcile.world import Settings
+from kubothek.runtime.kubernetes.admission.server import webhook
 from kubothek.runtime.kubernetes.api import Api
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.controller import Controller
 from kubothek.runtime.kubernetes.events import EventRecorder
 from kubothek.runtime.kubernetes.launch import Launcher
-from kubothek.runtime.kubernetes.probes import probes
+from kubothek.runtime.kubernetes.lease import Lease
+from kubothek.runtime.kubernetes.metrics import Metrics
+from kubothek.runtime.kubernetes.metrics_state import state_metrics
+from kubothek.runtime.kubernetes.probes import metrics, probes
 from kubothek.runtime.kubernetes.resync import Resync
 from kubothek.runtime.kubernetes.scopes import Scopes
 from kubothek.runtime.kubernetes.watch import Watch
@@ -23,24 +30,40 @@ log = logging.getLogger(__name__)
 
 async def run(config: OperatorConfig) -> None:
     """Run the operator until SIGTERM or SIGINT, or until one of its parts fails beyond repair (then it raises)."""
-    api = await Api.connect(config.kubeconfig)
+    counted = Metrics()
+    api = await Api.connect(config.kubeconfig, answered=counted.request)
     try:
-        controller, recorder = await build(api, config)
+        controller, recorder = await build(api, config, counted)
         resync = Resync(api, controller, config.scopes)
         scopes = Scopes(api, config.namespaces, controller, resync) if config.namespaces else None
         watch = Watch(config, controller, resync, scopes)
         workers: list[asyncio.Task[None]] = []
-        async with probes(
-            config.probe_port,
-            healthy=lambda: not any(worker.done() for worker in workers),
-            ready=lambda: bool(workers) and watch.ready,
+        async with (
+            probes(
+                config.probe_port,
+                healthy=lambda: not any(worker.done() for worker in workers),
+                ready=lambda: bool(workers) and watch.ready,
+            ),
+            metrics(config.metrics_port, partial(exposition, controller, config.metrics_objects)) as metrics_port,
+            webhook(api, config.webhook, lambda: controller.world() if watch.ready else None)
+            if config.webhook is not None
+            else nullcontext(),
         ):
+            log.info("metrics are on port %d", metrics_port)
             # Complete caches first: a worker that knows half of the cluster decides wrongly at first.
             await resync.until_done()
             log.info("serving %s with %d resources", config.namespaces or "all namespaces", len(controller.queue))
             # Before kopf: at its end it cancels every task of the loop that was started after it.
-            workers += [asyncio.create_task(controller.work()) for _ in range(config.concurrency)]
             helpers = [asyncio.create_task(recorder.run()), asyncio.create_task(resync.run())]
+            turn = asyncio.Event()
+            if config.lease:
+                namespace, name = config.lease.split("/")
+                lease = Lease(api, namespace, name, identity=f"{socket.gethostname()}-{uuid4().hex[:8]}")
+                helpers.append(asyncio.create_task(lease.run()))
+                turn = lease.held
+            else:
+                turn.set()
+            workers += [asyncio.create_task(_work(controller, turn)) for _ in range(config.concurrency)]
             if scopes:
                 helpers.append(asyncio.create_task(scopes.run()))
             watching = asyncio.create_task(watch.run())
@@ -49,7 +72,13 @@ async def run(config: OperatorConfig) -> None:
         await api.close()
 
 
-async def build(api: Api, config: OperatorConfig) -> tuple[Controller, EventRecorder]:
+async def exposition(controller: Controller, objects: int, accept: str) -> tuple[bytes, str]:
+    """The operator's metrics for an Accept header, and their content type."""
+    state = partial(state_metrics, controller.state, controller.queue, objects, controller.clock())
+    return await controller.metrics.exposition(accept, state)
+
+
+async def build(api: Api, config: OperatorConfig, counted: Metrics) -> tuple[Controller, EventRecorder]:
     """The controller and its event recorder; asks the cluster for its id unless it is configured."""
     recorder = EventRecorder(api, instance=socket.gethostname())
     settings = Settings(
@@ -68,8 +97,15 @@ async def build(api: Api, config: OperatorConfig) -> tuple[Controller, EventReco
         launcher=Launcher(api, config),
         recorder=recorder,
         reconcilers=RECONCILERS,
+        metrics=counted,
     )
     return controller, recorder
+
+
+async def _work(controller: Controller, turn: asyncio.Event) -> None:
+    """What is seen meanwhile waits in the queue."""
+    await turn.wait()
+    await controller.work()
 
 
 async def _until_any_ends(*tasks: asyncio.Task[None]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 from kubothek.resources.kinds import KINDS
@@ -33,6 +34,8 @@ class Resync:
         self._interval = interval
         self._rng = random.Random()
         self._requested = asyncio.Event()
+        self._metrics = controller.metrics
+        self._begun = False
 
     def request(self) -> None:
         """A watch has gaps: compare soon."""
@@ -40,14 +43,17 @@ class Resync:
 
     async def once(self) -> None:
         """Compare every kind in every scope; raises if the API server does not answer."""
+        news: Counter[str] = Counter()
         for kind in WATCHED:
             for scope in self._scopes:
                 try:
-                    await self.compare(kind, scope)
+                    news[kind] += await self.compare(kind, scope)
                 except ApiError as error:
                     # A namespace without rights must not keep us from the others; Scopes tells of it.
                     if error.status != 403 or scope is None:
                         raise
+        self._metrics.resynced(news if self._begun else {})  # at first all is news
+        self._begun = True
 
     async def until_done(self) -> None:
         """Compare, and try again until it worked."""
@@ -72,8 +78,9 @@ class Resync:
             self._requested.clear()
             await self.until_done()
 
-    async def compare(self, kind: str, scope: str | None) -> None:
-        """Put right what is known of one kind in one scope; raises ApiError, ApiUnavailable."""
+    async def compare(self, kind: str, scope: str | None) -> int:
+        """Put right what is known of one kind in one scope; how much that was. Raises ApiError, ApiUnavailable."""
+        news = 0
         found: set[str] = set()
         newest = 0
         labels = names.JOB if kind == "Pod" else ""
@@ -81,11 +88,12 @@ class Resync:
             newest = version
             for obj in page:
                 found.add(obj["metadata"]["uid"])
-                self._controller.observe(kind, obj)
+                news += self._controller.observe(kind, obj)
         missed = [obj for obj in self._known(kind, scope) if _is_missing(obj, found, newest)]
         for obj in missed:
             log.info("%s %s/%s is gone; the watch missed it", kind, scope, obj["metadata"]["name"])
-            self._controller.gone(kind, obj)
+            news += self._controller.gone(kind, obj)
+        return news
 
     def _known(self, kind: str, scope: str | None) -> list[Object]:
         cache = self._controller.state.pods if kind == "Pod" else self._controller.state.resources[kind]

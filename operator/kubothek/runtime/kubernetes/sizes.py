@@ -25,10 +25,10 @@ def driver(engine: EngineSpec, *, heavy: bool) -> dict[str, Any]:
     throttled driver only holds its executors longer, and half of it is requested, as a driver works in bursts.
     """
     if not heavy:
-        memory = _mebibytes(PYTHON)
+        memory = mebibytes(PYTHON)
         return {"requests": {"cpu": "100m", "memory": memory}, "limits": {"memory": memory}}
     heap = parse_quantity(engine.driver.memory)
-    memory = _mebibytes(heap + max(_JVM_OVERHEAD_LEAST, int(heap * _JVM_OVERHEAD_FACTOR)) + PYTHON)
+    memory = mebibytes(heap + max(_JVM_OVERHEAD_LEAST, int(heap * _JVM_OVERHEAD_FACTOR)) + PYTHON)
     return {"requests": {"cpu": f"{500 * engine.driver.cores}m", "memory": memory}, "limits": {"memory": memory}}
 
 
@@ -37,5 +37,6 @@ def jvm(quantity: int | str) -> str:
     return f"{parse_quantity(quantity) // MIB}m"
 
 
-def _mebibytes(size: int) -> str:
+def mebibytes(size: int) -> str:
+    """A quantity in Kubernetes' notation, rounded up."""
     return f"{-(-size // MIB)}Mi"

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
+from kubothek.reconcile.kinship import Kinship
 from kubothek.reconcile.world import JobView, Load, Settings
 from kubothek.resources.kinds import KINDS, InvalidResource, parse
 from kubothek.resources.meta import Resource
 from kubothek.runtime.kubernetes import names, outcome
 from kubothek.runtime.kubernetes.cache import Cache, Object, trimmed_pod
+from kubothek.runtime.kubernetes.derivatives import follow
 from kubothek.runtime.kubernetes.places import Places
 
 R = TypeVar("R", bound=Resource)
@@ -37,7 +40,10 @@ class ClusterState:
     """
 
     def __init__(self) -> None:
-        self.resources: dict[str, Cache[Resource | InvalidResource]] = {kind: Cache(_parsed) for kind in KINDS}
+        self.kinship = Kinship()
+        self.resources: dict[str, Cache[Resource | InvalidResource]] = {
+            kind: Cache(_parsed, follow=partial(follow, self.kinship) if kind == "Dataset" else None) for kind in KINDS
+        }
         self.pods: Cache[Object] = Cache(lambda pod: pod, trimmed_pod)
         self.places = Places()
         self.pod_events: dict[str, Sequence[Object]] = {}
@@ -100,6 +106,11 @@ class ClusterState:
         else:
             self._forget(namespace, name)
 
+    def is_cancelled(self, namespace: str, name: str) -> bool:
+        """Whether we stopped the attempt of this name ourselves, and its pod is not gone yet."""
+        trace = self._traces.get((namespace, name))
+        return trace is not None and trace.cancelled
+
     def refuse(self, namespace: str, name: str, owner_uid: str, refusal: tuple[str, str]) -> bool:
         """Remember why (reason, message) launching this attempt was refused. True if that is news."""
         trace = self._trace(namespace, name, owner_uid)
@@ -148,6 +159,10 @@ class ClusterWorld:
     @property
     def load(self) -> Load:
         return self.state.places.load
+
+    @property
+    def kinship(self) -> Kinship:
+        return self.state.kinship
 
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
         found = self.state.resources[kind.__name__].model(namespace, name)

@@ -1,8 +1,8 @@
 """Merging a user's pod template under a pod of ours.
 
 The user may say where a pod runs and what stands beside our container; what makes it the job that it is
-(image, command, identity, security, lifetime) stays ours. So this is a list of what is taken over, not of
-what is denied: a field that a later Kubernetes adds is not taken until somebody decided that it may be.
+(image, command, identity, security, lifetime) stays ours. What is taken over is listed in
+:mod:`kubothek.resources.pod_templates`.
 """
 
 from __future__ import annotations
@@ -11,28 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubothek.resources.meta import GROUP
+from kubothek.resources.pod_templates import BESIDE, INSIDE, PLACEMENT
 
 Object = dict[str, Any]
 Template = Mapping[str, Any]
-
-PLACEMENT = (
-    "affinity",
-    "dnsConfig",
-    "dnsPolicy",
-    "hostAliases",
-    "nodeSelector",
-    "priorityClassName",
-    "runtimeClassName",
-    "schedulerName",
-    "schedulingGates",
-    "tolerations",
-    "topologySpreadConstraints",
-)
-"""Fields of a pod's spec that are the user's alone."""
-
-_BESIDE = ("initContainers", "containers", "volumes")
-_INSIDE = {"env": "name", "envFrom": None, "volumeMounts": "mountPath"}
-"""Lists of our container that a user may add to, and what names an entry."""
 
 
 def merged(ours: Object, template: Template, container: str) -> Object:
@@ -40,7 +22,7 @@ def merged(ours: Object, template: Template, container: str) -> Object:
     spec = template.get("spec") or {}
     pod = {**ours, "metadata": _metadata(ours["metadata"], template.get("metadata") or {})}
     pod["spec"] = {**ours["spec"], **{field: spec[field] for field in PLACEMENT if field in spec}}
-    for field in _BESIDE:
+    for field in BESIDE:
         added = [item for item in spec.get(field) or () if item.get("name") != container]
         items = _joined(added, ours["spec"].get(field) or [], "name")
         if items:
@@ -65,7 +47,7 @@ def _metadata(ours: Object, theirs: Template) -> Object:
 
 def _container(ours: Object, theirs: Template) -> Object:
     result = dict(ours)
-    for field, key in _INSIDE.items():
+    for field, key in INSIDE.items():
         items = _joined(list(theirs.get(field) or ()), ours.get(field) or [], key)
         if items:
             result[field] = items

@@ -73,6 +73,7 @@ class Watch:
 
     def _seen(self, kind: str, change: str | None, obj: dict[str, Any]) -> None:
         self._heard.add(kind)
+        self._controller.metrics.watched(kind)
         if change == "DELETED":
             self._controller.gone(kind, obj)
             return

@@ -30,6 +30,8 @@ class Problem:
     where: str
     """``file`` or ``file:line``"""
     message: str
+    path: str = ""
+    """The field, such as ``spec.engineRef``, if it is about one."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}"

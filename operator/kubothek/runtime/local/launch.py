@@ -30,7 +30,7 @@ from kubothek.resources.jobs import (
 from kubothek.resources.values import parse_quantity
 from kubothek.runtime.local import java
 from kubothek.runtime.local.manifests import Key
-from kubothek.runtime.local.state import absolute_url
+from kubothek.runtime.local.urls import absolute_url
 
 MIB = 1024 * 1024
 

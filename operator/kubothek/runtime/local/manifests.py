@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from kubothek.reconcile.derivation import find_cycle, references
+from kubothek.reconcile.admission.circles import of_inputs
+from kubothek.reconcile.admission.gathered import Gathered
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.kinds import KINDS, InvalidResource, parse
-from kubothek.resources.meta import API_VERSION, Resource
+from kubothek.resources.meta import API_VERSION, GROUP, Resource
 from kubothek.resources.values import NAME_PATTERN
 from kubothek.runtime.local.credentials import Secret
 from kubothek.runtime.local.documents import (
@@ -59,6 +60,19 @@ class Manifests:
 
 def load(paths: Sequence[Path]) -> Manifests:
     """Read and validate every manifest below ``paths``. Raises ManifestError with all problems at once."""
+    manifests, problems = read(paths)
+    problems += _circles(manifests)
+    if problems:
+        raise ManifestError(problems)
+    return manifests
+
+
+def read(paths: Sequence[Path], *, others: bool = False) -> tuple[Manifests, list[Problem]]:
+    """Every manifest below ``paths`` that is valid by itself, and what is wrong with the rest.
+
+    ``others``: manifests of other API groups are nobody's business here, and passed over. Raises ManifestError for
+    paths without manifests.
+    """
     resources: dict[Key, Resource] = {}
     documents: dict[Key, Document] = {}
     secrets: dict[tuple[str, str], Mapping[str, bytes]] = {}
@@ -66,6 +80,8 @@ def load(paths: Sequence[Path]) -> Manifests:
     for file in manifest_files(paths):
         found, unreadable = read_documents(file)
         for document in found:
+            if others and _is_foreign(document.content):
+                continue
             if _is_secret(document.content):
                 secret, wrong = _parse_secret(document)
                 problems += wrong
@@ -83,24 +99,17 @@ def load(paths: Sequence[Path]) -> Manifests:
             documents[key] = document
             resources[key] = resource
         problems += unreadable
-    problems += [*_circles(resources, documents)]
-    if problems:
-        raise ManifestError(problems)
     order = {kind: number for number, kind in enumerate(KINDS)}
     ordered = sorted(resources, key=lambda key: (order[key.kind], key.namespace, key.name))
-    return Manifests({key: resources[key] for key in ordered}, documents, secrets)
+    return Manifests({key: resources[key] for key in ordered}, documents, secrets), problems
 
 
-def _circles(resources: Mapping[Key, Resource], documents: Mapping[Key, Document]) -> Iterator[Problem]:
-    """Derivatives that would be derived from themselves."""
-    datasets = {key: each for key, each in resources.items() if isinstance(each, Dataset)}
-    for key, dataset in datasets.items():
-        sources = {other.name: references(other) for other in datasets.values() if other.namespace == key.namespace}
-        way = find_cycle(key.name, lambda name, sources=sources: sources.get(name, ()))  # type: ignore[misc]
-        if way is not None:
-            where = documents[key].where(("spec", "ledger", "metadata"))
-            told = f"{dataset.kind} {key.name}: Cycle: it would be derived from itself: {' from '.join(way)}"
-            yield Problem(where, f"{told}; remove one of these inputs")
+def _circles(manifests: Manifests) -> Iterator[Problem]:
+    """Derivatives that would be derived from themselves: nothing could be run in order."""
+    there = Gathered(manifests.resources.values())
+    for key, resource in manifests.resources.items():
+        for found in of_inputs(resource, there) if isinstance(resource, Dataset) else ():
+            yield Problem(manifests.where(key, found.path), f"{key.kind} {key.name}: {found}", found.path)
 
 
 def _parse(document: Document) -> tuple[Resource | None, list[Problem]]:
@@ -117,12 +126,20 @@ def _parse(document: Document) -> tuple[Resource | None, list[Problem]]:
         resource = parse(content, local=True)
     except InvalidResource as error:
         return None, [
-            Problem(document.where(_steps(problem.path)), f"{label}: {problem}") for problem in error.problems
+            Problem(document.where(_steps(problem.path)), f"{label}: {problem}", problem.path)
+            for problem in error.problems
         ]
     if not re.fullmatch(NAME_PATTERN, resource.namespace):
         where = document.where(("metadata", "namespace"))
         return None, [Problem(where, f"{label}: metadata.namespace: {resource.namespace!r} is no namespace")]
     return resource, []
+
+
+def _is_foreign(content: object) -> bool:
+    """Whether it is of another API group, or no manifest at all, as the values of a chart."""
+    if not isinstance(content, dict) or _is_secret(content) or content.get("kind") in KINDS:
+        return False
+    return not str(content.get("apiVersion")).startswith(f"{GROUP}/")
 
 
 def _is_secret(content: object) -> bool:

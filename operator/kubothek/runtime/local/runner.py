@@ -43,6 +43,7 @@ from kubothek.resources.verification import Verification
 from kubothek.runtime.local.apply import Applied, requested
 from kubothek.runtime.local.attempt import Attempt, Launch
 from kubothek.runtime.local.credentials import CredentialFiles, make_identity
+from kubothek.runtime.local.engines import running_engines
 from kubothek.runtime.local.launch import cores, job_environment, render_job
 from kubothek.runtime.local.manifests import Key, key_of
 from kubothek.runtime.local.processes import Processes
@@ -84,6 +85,7 @@ class Runner:
             cluster_id=CLUSTER_ID,
             allowed_source_hosts=("*",),
             allow_local_sources=True,
+            engines=running_engines(os.environ.get("KUBOTHEK_ENGINES", "")),
             open_lineage_url=os.environ.get("OPENLINEAGE_URL"),
         )
         self._secrets = applied.secrets

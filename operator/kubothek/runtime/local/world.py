@@ -9,7 +9,8 @@ from datetime import datetime
 from itertools import islice
 from typing import TypeVar, cast
 
-from kubothek.reconcile.derivation import derived_from, references
+from kubothek.reconcile.derivation import identity, references
+from kubothek.reconcile.kinship import Kinship
 from kubothek.reconcile.world import JobView, Load, Settings
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
@@ -41,8 +42,9 @@ class Objects:
         self._users: dict[Key, list[Key]] = defaultdict(list)
         self._queues: dict[Key, list[Key]] = defaultdict(list)
         """Of each Dataset and Cube its Commits, the next one last."""
+        self.kinship = Kinship()
         for key, resource in resources.items():
-            self._by_kind[key.kind, key.namespace][key.name] = resource
+            self.put(resource)
             for used in _references(resource):
                 self._users[used].append(key)
             if isinstance(resource, Commit):
@@ -60,6 +62,8 @@ class Objects:
     def put(self, resource: Resource) -> None:
         """Replace a resource by a newer state of itself."""
         self._by_kind[resource.kind, resource.namespace][resource.name] = resource
+        if isinstance(resource, Dataset):
+            self.kinship.put(resource.namespace, resource.name, references(resource), identity(resource))
 
     def add(self, resource: Resource) -> None:
         """Take in a resource that another one made; it may have been there, and have been named by others, before."""
@@ -120,8 +124,8 @@ class Objects:
         if dataset.spec.ledger is None:
             return
         yield from (Key("Dataset", dataset.namespace, name) for name in references(dataset))
-        others = [each for each in self.list("Dataset", dataset.namespace) if isinstance(each, Dataset)]
-        yield from (Key("Dataset", dataset.namespace, name) for name in derived_from(dataset, others))
+        derived = self.kinship.descendants(dataset.namespace, dataset.name, identity(dataset))
+        yield from (Key("Dataset", dataset.namespace, name) for name in sorted(derived))
 
     def _touched_by(self, run: Query | Compaction | Sync) -> Iterator[Key]:
         """The Datasets that a finished run changed or read, and who waits for the changed one."""
@@ -220,6 +224,11 @@ class LocalWorld:
     def load(self) -> Load:
         """Nothing counts: on one's own machine there are no limits but its cores."""
         return Load()
+
+    @property
+    def kinship(self) -> Kinship:
+        """Which Datasets are derived from which."""
+        return self.objects.kinship
 
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
         """The resource, or None."""

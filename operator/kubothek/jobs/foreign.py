@@ -1,0 +1,88 @@
+"""The engine that a job's transformation is run by: our own, or one beside it, by the name of its image (EN-11)."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import time
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kubothek.jobs.progress import SERVICE_ACCOUNT, Reporter
+from kubothek.lake.errors import EngineFailed
+from kubothek.lake.ledger.derivative.running import OURS, Engine
+from kubothek.resources.jobs import TransformJob
+from kubothek.spark.pod import api_server
+
+_PATIENCE_SECONDS: Final = 60.0
+_PAUSE_SECONDS: Final = 0.5
+_REQUEST_SECONDS: Final = 10.0
+
+
+def engine_of(job: TransformJob, reporter: Reporter) -> Engine:
+    """What runs the transformation. Raises EngineFailed if nobody says which image its container has."""
+    if job.foreign is None:
+        return OURS
+    # gRPC takes 0.1 s to import, and is in the extra "engine" only.
+    from kubothek.lake.ledger.foreign import ForeignEngine
+
+    image, container = job.foreign.image, job.foreign.container
+    if container is not None:
+        image = running_image(image, container, pod_url(os.environ))
+    return ForeignEngine(
+        job.foreign.address,
+        image,
+        alias=job.dataset.uuid,
+        volume=Path(job.foreign.volume_dir),
+        timeout=job.foreign.timeout_seconds,
+        told=lambda: reporter.tell("EngineRunning"),
+    )
+
+
+def pod_url(environ: Mapping[str, str]) -> str:
+    """Where the API server tells of this pod."""
+    return f"{api_server(environ)}/api/v1/namespaces/{environ['POD_NAMESPACE']}/pods/{environ['POD_NAME']}"
+
+
+def running_image(
+    image: str, container: str, url: str, *, account: Path = SERVICE_ACCOUNT, patience: float = _PATIENCE_SECONDS
+) -> str:
+    """The image of a container of this pod, with the digest of what really runs.
+
+    ``image``  what it was asked to be. Raises EngineFailed
+    """
+    end = time.monotonic() + patience
+    while True:
+        why = f"container {container!r} has not been started"
+        try:
+            found = _image_id(_pod(url, account), container)
+        except (OSError, ValueError) as error:
+            found, why = None, str(error)
+        if found:
+            return _named(image, found)
+        if time.monotonic() >= end:
+            raise EngineFailed(f"nobody says which image the engine {image!r} is, and the chain has to name it: {why}")
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _named(image: str, found: str) -> str:
+    """``repository@sha256:…``. An image that no registry gave its digest is known by its contents alone."""
+    found = found.rpartition("://")[2]
+    return found if "@" in found else f"{image}@{found}"
+
+
+def _image_id(pod: Mapping[str, Any], container: str) -> str | None:
+    statuses = pod.get("status", {}).get("initContainerStatuses") or ()
+    return next((each.get("imageID") for each in statuses if each.get("name") == container), None)
+
+
+def _pod(url: str, account: Path) -> Mapping[str, Any]:
+    headers = {"Authorization": f"Bearer {(account / 'token').read_text()}"}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - the API server's own address
+    trust = ssl.create_default_context(cafile=account / "ca.crt") if url.startswith("https") else None
+    with urllib.request.urlopen(request, timeout=_REQUEST_SECONDS, context=trust) as answer:  # noqa: S310
+        found: Mapping[str, Any] = json.load(answer)
+    return found
