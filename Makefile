@@ -6,15 +6,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export KUBOTHEK_CACHE ?= $(HOME)/.cache/kubothek
+# Where it is set, each of the hundreds of processes below would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-cluster test check lint unit soak bench cluster-up cluster-down images crds lock clean
+.PHONY: help install demo demo-cluster test check lint unit soak bench cluster-up cluster-down images crds config lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-# The stamp carries a hash of what decides the environment, so a changed lock file installs and nothing else does.
-INSTALL_KEY := $(shell cat operator/pyproject.toml operator/constraints.txt | sha256sum | cut -c1-16)
+# The stamp carries a hash of what decides the environment, so a changed lock file or what is compiled installs and
+# nothing else does.
+INSTALL_KEY := $(shell cd operator && cat pyproject.toml constraints.txt hatch_build.py kubothek/lake/lanes.c | sha256sum | cut -c1-16)
 STAMP := $(VENV)/.installed-$(INSTALL_KEY)
 
 install: $(STAMP) ## .venv with kubothek and all it needs
@@ -23,7 +26,7 @@ $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kubothek needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	@echo "installing into $(VENV) (1-3 minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --constraint operator/constraints.txt --editable 'operator[operator,spark,demo,test,bench]'
+	@$(BIN)/pip install --quiet --constraint operator/constraints.txt --editable 'operator[operator,engine,spark,demo,test,bench]'
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
@@ -36,7 +39,8 @@ demo-cluster: install ## the same manifests on a real cluster with a real S3 ser
 test: install ## everything: lint, types, unit, Spark, S3 and cluster tests
 	@bash .ci/test
 
-check: install lint unit ## lint, types, unit tests: under a minute
+check: install ## lint, types, unit tests: under a minute
+	@$(MAKE) --no-print-directory --jobs=2 lint unit
 
 lint: install
 	@$(BIN)/ruff check .
@@ -47,9 +51,10 @@ lint: install
 unit: install
 	@$(BIN)/python -m pytest -q --numprocesses auto -m 'not cluster and not spark and not s3 and not slow'
 
-soak: install ## 100,000 landed files with kills, random changes of random tables, 200 commits on the cluster: an hour
+soak: install ## 100,000 landed files with kills, random changes of random tables, 10,000 hostile requests, 200 commits on the cluster: an hour
 	@KUBOTHEK_SOAK=1 $(BIN)/python -m pytest -q tests/intake/test_exactly_once.py tests/properties tests/commits tests/collector \
-		tests/cube tests/skipping tests/ledger tests/kubernetes/test_operator.py tests/e2e/test_soak.py
+		tests/cube tests/skipping tests/ledger tests/protocol_model tests/transform tests/derivative \
+		tests/gateway/test_hostile.py tests/exchange/test_pull.py tests/kubernetes/test_operator.py tests/e2e/test_soak.py
 
 bench: install ## Kubothek beside its peers, ratios in Markdown: half an hour (benchmarks/README.md)
 	@$(BIN)/python -m benchmarks
@@ -66,9 +71,12 @@ images: install ## build the operator's and the jobs' images and load them into 
 crds: install ## write crds/ (and the chart's copy) from the models
 	@$(BIN)/python -m kubothek.resources.crds
 
+config: install ## write config/ (the chart as plain YAML) from charts/kubothek
+	@$(BIN)/python -m tests.chart.plain
+
 lock: ## renew operator/constraints.txt from a fresh environment
 	@rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock
-	@$(VENV)-lock/bin/pip install --quiet --editable 'operator[operator,spark,demo,test,bench]'
+	@$(VENV)-lock/bin/pip install --quiet --editable 'operator[operator,engine,spark,demo,test,bench]'
 	@{ head -n 1 operator/constraints.txt; $(VENV)-lock/bin/pip freeze --exclude-editable; } > $(VENV)-lock/constraints.txt
 	@mv $(VENV)-lock/constraints.txt operator/constraints.txt && rm -rf $(VENV)-lock
 

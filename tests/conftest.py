@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -15,7 +16,11 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from tests.cluster import Cluster, ensure_cluster, why_no_cluster
+from tests.kubernetes.apiserver import ApiServer
 from tests.s3server import S3Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession  # which takes a moment that most tests can do without
 
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.register_profile("soak", derandomize=False, deadline=None)
@@ -24,15 +29,32 @@ settings.load_profile("soak" if os.environ.get("KUBOTHEK_SOAK") else "suite")
 
 ON_CLUSTER = ("tests/cluster/", "tests/e2e/")
 """Where the tests that are marked `cluster` are."""
-BESIDE_OTHERS = ("tests/e2e/test_bad_input.py", "tests/e2e/test_soak.py")
-"""What they judge begins with the first test of tests/e2e."""
+WITH_SPARK = ("tests/spark/", "tests/jobs/", "tests/skipping/test_format_spark.py", "tests/benchmarks/")
+"""Where tests use the fixture `spark`."""
+WITH_API_SERVER = ("tests/kubernetes/", "tests/chart/", "tests/resources/test_crds_on_apiserver.py")
+"""Where tests use the fixture `api_server`."""
+TOGETHER = {"cluster": ON_CLUSTER, "spark": WITH_SPARK, "API server": WITH_API_SERVER}
+"""What runs in one process each."""
+LONG = ("tests/local/test_demo.py", "tests/cli/", "tests/commits/")
+"""What takes longest of all others."""
+_GIVE_WAY = 5
+"""The niceness of tests beside those on the cluster."""
 SLOW = (
     *(f"tests/{room}/" for room in ("benchmarks", "collector", "cube", "derivative", "exchange", "gateway", "intake")),
     *(f"tests/{room}/" for room in ("jobs", "ledger_merge", "ledger_root", "protocol_model", "transform")),
-    *(f"tests/cli/test_{name}.py" for name in ("cube", "derivative", "examples", "exchange")),
-    "tests/commits/test_history.py",
+    *(f"tests/cli/test_{name}.py" for name in ("cube", "derivative", "examples", "exchange", "ledger", "skipping")),
+    *(f"tests/commits/test_{name}.py" for name in ("history", "indices", "interleavings")),
+    *(f"tests/maintenance/test_{name}.py" for name in ("clustering", "heal", "property", "races")),
+    "tests/door/test_plateau.py",
+    "tests/door/test_sql.py::test_anything_else_is_refused",
+    "tests/door/test_sql_plan.py::test_files_left_out",
+    "tests/hostile/",
+    "tests/indices/test_lookup.py",
     "tests/ledger/test_every_option.py",
-    "tests/maintenance/test_property.py",
+    "tests/ledger/test_slices.py::test_sl_10",
+    "tests/operations/test_indices.py",
+    "tests/reconcile/test_derivatives.py::test_a_change_settles",
+    "tests/reconcile/test_schedules.py",
     "tests/plain/test_crash.py",
     "tests/skipping/test_property.py",
     "tests/sources/test_json_lines.py",
@@ -97,27 +119,45 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Budget(), "kubothek-budget")
 
 
-class ClusterInOneProcess(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
-    """Which tests `--numprocesses` runs where: those on the cluster in one process, which mostly waits; the others of
-    one file in one as well.
+class OneProcessEach(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
+    """Which tests `--numprocesses` runs where: those on the cluster in one process, which mostly waits; those with
+    Spark in one, and those with an API server, as one serves them all; the others of one file in one as well.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "cluster" if nodeid.startswith(ON_CLUSTER) else super()._split_scope(nodeid)
+        return next(
+            (name for name, places in TOGETHER.items() if nodeid.startswith(places)), super()._split_scope(nodeid)
+        )
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ClusterInOneProcess:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneProcessEach:
     """The scheduler of a run in several processes."""
-    return ClusterInOneProcess(config, log)
+    return OneProcessEach(config, log)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What `make check` leaves out by whole rooms and files is not even imported."""
+    if "not slow" not in config.option.markexpr:
+        return None
+    place = collection_path.relative_to(config.rootpath).as_posix()
+    return True if (f"{place}/" if collection_path.is_dir() else place).startswith((*SLOW, *ON_CLUSTER)) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The cluster's tests come first, as they take longest; last of them, those of what goes on beside the others."""
+    """What takes longest comes first, so that no process is left with it at the end."""
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker("slow")
-    items.sort(key=lambda item: (not item.nodeid.startswith(ON_CLUSTER), item.nodeid.startswith(BESIDE_OTHERS)))
+    order: tuple[str | tuple[str, ...], ...] = (*TOGETHER.values(), *LONG, "")
+    items.sort(key=lambda item: next(at for at, places in enumerate(order) if item.nodeid.startswith(places)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The cluster's tests are the longest chain, and what they wait for runs on the same cores: others give way."""
+    if "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith(ON_CLUSTER):
+        os.nice(max(0, _GIVE_WAY - os.nice(0)))
 
 
 @pytest.fixture(scope="session")
@@ -140,6 +180,24 @@ _buckets = itertools.count()
 def bucket(s3: S3Server) -> str:
     """The name of an empty bucket."""
     return s3.create_bucket(f"bucket-{next(_buckets)}")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One real session for all tests of a process: it takes seconds to start."""
+    from kubothek.spark.session import running
+
+    conf = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.ui.enabled": "false"}
+    with running(conf) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def api_server() -> Iterator[ApiServer]:
+    """A real API server with our CRDs, which all tests of a process share."""
+    with ApiServer() as server:
+        server.install_crds()
+        yield server
 
 
 @pytest.fixture(scope="session")

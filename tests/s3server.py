@@ -25,7 +25,7 @@ from tests.cluster.gotools import VERSITYGW
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-START_TIMEOUT = 20.0
+START_TIMEOUT = 90.0
 STOP_TIMEOUT = 10.0
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from pyspark.sql import SparkSession
 
 from benchmarks import (
     bulk,
+    chains,
     collection,
     compaction,
     cubes,
@@ -60,7 +62,7 @@ def test_a_table_shows_least_and_median_times_and_their_ratios_to_the_first_syst
 @pytest.mark.parametrize("name", ["fs", pytest.param("s3", marks=pytest.mark.s3)])
 def test_all_systems_plan_read_and_commit(name: str) -> None:
     with place(name) as where:
-        found = list(tables.run(where, PARTITIONS, rounds=2, seconds=5))
+        found = list(tables.run(where, PARTITIONS, rounds=1, seconds=5))
     assert [table.title.split(" at ")[0] for table in found] == [
         "plan one partition",
         "read one partition",
@@ -72,7 +74,7 @@ def test_all_systems_plan_read_and_commit(name: str) -> None:
 @pytest.mark.slow
 def test_all_lookups_find_the_row_and_all_indices_are_kept() -> None:
     with place("fs") as where:
-        lookups, commits = indexed.run(where, PARTITIONS, rounds=2, seconds=5)
+        lookups, commits = indexed.run(where, PARTITIONS, rounds=1, seconds=5)
     assert (len(rows(lookups)), len(rows(commits))) == (6, 3)
 
 
@@ -88,7 +90,8 @@ def test_memory_is_measured_in_processes_of_their_own(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.spark
-def test_all_bulk_writes_write_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_bulk_writes_write_all_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "running", lambda _conf: nullcontext(spark))
     monkeypatch.setattr(bulk, "_YEARS", 2)
     with place("fs") as where:
         (found,) = bulk.run(where, 10_000, rounds=1, seconds=30)
@@ -98,7 +101,8 @@ def test_all_bulk_writes_write_all_rows(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.spark
-def test_all_queries_of_a_cube_find_as_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_queries_of_a_cube_find_as_many_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cubes, "running", lambda _conf: nullcontext(spark))
     monkeypatch.setattr(cubes, "_VALUES_OF_I", 2)
     with place("fs") as where:
         found = list(cubes.run(where, cubes.Size(4, 80), rounds=1, seconds=30))
@@ -194,9 +198,10 @@ def test_a_ledger_takes_what_a_table_takes() -> None:
 
 def test_a_gateway_gives_out_what_a_download_gets() -> None:
     with place("fs") as where:
-        pulls, load = gateway.run(where, 1, rounds=1, clients=3)
+        pulls, *linked, load = gateway.run(where, 1, rounds=1, clients=3)
     assert isinstance(pulls, Table)
-    assert rows(pulls) == ["plain download", "hashed and synced", "pull", "smart pull"]
+    assert rows(pulls) == ["download, synced", "download, not synced", "pull", "smart pull"]
+    assert [len(each.series) for each in linked if isinstance(each, Table)] == [3, 3]
     assert isinstance(load, gateway.Load)
     assert [row[:2] for row in load.rows] == [("gateway", 60)]
 
@@ -206,6 +211,12 @@ def test_a_place_is_gone_afterwards() -> None:
         scratch: Path = where.root("x").scratch
         assert scratch.is_dir()
     assert not scratch.exists()
+
+
+def test_a_long_chain_costs_one_request_when_nothing_is_new() -> None:
+    with place("fs") as where:
+        (pulls,) = chains.run(where, 70)
+    assert [(row[2], row[4]) for row in pulls.rows] == [(0, 0), (65, 1), (1, 1)]
 
 
 @pytest.mark.slow

@@ -230,7 +230,7 @@ def test_a_circle_is_refused_by_lint_with_its_place(kubothek: Kubothek, project:
     write(project, store=STORE, large=manifest("large", "largest", 1), largest=manifest("largest", "large", 1))
     refused = kubothek("lint", "-f", "manifests")
     assert refused.code == 1
-    assert "Cycle: it would be derived from itself: large from largest from large" in refused.err
+    assert "Cycle: the Dataset would be derived from itself: large from largest from large" in refused.err
     assert "large.yaml:" in refused.err
     assert kubothek("run", "-f", "manifests").code == 1
     assert kubothek("plan", "-f", "manifests").code == 1

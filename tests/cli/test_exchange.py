@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.ledger.root import Root
 from kubothek.lake.store import StoreConfig, open_store
 from tests.cli.conftest import Kubothek
 from tests.ledger_root.planes import LEDGER, made, push
@@ -27,6 +29,7 @@ TOKENS = f"""
 @pytest.fixture
 def gateway(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(project / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))
     (project / "theirs").mkdir()
     store = open_store(StoreConfig((project / "theirs").as_uri()))
     made(store, LEDGER)
@@ -62,12 +65,40 @@ def test_login_pull_push_search_and_logout(
     sent = kubothek("push", *mine, "planes", f"odf+{gateway}/copy")
     assert (sent.code, "made there, 5 blocks and 1 objects" in sent.out) == (0, True), sent
     assert "nothing new" in kubothek("push", *mine, "planes", f"odf+{gateway}/copy").out
+    assert f"nothing new for odf+{gateway}/copy" in kubothek("push", *mine, "planes").out
+    assert "never pushed" in kubothek("push", *mine, "elsewhere").err
     assert "AccessDenied" in kubothek("push", *mine, "planes", f"odf+{gateway}/other").err
     assert "read only" in kubothek("push", *mine, "planes", f"{gateway}/copy").err
     out = kubothek("push", *mine, "planes", (project / "out").as_uri())
     assert (out.code, "5 blocks" in out.out) == (0, True), out
     assert kubothek("logout", gateway).out == "1 token forgotten\n"
     assert "InvalidCredentials" in kubothek("pull", *mine, f"{gateway}/planes").err
+
+
+def test_al_01_aliases_of_remotes_are_remembered_where_they_were_said(
+    kubothek: Kubothek, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))
+    (project / "theirs").mkdir()
+    theirs = open_store(StoreConfig((project / "theirs").as_uri()))
+    made(theirs, LEDGER)
+    for name in ("out", "other"):
+        assert kubothek("export", "--store", "file:theirs", "planes", (project / name).as_uri()).code == 0
+    mine = ("--store", "file:mine")
+    assert "version 1" in kubothek("pull", *mine, (project / "out").as_uri(), "--as", "one").out
+    assert kubothek("pull", *mine, (project / "out").as_uri(), "--as", "two", "--no-alias").code == 0
+    push(theirs, {1: "A"})
+    kubothek("export", "--store", "file:theirs", "planes", (project / "out").as_uri())
+    assert "2 blocks" in kubothek("pull", *mine, "one").out
+    assert "up to date" in kubothek("pull", *mine, "--all").out
+    assert "kubothek ingest" in kubothek("pull", *mine, "two").out, "nobody was to remember it"
+    again = kubothek("pull", *mine, (project / "other").as_uri(), "--as", "one")
+    assert "Diverged" in again.err
+    assert "up to date" in kubothek("pull", *mine, "one").out, "what failed is not remembered"
+    store = open_store(StoreConfig((project / "mine").as_uri()))
+    assert len({Root(store, DatasetLog(store, name)).id for name in ("one", "two")}) == 1
+    assert "never pushed" in kubothek("push", *mine, "one").err
+    assert not [*(project / "mine").rglob("*remotes*")]
 
 
 def open_text(project: Path, text: str) -> object:

@@ -198,7 +198,7 @@ def test_ctrl_c_ends_the_jobs_and_a_re_run_goes_on(kubothek: Kubothek, project: 
     write(project, STORE, dataset("letters"), commit("first", "letters"))
     with running(project) as process, (project / "gated" / "gate").open("w"):  # returns when the job is at the gate
         process.send_signal(how)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=300)
     assert process.returncode == 130
     notice, verdict = told.splitlines()
     assert notice == "stopping the jobs ..."

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.s3
 
 HEAD = f"/{UUID}.by-dataset-metadata.json"
 TIMES = 1000
-TIMEOUT = 10
+TIMEOUT = 60
 
 
 @pytest.fixture

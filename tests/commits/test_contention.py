@@ -10,8 +10,10 @@ import pytest
 from kubothek.lake.commits import AlreadyApplied, DatasetLog
 from kubothek.lake.store import StoreConfig, open_store
 from tests.commits.table import UUID, append_many, ids, present, replays
+from tests.sampling import SOAK
 
 WRITERS = 16
+EACH = 25 if SOAK else 8
 
 
 def race(config: StoreConfig, pool: Executor, each: int) -> None:
@@ -36,8 +38,8 @@ def test_sixteen_processes_on_a_directory_lose_nothing(config: StoreConfig) -> N
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.commits.table"])
     with ProcessPoolExecutor(WRITERS, mp_context=context) as processes:
-        race(config, processes, 25)
-    assert_each_landed_once(config, 25)
+        race(config, processes, EACH)
+    assert_each_landed_once(config, EACH)
 
 
 @pytest.mark.s3

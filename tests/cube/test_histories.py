@@ -94,7 +94,7 @@ def verbs(draw: st.DrawFn) -> Verb:
     return Verb(name, datasets, draw(st.sampled_from(PARTITIONS)), crash, draw(st.booleans()))
 
 
-@pytest.mark.timeout(0 if SOAK else 120)
+@pytest.mark.timeout(0 if SOAK else 600)
 @settings(max_examples=300 if SOAK else 12)
 @given(st.lists(verbs(), max_size=30 if SOAK else 8))
 def test_any_history_is_that_of_the_model(steps: list[Verb]) -> None:

@@ -95,7 +95,7 @@ def prepared() -> MemoryStore:
     return store
 
 
-@pytest.mark.timeout(0 if SOAK else 120)
+@pytest.mark.timeout(0 if SOAK else 600)
 def test_a_few_schedules(prepared: MemoryStore) -> None:
     rng = random.Random() if SOAK else random.Random(6)
     for _ in range(SCHEDULES):

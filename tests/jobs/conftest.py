@@ -29,14 +29,6 @@ ALL_IN_PROCESS = 1 << 60
 SEED = bytes(range(32))
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """One real session for all tests: it takes seconds to start."""
-    conf = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.ui.enabled": "false"}
-    with spark_session.running(conf) as session:
-        yield session
-
-
 @dataclass
 class Here:
     """A store with sources in it, jobs on it, and what they did."""

@@ -112,7 +112,7 @@ def test_two_attempts_at_once_commit_once_and_both_succeed(here: Here) -> None:
     class Together(Reporter):
         def tell(self, stage: str, tasks_done: int = 0, tasks_total: int = 0, rows: int = 0, **transfer: int) -> None:
             if stage == "Committing":
-                barrier.wait(timeout=20)
+                barrier.wait(timeout=120)
 
     with ThreadPoolExecutor(2) as pool:
         attempts = [pool.submit(commit.run, commit_job(job), here.store, Together()) for _ in range(2)]
@@ -131,7 +131,7 @@ def test_commits_at_once_all_arrive(here: Here) -> None:
     assert sorted(row["v"] for row in here.rows()) == list(range(6))
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("stage", "from_bytes"),
     [("Starting", ALL_IN_PROCESS), ("Committing", ALL_IN_PROCESS), pytest.param("Writing", 0, marks=pytest.mark.spark)],

@@ -135,6 +135,12 @@ def test_a_schema_that_is_lost_for_good_is_a_problem(filled: Here) -> None:
     assert problem.endswith("restore either from a backup")
 
 
+def test_an_inspection_tells_by_what_the_table_is_partitioned(here: Here) -> None:
+    here.put("a.csv", "k,n\n1,2\n")
+    here.commit("a.csv", commit_id="a", table={"partition_on": ["k"]})
+    assert inspected(here).partition_on == ("k",)
+
+
 def test_the_worst_that_can_be_told_of_a_table_leaves_room_for_others(filled: Here) -> None:
     files = list(filled.snapshot().head.files().values())
     filled.store.delete(files)

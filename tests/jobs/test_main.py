@@ -101,7 +101,7 @@ def test_a_terminated_job_says_so_and_may_be_tried_again(here: Here, tmp_path: P
         connection, _ = silent.accept()
         with connection:
             process.send_signal(signal.SIGTERM)
-            _, log = process.communicate(timeout=30)
+            _, log = process.communicate(timeout=300)
     assert process.returncode == outcome.EXIT_TERMINATED, log
     result = JobResult.model_validate_json(message.read_bytes())
     assert (result.outcome, result.reason, result.retryable) == ("Failed", "Terminated", True)

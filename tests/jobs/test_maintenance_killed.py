@@ -162,7 +162,7 @@ class Driver:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_collection_killed_at_a_random_moment_deletes_nothing_that_is_referenced(
     garbage: Here, tmp_path: Path
 ) -> None:
@@ -180,7 +180,7 @@ def test_a_collection_killed_at_a_random_moment_deletes_nothing_that_is_referenc
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_compaction_killed_at_a_random_moment_changes_no_row(tmp_path: Path) -> None:
     original = Here(tmp_path / "original")
     compacting.filled(original, 20)

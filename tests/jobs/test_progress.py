@@ -84,10 +84,10 @@ def account(tmp_path: Path) -> Path:
 
 
 def test_progress_becomes_an_annotation_of_the_pod(api: ApiServer, account: Path) -> None:
-    annotation = PodAnnotation("team-a", "flights-1", server=api.url, account=account, seconds=0.01)
+    annotation = PodAnnotation("team-a", "flights-1", server=api.url, account=account, seconds=60)
     with Reporter(io.StringIO(), annotation) as reporter:
         reporter.tell("Writing", 1, 4, 1000)
-        assert api.arrived.acquire(timeout=10)
+        assert api.arrived.acquire(timeout=60)
     path, headers, body = api.requests[0]
     assert path == "/api/v1/namespaces/team-a/pods/flights-1"
     assert headers["Authorization"] == "Bearer secret-token"
@@ -97,13 +97,13 @@ def test_progress_becomes_an_annotation_of_the_pod(api: ApiServer, account: Path
 
 
 def test_annotations_are_written_at_intervals_and_the_newest_wins(api: ApiServer, account: Path) -> None:
-    annotation = PodAnnotation("ns", "pod", server=api.url, account=account, seconds=0.3)
+    annotation = PodAnnotation("ns", "pod", server=api.url, account=account, seconds=1)
     for number in range(50):
         annotation.set(Progress(stage="Writing", rows=number))
-    assert api.arrived.acquire(timeout=10)
+    assert api.arrived.acquire(timeout=60)
     annotation.set(Progress(stage="Writing", rows=98))
     annotation.set(Progress(stage="Writing", rows=99))
-    assert api.arrived.acquire(timeout=10)
+    assert api.arrived.acquire(timeout=60)
     annotation.stop()
     assert len(api.requests) == 2
     assert '"rows":99' in api.requests[1][2]["metadata"]["annotations"]["kubothek.io/progress"]
@@ -111,10 +111,10 @@ def test_annotations_are_written_at_intervals_and_the_newest_wins(api: ApiServer
 
 @pytest.mark.parametrize("api", [403], indirect=True)
 def test_a_refusal_does_not_disturb_the_job(api: ApiServer, account: Path) -> None:
-    annotation = PodAnnotation("ns", "pod", server=api.url, account=account, seconds=0.01)
+    annotation = PodAnnotation("ns", "pod", server=api.url, account=account, seconds=1)
     for number in range(2):
         annotation.set(Progress(stage="Writing", rows=number))
-        assert api.arrived.acquire(timeout=10)
+        assert api.arrived.acquire(timeout=60)
     annotation.stop()
 
 

@@ -25,6 +25,7 @@ from tests.cluster.pki import Authority
 
 ADMIN = "admin-token"
 OPERATOR = "operator-token"
+CRDS = Path(__file__).resolve().parents[2] / "crds"
 OPERATOR_USER = "system:serviceaccount:kubothek:kubothek"
 
 
@@ -115,17 +116,25 @@ class ApiServer:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {ADMIN}", "Content-Type": content},
         )
-        with urllib.request.urlopen(request, context=self._context, timeout=20) as response:
+        with urllib.request.urlopen(request, context=self._context, timeout=60) as response:
             return json.load(response)
 
     def apply(self, path: str, obj: dict[str, Any]) -> Any:
         """Server-side apply as administrator."""
         return self.request("PATCH", f"{path}?fieldManager=test&force=true", obj, "application/apply-patch+yaml")
 
+    def install_crds(self) -> None:
+        """Those of the project; returns when they can be used."""
+        crds = [yaml.load(file.read_text(), yaml.CSafeLoader) for file in sorted(CRDS.glob("*.yaml"))]
+        names = [crd["metadata"]["name"] for crd in crds]
+        for name, crd in zip(names, crds, strict=True):
+            self.apply(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", crd)
+        self.kubectl("wait", "--for=condition=Established", "--timeout=120s", *(f"crd/{name}" for name in names))
+
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl as administrator; returns what it prints, raises with its error if it fails."""
         command = [str(KUBERNETES.ensure() / "kubectl"), f"--kubeconfig={self.kubeconfig()}", *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -135,7 +144,7 @@ class ApiServer:
             self._processes.append(subprocess.Popen(list(map(str, command)), stdout=log, stderr=log))
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while time.monotonic() < deadline:
             assert all(process.poll() is None for process in self._processes), self._logs()
             try:

@@ -1,19 +1,15 @@
-"""A real API server with our CRDs for the whole session, and for each test a namespace of its own in it."""
+"""For each test a namespace of its own in the API server, and a client of it that can be disturbed."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 
 import pytest
-import yaml
 
 from kubothek.runtime.kubernetes.api import Api
 from tests.kubernetes.apiserver import ApiServer
 from tests.kubernetes.proxy import FaultProxy
-
-CRDS = Path(__file__).resolve().parents[2] / "crds"
 
 _numbers = itertools.count(1)
 
@@ -26,16 +22,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[ApiServer]:
-    with ApiServer() as running:
-        for file in sorted(CRDS.glob("*.yaml")):
-            crd = yaml.safe_load(file.read_text())
-            running.apply(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}", crd)
-        names = [file.stem.split("_")[1] for file in CRDS.glob("*.yaml")]
-        running.kubectl(
-            "wait", "--for=condition=Established", "--timeout=30s", *(f"crd/{n}.kubothek.io" for n in names)
-        )
-        yield running
+def server(api_server: ApiServer) -> ApiServer:
+    return api_server
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from kubothek.runtime.kubernetes.queue import Backoff, Key, WorkQueue
 from kubothek.runtime.kubernetes.resync import Resync
 from tests.kubernetes.apiserver import ApiServer
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 NO_LIMITS = Limits()
 
 

@@ -85,7 +85,7 @@ async def known(access: ClusterAccess, token: str) -> Principal:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while not condition():
             await asyncio.sleep(0.02)
 

@@ -185,7 +185,7 @@ def _wrote_or_ended(proxy: FaultProxy, last: int, tenant: Tenant) -> bool:
     return len(proxy.writes) >= last or tenant.is_complete()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", Fault)
 async def test_every_call_may_fail_once_and_the_end_is_the_same(
     api: Api, server: ApiServer, make_namespace: Callable[[], str], proxy: FaultProxy, fault: Fault

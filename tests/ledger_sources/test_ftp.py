@@ -21,7 +21,7 @@ class Session(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         self.say("220 here")
         data = socket.create_server(("127.0.0.1", 0))
-        data.settimeout(5)
+        data.settimeout(60)
         while line := self.rfile.readline().decode().strip():
             verb, _, rest = line.partition(" ")
             if verb == "EPSV":

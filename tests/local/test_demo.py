@@ -30,11 +30,14 @@ def demo(checkout: Path) -> str:
 
 
 def manifests_again(checkout: Path) -> str:
-    """What its runs of manifests say when nothing is left to do; what it looks at beside them adds nothing anyway."""
+    """What its runs of manifests say when nothing is left to do; what it looks at beside them adds nothing anyway.
+
+    The third and the last have all manifests of the others.
+    """
     script = (EXAMPLES / "demo.sh").read_text().splitlines()
     runs = [line for line in script if line.startswith("kubothek run ")]
     assert len(runs) == 5
-    return _said(checkout, "-ec", "\n".join(runs))
+    return _said(checkout, "-ec", "\n".join((runs[2], runs[4])))
 
 
 def _said(checkout: Path, *arguments: str) -> str:
@@ -49,7 +52,7 @@ def _said(checkout: Path, *arguments: str) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_demo_commits_every_flight_by_spark_and_a_second_one_adds_nothing(checkout: Path) -> None:
     said = demo(checkout)
     assert "10 resources (5 jobs started, " in said
@@ -74,10 +77,7 @@ def test_the_demo_commits_every_flight_by_spark_and_a_second_one_adds_nothing(ch
     )
 
     again = manifests_again(checkout)
-    # The store is looked at again when other Datasets are named than the last time: without the cube, and with it.
-    assert re.search(r"\b10 resources \([01] jobs? started, ", again)
-    assert re.search(r"\b17 resources \([01] jobs? started, ", again)
-    # What is told of so many Datasets may not fit one look.
+    # The store is looked at again, as other Datasets are named than the last time; and so many may not fit one look.
     assert re.search(r"\b20 resources \([012] jobs? started, ", again)
     assert kubothek.open((checkout / ".demo/store").as_uri()).dataset("register").version == 3
     assert (flights.version, kubothek.open((checkout / ".demo/store").as_uri()).cube("nyc").snapshot().version) == (

@@ -52,7 +52,7 @@ class Jobs:
 
     def end(self) -> JobView | None:
         """Wait for the end of one job and take note of it."""
-        attempt = self.ends.get(timeout=30)
+        attempt = self.ends.get(timeout=120)
         self.processes.reap(attempt)
         return self.processes.view(attempt)
 

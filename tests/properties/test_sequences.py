@@ -146,6 +146,6 @@ class Sequences(RuleBasedStateMachine):
         self.world.check_plateau()
 
 
-@pytest.mark.timeout(0 if SOAK else 120)
+@pytest.mark.timeout(0 if SOAK else 600)
 def test_every_reader_sees_what_a_plain_model_says() -> None:
     run_state_machine_as_test(Sequences, settings=PROFILE)

@@ -14,6 +14,7 @@ from tests.protocol_model import scenarios
 from tests.protocol_model.engine import Explorer, Op, Program, Store, Task, Violation
 from tests.protocol_model.programs import Rules
 from tests.protocol_model.scenarios import Scenario
+from tests.sampling import SOAK
 
 PROTOCOL = Rules()
 LARGE = {
@@ -27,7 +28,9 @@ LARGE = {
     scenarios.two_moves_and_a_compaction,
     scenarios.two_settle_overwritten_moves,
 }
-"""Casts whose exploration takes a second or more."""
+"""Casts whose exploration takes a second or more: a soak's, as nothing but the model decides what comes of it. What is
+wrong with each when a rule is left out is looked for always.
+"""
 
 FAULTS: list[tuple[set[str], Callable[[Rules], Scenario], str]] = [
     ({"swap_is_conditional"}, scenarios.two_attempts_and_a_writer, "drops .* silently"),
@@ -94,9 +97,7 @@ FAULTS: list[tuple[set[str], Callable[[Rules], Scenario], str]] = [
 
 
 @pytest.mark.parametrize(
-    "scenario",
-    [pytest.param(cast, marks=[pytest.mark.slow] * (cast in LARGE)) for cast in scenarios.ALL],
-    ids=lambda scenario: scenario.__name__,
+    "scenario", [cast for cast in scenarios.ALL if SOAK or cast not in LARGE], ids=lambda scenario: scenario.__name__
 )
 def test_the_protocol_keeps_its_promises_in_every_interleaving(scenario: Callable[[Rules], Scenario]) -> None:
     explored = scenario(PROTOCOL).explore()

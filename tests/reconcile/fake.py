@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from kubothek.reconcile.attempts import job_name
+from kubothek.reconcile.derivation import identity, references
+from kubothek.reconcile.kinship import Kinship
 from kubothek.reconcile.reconcilers import RECONCILERS
 from kubothek.reconcile.world import (
     AwaitPlace,
@@ -91,6 +93,13 @@ class Fake:
 
     def list(self, kind: type[R], namespace: str) -> Sequence[R]:
         return [r for r in self.resources.values() if isinstance(r, kind)] if namespace == NAMESPACE else []
+
+    @property
+    def kinship(self) -> Kinship:
+        found = Kinship()
+        for each in self.list(Dataset, NAMESPACE):
+            found.put(NAMESPACE, each.name, references(each), identity(each))
+        return found
 
     def invalid(self, kind: type[R], namespace: str) -> Sequence[str]:
         return self.unreadable.get(kind.__name__, ()) if namespace == NAMESPACE else ()

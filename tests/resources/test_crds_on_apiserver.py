@@ -52,7 +52,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def namespace(server: ApiServer) -> str:
-    name = f"test-{next(_numbers)}"
+    name = f"resources-{next(_numbers)}"
     server.apply(f"/api/v1/namespaces/{name}", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     return name
 
@@ -153,6 +153,7 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
         "etag": "e",
         "indices": [{"column": "x", "kind": "Kartothek", "state": "Partial", "rows": 2**40}],
         "dialect": "Plateau",
+        "partitionOn": ["p"],
         "tags": [{"name": "audit", "version": 3}],
         "skipping": {
             "indices": [kept_index],

@@ -21,15 +21,15 @@ from kubothek.lake.skipping.pause import pause
 from kubothek.lake.skipping.spark_schema import render
 from kubothek.lake.skipping.writing import write
 from kubothek.lake.store import StoreConfig, open_store
-from kubothek.spark.session import running
+from tests.sparks import configured
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    with running({"spark.master": "local[1]", "spark.sql.session.timeZone": "Europe/Berlin"}) as started:
-        yield started
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    with configured(spark, {"spark.sql.session.timeZone": "Europe/Berlin"}):
+        yield spark
 
 
 MOMENT = datetime(2024, 2, 29, 23, 59, 59, 999999, tzinfo=UTC)

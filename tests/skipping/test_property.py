@@ -30,7 +30,7 @@ from tests.predicates.strategies import SCHEMA, predicates, rows
 
 SOAK = "KUBOTHEK_SOAK" in os.environ
 RUN = settings(
-    max_examples=2000 if SOAK else 25,
+    max_examples=2000 if SOAK else 12,
     deadline=None,
     derandomize=not SOAK,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

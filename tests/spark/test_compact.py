@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,18 +14,11 @@ from kubothek.lake.maintenance import Wish, compact
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.table.clustering import Clustering
 from kubothek.spark.compact import compact_with_spark
-from kubothek.spark.session import running
 from tests.commits.hashes import require_hashes
 from tests.maintenance.table import ROWS, files_of, filled
 from tests.operations.table import labels, rows
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    with running({"spark.master": "local[2]"}) as found:
-        yield found
 
 
 @pytest.fixture

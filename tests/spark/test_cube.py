@@ -19,7 +19,7 @@ from kubothek.lake.cube.query import assembling
 from kubothek.lake.door import Lake
 from kubothek.lake.errors import DatasetNotFound, FilterInvalid, QueryInvalid
 from kubothek.spark.cube import frame, read
-from kubothek.spark.session import running
+from tests.sparks import configured
 
 pytestmark = pytest.mark.spark
 
@@ -27,10 +27,10 @@ PARTITIONS = 6
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
+def session(spark: SparkSession) -> Iterator[SparkSession]:
     # The zone has no 2:30 on 31 March 2024: times without zone must not go through it.
-    with running({"spark.master": "local[2]", "spark.sql.session.timeZone": "Europe/Berlin"}) as started:
-        yield started
+    with configured(spark, {"spark.sql.session.timeZone": "Europe/Berlin"}):
+        yield spark
 
 
 @pytest.fixture(scope="module")

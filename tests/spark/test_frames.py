@@ -20,7 +20,7 @@ from kubothek.lake.errors import DatasetNotFound, FilterInvalid, InputError, Ver
 from kubothek.lake.store import StoreConfig
 from kubothek.spark.datasource import Options
 from kubothek.spark.frames import read, s3a_settings
-from kubothek.spark.session import running
+from tests.sparks import configured
 
 pytestmark = pytest.mark.spark
 
@@ -57,15 +57,10 @@ def rows(first: int = 0, count: int = 64) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
+def session(spark: SparkSession) -> Iterator[SparkSession]:
     # The zone has no 2:30 on 31 March 2024: times without zone must not go through it.
-    conf = {
-        "spark.master": "local[2]",
-        "spark.sql.session.timeZone": "Europe/Berlin",
-        "spark.sql.shuffle.partitions": "1",
-    }
-    with running(conf) as started:
-        yield started
+    with configured(spark, {"spark.sql.session.timeZone": "Europe/Berlin", "spark.sql.shuffle.partitions": "1"}):
+        yield spark
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,6 @@ from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.table.layout import Layout
 from kubothek.spark import ledger as spark_ledger
 from kubothek.spark.ledger_tasks import WritesSlices
-from kubothek.spark.session import running
 from tests.commits.hashes import require_hashes
 
 pytestmark = pytest.mark.spark
@@ -59,12 +58,6 @@ pytestmark = pytest.mark.spark
 NOW = Timestamp.parse("2100-01-01T00:00:00Z")
 DDL = ("event_time TIMESTAMP", "id BIGINT", "city STRING", "amount DOUBLE", "note STRING")
 SLICE = 12 << 10
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    with running({"spark.master": "local[2]"}) as found:
-        yield found
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +22,12 @@ from kubothek.lake.sources.model import Format, Source
 from kubothek.lake.store import StoreConfig, open_store
 from kubothek.lake.table.layout import Layout
 from kubothek.spark.compact import compact_with_spark
-from kubothek.spark.session import running
 from kubothek.spark.skipping import describe_with_spark
 from kubothek.spark.write import write_with_spark
 
 pytestmark = pytest.mark.spark
 TYPES: list[pa.Field[Any]] = [pa.field("part", pa.int64()), pa.field("n", pa.int64()), pa.field("word", pa.string())]
 WISH = SkippingState((IndexDefinition("MinMax", ("n",)), IndexDefinition("BloomFilter", ("word",))))
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    with running({"spark.master": "local[2]"}) as found:
-        yield found
 
 
 def test_tasks_describe_what_they_write(session: SparkSession, tmp_path: Path) -> None:

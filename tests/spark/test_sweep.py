@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,16 +21,9 @@ from kubothek.lake.door import Lake
 from kubothek.lake.errors import ObjectNotFound, StoreError
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.store.spread import Spread
-from kubothek.spark.session import running
 from kubothek.spark.sweep import spread_with_spark
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    with running({"spark.master": "local[2]"}) as found:
-        yield found
 
 
 def aged(root: Path) -> Store:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,17 +14,10 @@ from kubothek.lake.ledger import Layout, verify
 from kubothek.lake.ledger.events import AddData
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.verification import verify_dataset
-from kubothek.spark.session import running
 from kubothek.spark.sweep import spread_with_spark
 from tests.ledger.making import changes, small
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    with running({"spark.master": "local[2]"}) as found:
-        yield found
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
 
 
 @settings(
-    max_examples=400 if SOAK else 25,
+    max_examples=400 if SOAK else 12,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )

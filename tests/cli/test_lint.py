@@ -1,0 +1,73 @@
+"""lint: what a webhook would refuse, found in files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Kubothek
+from tests.local.manifests import STORE, commit, dataset, write
+
+
+def circle(project: Path) -> None:
+    write(
+        project,
+        STORE,
+        dataset("orders"),
+        commit("a", "orders", spec="dependsOn: [{name: b}]"),
+        commit("b", "orders", spec="dependsOn: [{name: a}]"),
+        commit("c", "elsewhere"),
+    )
+
+
+def test_errors_and_warnings_are_told_with_their_places(kubothek: Kubothek, project: Path) -> None:
+    circle(project)
+    answer = kubothek("lint", "manifests")
+    assert answer.code == 1
+    assert answer.out == ""
+    first, second, third = answer.err.splitlines()
+    assert first.startswith(
+        "error: manifests/all.yaml:26: Commit a: spec.dependsOn: DependencyCycle: spec.dependsOn leads"
+    )
+    assert second.startswith("error: manifests/all.yaml:35: Commit b: ")
+    assert third.startswith(
+        "warning: manifests/all.yaml:41: Commit c: spec.datasetRef: DatasetNotFound: there is no Dataset"
+    )
+
+
+def test_a_warning_alone_is_no_error(kubothek: Kubothek, project: Path) -> None:
+    write(project, STORE, commit("c", "elsewhere"))
+    code, out, err = kubothek("lint", "-f", "manifests")
+    assert (code, out) == (0, "valid: 1 ObjectStore, 1 Engine, 1 Commit\n")
+    assert err.startswith("warning: manifests/all.yaml:16: Commit c: spec.datasetRef: ")
+
+
+def test_machines_get_file_line_and_path(kubothek: Kubothek, project: Path) -> None:
+    circle(project)
+    answer = kubothek("lint", "manifests", "-o", "json")
+    told = json.loads(answer.out)
+    assert (answer.code, told["valid"], len(told["problems"])) == (1, False, 3)
+    first = told["problems"][0]
+    assert {name: first[name] for name in ("level", "file", "line", "path", "reason")} == {
+        "level": "error",
+        "file": "manifests/all.yaml",
+        "line": 26,
+        "path": "spec.dependsOn",
+        "reason": "DependencyCycle",
+    }
+    annotations = kubothek("lint", "manifests", "-o", "github").out.splitlines()
+    assert annotations[0].startswith("::error file=manifests/all.yaml,line=26,title=DependencyCycle::Commit a: ")
+    assert annotations[2].startswith("::warning file=manifests/all.yaml,line=41,title=DatasetNotFound::")
+
+
+def test_files_of_others_are_passed_over_and_broken_ones_of_ours_are_not(kubothek: Kubothek, project: Path) -> None:
+    manifests = write(project, STORE, "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: lake}\n")
+    (manifests / "values.yaml").write_text("replicas: 1\n")
+    assert kubothek("lint", "manifests") == (0, "valid: 1 ObjectStore, 1 Engine\n", "")
+    (manifests / "typo.yaml").write_text("apiVersion: kubothek.io/v1\nkind: Dataset\nmetadata: {name: d}\n---\na: [\n")
+    answer = kubothek("lint", "manifests", "-o", "json")
+    lines = [(each["line"], each["reason"]) for each in json.loads(answer.out)["problems"]]
+    assert answer.code == 1
+    assert lines == [(1, "InvalidSpec"), (6, "InvalidSpec")]
+    assert kubothek("lint", "nowhere").err == "error: nowhere: no such file or directory\n"
+    assert kubothek("lint").code == 2
