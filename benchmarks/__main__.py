@@ -7,9 +7,11 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from benchmarks import (
     bulk,
+    chains,
     collection,
     compaction,
     cubes,
@@ -24,6 +26,7 @@ from benchmarks import (
     transform,
     verify,
 )
+from benchmarks.chains import Pulls
 from benchmarks.collection import Peaks
 from benchmarks.gateway import Load
 from benchmarks.harness import Table
@@ -45,6 +48,7 @@ WORK = (
     "spread",
     "merge",
     "gateway",
+    "chains",
     "transform",
     "verify",
 )
@@ -71,16 +75,18 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=5_000_000, help="that are committed to a ledger")
     parser.add_argument("--histories", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000], help="of ledgers")
     parser.add_argument("--megabytes", type=int, default=256, help="that are pulled from a gateway")
+    parser.add_argument("--blocks", type=int, default=100_000, help="of a chain that is pulled")
     parser.add_argument("--nginx", help="the program, to serve the same files")
     parser.add_argument(
         "--streams", type=int, nargs="+", default=[1_000_000, 10_000_000, 100_000_000], help="of inputs"
     )
+    parser.add_argument("--room", type=Path, help="where streams stay, made once, for the next comparison of transform")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     print(f"{os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}\n", flush=True)
     if "transform" in given.work:  # its engine reads and writes local files
-        for found in transform.run(given.streams, rounds=given.rounds, seconds=given.seconds):
+        for found in transform.run(given.streams, room=given.room, rounds=given.rounds, seconds=given.seconds):
             print(found.render(), flush=True)
     for name in given.places:
         for work in [each for each in given.work if each != "transform"]:
@@ -88,7 +94,12 @@ def main() -> None:
                 print(table.render(), flush=True)
 
 
-def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table | Memory | Peaks | Reads | Load]:
+def _tables(work: str, name: str, given: argparse.Namespace) -> Iterator[Table | Memory | Peaks | Reads | Load | Pulls]:
+    if work == "chains":
+        if name == "fs":  # a bucket costs a request for each block
+            with place(name) as where:
+                yield from chains.run(where, given.blocks)
+        return
     if work in ("bulk", "spread"):
         with place(name) as where:
             yield from (bulk if work == "bulk" else spread).run(where, given.rows)

@@ -2,8 +2,9 @@
 
 Verification hashes each slice twice: the bytes of its file, and those of its records as arrow-digest lays them out.
 Both have to be hashed whatever else is done, so the limit is what ``hashlib`` takes on one core for as many bytes in
-one large buffer. The bar of issue 8, 80 % of the limit a core, is 1.25 in the column ``min ×`` of the line for one
-core; what is above 1 there is decompressing and decoding Parquet, laying records out for the hash, and checking them.
+one large buffer, one stream at a time. The bar of issue 8, 80 % of the limit a core, is 1.25 in the column ``min ×`` of
+the line for one core. Kubothek hashes several streams at once, and can be below 1; the rest is decompressing and
+decoding Parquet, laying records out for the hash, and checking them.
 "Linear in cores" is what all cores make of one, beside what they make of hashing alone: two threads of one core do not
 hash twice as fast. Bytes alone (``--level physical``) have nothing to decode.
 
