@@ -24,6 +24,23 @@ PATIENCE = 120.0
 NO_LIMITS = Limits()
 
 
+class Clock:
+    """Shows what it was set to, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until it holds."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
 def manifest(kind: str, namespace: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     """A resource of ours."""
     meta = {"name": name, "namespace": namespace}

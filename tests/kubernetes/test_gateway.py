@@ -19,7 +19,7 @@ from kubothek.lake.errors import DatasetNotFound, StoreUnavailable
 from kubothek.lake.store import StoreConfig, open_store
 from kubothek.runtime.kubernetes.api import Api
 from tests.kubernetes.apiserver import ADMIN, OPERATOR, ApiServer
-from tests.kubernetes.harness import manifest, resource_path
+from tests.kubernetes.harness import Clock, manifest, resource_path, until
 from tests.kubernetes.proxy import Fault, FaultProxy
 
 AUDIENCE = "gateway.test.svc"
@@ -82,12 +82,6 @@ async def known(access: ClusterAccess, token: str) -> Principal:
     found = await access.principal(token)
     assert found is not None
     return found
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(120):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 async def test_a_token_is_good_only_if_it_was_made_for_the_gateway(
@@ -230,14 +224,6 @@ def delete(server: ApiServer, kind: str, namespace: str, name: str) -> None:
 
 
 EXPOSED = {"storeRef": {"name": "lake"}, "sharing": {"exposed": True}}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @asynccontextmanager

@@ -12,23 +12,10 @@ import pytest
 from kubothek.runtime.kubernetes.api import Api
 from kubothek.runtime.kubernetes.lease import Lease, LeaseLost, Times
 from tests.kubernetes.apiserver import ApiServer
+from tests.kubernetes.harness import Clock, until
 from tests.kubernetes.proxy import Fault, FaultProxy
 
 FAST = Times(duration=60, deadline=40, renew=0.02, poll=0.02)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

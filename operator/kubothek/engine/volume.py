@@ -14,9 +14,9 @@ from tempfile import gettempprefix
 from typing import BinaryIO, Final
 
 from kubothek.lake.errors import InputError
+from kubothek.lake.ledger.plain_files import NotPlain, open_plain
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE: Final = 0o644
 
@@ -38,13 +38,11 @@ class Volume:
         """A file to read. Raises PathRefused."""
         with self._parent(path) as (directory, name):
             try:
-                descriptor = os.open(name, _READ, dir_fd=directory)
+                return open_plain(name, directory=directory)
+            except NotPlain:
+                raise PathRefused(f"{path} is no plain file") from None
             except OSError as error:
                 raise PathRefused(f"{path} cannot be read: {error.strerror}") from None
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise PathRefused(f"{path} is no plain file")
-        return os.fdopen(descriptor, "rb")
 
     def check(self, path: str) -> None:
         """Whether a file could be written there. Raises PathRefused."""

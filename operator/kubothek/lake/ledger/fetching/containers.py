@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import subprocess  # the engine of containers is a program
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from kubothek.lake.ledger.fetching.context import (
 from kubothek.lake.ledger.fetching.event_times import to_milliseconds
 from kubothek.lake.ledger.fetching.processes import tail_of
 from kubothek.lake.ledger.fetching.templates import Templates
+from kubothek.lake.ledger.plain_files import NotPlain, open_plain
 from kubothek.lake.ledger.readers.content import FileContent
 from kubothek.lake.ledger.sources import EnvVar, FetchStepContainer
 from kubothek.lake.ledger.timestamps import Timestamp
@@ -140,18 +140,16 @@ def read_output(data: FileContent, out: Path) -> ContainerOutput:
 def open_left(directory: Path, name: str) -> IO[bytes] | None:
     """A file that a container left, None if there is none. Raises SourceFailed for all but plain files.
 
-    A link that it left would show it, in its table, what this process may read and it may not.
+    A link is none: what it shows would get into the table.
     """
     try:
-        descriptor = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return open_plain(directory / name)
     except FileNotFoundError:
         return None
+    except NotPlain:
+        raise SourceFailed(f"{name!r}, which the container left, is no plain file") from None
     except OSError as error:
         raise SourceFailed(f"{name!r}, which the container left, cannot be read: {error.strerror}") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise SourceFailed(f"{name!r}, which the container left, is no plain file")
-    return os.fdopen(descriptor, "rb")
 
 
 def _command(program: str, container: ContainerRun, out: Path) -> list[str]:

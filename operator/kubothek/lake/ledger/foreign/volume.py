@@ -7,9 +7,7 @@ followed, waited for, or read twice.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -17,6 +15,7 @@ from typing import BinaryIO, Final
 from kubothek.lake.errors import EngineMisbehaved, InputMissing, ObjectNotFound
 from kubothek.lake.ledger.chain import ADVICE
 from kubothek.lake.ledger.multihash import Codec, Multihash
+from kubothek.lake.ledger.plain_files import NotPlain, open_plain
 from kubothek.lake.store import Store
 
 MOST_BYTES: Final = 16 << 30
@@ -79,15 +78,14 @@ class Volume:
         Raises EngineMisbehaved for what is no plain file (EN-17), or is too large.
         """
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            opened = open_plain(path)
         except FileNotFoundError:
             return False
+        except NotPlain as error:
+            raise EngineMisbehaved(f"the engine left {path}, which is no plain file") from error
         except OSError as error:
             raise EngineMisbehaved(f"the engine left {path}, which cannot be read: {error.strerror}") from error
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise EngineMisbehaved(f"the engine left {path}, which is no plain file")
-        with os.fdopen(descriptor, "rb", buffering=0) as source, into.open("wb") as file:
+        with opened as source, into.open("wb") as file:
             left = self._most
 
             def within(chunk: bytes) -> None:
