@@ -15,6 +15,7 @@ import http.client
 import socket
 import struct
 import threading
+import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -47,6 +48,13 @@ class Short:
 
 
 @dataclass(frozen=True)
+class Slow:
+    """The body of the response trickles in, over so many ``seconds``."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Silence:
     """The server does what was asked, and the response does not come until released, or the proxy stops."""
 
@@ -69,7 +77,10 @@ class Status:
         return (error if self.body is None else self.body).encode()
 
 
-Fault = Reset | LostResponse | Truncated | Short | Silence | Hold | Status
+_PIECES = 10
+"""In which a slow body comes."""
+
+Fault = Reset | LostResponse | Truncated | Short | Slow | Silence | Hold | Status
 
 
 @dataclass(frozen=True)
@@ -193,10 +204,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         data = data[: fault.body_bytes] if isinstance(fault, Short) else data
         cut = fault.body_bytes if isinstance(fault, Truncated) else None
-        self._respond(response.status, dict(response.getheaders()), data, cut)
+        pause = fault.seconds / _PIECES if isinstance(fault, Slow) else 0.0
+        self._respond(response.status, dict(response.getheaders()), data, cut, pause)
         self.close_connection = self.close_connection or fault is not None
 
-    def _respond(self, status: int, headers: dict[str, str], body: bytes, cut: int | None = None) -> None:
+    def _respond(
+        self, status: int, headers: dict[str, str], body: bytes, cut: int | None = None, pause: float = 0.0
+    ) -> None:
         self.send_response_only(status)
         for name, value in headers.items():
             if name.lower() not in ("content-length", "transfer-encoding", "connection"):
@@ -204,7 +218,11 @@ class _Handler(BaseHTTPRequestHandler):
         length = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(body))
         self.send_header("Content-Length", length)
         self.end_headers()
-        self.wfile.write(body if cut is None else body[:cut])
+        sent = body if cut is None else body[:cut]
+        step = max(1, -(-len(sent) // _PIECES)) if pause else max(1, len(sent))
+        for start in range(0, len(sent), step):
+            time.sleep(pause)
+            self.wfile.write(sent[start : start + step])
 
     def _break(self) -> None:
         """Close with RST, so that the client sees a reset and not an end."""

@@ -124,6 +124,32 @@ def test_one_of_many_gateways_is_protected_and_one_alone_does_not_block_a_node(r
     assert not of_kind(render(replicas=1), "PodDisruptionBudget")
 
 
+@pytest.mark.parametrize("kind", ["ServiceMonitor", "PodMonitor"])
+def test_a_monitor_finds_the_gateways_metrics_and_nobody_else_needs_to_reach_them(render: Render, kind: str) -> None:
+    scraper = [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]
+    objects = render(metrics={"monitor": kind, "interval": "1m", "from": scraper})
+    (monitor,) = of_kind(objects, kind)
+    (template,) = [each["spec"]["template"] for each in of_kind(objects, "Deployment")]
+    (container,) = template["spec"]["containers"]
+    known = {each["name"]: each["containerPort"] for each in container["ports"]}
+    given = dict(each.removeprefix("--").split("=") for each in container["args"] if "port=" in each)
+    assert known == {"gateway": 8080, "probes": 8081, "metrics": 8082}
+    assert [int(given[name]) for name in ("port", "probe-port", "metrics-port")] == [*known.values()]
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    services = [each for each in of_kind(objects, "Service") if wanted <= each["metadata"]["labels"].items()]
+    assert [port["name"] for each in services for port in each["spec"]["ports"]] == (
+        ["metrics"] if kind == "ServiceMonitor" else []
+    )
+    assert all(each["spec"]["selector"].items() <= template["metadata"]["labels"].items() for each in services)
+    assert kind == "ServiceMonitor" or wanted <= template["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"].get("endpoints") or monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint == {"port": "metrics", "interval": "1m", "honorLabels": True}
+    (policy,) = of_kind(objects, "NetworkPolicy")
+    rules = {rule["ports"][0]["port"]: rule.get("from") for rule in policy["spec"]["ingress"]}
+    assert rules == {"gateway": None, "probes": None, "metrics": scraper}
+    assert not of_kind(render(), kind)
+
+
 def test_proxies_are_believed_that_are_named(render: Render) -> None:
     assert not [each for each in arguments(render()) if "proxy" in each]
     made = [each for each in arguments(render(trustedProxies=["10.0.0.0/8", "fd00::/8"])) if "proxy" in each]
@@ -153,6 +179,7 @@ def test_every_limit_of_the_schema_is_one_of_the_gateways(render: Render) -> Non
         ({"trustedProxies": ["proxy.lake.svc"]}, "trustedProxies"),
         ({"image": {"digest": "latest"}}, "digest"),
         ({"networkPolicy": {"egressPorts": []}}, "egressPorts"),
+        ({"metrics": {"monitor": "VMServiceScrape"}}, "monitor"),
     ],
 )
 def test_wrong_values_are_refused_by_name(render: Render, values: dict[str, object], complaint: str) -> None:

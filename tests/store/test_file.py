@@ -192,6 +192,49 @@ def test_content_is_synced_before_its_name_appears_and_the_name_before_put_retur
     assert events == ["sync content", "sync .", "sync new", "rename", "sync new/er"]
 
 
+def test_what_is_staged_is_read_back_before_anybody_sees_it(store: Store, root: Path) -> None:
+    content = os.urandom(5 << 16) + b"end"
+    staging = store.stage("d/k")
+    assert staging is not None
+    with staging as staged:
+        staged.write(content[:100])
+        staged.write(memoryview(content)[100:])
+        assert staged.size == len(content)
+        assert bytes(staged.memory(0, 1 << 16)) + bytes(staged.memory(1 << 16, staged.size)) == content
+        assert not list(store.list(""))
+        staged.enter()
+        assert store.get("d/k") == content
+    left = store.stage("d/left")
+    assert left is not None
+    with left as staged:
+        staged.write(b"x")
+    assert [info.key for info in store.list("")] == ["d/k"]
+    assert hidden_files(root) == []
+
+
+def test_a_flush_syncs_each_directory_once_whoever_wrote_into_it(
+    store: Store, directory_config: StoreConfig, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = ["a/1", "b/1", "a/2"]
+    store.put("a/0", b"")
+    store.put("b/0", b"")
+    events = []
+    fsync = os.fsync
+
+    def record(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        events.append("content" if path.is_relative_to(root / ".kubothek") else path.name)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    for key in written:
+        store.put_soon(key, b"data")
+    assert events == ["content"] * 3
+    open_store(directory_config).flush(written)
+    assert sorted(events[3:]) == ["a", "b"]
+    assert [store.get(key) for key in written] == [b"data"] * 3
+
+
 # --- the tree ---
 
 

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,29 @@ def test_an_upload_in_parts_survives_lost_parts_and_a_lost_end(store: Store, pro
         etag = store.upload("big", source)
     assert store.stat("big").etag == etag
     assert store.get("big") == data
+
+
+def test_uploads_that_nobody_finished_are_aborted(store: Store, proxy: FaultProxy, s3: S3Server, bucket: str) -> None:
+    client = s3.client()
+
+    def begin(key: str) -> None:
+        client.create_multipart_upload(Bucket=bucket, Key=key)
+
+    def left() -> list[str]:
+        return [each["Key"] for each in client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])]
+
+    prefix = store.url.removeprefix(f"s3://{bucket}").strip("/")
+    ours, others = (f"{prefix}/{key}".lstrip("/") for key in ("table/a", "other/b"))
+    for key in (ours, ours, others):
+        begin(key)
+    began = datetime.now(UTC)
+    assert store.abort_uploads("table/", began - timedelta(hours=1)) == 0
+    proxy.inject(LostResponse(), method="DELETE", path="uploadId=")  # it is done, and nobody is told
+    assert store.abort_uploads("table/", began + timedelta(hours=1)) == 1
+    assert left() == [others]
+    proxy.inject(Status(403, "AccessDenied"), method="GET", path="uploads")
+    with pytest.raises(AccessDenied):
+        store.abort_uploads("other/", began + timedelta(hours=1))
 
 
 def test_an_upload_that_fails_leaves_no_parts(

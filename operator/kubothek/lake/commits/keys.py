@@ -121,6 +121,11 @@ def collections(uuid: str) -> str:
     return f"{side(uuid)}gc/"
 
 
+def parts(uuid: str) -> str:
+    """The prefix of what the processes of one run leave for each other; nothing that is committed names it."""
+    return f"{side(uuid)}parts/"
+
+
 def native_indices(uuid: str) -> str:
     """The prefix of native indices: manifests, and the sorted files that they name."""
     return f"{side(uuid)}index/"

@@ -28,6 +28,7 @@ from kubothek.lake.errors import (
     IdReused,
     ObjectNotFound,
 )
+from kubothek.tracing import span
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,26 +139,31 @@ class Transaction:
         """
         seen, base = self._seen, self.snapshot.head
         patience = Patience(self._journal, self._patience)
+        conflicts = 0
         while True:
-            try:
-                decided = draft(
-                    self._journal,
-                    change,
-                    commit_id=self._request.id,
-                    spec_digest=self._request.digest,
-                    base=base,
-                    on=seen,
+            with span("swap", attempt=patience.tries + 1, conflicts=conflicts) as swap:
+                try:
+                    decided = draft(
+                        self._journal,
+                        change,
+                        commit_id=self._request.id,
+                        spec_digest=self._request.digest,
+                        base=base,
+                        on=seen,
+                    )
+                except Conflict:
+                    again = on_conflict or (on_compaction if self._only_compacted(change, base, seen) else None)
+                    if again is None:
+                        raise
+                    swap.set(outcome="conflict")
+                    conflicts += 1
+                    snapshot = snapshot_of(self._journal, seen)
+                    change, base = again(snapshot), snapshot.head
+                    continue
+                published = self._way.publish(
+                    decided, seen, before_swap=self._pace.require_timely, after_swap=self._look_again
                 )
-            except Conflict:
-                again = on_conflict or (on_compaction if self._only_compacted(change, base, seen) else None)
-                if again is None:
-                    raise
-                snapshot = snapshot_of(self._journal, seen)
-                change, base = again(snapshot), snapshot.head
-                continue
-            published = self._way.publish(
-                decided, seen, before_swap=self._pace.require_timely, after_swap=self._look_again
-            )
+                swap.set(outcome="lost" if published is None else "won")
             if published is not None:
                 return self._confirmed(published, patience)
             patience.pause()

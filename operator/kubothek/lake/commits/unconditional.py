@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import TypeVar
 
 from kubothek.lake.errors import ObjectNotFound, PreconditionFailed
-from kubothek.lake.store import Capabilities, ObjectInfo, Store
+from kubothek.lake.store import Capabilities, ObjectInfo, Staged, Store
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -55,6 +57,18 @@ class OneWriterStore(Store):
 
     def upload(self, key: str, source: io.BufferedIOBase) -> str:
         return self._inner.upload(key, source)
+
+    def stage(self, key: str) -> AbstractContextManager[Staged] | None:
+        return self._inner.stage(key)
+
+    def put_soon(self, key: str, data: bytes | memoryview) -> None:
+        self._inner.put_soon(key, data)
+
+    def flush(self, keys: Iterable[str]) -> None:
+        self._inner.flush(keys)
+
+    def abort_uploads(self, prefix: str, before: datetime) -> int:
+        return self._inner.abort_uploads(prefix, before)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         return self._inner.list(prefix, start_after)

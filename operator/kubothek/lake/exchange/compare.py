@@ -7,15 +7,13 @@ to the number of ours; blocks that an interrupted walk left in the store are not
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from threading import BoundedSemaphore
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from kubothek.lake.errors import ChainCorrupt, Diverged, FormatInvalid, ObjectNotFound
 from kubothek.lake.exchange.repository import Repository
+from kubothek.lake.exchange.writing import BlockWriter
 from kubothek.lake.ledger.blocks import Block
 from kubothek.lake.ledger.chain import ADVICE, Place, Stored, checked
 from kubothek.lake.ledger.events import Seed
@@ -24,9 +22,6 @@ from kubothek.lake.ledger.multihash import Multihash
 from kubothek.lake.ledger.state import ChainState
 from kubothek.lake.store import Store
 
-_WRITERS: Final = 16
-_WAITING: Final = 256
-"""Blocks that came and are not written yet."""
 _SHORT: Final = 64
 """Blocks that a walk asks the store for one by one, before it looks which ones are there."""
 
@@ -62,37 +57,39 @@ def compare(
     store: Store,
     layout: Layout,
     ours: ChainState,
+    writing: BlockWriter,
     *,
     wholly: bool = False,
     told: Callable[[int], None] = lambda blocks: None,
 ) -> Difference:
-    """Compare their chain, which ends with ``head``, with ours; new blocks are stored where they belong.
+    """Compare their chain, which ends with ``head``, with ours.
 
-    ``wholly``  also look for the blocks of a chain that diverged
-    ``told``    hears how many new blocks have come
+    ``writing``  gets new blocks
+    ``wholly``   also look for the blocks of a chain that diverged
+    ``told``     hears how many new blocks have come
 
     Raises ChainCorrupt; Diverged for the chain of another dataset; StoreError.
     """
     if head == ours.head:
         return Difference(Relation.EQUAL, head)
-    with _Blocks(theirs, store, layout, is_new=ours.head is None) as blocks:
-        mine = _Own(store, layout, ours)
-        found: list[Stored] = []
-        place = Place(head, None)
-        while True:
-            data, number, before = blocks.get(place)
-            if mine.at(number) == place.block:
-                break
-            if number < ours.length and not wholly:
-                return Difference(Relation.DIVERGED, head)
-            found.append(Stored(place.block, data))
-            told(len(found))
-            if before is None:
-                _require_same_dataset(data, ours, theirs.url)
-                break
-            if before == ours.head:
-                return Difference(Relation.AHEAD, head, tuple(found[::-1]))
-            place = Place(before, number - 1)
+    blocks = _Blocks(theirs, store, layout, writing, is_new=ours.head is None)
+    mine = _Own(store, layout, ours)
+    found: list[Stored] = []
+    place = Place(head, None)
+    while True:
+        data, number, before = blocks.get(place)
+        if mine.at(number) == place.block:
+            break
+        if number < ours.length and not wholly:
+            return Difference(Relation.DIVERGED, head)
+        found.append(Stored(place.block, data))
+        told(len(found))
+        if before is None:
+            _require_same_dataset(data, ours, theirs.url)
+            break
+        if before == ours.head:
+            return Difference(Relation.AHEAD, head, tuple(found[::-1]))
+        place = Place(before, number - 1)
     if not found:
         return Difference(Relation.BEHIND, head)
     relation = Relation.AHEAD if ours.head is None else Relation.DIVERGED
@@ -135,25 +132,13 @@ class _Own:
 class _Blocks:
     """Their blocks, from the store if they are there, and put there while the walk goes on."""
 
-    def __init__(self, theirs: Repository, store: Store, layout: Layout, *, is_new: bool) -> None:
+    def __init__(self, theirs: Repository, store: Store, layout: Layout, writing: BlockWriter, *, is_new: bool) -> None:
         self._theirs = theirs
         self._store = store
         self._layout = layout
         self._there: frozenset[str] | None = None
+        self._writing = writing
         self._asked = _SHORT if is_new else 0
-        self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="blocks")
-        self._room = BoundedSemaphore(_WAITING)
-        self._failed: list[BaseException] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.shutdown()
-        if error is None:
-            self._require_written()
 
     def get(self, place: Place) -> tuple[bytes, int, Multihash | None]:
         """A block, its number and the block before it. Raises ChainCorrupt, StoreError."""
@@ -169,19 +154,8 @@ class _Blocks:
             message = f"there is no block {place.block} at {self._theirs.url}; {ADVICE}"
             raise place.broken("BlockMissing", "CH-02", message) from error
         number, before = checked(data, place)
-        self._require_written()
-        self._room.acquire()  # a chain can be long, and its store slow
-        self._pool.submit(self._store.put, self._layout.block(place.block), data).add_done_callback(self._written)
+        self._writing.write(Stored(place.block, data))
         return data, number, before
-
-    def _written(self, done: Future[str]) -> None:
-        if (error := done.exception()) is not None:
-            self._failed.append(error)
-        self._room.release()
-
-    def _require_written(self) -> None:
-        if self._failed:
-            raise self._failed[0]
 
     def _may_be_there(self, block: Multihash) -> bool:
         self._asked += 1

@@ -20,6 +20,7 @@ from kubothek.lake.exchange.stores import StoreRepository
 from kubothek.lake.exchange.transfer import Brought, Progress, Told, bring_objects
 from kubothek.lake.exchange.urls import parse
 from kubothek.lake.exchange.web import Web
+from kubothek.lake.exchange.writing import BlockWriter
 from kubothek.lake.ledger.chain import Stored, read_chain
 from kubothek.lake.ledger.events import DatasetKind
 from kubothek.lake.ledger.layout import Layout
@@ -113,8 +114,9 @@ def pull_remote(
         if place.store is None:
             seen = log.settled()
             note = None if seen is None else seen.head.chain
-            after = None if note is None else Multihash.parse(note.head)
-            theirs = held.enter_context(SmartRepository(Web(place.url, reach), after, asking=not place.smart))
+            after, length = (None, 0) if note is None else (Multihash.parse(note.head), note.length)
+            web = Web(place.url, reach)
+            theirs = held.enter_context(SmartRepository(web, after, length, asking=not place.smart))
         else:
             theirs = StoreRepository(place.store)
         return pull(
@@ -173,13 +175,29 @@ class _Step:
         *,
         table: bool,
     ) -> Difference:
-        """Compare, and bring what is new."""
+        """Compare, and bring what is new; all of it is durable then."""
+        with BlockWriter(self.store, layout) as writing:
+            difference = self._brought(head, layout, state, note_written, writing, table=table)
+        self.store.flush(layout.block(each.hash) for each in difference.blocks)
+        return difference
+
+    def _brought(
+        self,
+        head: Multihash,
+        layout: Layout,
+        state: ChainState,
+        note_written: Callable[[str], None],
+        writing: BlockWriter,
+        *,
+        table: bool,
+    ) -> Difference:
         difference = compare(
             self.theirs,
             head,
             self.store,
             layout,
             state,
+            writing,
             wholly=self._force,
             told=lambda blocks: self._told(Progress(blocks=blocks)),
         )

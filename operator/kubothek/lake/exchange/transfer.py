@@ -10,19 +10,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Final
 
 from kubothek.lake.errors import ObjectNotFound
 from kubothek.lake.exchange.repository import Repository
-from kubothek.lake.exchange.verified import Verified
+from kubothek.lake.exchange.verified import PIECE, Arriving, Verified, stage
 from kubothek.lake.lanes import Lanes
 from kubothek.lake.ledger.layout import Layout
 from kubothek.lake.ledger.named import Named
 from kubothek.lake.store import Store
 
-_PIECE: Final = 1 << 19
-_WAITING: Final = 64 << 20
+_THREADS: Final = 2
+"""For each object that is fetched: one, and one that syncs and hashes what came before."""
+_WAITING: Final = 32 << 20
 """Bytes that came and wait to be hashed with those of other objects: one often comes as a whole before the next."""
 _YOUNG: Final = timedelta(hours=1)
 """Well below half of any usual grace period: an older object is written again, so that no collector takes it."""
@@ -105,24 +106,32 @@ def bring_objects(
     told: Told = lambda progress: None,
     note_written: Callable[[str], None] = lambda key: None,
 ) -> Brought:
-    """See to it that all objects are where they belong. Memory: a few pieces of each that is under way, and what waits.
+    """See to it that all objects are where they belong, durably.
+
+    Memory: a few pieces of each that is under way, and what waits.
 
     ``blocks``        that name them, for those who watch
     ``note_written``  hears of the first key
 
     Raises ChainCorrupt for an object that is gone, cut off or another one; StoreError. What came before stays.
     """
-    meter, lanes = _Meter(named, blocks, told), Lanes(_WAITING)
+    meter, lanes, fetching = _Meter(named, blocks, told), Lanes(_WAITING), BoundedSemaphore(at_once)
     for each in named[:1]:
         note_written(each.key(layout))
 
     def bring(each: Named) -> None:
         if fetched := not _is_there(store, layout, each, lanes):
-            with Verified(repository, each, meter.came, lanes) as source:
-                store.upload(each.key(layout), source)
+            arriving, staging = Arriving(repository, each, meter.came), store.stage(each.key(layout))
+            if staging is None:
+                with fetching, arriving, Verified(arriving, lanes) as source:
+                    store.upload(each.key(layout), source)
+            else:
+                with staging as staged:
+                    stage(arriving, staged, lanes, fetching)
         meter.done(each, fetched=fetched)
 
-    each_of(bring, named, at_once)
+    each_of(bring, named, _THREADS * at_once)
+    store.flush(each.key(layout) for each in named)  # also what an earlier transfer left
     return Brought(
         objects=meter.objects, bytes=meter.bytes, fetched_objects=meter.fetched_objects, fetched_bytes=meter.fetched
     )
@@ -148,7 +157,7 @@ def _is_there(store: Store, layout: Layout, named: Named, lanes: Lanes) -> bool:
             return False
         stream = lanes.stream()
         with store.open(key) as source:
-            while piece := source.read(_PIECE):
+            while piece := source.read(PIECE):
                 stream.update(piece)
             if stream.digest() != named.hash.digest:
                 return False

@@ -1,44 +1,104 @@
-"""An object on its way, as a file that a store can take: whoever has read all of it has the bytes that were named."""
+"""An object on its way into a store, which has it only if all bytes that came have the hash that was named (HS-01)."""
 
 from __future__ import annotations
 
 import io
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import Final
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import Any, Final, Self
 
 from kubothek.lake.errors import ChainCorrupt, ObjectNotFound, StoreUnavailable
 from kubothek.lake.exchange.repository import Repository, Stream
 from kubothek.lake.lanes import Lanes
 from kubothek.lake.ledger.chain import ADVICE
 from kubothek.lake.ledger.named import Named
+from kubothek.lake.store import Staged
 
 _ATTEMPTS: Final = 5
 PAUSE: Final = 0.2
 """Seconds before the second try; doubled before each one after it."""
-_PIECE: Final = 1 << 19
+PIECE: Final = 1 << 19
+_WINDOW: Final = 4 << 20
+"""Bytes that are handed over to be hashed at a time: many, as each time costs, and few that wait."""
 
 
-class Verified(io.BufferedIOBase):
-    """Reads once, from the start to the end, and goes on where it was when a connection breaks.
+class Arriving:
+    """The bytes of an object as they come. It goes on where it was when a connection breaks. A context manager.
 
-    The last bytes come only if all together have the hash (HS-01), so a store that is given this never has others under
-    the name. It seeks just as far as ``Store.upload`` does: to its end and back to its start. Raises ChainCorrupt.
-
-    ``told``   hears of each piece's size
-    ``lanes``  hash what is on its way at the same time
+    ``told``  hears of each piece's size
     """
 
-    def __init__(self, repository: Repository, named: Named, told: Callable[[int], None], lanes: Lanes) -> None:
+    def __init__(self, repository: Repository, named: Named, told: Callable[[int], None]) -> None:
+        self.named = named
+        self.position = 0
         self._repository = repository
-        self._named = named
         self._told = told
         self._held = ExitStack()
         self._stream: Stream | None = None
-        self._hash = lanes.stream()
-        self._position = 0
         self._broken = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up the connection, if it is not at its end."""
+        self._held.close()
+        self._stream = None
+
+    def read(self, size: int) -> bytes:
+        """At most so many of the bytes that follow; none after the last. Raises ChainCorrupt, StoreError."""
+        size = min(size, self.named.size - self.position)
+        if not size:
+            return b""
+        while True:
+            try:
+                if self._stream is None:
+                    self._stream = self._held.enter_context(self._repository.stream(self.named, self.position))
+                piece = self._stream.read(size)
+                break
+            except ObjectNotFound as error:
+                url = self._repository.url
+                raise ChainCorrupt(f"the chain names {self.named}, which is not at {url}; {ADVICE}") from error
+            except StoreUnavailable:
+                self.close()
+                self._broken += 1
+                if self._broken == _ATTEMPTS:
+                    raise
+                time.sleep(PAUSE * 2 ** (self._broken - 1))
+        if not piece:
+            raise ChainCorrupt(
+                f"{self.named} at {self._repository.url} ends after {self.position:,} bytes of "
+                f"{self.named.size:,}; {ADVICE}"
+            )
+        self.position += len(piece)
+        self._told(len(piece))
+        return piece
+
+    def require(self, digest: bytes) -> None:
+        """Raises ChainCorrupt if this is not the hash that was named."""
+        if digest != self.named.hash.digest:
+            raise ChainCorrupt(
+                f"{self.named} at {self._repository.url}: its bytes are not those that the hash names; {ADVICE}"
+            )
+
+
+class Verified(io.BufferedIOBase):
+    """What arrives, as a file for a store that shows what it has: the last bytes come only if all have the hash.
+
+    It reads once, and seeks just as far as ``Store.upload`` does: to its end and back to its start. Raises
+    ChainCorrupt. ``lanes`` hash what is on its way at the same time.
+    """
+
+    def __init__(self, arriving: Arriving, lanes: Lanes) -> None:
+        self._arriving = arriving
+        self._hash = lanes.stream()
 
     def readable(self) -> bool:
         return True
@@ -48,59 +108,48 @@ class Verified(io.BufferedIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence == io.SEEK_END and offset == 0:
-            return self._named.size
-        if whence == io.SEEK_SET and offset == self._position == 0:
+            return self._arriving.named.size
+        if whence == io.SEEK_SET and offset == self._arriving.position == 0:
             return 0
         raise io.UnsupportedOperation("an object on its way is read once, from its start")
 
     def read(self, size: int | None = -1, /) -> bytes:
-        wanted = self._named.size - self._position if size is None or size < 0 else size
+        wanted = self._left if size is None or size < 0 else size
         pieces: list[bytes] = []
-        while wanted and (piece := self.read1(min(wanted, _PIECE))):
+        while wanted and (piece := self.read1(min(wanted, PIECE))):
             pieces.append(piece)
             wanted -= len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read1(self, size: int = -1, /) -> bytes:
-        left = self._named.size - self._position
-        piece = self._piece(min(left, _PIECE if size < 0 else size)) if left and size else b""
-        if self._position == self._named.size:
-            self._require_hash()
+        if piece := self._arriving.read(PIECE if size < 0 else size):
+            self._hash.update(piece)
+        if not self._left:
+            self._arriving.require(self._hash.digest())
         return piece
 
-    def close(self) -> None:
-        self._held.close()
-        super().close()
+    @property
+    def _left(self) -> int:
+        return self._arriving.named.size - self._arriving.position
 
-    def _piece(self, size: int) -> bytes:
-        while True:
-            try:
-                if self._stream is None:
-                    self._stream = self._held.enter_context(self._repository.stream(self._named, self._position))
-                piece = self._stream.read(size)
-                break
-            except ObjectNotFound as error:
-                url = self._repository.url
-                raise ChainCorrupt(f"the chain names {self._named}, which is not at {url}; {ADVICE}") from error
-            except StoreUnavailable:
-                self._held.close()
-                self._stream = None
-                self._broken += 1
-                if self._broken == _ATTEMPTS:
-                    raise
-                time.sleep(PAUSE * 2 ** (self._broken - 1))
-        if not piece:
-            raise ChainCorrupt(
-                f"{self._named} at {self._repository.url} ends after {self._position:,} bytes of "
-                f"{self._named.size:,}; {ADVICE}"
-            )
-        self._hash.update(piece)
-        self._position += len(piece)
-        self._told(len(piece))
-        return piece
 
-    def _require_hash(self) -> None:
-        if self._hash.digest() != self._named.hash.digest:
-            raise ChainCorrupt(
-                f"{self._named} at {self._repository.url}: its bytes are not those that the hash names; {ADVICE}"
-            )
+def stage(arriving: Arriving, staged: Staged, lanes: Lanes, fetching: AbstractContextManager[Any]) -> None:
+    """Take in all that arrives, and let it enter if it has the hash. Raises ChainCorrupt, StoreError.
+
+    Hashed are the store's own pages, many objects together, so nothing is copied or kept for that.
+
+    ``fetching``  is entered for as long as bytes come
+    """
+    hashing, handed = lanes.stream(), 0
+    with fetching, arriving:
+        while piece := arriving.read(PIECE):
+            staged.write(piece)
+            if staged.size - handed >= _WINDOW:
+                stop = staged.size - staged.size % _WINDOW
+                hashing.update(staged.memory(handed, stop))
+                handed = stop
+    if handed < staged.size:
+        hashing.update(staged.memory(handed, staged.size))
+    staged.sync()  # while others come, to be hashed with
+    arriving.require(hashing.digest())
+    staged.enter()

@@ -33,6 +33,7 @@ T = TypeVar("T")
 _LAYOUT: Final = Layout()
 _USUAL: Final = Patience()
 _ANYBODY: Final = Reach()
+_PIECE: Final = 1 << 20
 
 
 class Web:
@@ -153,10 +154,10 @@ def streamed(
     asked = {**(headers or {}), **({"Range": f"bytes={start}-"} if start else {})}
     try:
         with web.ask("GET", url, str(named), asked) as answer:
+            stream = _Answer(answer, web)
             if answer.status == 200:
-                for size in _pieces(start):
-                    answer.read(size)
-            yield _Answer(answer, web)
+                stream.skip(start)
+            yield stream
     except HTTPError as error:
         raise StoreUnavailable(f"{web.url}: {named} does not come: {error}") from error
 
@@ -167,17 +168,14 @@ class _Answer:
     def __init__(self, answer: urllib3.BaseHTTPResponse, web: Web) -> None:
         self._answer = answer
         self._web = web
+        self._encoded = "Content-Encoding" in answer.headers  # although we ask for none; to look for it costs a copy
 
     def read(self, size: int, /) -> bytes:
         try:
-            return self._answer.read1(size)
+            return self._answer.read1(size, decode_content=self._encoded)
         except HTTPError as error:
             raise StoreUnavailable(f"{self._web.url}: the connection broke: {error}") from error
 
-
-def _pieces(count: int) -> Iterator[int]:
-    """So many bytes in pieces that fit into memory."""
-    piece = 1 << 20
-    yield from [piece] * (count // piece)
-    if count % piece:
-        yield count % piece
+    def skip(self, size: int) -> None:
+        while size and (piece := self.read(min(_PIECE, size))):
+            size -= len(piece)

@@ -6,11 +6,11 @@ import os
 from dataclasses import replace
 
 from kubothek.lake.errors import InputError
-from kubothek.lake.store.base import Capabilities, ObjectInfo, Presigned, Store, StoreConfig
+from kubothek.lake.store.base import Capabilities, ObjectInfo, Presigned, Staged, Store, StoreConfig
 from kubothek.lake.store.file import FileStore
 from kubothek.lake.store.urls import FileLocation, check_endpoint, parse_url
 
-__all__ = ["Capabilities", "ObjectInfo", "Presigned", "Store", "StoreConfig", "open_store"]
+__all__ = ["Capabilities", "ObjectInfo", "Presigned", "Staged", "Store", "StoreConfig", "open_store"]
 
 
 def open_store(config: StoreConfig) -> Store:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPMethod
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -74,6 +75,26 @@ class Presigned:
     headers: Mapping[str, str]
 
 
+class Staged(Protocol):
+    """An object that a store has and nobody sees: until it enters. Raises StoreError."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that were written."""
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        """The bytes that follow."""
+
+    def memory(self, start: int, stop: int, /) -> Any:
+        """Bytes that were written, as a buffer over what the store has of them; ``start`` is a multiple of 64 KiB."""
+
+    def sync(self) -> None:
+        """Have what was written on the disk; entering does so, too."""
+
+    def enter(self) -> None:
+        """Be the object, atomically, whatever was there, and durably with the next :meth:`Store.flush`."""
+
+
 class Store(ABC):
     """A flat space of immutable objects and a few that are swapped conditionally."""
 
@@ -108,6 +129,10 @@ class Store(ABC):
     def put(self, key: str, data: bytes | memoryview) -> str:
         """Write the object, atomically and durably, whatever was there; returns its ETag."""
 
+    def put_soon(self, key: str, data: bytes | memoryview) -> None:
+        """As :meth:`put`, but durable only with the next :meth:`flush`: for many at once."""
+        self.put(key, data)
+
     @abstractmethod
     def put_if_absent(self, key: str, data: bytes | memoryview) -> str:
         """Write the object if the key is free; returns its ETag. Raises PreconditionFailed.
@@ -125,6 +150,16 @@ class Store(ABC):
     def upload(self, key: str, source: io.BufferedIOBase) -> str:
         """Write a large object from a seekable stream, in parts where the store wants it; returns its ETag."""
 
+    def stage(self, key: str) -> AbstractContextManager[Staged] | None:
+        """For an object that is read once more before it enters; of one that does not, nothing stays after the context.
+
+        None where a store reads nothing that it does not show: there, :meth:`upload` a source that ends with an error.
+        """
+        return None
+
+    def flush(self, keys: Iterable[str]) -> None:  # noqa: B027 - most stores have nothing to do
+        """Make durable these objects, which entered or were put soon, whoever did that."""
+
     @abstractmethod
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         """All objects whose key starts with ``prefix``, in key order (UTF-8 bytes), after ``start_after``;
@@ -141,6 +176,14 @@ class Store(ABC):
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> int:
         """Delete the objects, in batches; absent ones are no error. Returns how many keys were asked for."""
+
+    def abort_uploads(self, prefix: str, before: datetime) -> int:
+        """Abort the uploads in parts below ``prefix`` that began before this time by the store's clock, as a crash
+        leaves them behind; returns how many they were. None where an unfinished upload leaves nothing.
+
+        Raises AccessDenied where the right to do so is missing, and StoreError where the server knows no such thing.
+        """
+        return 0
 
     def together(self, first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
         """The results of two pieces of work on this store that need not wait for each other.

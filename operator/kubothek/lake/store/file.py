@@ -32,6 +32,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from enum import Enum, auto
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -46,6 +47,7 @@ from kubothek.lake.errors import (
     StoreUnavailable,
 )
 from kubothek.lake.store.base import Capabilities, ObjectInfo, Store, StoreConfig
+from kubothek.lake.store.file_temporary import Temporary, sync_directory, temporary
 from kubothek.lake.store.probe import probe_store
 from kubothek.lake.store.urls import FileLocation, check_key, check_prefix
 
@@ -153,66 +155,79 @@ class FileStore(Store):
     # --- writing ---
 
     def put(self, key: str, data: bytes | memoryview) -> str:
-        return self._write(key, [data], _Any.ETAG)
+        return self._write(key, data, _Any.ETAG)
 
     def put_if_absent(self, key: str, data: bytes | memoryview) -> str:
-        return self._write(key, [data], None)
+        return self._write(key, data, None)
 
     def put_if_match(self, key: str, data: bytes | memoryview, etag: str) -> str:
-        return self._write(key, [data], etag)
+        return self._write(key, data, etag)
 
     def upload(self, key: str, source: io.BufferedIOBase) -> str:
         source.seek(0)
-        return self._write(key, iter(lambda: source.read1(_COPY_BYTES), b""), _Any.ETAG)
+        with self.stage(key) as staged:
+            while chunk := source.read1(_COPY_BYTES):
+                staged.write(chunk)
+            return self._entered(key, _Any.ETAG, staged)
 
-    def _write(self, key: str, chunks: Iterable[bytes | memoryview], condition: _Condition) -> str:
+    def put_soon(self, key: str, data: bytes | memoryview) -> None:
+        with self.stage(key) as staged:
+            staged.write(data)
+            staged.enter()
+
+    def flush(self, keys: Iterable[str]) -> None:
+        for directory in {self._path(key).parent for key in keys}:
+            with self._errors(str(directory), writing=True):
+                sync_directory(directory)
+
+    @contextmanager
+    def stage(self, key: str) -> Iterator[Temporary]:
+        path = self._hidden / "tmp" / secrets.token_hex(16)
+        with self._errors(key, writing=True):
+            self._path(key)
+            self._make_directory(path.parent)
+            with temporary(path, partial(self._entered, key, _Any.ETAG, soon=True)) as file:
+                yield file
+
+    def _write(self, key: str, data: bytes | memoryview, condition: _Condition) -> str:
+        with self.stage(key) as staged:
+            staged.write(data)
+            return self._entered(key, condition, staged)
+
+    def _entered(self, key: str, condition: _Condition, file: Temporary, *, soon: bool = False) -> str:
+        """``soon``: the directory is synced with the next flush."""
+        file.sync()
         path = self._path(key)
-        with (
-            self._errors(key, writing=True),
-            self._temporary(chunks) as (temporary, descriptor),
-            self._lock(key),
-        ):
+        with self._lock(key):
             replaced = self._stat_if_there(key)
             found = _etag(replaced) if replaced else None
             if condition is not _Any.ETAG and condition != found:
                 raise PreconditionFailed(f"{key!r} in {self.url} {_is_not(condition, found)}")
-            _stamp(descriptor, replaced.st_mtime_ns if replaced else 0)
-            self._enter(temporary, path, new=condition is None)
-            return _etag(os.fstat(descriptor))
+            file.stamp(replaced.st_mtime_ns if replaced else 0)
+            self._enter(file, path, new=condition is None)
+            etag = _etag(os.fstat(file.descriptor))
+        if not soon:
+            sync_directory(path.parent)
+        return etag
 
-    @contextmanager
-    def _temporary(self, chunks: Iterable[bytes | memoryview]) -> Iterator[tuple[Path, int]]:
-        """A synced file of this content outside the key space; gone when the context ends."""
-        path = self._hidden / "tmp" / secrets.token_hex(16)
-        self._make_directory(path.parent)
-        with path.open("xb") as file:
-            try:
-                for chunk in chunks:
-                    file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())
-                yield path, file.fileno()
-            finally:
-                path.unlink(missing_ok=True)
-
-    def _enter(self, temporary: Path, path: Path, *, new: bool) -> None:
+    def _enter(self, file: Temporary, path: Path, *, new: bool) -> None:
         """Move a finished file to its key; again if a concurrent delete prunes the directory meanwhile."""
         for _ in range(_ENTER_ATTEMPTS):
             self._make_directory(path.parent)
             try:
                 if new:
-                    os.link(temporary, path)
+                    os.link(file.path, path)
                 else:
-                    temporary.replace(path)
+                    file.path.replace(path)
+                    file.moved = True
             except FileNotFoundError:
                 continue
             except FileExistsError:
                 if path.is_dir():
                     raise IsADirectoryError(errno.EISDIR, "is a directory", str(path)) from None
                 raise PreconditionFailed(f"{path} was created by a writer that takes no lock") from None
-            _sync_directory(path.parent)
             return
-        raise StoreUnavailable(f"{path} cannot be created: its directory or {temporary} is removed all the time")
+        raise StoreUnavailable(f"{path} cannot be created: its directory or {file.path} is removed all the time")
 
     def _make_directory(self, path: Path) -> None:
         """``mkdir -p`` below the root, each new entry synced. The root itself is never created."""
@@ -225,7 +240,7 @@ class FileStore(Store):
             path.mkdir()
         if path.is_file():
             raise NotADirectoryError(errno.ENOTDIR, "a part of it is a file", str(path))
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
     @contextmanager
     def _lock(self, key: str) -> Iterator[None]:
@@ -358,36 +373,9 @@ def _info(key: str, found: os.stat_result) -> ObjectInfo:
     return ObjectInfo(key=key, size=found.st_size, etag=_etag(found), modified=modified)
 
 
-def _stamp(descriptor: int, after_ns: int) -> None:
-    """Give a new file a modification time that is later than ``after_ns`` as this file system stores it.
-
-    The base is the time the file system gave, so the store's clock stays the file system's. Random
-    nanoseconds tell apart two writes of one tick with a delete between them, and our writes from foreign
-    ones (see :func:`_may_change_within_its_tick`).
-    """
-    given = os.fstat(descriptor).st_mtime_ns + 1 + secrets.randbelow(1_000_000)
-    for step in (1, 1_000, 1_000_000, 1_000_000_000, 2_000_000_000):
-        wanted = max(given, after_ns + step)
-        os.utime(descriptor, ns=(wanted, wanted))
-        if os.fstat(descriptor).st_mtime_ns > after_ns:
-            return
-    raise OSError(errno.EOPNOTSUPP, "the file system does not keep modification times")
-
-
 def _may_change_within_its_tick(found: os.stat_result) -> bool:
     """Whether a write in place now could leave the ETag as it is: the stamp is the kernel's, and fresh."""
     return found.st_mtime_ns == found.st_ctime_ns and abs(time.time_ns() - found.st_mtime_ns) < _TICK_NS
-
-
-def _sync_directory(path: Path) -> None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:
-        return  # a concurrent delete emptied and pruned it
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _is_not(expected: str | None, found: str | None) -> str:

@@ -11,8 +11,8 @@ will start.
 
 **Single objects** are read and written by :mod:`~kubothek.lake.store.s3_objects`, all else by the client's operations.
 
-An upload in parts that a crash interrupts leaves parts that no listing shows; buckets should have a lifecycle
-rule that aborts incomplete multipart uploads.
+An upload in parts that a crash interrupts leaves parts that no listing shows: a collection aborts it, and so may a
+lifecycle rule of the bucket.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPMethod, HTTPStatus
@@ -271,6 +272,34 @@ class S3Store(Store):
         if first["Code"] == "AccessDenied":
             return AccessDenied(f"{text}; give the access key the right to delete")
         return StoreError(text)
+
+    def abort_uploads(self, prefix: str, before: datetime) -> int:
+        check_prefix(prefix)
+        aborted, where = 0, dict[str, Any]()
+
+        def request(s3: Connected) -> Any:
+            return s3.client.list_multipart_uploads(Bucket=self._bucket, Prefix=self._prefix + prefix, **where)
+
+        while True:
+            page = self._call(prefix, request)
+            for found in page.get("Uploads", ()):
+                if found["Initiated"] < before:
+                    aborted += self._abort(prefix, {name: found[name] for name in ("Key", "UploadId")})
+            if not page.get("IsTruncated"):
+                return aborted
+            where = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page.get("NextUploadIdMarker", "")}
+
+    def _abort(self, prefix: str, upload: Mapping[str, Any]) -> int:
+        def request(s3: Connected) -> int:
+            try:
+                s3.client.abort_multipart_upload(Bucket=self._bucket, **upload)
+            except ClientError as error:
+                if _code(error) != "NoSuchUpload":  # it has ended meanwhile
+                    raise
+                return 0
+            return 1
+
+        return self._call(prefix, request)
 
     def together(self, first: Callable[[], A], second: Callable[[], B]) -> tuple[A, B]:
         beside = _helpers(os.getpid()).submit(second)

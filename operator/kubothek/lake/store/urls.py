@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from kubothek.lake.errors import InputError, InvalidKey
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
+_NO_SEGMENTS = frozenset(("", ".", ".."))
 _KEY_BYTES = 1024
 """S3's limit for a key; the same for every store, so that data can move."""
 
@@ -53,7 +54,7 @@ def check_endpoint(endpoint: str) -> None:
 
 def check_key(key: str) -> str:
     """The key, if every store can hold it. Raises InvalidKey."""
-    if not key or any(segment in ("", ".", "..") for segment in key.split("/")):
+    if not _NO_SEGMENTS.isdisjoint(key.split("/")):
         raise InvalidKey(f"{key!r} is no object key: it is a relative path without empty, '.' or '..' segments")
     return _check_text(key)
 
@@ -61,7 +62,7 @@ def check_key(key: str) -> str:
 def check_prefix(prefix: str) -> str:
     """The prefix, if keys can start with it: its last segment may be partial or empty. Raises InvalidKey."""
     *whole, _partial = prefix.split("/")
-    if any(segment in ("", ".", "..") for segment in whole):
+    if not _NO_SEGMENTS.isdisjoint(whole):
         raise InvalidKey(f"{prefix!r} is no key prefix: it has empty, '.' or '..' segments")
     return _check_text(prefix)
 

@@ -15,10 +15,12 @@ from kubothek.lake.exchange.smart.batch import blocks_of
 from kubothek.lake.exchange.smart.client import Conversation
 from kubothek.lake.exchange.smart.messages import Dialect, Refused, Transfer, named_of, reference, render
 from kubothek.lake.exchange.web import Web, WebRepository, streamed
+from kubothek.lake.ledger.blocks import link_of
 from kubothek.lake.ledger.multihash import Multihash
 from kubothek.lake.ledger.named import Named, named_by
 
-_WALKED: Final = 64
+_FEW: Final = 16
+"""So many blocks come sooner one by one than a server is found to speak the smart protocol, or not to."""
 _BULK: Final = 500
 """Objects whose places are asked for at a time."""
 _LEFT: Final = timedelta(seconds=30)
@@ -29,16 +31,17 @@ class SmartRepository:
     """A context manager. What the conversation does not give is asked for by the simple protocol: the head, which
     mostly is all, and blocks of a chain that does not go on from ours.
 
-    ``after``   our last block
-    ``asking``  nobody said that the server speaks the smart protocol: it is asked whether it does once there are so
-                many new blocks that one by one would take long
+    ``after``, ``length``  our last block, and how many there are
+    ``asking``             nobody said that the server speaks the smart protocol: it is asked whether it does if the
+                           first block's number says that many more are to come
     """
 
-    def __init__(self, web: Web, after: Multihash | None, *, asking: bool = False) -> None:
+    def __init__(self, web: Web, after: Multihash | None, length: int, *, asking: bool = False) -> None:
         self._web = web
         self._after = after
-        self._walked = _WALKED if asking else 0
+        self._length = length
         self._asking = asking
+        self._at_once = None if asking else True
         self._simple = WebRepository(web)
         self._lock = Lock()
         self._held = ExitStack()
@@ -65,11 +68,13 @@ class SmartRepository:
         return self._simple.head()
 
     def block(self, block: Multihash) -> bytes:
-        """One of those that came, at the first question for one."""
+        """One of those that came, at the first question for one, or the second."""
         with self._lock:
-            if self._walked:
-                self._walked -= 1
-            elif self._blocks is None:
+            if self._at_once is None:
+                data = self._simple.block(block)
+                self._at_once = _number(data) - self._length > _FEW
+                return data
+            if self._at_once and self._blocks is None:
                 self._blocks = self._pulled_if_it_can(block)
             found = self._blocks.pop(block, None) if self._blocks else None
         return self._simple.block(block) if found is None else found
@@ -127,6 +132,14 @@ class SmartRepository:
             if named not in self._places:
                 raise ObjectNotFound(str(named), self.url)
             return self._places[named]
+
+
+def _number(block: bytes) -> int:
+    """How many blocks are below this one, as it says."""
+    try:
+        return link_of(block)[0]
+    except FormatInvalid:
+        return 0  # whoever walks will see it
 
 
 def _expires(place: Transfer) -> bool:

@@ -1,0 +1,100 @@
+"""What a file store writes before anybody sees it, and how it becomes durable."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+
+class Temporary:
+    """A new file that is written from its start, as :class:`kubothek.lake.store.base.Staged`.
+
+    ``moved``  the file is elsewhere by now
+    """
+
+    def __init__(self, path: Path, file: FileIO, enter: Callable[[Temporary], object]) -> None:
+        self.path = path
+        self.size = 0
+        self.moved = False
+        self._file = file
+        self._enter = enter
+        self._synced = -1
+
+    @property
+    def descriptor(self) -> int:
+        """Of the open file."""
+        return self._file.fileno()
+
+    def write(self, data: bytes | memoryview) -> None:
+        """What follows. Raises OSError."""
+        rest = memoryview(data).cast("B")
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self.size += memoryview(data).nbytes
+
+    def memory(self, start: int, stop: int) -> Any:
+        """What was written from one position to another, in the kernel's pages of it. ``start`` is at a page's."""
+        # Python keeps its lock meanwhile, so pages are found later, by whoever reads: not with MAP_POPULATE.
+        return mmap.mmap(self.descriptor, stop - start, mmap.MAP_SHARED, mmap.PROT_READ, offset=start)
+
+    def sync(self) -> None:
+        """See to it that the disk has all that was written. Raises OSError."""
+        if self._synced < self.size:
+            os.fsync(self.descriptor)
+            self._synced = self.size
+
+    def enter(self) -> None:
+        """Be an object."""
+        self._enter(self)
+
+    def stamp(self, after_ns: int) -> None:
+        """Give it a modification time that is later than ``after_ns`` as this file system stores it.
+
+        The base is the time the file system gave, so the store's clock stays the file system's. Random nanoseconds tell
+        apart two writes of one tick with a delete between them, and our writes from foreign ones, whose stamp is the
+        kernel's. Raises OSError.
+        """
+        given = os.fstat(self.descriptor).st_mtime_ns + 1 + secrets.randbelow(1_000_000)
+        for step in (1, 1_000, 1_000_000, 1_000_000_000, 2_000_000_000):
+            wanted = max(given, after_ns + step)
+            os.utime(self.descriptor, ns=(wanted, wanted))
+            if os.fstat(self.descriptor).st_mtime_ns > after_ns:
+                return
+        raise OSError(errno.EOPNOTSUPP, "the file system does not keep modification times")
+
+
+@contextmanager
+def temporary(path: Path, enter: Callable[[Temporary], object]) -> Iterator[Temporary]:
+    """A new file, gone when the context ends unless it was moved elsewhere. Raises OSError.
+
+    ``enter``  moves it to where it shall be
+    """
+    with path.open("x+b", buffering=0) as file:
+        found = Temporary(path, file, enter)
+        try:
+            yield found
+        finally:
+            if not found.moved:
+                path.unlink(missing_ok=True)
+
+
+def sync_directory(path: Path) -> None:
+    """Have the entries of a directory on the disk; of one that a concurrent delete pruned there are none.
+
+    Raises OSError.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
