@@ -28,15 +28,19 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
-from kubothek.lake.store import Capabilities, ObjectInfo, Store
+from kubothek.lake.store import Capabilities, ObjectInfo, Staged, Store
 
 T = TypeVar("T")
 
-WRITES = ("put", "put_if_absent", "put_if_match", "upload", "delete")
+WRITES = ("put", "put_if_absent", "put_if_match", "upload", "stage", "flush", "delete", "abort_uploads")
 """The calls that change the store."""
+ALL = ("get", "get_with_info", "stat", "open", "list", *WRITES)
+"""And those that look at it."""
 
 
 class Crash(BaseException):
@@ -104,6 +108,16 @@ class FaultStore(Store):
 
     def upload(self, key: str, source: io.BufferedIOBase) -> str:
         return self._call("upload", key, lambda: self.inner.upload(key, source))
+
+    def stage(self, key: str) -> AbstractContextManager[Staged] | None:
+        """Counts as an upload, which dies before anything enters: what enters late, later deaths see."""
+        return self._call("upload", key, lambda: self.inner.stage(key))
+
+    def flush(self, keys: Iterable[str]) -> None:
+        self._call("flush", "", lambda: self.inner.flush(keys))
+
+    def abort_uploads(self, prefix: str, before: datetime) -> int:
+        return self._call("abort_uploads", prefix, lambda: self.inner.abort_uploads(prefix, before))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         return self._call("list", prefix, lambda: self.inner.list(prefix, start_after))

@@ -117,11 +117,14 @@ def test_where_it_comes_from_and_goes_is_shown_up_and_down_and_for_one_record(
     assert kubothek("lineage", *AT, "-o", "dot", "large").out.startswith("digraph lineage {")
     assert kubothek("lineage", *AT, "-o", "svg", "large").out.startswith("<svg ")
     told = kubothek("lineage", *AT, "--row", "1", "large").out
-    assert re.search(r"^large, record 1: .*id 3.*\nmade by block \d+, f1620\w+\n└─ x, record 2: .*seats 300", told), (
-        told
-    )
+    made_of = r"\n└─ planes \(x\), record 2: .*seats 300"
+    assert re.search(r"^large, record 1: .*id 3.*\nmade by block \d+, f1620\w+" + made_of, told), told
     assert json.loads(kubothek("lineage", *AT, "--row", "1", "-o", "json", "large").out)["exact"] is True
+    assert kubothek("lineage", *AT, "--row", "1", "-o", "dot", "large").out.count(" -> ") == 1
+    followed = kubothek("lineage", *AT, "--row", "0", "--recursive", "largest").out.splitlines()
+    assert [line.partition(",")[0] for line in followed[2:]] == ["└─ large (x)", "   └─ planes (x)"]
     assert kubothek("lineage", *AT, "--row", "1", "--up", "large").code == 2
+    assert kubothek("lineage", *AT, "--recursive", "large").code == 2
     assert "has no record at offset 9" in kubothek("lineage", *AT, "--row", "9", "large").err
 
 

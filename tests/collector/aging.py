@@ -10,6 +10,7 @@ import zstandard
 
 from kubothek.lake.collector import references
 from kubothek.lake.commits import DatasetLog, Head, Record, keys
+from kubothek.lake.errors import StoreError
 from kubothek.lake.indices.native import read_manifest
 from kubothek.lake.store import Store
 from tests.commits.memory import MemoryStore
@@ -26,6 +27,18 @@ class AgingStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.now = START
+        self.uploads: dict[str, datetime] = {}
+        """Unfinished ones: when each began."""
+        self.forbids: StoreError | None = None
+        """What it says to who wants to abort uploads."""
+
+    def abort_uploads(self, prefix: str, before: datetime) -> int:
+        if self.forbids is not None:
+            raise self.forbids
+        due = [key for key, began in self.uploads.items() if key.startswith(prefix) and began < before]
+        for key in due:
+            del self.uploads[key]
+        return len(due)
 
     def put(self, key: str, data: bytes | memoryview) -> str:
         etag = super().put(key, data)

@@ -10,7 +10,15 @@ import pytest
 from kubothek.lake.collector import Kind, Mode, Retention, collect, mark
 from kubothek.lake.commits import Change, Everything, Operation, StoreSettings, write_settings
 from kubothek.lake.commits.reindex import reindex
-from kubothek.lake.errors import IndexStale, InputError, TooManyDeletes, VersionIncomplete, VersionNotFound
+from kubothek.lake.errors import (
+    AccessDenied,
+    IndexStale,
+    InputError,
+    StoreError,
+    TooManyDeletes,
+    VersionIncomplete,
+    VersionNotFound,
+)
 from kubothek.lake.indices import IndexKind
 from kubothek.lake.intake.ledger import Ledger, Page, entries_of
 from kubothek.lake.store import Store
@@ -102,6 +110,27 @@ def test_version_stays_for_the_grace_period_after_it_was_replaced(store: AgingSt
     """Its successor's record may be half a grace period older than the swap."""
     assert sweep(store) == {Kind.DATA: 1, Kind.RECORDS: 1}
     assert set(contents(store)) == {5, 4, 3, 2}
+
+
+def test_what_nobody_finished_to_upload_is_aborted(store: AgingStore) -> None:
+    old, young = store.now, store.now + LATER
+    table, side, others = f"{UUID}/table/big.parquet", f".kubothek/{UUID}/index/x.parquet", "other/table/big.parquet"
+    store.uploads = {table: old, side: old, others: old, f"{UUID}/table/young.parquet": young}
+    store.pass_by(LATER)
+    left = dict(store.uploads)
+    assert collect(store, log_of(store), [Retention()]).deleted == {}
+    assert store.uploads == left, "a dry run"
+    assert sweep(store, [Retention()]) == {Kind.UPLOADS: 2}
+    assert set(store.uploads) == {others, f"{UUID}/table/young.parquet"}
+
+
+@pytest.mark.parametrize("error", [AccessDenied("no right to do that"), StoreError("NotImplemented")])
+def test_a_store_that_aborts_no_uploads_is_collected_all_the_same(store: AgingStore, error: StoreError) -> None:
+    store.forbids = error
+    store.pass_by(LATER)
+    write(store, "litter")
+    store.pass_by(LATER)
+    assert sweep(store, [Retention()])[Kind.DATA] == 1
 
 
 def test_nothing_expires_where_every_version_is_kept(store: AgingStore) -> None:

@@ -17,9 +17,8 @@ from kubothek.lake.store import Store
 from tests.collector.aging import GRACE, AgingStore, contents, dangling, log_of
 from tests.collector.test_collect import overwrite
 from tests.commits.table import SCHEMA, UUID, append, keys_below, started, write
-from tests.faultstore import Crash, Fault, FaultStore
+from tests.faultstore import ALL, Crash, Fault, FaultStore
 
-ALL = ("get", "get_with_info", "stat", "open", "put", "put_if_absent", "put_if_match", "upload", "list", "delete")
 TWO = [Retention(versions=2)]
 
 T = TypeVar("T")

@@ -27,9 +27,8 @@ from tests.collector.test_crash import expired
 from tests.collector.test_races import at_each_call
 from tests.commits.plateaulike import ForeignWriter
 from tests.commits.table import UUID, append, keys_below, present, started, values_of, write
-from tests.faultstore import Crash, Fault, FaultStore
+from tests.faultstore import ALL, Crash, Fault, FaultStore
 
-ALL = ("get", "get_with_info", "stat", "open", "put", "put_if_absent", "put_if_match", "upload", "list", "delete")
 ONE = [Retention(versions=1)]
 
 

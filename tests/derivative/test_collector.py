@@ -23,9 +23,7 @@ from kubothek.lake.store import Store, StoreConfig
 from kubothek.lake.verification import verify_dataset
 from tests.collector.aging import GRACE, AgingStore
 from tests.derivative.world import PER_CARRIER, SNAPSHOT, layout, owner, rows, runs, source, transform
-from tests.faultstore import Crash, Fault, FaultStore
-
-CALLS = ("get", "get_with_info", "stat", "open", "put", "put_if_absent", "put_if_match", "upload", "list", "delete")
+from tests.faultstore import ALL, Crash, Fault, FaultStore
 
 
 class DiskStore(AgingStore):
@@ -149,13 +147,13 @@ def test_a_collection_that_dies_anywhere_leaves_all_that_is_named(store: AgingSt
     kept = named(store)
     counting = FaultStore(store.copy())
     swept(counting)
-    calls = sum(call.name in CALLS for call in counting.calls)
+    calls = sum(call.name in ALL for call in counting.calls)
     assert calls > 20
     for after in (False, True):
         for number in range(1, calls + 1):
             copy = store.copy()
             with pytest.raises(Crash):
-                swept(FaultStore(copy, Fault(CALLS, number, after=after)))
+                swept(FaultStore(copy, Fault(ALL, number, after=after)))
             assert kept <= stored(copy), number
             swept(copy)
             assert stored(copy) == kept, number

@@ -12,18 +12,26 @@ from pathlib import Path
 
 import pytest
 
+from kubothek.lake.collector.areas import Kind, areas
 from kubothek.lake.commits import DatasetLog, keys
 from kubothek.lake.ledger.derivative import Derivative, OnChange, Pulled, inputs_of
+from kubothek.lake.ledger.derivative.dividing import DividedEngine
 from kubothek.lake.ledger.events import SetInfo
 from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.lake.store.spread import spread_here
 from tests.derivative.world import LATE, answer, derived, opened, pull, push, root, runs, sound, table, transform
-from tests.faultstore import Crash, FaultStore, every_crash
+from tests.faultstore import Crash, Fault, FaultStore, every_crash
 
 Operate = Callable[[Store], object]
 
 
 def on(store: Store) -> Pulled:
     return Derivative(store, DatasetLog(store, "late")).pull(inputs_of(store))
+
+
+def divided(store: Store) -> Pulled:
+    engine = DividedEngine("late", lambda: spread_here(store, 1), from_bytes=1, records=1)
+    return Derivative(store, DatasetLog(store, "late")).pull(inputs_of(store), engine=engine)
 
 
 def resetting(store: Store) -> object:
@@ -69,6 +77,25 @@ def test_req_06_a_run_that_dies_anywhere_happens_once(
         assert copy.get(keys.chain_ref("late")).decode() == str(found.head), fault
     on(copy)
     assert table(copy) == answer(copy, LATE if operate is on else LATE.replace("> 10", "> 15"))
+
+
+@pytest.mark.parametrize("fault", [Fault(key="/parts/", nth=2, after=True), Fault(("delete",), key="/parts/")])
+def test_a_divided_run_that_dies_leaves_garbage_and_happens_once(store: Store, fault: Fault) -> None:
+    """Between its parts, and between the last part and the commit."""
+    root(store)
+    push(store, {1: ("AA", 20), 2: ("BB", 12), 3: ("AA", 1)})
+    derived(store)
+    with pytest.raises(Crash):
+        divided(FaultStore(store, fault))
+    left = [info.key for info in store.list(keys.parts("late"))]
+    assert len(left) > 1
+    (area,) = (area for area in areas("late", "table") if area.kind is Kind.PARTS)
+    assert all(key.startswith(area.prefix) and area.owns(key) for key in left)
+    assert opened(store).state.next_offset == 0
+    divided(store)
+    assert sound(store).records == 2
+    assert table(store) == answer(store, LATE)
+    assert [info.key for info in store.list(keys.parts("late"))] == left
 
 
 def interrupted(store: Store, other: Callable[[], object]) -> Derivative:

@@ -9,7 +9,7 @@ import pytest
 
 from kubothek.lake.errors import InputError, InputMissing
 from kubothek.lake.ledger.derivative import inputs_of
-from kubothek.lake.ledger.derivative.lineage import dot, graph, of_record, to_json, tree
+from kubothek.lake.ledger.derivative.lineage import dot, graph, of_record, record_dot, record_tree, to_json, tree
 from kubothek.lake.ledger.events import SetTransform
 from kubothek.lake.ledger.sources import TransformSql
 from kubothek.lake.store import Store
@@ -99,7 +99,10 @@ def test_req_04_a_record_of_a_group_comes_from_what_was_there(store: Store) -> N
     last = of_record(store, "carriers", opened(store, "carriers").state.last_offset or 0, inputs_of(store))
     (source,) = last.sources
     assert last.record["carrier"] == "BB"
-    assert (last.exact, source.members) == (True, [1, 3, 5]), "a record, its correction, and one that came later"
+    assert (last.exact, source.members) == (True, [4, 5]), "the later half of a correction, and one that came later"
+    before = of_record(store, "carriers", 3, inputs_of(store))
+    assert (before.record["op"], before.record["carrier"]) == (2, "BB")
+    assert before.sources[0].members == [1], "what is taken back was made of what stood before"
 
 
 def test_req_04_a_record_of_a_window_is_traced_to_those_of_its_time_and_key_alone(store: Store) -> None:
@@ -128,5 +131,63 @@ def test_req_04_a_record_of_a_window_is_traced_to_those_of_its_time_and_key_alon
     assert found[23, 6, "B"].sources[0].members == [7]
     assert sorted(n for each in found.values() for n in each.sources[0].members or ()) == list(range(12))
     hidden = of_record(store, "hidden", 0, inputs_of(store))
-    assert (hidden.exact, hidden.sources[0].members) == (False, [0, 1]), "of which carrier it is, nobody can tell"
-    assert of_record(store, "sessions", 0, inputs_of(store)).sources[0].members is None
+    assert (hidden.exact, hidden.sources[0].members) == (True, [0]), "of two that are alike, the first is of the first"
+    assert of_record(store, "hidden", 1, inputs_of(store)).sources[0].members == [1]
+    lone = [of_record(store, "sessions", offset, inputs_of(store)).sources[0].members for offset in range(3)]
+    assert lone == [[0], [1], [2]], "an hour apart is apart"
+
+
+def test_req_04_a_record_is_followed_through_joins_and_steps_to_the_records_of_the_roots(store: Store) -> None:
+    """Of a group over a join of what is filtered from one root, and another root; corrected on the way."""
+    root(store)
+    root(store, "more", APPEND)
+    push(store, {1: ("AA", 20), 2: ("BB", 5), 3: ("CC", 30), 4: ("AA", 40)})
+    push(store, {7: ("AA", 1), 8: ("AA", 2), 9: ("CC", 3)}, "more")
+    derived(store)
+    chosen = "SELECT l.event_time, l.carrier, l.delay, m.id FROM late l JOIN more m ON l.carrier = m.carrier"
+    sums = "max(event_time) AS event_time, carrier, count(*) AS n, sum(delay) AS d"
+    join = f"WITH pairings AS ({chosen}) SELECT {sums} FROM pairings GROUP BY carrier"
+    derived(store, "pairs", transform(join, "late", "more"))
+    for name in ("late", "pairs"):
+        settle(store, name)
+    push(store, {1: ("AA", 20), 2: ("BB", 5), 3: ("CC", 30), 4: ("AA", 50)})
+    for name in ("late", "pairs"):
+        settle(store, name)
+    last = opened(store, "pairs").state.last_offset or 0
+    found = of_record(store, "pairs", last, inputs_of(store), recursive=True)
+    assert (found.record["op"], found.record["carrier"], found.record["n"], found.record["d"]) == (3, "AA", 4, 140)
+    late, more = found.sources
+    assert (found.exact, more.members, more.sources) == (True, [0, 1], None)
+    flights = [source.members for source in late.sources or ()]
+    standing = {1: 0, 4: 5}
+    assert flights == [sorted(standing.values())]
+    assert [found.refused, late.refused] == [None, None]
+    told = record_tree(found).splitlines()
+    assert told[2:] == [
+        f"├─ late, 2 records: {', '.join(map(str, late.members or ()))}",
+        "│  └─ flights, 2 records: 0, 5",
+        "└─ more, 2 records: 0, 1",
+    ]
+    assert record_dot(found).count(" -> ") == 3
+    assert of_record(store, "pairs", last, inputs_of(store)).sources[0].sources is None, "it was not asked for"
+
+
+def test_req_04_what_cannot_be_told_says_why(store: Store) -> None:
+    """Late records are left out for good, even if what they would have taken back is not."""
+    root(store)
+    query = (
+        "SELECT /*+ LATE(IGNORE), LATENESS('1 hour') */ window.start AS event_time, count(*) AS n FROM flights "
+        "GROUP BY window(event_time, '1 hour')"
+    )
+    derived(store, "counts", transform(query))
+    push(store, {1: ("AA", 20), 2: ("BB", 5)})
+    settle(store, "counts")
+    assert of_record(store, "counts", 0, inputs_of(store)).sources[0].members == [0, 1]
+    push(store, {1: ("AA", 20)})
+    settle(store, "counts")
+    found = of_record(store, "counts", opened(store, "counts").state.last_offset or 0, inputs_of(store))
+    (source,) = found.sources
+    assert not found.exact
+    assert "LATENESS leaves out records of input 'flights'" in (found.refused or "")
+    assert (source.members, source.last) == (None, 2)
+    assert "cannot be told: LATENESS" in record_tree(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kubothek.lake.ledger import DatasetId, Timestamp, Vocabulary
 from kubothek.lake.ledger.sources import SqlQueryStep, TemporalTable, TransformSql
-from kubothek.lake.ledger.transform import TransformInput, TransformRequest, execute
+from kubothek.lake.ledger.transform import TransformInput, TransformRequest, TransformResult, execute
 
 Row = tuple[Any, ...]
 NAMES = Vocabulary()
@@ -62,13 +62,17 @@ class Stream:
         arrays = [pa.array(values, kind.type) for values, kind in zip(columns, self.schema, strict=True)]
         return pa.table(arrays, schema=self.schema)
 
-    def state(self, end: int | None = None) -> pa.Table:
+    def standing(self, end: int | None = None) -> list[Row]:
         """What the records amount to."""
         counted: Counter[Row] = Counter()
         for op, values in self.records[:end]:
             counted[values] += 1 if op in (0, 3) else -1
         assert all(count >= 0 for count in counted.values())
-        rows = list(counted.elements())
+        return list(counted.elements())
+
+    def state(self, end: int | None = None) -> pa.Table:
+        """The same as plain SQL sees it."""
+        rows = self.standing(end)
         kinds = [
             (name, pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind) for name, kind in self.columns
         ]
@@ -87,11 +91,13 @@ def run(
     threads: int | None = None,
     checkpoints: list[bytes] | None = None,
     first: bytes | None = None,
+    by: Callable[..., TransformResult] = execute,
 ) -> list[pa.Table]:
     """The output of each run; a cut says how many records of each input have been read after it.
 
     ``checkpoints``  gets what each run left
     ``first``        the checkpoint before the first run
+    ``by``           runs each request
     """
     done = {stream.name: 0 for stream in streams}
     before: dict[str, Timestamp | None] = {stream.name: None for stream in streams}
@@ -108,7 +114,7 @@ def run(
             ]
             new, scratch = Path(directory) / f"checkpoint-{number}", Path(directory) / f"scratch-{number}"
             scratch.mkdir()
-            result = execute(
+            result = by(
                 TransformRequest(
                     transform=transform,
                     vocabulary=NAMES,
@@ -131,6 +137,12 @@ def run(
                 before[each.query_alias] = each.watermarks[-1][1] if each.watermarks else before[each.query_alias]
             done = dict(cut)
     return outputs
+
+
+def given(streams: Sequence[Stream]) -> list[TransformInput]:
+    """All of them, as one run takes them."""
+    before: dict[str, Timestamp | None] = {stream.name: None for stream in streams}
+    return [_input(stream, 0, len(stream.records), before, n) for n, stream in enumerate(streams)]
 
 
 def _input(stream: Stream, first: int, end: int, before: Mapping[str, Timestamp | None], number: int) -> TransformInput:

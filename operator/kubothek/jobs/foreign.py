@@ -1,4 +1,4 @@
-"""The engine that a job's transformation is run by: our own, or one beside it, by the name of its image (EN-11)."""
+"""An engine beside ours that runs a job's transformation, by the name of its image (EN-11)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kubothek.jobs.progress import SERVICE_ACCOUNT, Reporter
+from kubothek.jobs.own_pod import SERVICE_ACCOUNT
+from kubothek.jobs.progress import Reporter
 from kubothek.lake.errors import EngineFailed
-from kubothek.lake.ledger.derivative.running import OURS, Engine
-from kubothek.resources.jobs import TransformJob
+from kubothek.lake.ledger.derivative.running import Engine
+from kubothek.resources.jobs import ForeignEngineRef, TransformJob
 from kubothek.spark.pod import api_server
 
 _PATIENCE_SECONDS: Final = 60.0
@@ -22,22 +23,20 @@ _PAUSE_SECONDS: Final = 0.5
 _REQUEST_SECONDS: Final = 10.0
 
 
-def engine_of(job: TransformJob, reporter: Reporter) -> Engine:
+def foreign_engine(job: TransformJob, foreign: ForeignEngineRef, reporter: Reporter) -> Engine:
     """What runs the transformation. Raises EngineFailed if nobody says which image its container has."""
-    if job.foreign is None:
-        return OURS
     # gRPC takes 0.1 s to import, and is in the extra "engine" only.
     from kubothek.lake.ledger.foreign import ForeignEngine
 
-    image, container = job.foreign.image, job.foreign.container
+    image, container = foreign.image, foreign.container
     if container is not None:
         image = running_image(image, container, pod_url(os.environ))
     return ForeignEngine(
-        job.foreign.address,
+        foreign.address,
         image,
         alias=job.dataset.uuid,
-        volume=Path(job.foreign.volume_dir),
-        timeout=job.foreign.timeout_seconds,
+        volume=Path(foreign.volume_dir),
+        timeout=foreign.timeout_seconds,
         told=lambda: reporter.tell("EngineRunning"),
     )
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cache
+
 from kubothek.jobs import open_lineage, translate
 from kubothek.jobs.chains import inputs_among
 from kubothek.jobs.deriving import ON_CHANGE, Derived, derive
-from kubothek.jobs.foreign import engine_of
+from kubothek.jobs.foreign import foreign_engine
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
 from kubothek.lake.ledger.derivative import Derivative
+from kubothek.lake.ledger.derivative.dividing import DividedEngine
 from kubothek.lake.store import Store
+from kubothek.lake.store.spread import Spread
 from kubothek.resources.jobs import JobResult, TransformJob, TransformOutcome
 
 
@@ -26,13 +32,37 @@ def run(job: TransformJob, store: Store, reporter: Reporter) -> JobResult:
     def told(so_far: Derived) -> None:
         reporter.tell("Transforming", so_far.runs, so_far.runs, so_far.consumed)
 
-    inputs, engine = inputs_among(store, job.inputs), engine_of(job, reporter)
-    with open_lineage.telling(job.lineage, derivative, inputs, run=f"{job.uid}/{job.attempt}") as end:
+    inputs = inputs_among(store, job.inputs)
+    with ExitStack() as stack:
+        ours = DividedEngine(job.dataset.uuid, _with_spark(job, store, reporter, stack), job.spark.from_bytes)
+        engine = ours if job.foreign is None else foreign_engine(job, job.foreign, reporter)
+        end = stack.enter_context(open_lineage.telling(job.lineage, derivative, inputs, run=f"{job.uid}/{job.attempt}"))
         done = end(derive(derivative, inputs, on_change=ON_CHANGE[job.on_change], told=told, engine=engine))
     return JobResult(
         outcome="Succeeded",
         reason="Succeeded",
-        message=str(done),
+        message=f"{done}{_divided(ours)}",
         transform=TransformOutcome(version=done.version, records=done.records),
         dataset=state_of(store, log, job.dataset),
     )
+
+
+def _with_spark(job: TransformJob, store: Store, reporter: Reporter, stack: ExitStack) -> Callable[[], Spread]:
+    """One session for all runs of the job, which begins with the first that is divided."""
+
+    @cache
+    def spread() -> Spread:
+        # PySpark takes half a second to import, and jobs below the limit must not need it at all.
+        from kubothek.spark.session import running
+        from kubothek.spark.sweep import spread_with_spark
+
+        reporter.tell("StartingSpark")
+        session = stack.enter_context(running(job.spark.conf))
+        return spread_with_spark(session, store.config, lambda done, total: reporter.tell("Transforming", done, total))
+
+    return spread
+
+
+def _divided(engine: DividedEngine) -> str:
+    found = f"; divided over Spark: {engine.divided:,} of its runs" if engine.divided else ""
+    return found + (f"; too large for one process, and not to be divided: {engine.whole:,}" if engine.whole else "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -26,6 +26,7 @@ from kubothek.lake.table.bucketing import Bucketing
 from kubothek.lake.table.partitioning import split as split_rows
 from kubothek.spark import manifest
 from kubothek.spark.fatrows import Packer, Unpacker, fat_rows
+from kubothek.spark.timed import Timed
 
 RETRIES: Final = 2
 """How often Spark may try a task again for an error that may pass, before it counts."""
@@ -50,10 +51,10 @@ class Failure:
 class Joined(AccumulatorParam):
     """Lists from all tasks in one."""
 
-    def zero(self, value: list[Failure]) -> list[Failure]:
+    def zero(self, value: list[Any]) -> list[Any]:
         return []
 
-    def addInPlace(self, value1: list[Failure], value2: list[Failure]) -> list[Failure]:  # noqa: N802 - Spark's
+    def addInPlace(self, value1: list[Any], value2: list[Any]) -> list[Any]:  # noqa: N802 - Spark's
         return [*value1, *value2]
 
 
@@ -74,14 +75,16 @@ class Reads:
         bundles: Sequence[tuple[Split, ...]],
         failures: Accumulator[list[Failure]],
         rows_read: Accumulator[int],
+        timed: Timed,
     ) -> None:
         self._ingest = ingest
         self._bundles = bundles
         self._failures = failures
         self._rows_read = rows_read
+        self._timed = timed
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with SourceReader(self._ingest.source) as reader:
+        with self._timed("read"), SourceReader(self._ingest.source) as reader:
             for batch in batches:
                 for number in batch.column(0):
                     yield from self._bundle(reader, number.as_py())
@@ -111,13 +114,15 @@ class Reads:
 class Writes:
     """Fat rows in, what was written out: a row a file, and one without label that adds up what was read."""
 
-    def __init__(self, ingest: Ingest, failures: Accumulator[list[Failure]]) -> None:
+    def __init__(self, ingest: Ingest, failures: Accumulator[list[Failure]], timed: Timed) -> None:
         self._ingest = ingest
         self._failures = failures
+        self._timed = timed
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            files, gathered, rows, bundles = self._write(batches)
+            with self._timed("write"):
+                files, gathered, rows, bundles = self._write(batches)
         except LakeError as error:
             report(error, self._failures, len(self._ingest.plan.splits), None)
             return

@@ -11,11 +11,8 @@ from kubothek.cli.options import store_options
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.ledger.derivative.lineage import Graph, Source
+    from kubothek.lake.ledger.derivative.lineage import Graph
     from kubothek.lake.store import Store
-
-_SHOWN = 20
-"""Offsets of a group's records; JSON has all."""
 
 
 @click.command()
@@ -25,21 +22,26 @@ _SHOWN = 20
 @click.option("--up", is_flag=True, help="Only what it is made of, up to the roots.")
 @click.option("--down", is_flag=True, help="Only what is made of it.")
 @click.option("--row", type=click.IntRange(min=0), metavar="OFFSET", help="Instead: of one record.")
-def lineage(choice: StoreChoice, dataset: str, output: str, up: bool, down: bool, row: int | None) -> None:
+@click.option("--recursive", is_flag=True, help="With --row: up to the records of roots.")
+def lineage(
+    choice: StoreChoice, dataset: str, output: str, up: bool, down: bool, row: int | None, recursive: bool
+) -> None:
     """Show where the data of a ledger comes from, and where it goes: with the blocks that each took of the others.
 
-    Of a single record: the run that made it, with the part of each input that the run took, and where the
-    transformation looks at each record on its own, the records themselves; of a group, the records with its keys.
+    Of a single record: the run that made it, and the records of each input that it is made of, no others. Where that
+    cannot be told, it says which part of the query is in the way, and what the run took of each input.
     """
     from kubothek.lake.ledger.derivative.lineage import graph
     from kubothek.lake.store import open_store
 
-    if row is not None and (up or down or output not in ("tree", "json")):
-        raise click.UsageError("--row tells of one record, as a tree or as JSON: leave out --up, --down, dot and svg")
+    if row is not None and (up or down or output == "svg"):
+        raise click.UsageError("--row tells of one record, as a tree, dot or JSON: leave out --up, --down and svg")
+    if recursive and row is None:
+        raise click.UsageError("--recursive is for --row OFFSET; without, datasets are followed up to the roots anyway")
     with choice.config() as config:
         store = open_store(config)
         if row is not None:
-            click.echo(_of_row(store, dataset, row, as_json=output == "json"))
+            click.echo(_of_row(store, dataset, row, output, recursive=recursive), nl=output == "tree")
             return
         found = graph(store, dataset, up=up or not down, down=down or not up)
     click.echo(_shown(found, output), nl=output == "tree")
@@ -54,34 +56,13 @@ def _shown(found: Graph, output: str) -> str:
     return {"tree": tree, "dot": dot, "svg": svg}[output](found)
 
 
-def _of_row(store: Store, dataset: str, offset: int, *, as_json: bool) -> str:
+def _of_row(store: Store, dataset: str, offset: int, output: str, *, recursive: bool) -> str:
     from dataclasses import asdict
 
     from kubothek.lake.ledger.derivative import inputs_of
-    from kubothek.lake.ledger.derivative.lineage import of_record
+    from kubothek.lake.ledger.derivative.lineage import of_record, record_dot, record_tree
 
-    found = of_record(store, dataset, offset, inputs_of(store))
-    if as_json:
-        return json.dumps(asdict(found), indent=2, default=str)
-    lines = [f"{dataset}, record {offset}: {_record(found.record)}", f"made by block {found.number}, {found.block}"]
-    if not found.exact and all(source.members is None for source in found.sources):
-        lines[-1] += ", by a transformation with a state: what came before counts as well"
-    told = [text for source in found.sources if (text := _source(source, exact=found.exact)) is not None]
-    lines += [f"├─ {text}" for text in told[:-1]] + [f"└─ {text}" for text in told[-1:]]
-    return "\n".join(lines)
-
-
-def _source(source: Source, *, exact: bool) -> str | None:
-    """What a record is of, or may be of; None if it is of nothing of this input."""
-    if source.members is not None:
-        shown = ", ".join(map(str, source.members[:_SHOWN])) + (", …" if len(source.members) > _SHOWN else "")
-        return f"{source.alias}, {len(source.members):,} records with its keys: {shown}"
-    if source.record is not None:
-        return f"{source.alias}, record {source.offset}: {_record(source.record)}"
-    if source.first is None or exact:
-        return None
-    return f"{source.alias}, records {source.first} to {source.last} of this run, up to block {source.block}"
-
-
-def _record(record: dict[str, object]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in record.items())
+    found = of_record(store, dataset, offset, inputs_of(store), recursive=recursive)
+    if output == "json":
+        return json.dumps(asdict(found), indent=2, default=str) + "\n"
+    return record_dot(found) if output == "dot" else record_tree(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -12,6 +13,7 @@ from kubothek.lake.commits import keys
 from kubothek.lake.skipping.names import is_own_key, is_pause, location, own_location
 
 _INDEX_SUFFIX = ".by-dataset-index.parquet"
+_PART = re.compile(r"[0-9a-f]{32}-([0-9a-f]{32}|state)")
 
 
 class Kind(StrEnum):
@@ -26,7 +28,11 @@ class Kind(StrEnum):
     CHAIN = "chain"
     """Blocks, slices and checkpoints of a ledger, and what defines it."""
     JOBS = "jobs"
+    PARTS = "parts"
+    """What processes of a run left for each other, which died before its end."""
     PLANS = "plans"
+    UPLOADS = "uploads"
+    """In parts, which a crash has left unfinished: objects that are not there yet, of a size that nobody knows."""
     NOTES = "notes"
     """What was worked out of the table, and is kept for the next look."""
 
@@ -55,6 +61,7 @@ def areas(uuid: str, table: str) -> tuple[Area, ...]:
         Area(Kind.INTAKE, keys.intakes(uuid), _ends_with(".json", ".parquet")),
         *(Area(Kind.CHAIN, prefix, partial(_is_hash, prefix)) for prefix in chain_prefixes(uuid)),
         Area(Kind.JOBS, keys.jobs(uuid), _ends_with(".json")),
+        Area(Kind.PARTS, keys.parts(uuid), _is_part),
         Area(Kind.PLANS, keys.collections(uuid), _ends_with(".json", ".parquet")),
         *(Area(Kind.NOTES, note, partial(eq, note)) for note in notes(uuid)),
         Area(Kind.INDEX, keys.indices(uuid), _ends_with(_INDEX_SUFFIX)),
@@ -98,6 +105,10 @@ def _is_entries(uuid: str, key: str) -> bool:
 def _is_hash(prefix: str, key: str) -> bool:
     name = key.removeprefix(prefix)
     return name.isascii() and name.isalnum()
+
+
+def _is_part(key: str) -> bool:
+    return _PART.fullmatch(key.rpartition("/")[2]) is not None
 
 
 def _ends_with(*endings: str) -> Callable[[str], bool]:

@@ -18,7 +18,7 @@ A crash at any point leaves garbage, and a run that finds it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -45,6 +45,8 @@ from kubothek.lake.errors import (
     DatasetDeleted,
     DatasetNotFound,
     InputError,
+    StoreError,
+    StoreUnavailable,
     TooManyDeletes,
     VersionIncomplete,
     VersionTagged,
@@ -172,15 +174,16 @@ class _Run:
                 f"that may be deleted at once; nothing was deleted. See {self._name}-*.parquet in "
                 f"{self._store.url}, and raise the limit if they are what is meant to go"
             )
+        aborted = self._abort_uploads()
         if not self._found.objects:
-            return found
+            return replace(found, deleted=aborted)
         if self._lost is not None:
             raise VersionIncomplete(
                 f"dataset {self._log.uuid!r}: {self._lost}. Nothing was deleted: an older version may be what is left"
             )
         self._anchor()
         version, spared = (None, frozenset[str]()) if self._seen.head.tombstone else self._expire()
-        deleted = self._sweep(spared)
+        deleted = added([self._sweep(spared), aborted])
         return self._tell(Collection(**self._facts(Mode.ENFORCE), deleted=deleted, version=version))
 
     # --- looking ---
@@ -294,6 +297,23 @@ class _Run:
                 raise _MovedError
             deleted += [each.deleted for each in swept]
         return added(deleted)
+
+    def _abort_uploads(self) -> Counts:
+        """End what writers left unfinished that have no time left to finish it: their objects would be too old.
+
+        Where that is not allowed, or unknown, the bucket's own rules have to do it.
+        """
+        uuid, due = self._log.uuid, self._moment.now - self._moment.grace
+        try:
+            aborted = sum(
+                self._store.abort_uploads(prefix, due)
+                for prefix in (keys.data_prefix(uuid, self._seen.head.table), keys.side(uuid))
+            )
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            return {}
+        return {Kind.UPLOADS: Count(aborted)} if aborted else {}
 
     # --- telling ---
 

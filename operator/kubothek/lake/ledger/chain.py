@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import dropwhile, islice
 from typing import Final
 
@@ -32,6 +33,10 @@ _SINGLY: Final = 2
 _FIRST_WINDOW: Final = 16
 _LARGEST_WINDOW: Final = 1024
 
+_REMEMBERED: Final = 1024
+_SMALL: Final = 4096
+"""Blocks of so many bytes or fewer, nearly all, are decoded once, if they are asked again soon."""
+
 ADVICE: Final = "put it back from a copy: whatever has the bytes that the hash names is it"
 """What to do about an object that is missing or damaged."""
 
@@ -44,6 +49,9 @@ class BrokenChain(ChainCorrupt):
         self.problem = problem
 
 
+_decoded = lru_cache(_REMEMBERED)(Block.decode)
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A block's bytes and their hash, which is checked."""
@@ -53,7 +61,7 @@ class Stored:
 
     def decode(self) -> Block:
         """What it says. Raises FormatInvalid."""
-        return Block.decode(self.data)
+        return _decoded(self.data) if len(self.data) <= _SMALL else Block.decode(self.data)
 
 
 def read_head(store: Store, layout: Layout) -> Multihash:

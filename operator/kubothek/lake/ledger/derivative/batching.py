@@ -66,6 +66,7 @@ class InputBatch:
     """The part of one input that a run takes; plain data that travels.
 
     ``block``   its last block, None if there is none; ``offset``, of the last record, None if there is none
+    ``bytes``   of its slices
     """
 
     id: DatasetId
@@ -79,6 +80,7 @@ class InputBatch:
     block: Multihash | None = None
     offset: int | None = None
     system_time: Timestamp | None = None
+    bytes: int = 0
 
     @property
     def event(self) -> ExecuteTransformInput:
@@ -108,6 +110,11 @@ class Batch:
     def records(self) -> int:
         """How many records it takes of all inputs."""
         return sum(each.records for each in self.inputs)
+
+    @property
+    def bytes(self) -> int:
+        """How large the slices are that it takes of all inputs."""
+        return sum(each.bytes for each in self.inputs)
 
     @property
     def latest(self) -> Timestamp | None:
@@ -173,4 +180,5 @@ def batch_of(source: Waiting, taken: Sequence[Link]) -> InputBatch:
         block=taken[-1].block if taken else None,
         offset=parts[-1][1].end if parts else None,
         system_time=taken[-1].system_time if taken else None,
+        bytes=sum(link.bytes for link in taken),
     )

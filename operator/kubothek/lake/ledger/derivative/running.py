@@ -182,14 +182,14 @@ def records_of(
         parts = tuple(part for part in parts if part.start <= last and part.end >= first)
         where = (pc.field(names.offset) >= first) & (pc.field(names.offset) <= last)
     history = History(store, parts, names, schema, records=each.records)
-    batches = _watched(store, each.alias, parts, history.scan(schema.names, where))
+    batches = readable(store, each.alias, parts, history.scan(schema.names, where))
     return pa.RecordBatchReader.from_batches(history.as_read(schema.names), batches)
 
 
-def _watched(
+def readable(
     store: Store, alias: str, parts: Sequence[Part], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The same, where what cannot be read is told from a store that does not answer."""
+    """The same records of some slices, where what cannot be read is told from a store that does not answer."""
     try:
         yield from batches
     except (VersionIncomplete, StoreError) as error:

@@ -6,9 +6,8 @@ streams, zstd), an index of each table (its segments' first keys and places), a 
 
 from __future__ import annotations
 
-import mmap
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
@@ -17,9 +16,12 @@ import orjson
 import pyarrow as pa
 
 from kubothek.lake.errors import FormatInvalid
+from kubothek.lake.ledger.transform.places import Bytes
 
 MAGIC: Final = b"KUBOTHEK-STATE-1"
 SEGMENT_ROWS: Final = 4_096
+_AT_ONCE: Final = 256
+"""Segments that are fetched at a time, if they lie beside each other."""
 _LENGTH: Final = struct.Struct("<Q")
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd")
 PLACE: Final = pa.schema([("__at", pa.int64()), ("__bytes", pa.int64()), ("__rows", pa.int64())])
@@ -38,43 +40,41 @@ class Stored:
 
 
 class Reader:
-    """A checkpoint, mapped."""
+    """A checkpoint. Raises FormatInvalid."""
 
-    def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
-            try:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except ValueError as error:
-                raise FormatInvalid(f"the checkpoint is empty: {error}") from None
-        self._view = memoryview(self._map)
+    def __init__(self, data: Bytes) -> None:
+        self._data = data
         self.header, self.tables = self._footer()
 
     def _footer(self) -> tuple[dict[str, Any], dict[str, Stored]]:
-        data, end = self._view, len(self._view) - len(MAGIC)
-        if bytes(data[: len(MAGIC)]) != MAGIC or bytes(data[end:]) != MAGIC:
+        data, tail = self._data, _LENGTH.size + len(MAGIC)
+        ending = bytes(data.read(max(0, data.size - tail), tail))
+        if bytes(data.read(0, len(MAGIC))) != MAGIC or not ending.endswith(MAGIC) or len(ending) < tail:
             raise FormatInvalid("the checkpoint is no state of this engine; rebuild the derivative")
-        (length,) = _LENGTH.unpack(data[end - _LENGTH.size : end])
-        end -= _LENGTH.size
+        (length,) = _LENGTH.unpack(ending[: _LENGTH.size])
         try:
-            footer = orjson.loads(data[end - length : end])
+            footer = orjson.loads(data.read(data.size - tail - length, length))
             tables = {
-                name: Stored(table["columns"], self._read(table["at"], table["bytes"]))
+                name: Stored(table["columns"], _unpacked(data.read(table["at"], table["bytes"])))
                 for name, table in footer["tables"].items()
             }
         except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise FormatInvalid(f"the checkpoint cannot be read: {error}; rebuild the derivative") from error
         return footer["header"], tables
 
-    def _read(self, at: int, length: int) -> pa.Table:
-        return unfolded(pa.ipc.open_stream(pa.py_buffer(self._view[at : at + length])).read_all())
-
-    def segments(self, table: str, numbers: list[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows of segments, with the segment's number."""
-        places = self.tables[table].index.select(PLACE.names)
-        for number in numbers:
-            at, length, _ = (column[number].as_py() for column in places.columns)
-            for batch in self._read(at, length).to_batches():
-                yield number, batch
+    def segments(self, table: str, numbers: Iterable[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of segments, in ascending order, with the segment's number."""
+        if table not in self.tables:  # one without rows
+            return
+        index = self.tables[table].index
+        at, sizes = index.column("__at").to_numpy(), index.column("__bytes").to_numpy()
+        for first, end in _beside(numbers):
+            start = int(at[first])
+            data = self._data.read(start, int(at[end - 1] + sizes[end - 1]) - start)
+            for number in range(first, end):
+                begin = int(at[number]) - start
+                for batch in _unpacked(data[begin : begin + int(sizes[number])]).to_batches():
+                    yield number, batch
 
     def raw(self, table: str, first: int, end: int) -> memoryview:
         """The bytes of segments that follow each other, which lie so. Raises FormatInvalid if they do not."""
@@ -82,7 +82,20 @@ class Reader:
         at, sizes = index.column("__at").to_numpy(), index.column("__bytes").to_numpy()
         if (at[1:] != (at + sizes)[:-1]).any():
             raise FormatInvalid("the checkpoint has segments that are not in order; rebuild the derivative")
-        return self._view[int(at[0]) : int(at[-1] + sizes[-1])]
+        return self._data.read(int(at[0]), int(at[-1] + sizes[-1] - at[0]))
+
+
+def _beside(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Numbers that follow each other as half-open ranges, which are not too long."""
+    first = end = -1
+    for number in numbers:
+        if number != end or number - first >= _AT_ONCE:
+            if end > first:
+                yield first, end
+            first = number
+        end = number + 1
+    if end > first:
+        yield first, end
 
 
 class Writer:
@@ -177,6 +190,41 @@ class TableWriter:
         ):
             first = first.append_column(field, pa.array([value], pa.int64()))
         self._index.append(first)
+
+
+def rewrite(
+    table: TableWriter,
+    before: Reader | None,
+    name: str,
+    changed: Collection[int],
+    rows: Iterable[tuple[int, pa.RecordBatch]],
+) -> None:
+    """A table anew: segments that change are written from what there will be, all others are copied.
+
+    ``before``   the checkpoint with the table as it is, if there is one
+    ``changed``  numbers of segments
+    ``rows``     all rows that there will be of these, with the number of the segment whose place they take, in order
+    """
+    if before is None or (stored := before.tables.get(name)) is None:
+        for _, batch in rows:
+            table.add(batch)
+        table.close()
+        return
+    steps = iter(rows)
+    waiting = next(steps, None)
+    copied = 0
+    for number in [*sorted(changed), stored.index.num_rows]:
+        if copied < number:
+            table.copy(before.raw(name, copied, number), stored, copied, number)
+        copied = number + 1
+        while waiting is not None and waiting[0] == number:
+            table.add(waiting[1])
+            waiting = next(steps, None)
+    table.close()
+
+
+def _unpacked(data: memoryview) -> pa.Table:
+    return unfolded(pa.ipc.open_stream(pa.py_buffer(data)).read_all())
 
 
 def packed(table: pa.Table) -> memoryview:

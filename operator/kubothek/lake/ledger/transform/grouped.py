@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kubothek.lake.errors import TransformInvalid
@@ -10,6 +12,7 @@ from kubothek.lake.ledger.transform.aggregates import Aggregate, aggregate, argu
 from kubothek.lake.ledger.transform.allowed import aggregates, function_of, own_nodes
 from kubothek.lake.ledger.transform.delta import Delta
 from kubothek.lake.ledger.transform.ends import end_of, length_of
+from kubothek.lake.ledger.transform.exchange import Exchange, straight
 from kubothek.lake.ledger.transform.grouping import Grouping
 from kubothek.lake.ledger.transform.lateness import Lateness
 from kubothek.lake.ledger.transform.scan import KEY, WEIGHT
@@ -40,29 +43,31 @@ class _Parts:
     prefixes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What a row shows of its keys.
+class GroupedSelect:
+    """One such SELECT; ``name`` is that of its state.
 
-    ``rows``       a relation of the records that are grouped, with their keys
-    ``items``      columns of the row, each with its SQL over these
-    ``exact``      whether all keys are among them
-    ``narrowing``  (column of the row, column of the input, length in microseconds of the window that begins there)
+    ``beside``  columns of the engine's own, with their types, that rows keep until they are grouped
+    ``rows``    once there is an answer: the relation that was grouped; ``keys``: those of its columns that are the key
     """
 
     rows: str
-    items: list[tuple[str, str]]
-    exact: bool
-    narrowing: list[tuple[str, str, int | None]]
+    keys: list[str]
 
-
-class GroupedSelect:
-    """One such SELECT; ``name`` is that of its state."""
-
-    def __init__(self, walk: Walk, session: Session, state: State, lateness: Lateness, name: str) -> None:
+    def __init__(
+        self,
+        walk: Walk,
+        session: Session,
+        state: State,
+        lateness: Lateness,
+        name: str,
+        beside: Mapping[str, str] = MappingProxyType({}),
+        exchange: Exchange = straight,
+    ) -> None:
         self._walk, self._session, self._state, self._name = walk, session, state, name
         self._lateness = lateness
+        self._exchange = exchange
         self._where = walk.where
+        self._beside = beside
         self._alias: str | None = None
 
     def answer(self, node: Node, source: From) -> Delta:
@@ -78,10 +83,11 @@ class GroupedSelect:
         for each in own_nodes([select_list, having]):
             if each.get("class") == "FUNCTION" and function_of(each) in aggregates():
                 parts.calls.setdefault(canon(each, self._alias), each)
-        rows, types = self._rows(parts, node, source)
+        self.rows, types = self._rows(parts, node, source)
+        self.keys = [f"k{n}" for n in range(len(parts.keys))]
         called = zip(parts.prefixes, parts.calls.values(), strict=True)
         made = [self._aggregate(prefix, call, types) for prefix, call in called]
-        grouping = Grouping(self._name, [f"k{n}" for n in range(len(parts.keys))], types, made)
+        grouping = Grouping(self._name, self.keys, types, made)
         items = [self._item(item, parts, there) for item in select_list]
         names = [item.rpartition(" AS ")[2].casefold() for item in items]
         if alike := [name for name in names if names.count(name) > 1]:
@@ -94,7 +100,9 @@ class GroupedSelect:
             return f"SELECT {listed([*items, KEY])} FROM {groups}{condition}"
 
         closing = self._lateness.closing(self._end(parts))
-        return self._walk.delta(grouping.difference(self._session, self._state, rows, answers, closing), keyed=True)
+        return self._walk.delta(
+            grouping.difference(self._session, self._state, self.rows, answers, closing), keyed=True
+        )
 
     def _check(self, node: Node) -> None:
         if len(node["group_sets"]) > 1:
@@ -107,36 +115,6 @@ class GroupedSelect:
             )
         if any(item["class"] == "STAR" for item in node["select_list"]):
             raise TransformInvalid(f"{self._where}: * with GROUP BY: name the columns")
-
-    def shown(self, node: Node, source: From) -> Shown:
-        """What a row of the answer shows of its keys. Raises TransformInvalid for sessions, which depend on others."""
-        self._check(node)
-        self._alias = source.leaves[0].alias.casefold()
-        select_list, groups = (self._plain(node[key]) for key in ("select_list", "group_expressions"))
-        there = {name.casefold() for name in self._session.columns(self._session.source_text(source.tree))}
-        parts = _Parts()
-        for key in self._keys(node, select_list, groups, there):
-            self._add_key(parts, key)
-        keys, _, gap = self._key_items(parts)
-        if gap is not None:
-            raise TransformInvalid(f"{self._where}: a session is of all records that lie together")
-        rows = self._walk.project(source, keys, node["where_clause"], [*parts.keys.values()])
-        items, narrowing, seen = [], [], set[int]()
-        for item in select_list:
-            if _sums_up(item):
-                continue
-            text, name = self._text_after(item, parts, there, set()), self._item_name(item)
-            items.append((quoted(name), text))
-            for number, (form, key) in enumerate(parts.keys.items()):
-                window = parts.windows.get(form)
-                if text not in (f"k{number}", f'k{number}."start"', f"k{number}.start", f'k{number}."end"'):
-                    continue
-                seen.add(number)
-                time = key if window is None else window.time
-                if time["class"] == "COLUMN_REF" and not text.endswith('end"'):
-                    column = time["column_names"][-1]
-                    narrowing.append((name, column, None if window is None else window.size))
-        return Shown(rows.name, items, len(seen) == len(parts.keys), narrowing)
 
     # --- keys --------------------------------------------------------------------------------------------------
 
@@ -249,9 +227,19 @@ class GroupedSelect:
             keys = [f"k{n}" for n in range(len(parts.keys)) if n != gap[0]]
             closing = self._lateness.closing(f"epoch_us(k{gap[0]})")
             name = with_sessions(
-                self._session, self._state, f"{self._name}.session", name, types, keys, f"k{gap[0]}", gap[1], closing
+                self._session,
+                self._state,
+                f"{self._name}.session",
+                name,
+                {**types, **self._beside},
+                keys,
+                f"k{gap[0]}",
+                gap[1],
+                closing,
             )
             types[f"k{gap[0]}"] = self._session.columns(name)[f"k{gap[0]}"]
+        elif parts.keys:
+            name = self._exchange(self._session, name, [f"k{n}" for n in range(len(parts.keys))])
         return name, types
 
     def _arguments(self, call: Node) -> tuple[str, ...]:
@@ -272,7 +260,8 @@ class GroupedSelect:
             for name, kind in types.items()
         ]
         condition = f" WHERE {' AND '.join(present)}" if present else ""
-        return self._session.keep("grouped", f"SELECT {listed([*items, WEIGHT])} FROM {rows}{condition}")
+        kept = listed([*items, *self._beside, WEIGHT])
+        return self._session.keep("grouped", f"SELECT {kept} FROM {rows}{condition}")
 
     def _aggregate(self, prefix: str, call: Node, types: dict[str, str]) -> Aggregate:
         if call.get("filter") is not None and not arguments_of(call):

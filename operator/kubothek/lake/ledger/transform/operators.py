@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kubothek.lake.errors import TransformInvalid
 from kubothek.lake.ledger.transform.delta import Delta
+from kubothek.lake.ledger.transform.exchange import Exchange, straight
 from kubothek.lake.ledger.transform.grouped import GroupedSelect
 from kubothek.lake.ledger.transform.grouping import Grouping
 from kubothek.lake.ledger.transform.joining import Joined, understood
@@ -27,15 +29,28 @@ if TYPE_CHECKING:
 class Operators:
     """Of one run; each has a table or more of the state, called after its place in the queries.
 
-    ``tables``  temporal tables, in lower case, and their primary keys
+    ``tables``    temporal tables, in lower case, and their primary keys
+    ``exchange``  what becomes of rows that come together by a key
     """
 
-    def __init__(self, session: Session, state: State, lateness: Lateness, tables: Mapping[str, Sequence[str]]) -> None:
+    beside: Mapping[str, str] = MappingProxyType({})
+    """Columns of the engine's own, with their types, that rows keep on their way into an operator."""
+
+    def __init__(
+        self,
+        session: Session,
+        state: State,
+        lateness: Lateness,
+        tables: Mapping[str, Sequence[str]],
+        exchange: Exchange = straight,
+    ) -> None:
         self._session = session
         self._state = state
         self._tables = tables
+        self._exchange = exchange
         self.lateness = lateness
         self.number = 0
+        self.mixed = False
 
     def _next(self, what: str) -> str:
         self.number += 1
@@ -47,6 +62,7 @@ class Operators:
         names = {column: f"k{number}" for number, column in enumerate(rows.columns)}
         items = [f"{quoted(column)} AS {name}" for column, name in names.items()]
         given = self._session.keep("distinct", f"SELECT {listed([*items, '__weight'])} FROM {rows.name}")
+        given = self._exchange(self._session, given, list(names.values()))
         types = {name: rows.columns[column] for column, name in names.items()}
         grouping = Grouping(self._next("distinct"), list(types), types, [])
         back = [f"{name} AS {quoted(column)}" for column, name in names.items()]
@@ -58,27 +74,36 @@ class Operators:
 
     def grouped(self, walk: Walk, node: Node, source: From) -> Delta:
         """A SELECT with GROUP BY."""
-        return GroupedSelect(walk, self._session, self._state, self.lateness, self._next("group")).answer(node, source)
+        name = self._next("group")
+        select = GroupedSelect(walk, self._session, self._state, self.lateness, name, exchange=self._exchange)
+        return select.answer(node, source)
 
     def windowed(self, walk: Walk, node: Node, source: From) -> Delta:
         """A SELECT with OVER."""
-        return RankedSelect(walk, self._session, self._state, self.lateness, self._next("rank")).answer(node, source)
+        name = self._next("rank")
+        select = RankedSelect(walk, self._session, self._state, self.lateness, name, exchange=self._exchange)
+        return select.answer(node, source)
 
     def prepare(self, walk: Walk, source: From) -> None:
         """Of several inputs each has its own weights. Raises TransformInvalid for more than two."""
         if len(source.leaves) > 2 or source.unfolds:
             what = "a join beside a list" if source.unfolds else "a join of more than two"
             raise TransformInvalid(f"{walk.where}: {what}: one after the other, in WITH or in steps")
-        prepare(self._session, source)
+        prepare(self._session, source, tuple(self.beside))
 
     def joined(self, walk: Walk, source: From, items: list[str], condition: Node | None) -> Delta:
         """A join of two inputs."""
         found = understood(walk.where, self._session, source, condition)
-        if source.leaves[0].moment:
-            raise TransformInvalid(f"{walk.where}: FOR SYSTEM_TIME AS OF stands at the right side of a join")
-        if source.leaves[1].moment or source.tree["ref_type"] == "ASOF":
+        if is_temporal(walk.where, source):
             join = Temporal(walk, self._session, self._state, self.lateness, self._next("temporal"), source)
             return join.answer(found, items, condition, self._tables)
         return Joined(walk, self._session, self._state, self.lateness, self._next("join"), source).answer(
             found, items, condition
         )
+
+
+def is_temporal(where: str, source: From) -> bool:
+    """Whether a join of two takes the version of the right that is valid at a time. Raises TransformInvalid."""
+    if source.leaves[0].moment:
+        raise TransformInvalid(f"{where}: FOR SYSTEM_TIME AS OF stands at the right side of a join")
+    return bool(source.leaves[1].moment) or source.tree["ref_type"] == "ASOF"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,8 +15,14 @@ from kubothek.lake.ledger.state import Vocabulary
 from kubothek.lake.ledger.transform.delta import Delta
 from kubothek.lake.ledger.transform.scan import INPUT, KEY, RECORD, WEIGHT
 from kubothek.lake.ledger.transform.session import Session, listed, quoted
+from kubothek.lake.ledger.transform.state import sort_key
 
 OP: Final = "__op"
+ORDER: Final = "__order"
+"""The column with bytes by which the records of keys are in their order; those of one key are so already."""
+BATCH_ROWS: Final = 65_536
+"""Of each batch of an output but the last: how a slice is encoded depends on it."""
+_ORIGIN: Final = [INPUT, RECORD]
 _MOMENT: Final = pa.timestamp("ms", "UTC")
 _CASTS: Final = {"HUGEINT": "BIGINT", "UHUGEINT": "UBIGINT", "TIMESTAMP WITH TIME ZONE": "TIMESTAMP"}
 
@@ -42,7 +48,45 @@ class Output:
         """``[op, event_time, data…]`` in their order; read once."""
         schema = pa.schema([pa.field(op, pa.int32(), nullable=False), *self.schema])
         query = self._of_keys() if self._delta.keyed else self._of_records()
-        return pa.RecordBatchReader.from_batches(schema, self._shaped(self._session.rows(query), schema))
+        shaped = self._shaped(self._session.rows(query), schema)
+        return pa.RecordBatchReader.from_batches(schema, even(shaped, schema))
+
+    def rows_with_order(self, op: str) -> pa.RecordBatchReader:
+        """The same of an answer by keys, with :data:`ORDER` as the last column: to be merged with those of others."""
+        plain = pa.schema([pa.field(op, pa.int32(), nullable=False), *self.schema])
+        schema = plain.append(pa.field(ORDER, pa.binary()))
+        batches = self._session.rows(self._of_keys(f", {_MERGED} AS {ORDER}"))
+
+        def shaped() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                *columns, order = batch.columns
+                (made,) = self._shaped(iter([pa.RecordBatch.from_arrays(columns, names=plain.names)]), plain)
+                yield pa.RecordBatch.from_arrays([*made.columns, order], schema=schema)
+
+        return pa.RecordBatchReader.from_batches(schema, shaped())
+
+    def origins(self, wanted: str, named: Mapping[str, str]) -> Iterator[tuple[pa.RecordBatch, pa.Table]]:
+        """``[event_time, data…]`` as :meth:`rows` has them, and where each row is from, in the order of that:
+        ``__input`` and ``__record``.
+
+        ``wanted``  a relation: only rows that are in it, by the columns that ``named`` calls otherwise there, come
+        """
+        alike = " AND ".join(
+            f"{item} IS NOT DISTINCT FROM w.{named[name]}"
+            for name, item in zip(self._names, self._items, strict=True)
+            if name in named
+        )
+        query = (
+            f"SELECT {listed([*self._items, INPUT, RECORD])} FROM {self._delta.name} SEMI JOIN {wanted} w "
+            f"ON {alike or 'true'} ORDER BY {INPUT}, {RECORD}"
+        )
+        count = len(self._names)
+        for batch in self._session.rows(query):
+            columns = [
+                _cast(uuids_of(column) if uuid else column, field.type)
+                for column, field, uuid in zip(batch.columns[:count], self.schema, self._uuids, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema), pa.table(batch.columns[count:], _ORIGIN)
 
     def _shaped(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         uuids = [False, *self._uuids]
@@ -83,7 +127,7 @@ class Output:
 
     # --- records of keys ---------------------------------------------------------------------------------------
 
-    def _of_keys(self) -> str:
+    def _of_keys(self, more: str = "") -> str:
         """By event time, then key; the n-th that goes and the n-th that comes of a key are a correction."""
         names = [f"c{n}" for n in range(len(self._names))]
         items = [f"{item} AS {name}" for item, name in zip(self._items, names, strict=True)]
@@ -104,14 +148,41 @@ class Output:
             f"FROM ({numbered})"
         )
         order = [
-            "CASE WHEN __pair THEN __none ELSE c0 IS NULL END DESC",
-            "CASE WHEN __pair THEN __time ELSE c0 END ASC NULLS FIRST",
+            f"{_NONE} DESC",
+            f"{_TIME} ASC NULLS FIRST",
             KEY,
             "__n",
             f"sign({WEIGHT})",
             *_sorted(names),
         ]
-        return f"SELECT {_operation('__pair')} AS {OP}, {listed(names)} FROM ({marked}) ORDER BY {listed(order)}"
+        columns = listed([f"{_operation('__pair')} AS {OP}", *names])
+        return f"SELECT {columns}{more} FROM ({marked}) ORDER BY {listed(order)}"
+
+
+_NONE: Final = "CASE WHEN __pair THEN __none ELSE c0 IS NULL END"
+_TIME: Final = "CASE WHEN __pair THEN __time ELSE c0 END"
+_MERGED: Final = sort_key([f"NOT ({_NONE})", _TIME, KEY])
+
+
+def even(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of :data:`BATCH_ROWS`, whatever they were cut into."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= BATCH_ROWS:
+            table = pa.Table.from_batches(held, schema)
+            whole = rows // BATCH_ROWS * BATCH_ROWS
+            yield from (_one(table.slice(start, BATCH_ROWS)) for start in range(0, whole, BATCH_ROWS))
+            held, rows = table.slice(whole).to_batches(), rows - whole
+    if rows:
+        yield _one(pa.Table.from_batches(held, schema))
+
+
+def _one(table: pa.Table) -> pa.RecordBatch:
+    (batch,) = table.combine_chunks().to_batches()
+    return batch
 
 
 def _operation(pair: str) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kubothek.lake.errors import TransformInvalid
 from kubothek.lake.ledger.transform.allowed import function_of, own_nodes
 from kubothek.lake.ledger.transform.delta import Delta
 from kubothek.lake.ledger.transform.ends import end_of, length_of
-from kubothek.lake.ledger.transform.keyed import Recompute
+from kubothek.lake.ledger.transform.exchange import Exchange, straight
+from kubothek.lake.ledger.transform.keyed import Closing, Recompute
 from kubothek.lake.ledger.transform.lateness import Lateness
 from kubothek.lake.ledger.transform.scan import WEIGHT
 from kubothek.lake.ledger.transform.session import Session, listed, quoted
@@ -27,16 +30,68 @@ _ORDERED: Final = frozenset({"row_number", "ntile", "lag", "lead", "first_value"
 _SUMS: Final = frozenset({"count", "count_star", "min", "max", "sum"})
 
 
-class RankedSelect:
-    """One such SELECT; ``name`` is that of its state."""
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Such a SELECT, read.
 
-    def __init__(self, walk: Walk, session: Session, state: State, lateness: Lateness, name: str) -> None:
+    ``rows``     a relation with what changes in the rows that it looks at: its ``columns``, and what is kept ``beside``
+    ``keys``     those of the columns that are the PARTITION BY
+    ``windows``  their trees, with orders that leave nothing open
+    ``given``    gives for a relation of rows, with the ``__id`` of their key, the one that the SELECT names
+    ``items``    gives those of the SELECT, as SQL over that, whose stars leave out some more columns
+    ``qualify``  likewise, '' if there is none; ``condition`` is its tree
+    """
+
+    rows: str
+    columns: Mapping[str, str]
+    keys: list[str]
+    windows: list[Node]
+    given: Callable[[str], str]
+    items: Callable[[Sequence[str]], list[str]]
+    qualify: str
+    condition: Node | None
+    closing: Closing | None
+
+    def answer(self, table: str) -> str:
+        """A query with the answer over all rows of some keys, and the ``__id`` of these."""
+        return self.over(self.given(table), [ID])
+
+    def over(self, given: str, more: Sequence[str], hidden: Sequence[str] = ()) -> str:
+        """The same over what ``given`` gave and, beside it, ``hidden`` columns; with ``more`` behind the answer's."""
+        return f"SELECT {listed([*self.items(hidden), *more])} FROM {given}{self.qualify}"
+
+
+class RankedSelect:
+    """One such SELECT; ``name`` is that of its state.
+
+    ``beside``  columns of the engine's own that rows keep
+    """
+
+    def __init__(
+        self,
+        walk: Walk,
+        session: Session,
+        state: State,
+        lateness: Lateness,
+        name: str,
+        beside: Sequence[str] = (),
+        exchange: Exchange = straight,
+    ) -> None:
         self._walk, self._session, self._state, self._name = walk, session, state, name
         self._lateness = lateness
+        self._exchange = exchange
         self._where = walk.where
+        self._beside = beside
 
     def answer(self, node: Node, source: From) -> Delta:
         """What changes in its answer. Raises TransformInvalid, TransformTooLarge."""
+        found = self.read(node, source)
+        operator = Recompute(self._name, found.keys, found.columns)
+        changed = operator.difference(self._session, self._state, found.rows, found.answer, found.closing)
+        return self._walk.delta(changed, keyed=True)
+
+    def read(self, node: Node, source: From) -> Ranked:
+        """Raises TransformInvalid, TransformTooLarge."""
         if len(source.leaves) > 1 or source.unfolds:
             raise TransformInvalid(f"{self._where}: OVER beside a join or a list: join in an earlier query, or in WITH")
         (leaf,) = source.leaves
@@ -54,19 +109,24 @@ class RankedSelect:
         lengths = {name: length_of(self._session, each) for name, each in zip(keys, partitions, strict=True)}
         end = next((end_of(name, length) for name, length in lengths.items() if length is not None), None)
         judged = self._lateness.judged(rows, end)
-        kept = self._session.keep("ranked", f"SELECT {listed([*rows.columns, WEIGHT])} FROM {judged}")
-        operator = Recompute(self._name, list(keys), rows.columns)
+        kept = self._session.keep("ranked", f"SELECT {listed([*rows.columns, *self._beside, WEIGHT])} FROM {judged}")
+        if keys:
+            kept = self._exchange(self._session, kept, list(keys))
         select_list, qualify = parts
         names = [f"{name} AS {quoted(column)}" for name, column in inside.items()]
-
-        def answer(table: str) -> str:
-            given = f"(SELECT {listed([*names, ID])} FROM {table}) AS {quoted(leaf.alias)}"
-            query = f"SELECT {listed([*self._items(select_list), ID])} FROM {given}"
-            return query if qualify is None else f"{query} QUALIFY {self._session.text(qualify)}"
-
-        self._session.require_distinct(answer(f"(SELECT *, 0::BIGINT AS {ID} FROM {kept})"), self._where)
-        closing = self._lateness.closing(end)
-        return self._walk.delta(operator.difference(self._session, self._state, kept, answer, closing), keyed=True)
+        found = Ranked(
+            rows=kept,
+            columns=rows.columns,
+            keys=list(keys),
+            windows=windows,
+            given=lambda table: f"(SELECT {listed([*names, *self._beside, ID])} FROM {table}) AS {quoted(leaf.alias)}",
+            items=lambda hidden: self._items(select_list, hidden),
+            qualify="" if qualify is None else f" QUALIFY {self._session.text(qualify)}",
+            condition=qualify,
+            closing=self._lateness.closing(end),
+        )
+        self._session.require_distinct(found.answer(f"(SELECT *, 0::BIGINT AS {ID} FROM {kept})"), self._where)
+        return found
 
     def _partitions(self, windows: list[Node], alias: str) -> list[Node]:
         forms = {canon({"parts": sorted(canon(each, alias) for each in window["partitions"])}) for window in windows}
@@ -93,7 +153,7 @@ class RankedSelect:
             raise TransformInvalid(f"{self._where}: {name}() OVER cannot be kept up to date; there are {known}")
         by_rows = any(frame.endswith(("_ROWS", "_GROUPS")) for frame in frames)
         if name in _ORDERED or (name in _SUMS and by_rows):
-            window["orders"] = [*window["orders"], *(self._order(column) for column in columns)]
+            window["orders"] = [*window["orders"], *(self._order(column) for column in (*columns, *self._beside))]
         window["partitions"] = [self._session.expression(ID)]
 
     def _order(self, column: str) -> Node:
@@ -111,11 +171,12 @@ class RankedSelect:
         if set(kinds.values()) & {"DOUBLE", "FLOAT"}:
             raise TransformInvalid(f"{self._where}: sum({value}) OVER of doubles depends on the order; cast to DECIMAL")
 
-    def _items(self, select_list: list[Node]) -> list[str]:
+    def _items(self, select_list: list[Node], hidden: Sequence[str]) -> list[str]:
         found = []
         for item in select_list:
             if item["class"] == "STAR":
-                found.append(self._session.text(item | {"exclude_list": [*item["exclude_list"], ID]}))
+                own = [*item["exclude_list"], *self._beside, *hidden, ID]
+                found.append(self._session.text(item | {"exclude_list": own}))
             else:
                 text = self._session.text(item)
                 found.append(f"{text} AS {quoted(item['alias'])}" if item["alias"] else text)

@@ -30,14 +30,15 @@ def replace_rows(leaf: Leaf, name: str) -> None:
     leaf.node["qualified_name"] = {"path": [name]}
 
 
-def prepare(session: Session, source: From) -> None:
-    """Keep what changes in each side, with a weight of its own name."""
+def prepare(session: Session, source: From, beside: Sequence[str] = ()) -> None:
+    """Keep what changes in each side, with a weight of its own name, and so for the columns ``beside`` it."""
     for number, leaf in enumerate(source.leaves):
         columns = [quoted(column) for column in leaf.delta.columns]
         horizon = "NULL::BIGINT" if leaf.delta.keyed else HORIZON
         hidden = [f"{WEIGHT} AS {weight_of(number)}", f"{horizon} AS {horizon_of(number)}"]
+        hidden += [f"{column} AS {column}_{number}" for column in beside]
         query = f"SELECT {listed([*columns, *hidden])} FROM {leaf.delta.name}"
-        own = (weight_of(number), horizon_of(number))
+        own = (weight_of(number), horizon_of(number), *(f"{column}_{number}" for column in beside))
         leaf.delta = Delta(
             leaf.delta.name, leaf.delta.columns, leaf.delta.keyed, whole=False, own=own, time=leaf.delta.time
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kubothek.lake.errors import FormatInvalid
-from kubothek.lake.ledger.transform.checkpoint import Reader, Stored, Writer
+from kubothek.lake.ledger.transform.checkpoint import Reader, Stored, Writer, rewrite
 from kubothek.lake.ledger.transform.session import Session, listed
 
 SEGMENT: Final = "__segment"
@@ -34,6 +34,33 @@ class Shape:
         return list(self.columns)[: self.keys]
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A half-open range of keys, as the bytes by which they are sorted; None: without a bound."""
+
+    first: bytes | None = None
+    end: bytes | None = None
+
+    def holds(self, key: str) -> str:
+        """Whether a key, or what begins with it, is in it; as SQL."""
+        bounds = (
+            f"{key} {sign} {_blob(cut)}" for sign, cut in ((">=", self.first), ("<", self.end)) if cut is not None
+        )
+        return " AND ".join(bounds) or "true"
+
+
+ALL: Final = Span()
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A table of the state that a run changes: its columns, and the numbers of the segments that it meets."""
+
+    name: str
+    columns: Mapping[str, str]
+    segments: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class _Change:
     shape: Shape
@@ -44,17 +71,17 @@ class _Change:
 
 
 class State:
-    """What the previous run left, and what this one will leave."""
+    """What the previous run left, and what this one will leave; of a part of the keys, if there is a ``span``."""
 
-    def __init__(self, session: Session, path: Path | None, fingerprint: str) -> None:
+    def __init__(self, session: Session, reader: Reader | None, fingerprint: str, span: Span = ALL) -> None:
         self._session = session
-        self._reader = Reader(path) if path is not None else None
+        self._reader = reader
+        self._span = span
         self.header: Mapping[str, Any] = self._reader.header if self._reader is not None else {}
         self._fingerprint = fingerprint
         self._loaded: dict[str, tuple[list[int], str | None]] = {}
         self._changes: dict[str, _Change] = {}
-        if self._reader is not None and self.header.get("fingerprint") != fingerprint:
-            raise FormatInvalid("the checkpoint is of another query: a derivative with a new query is built anew")
+        require_same(reader, fingerprint)
 
     @property
     def used(self) -> bool:
@@ -72,7 +99,8 @@ class State:
             self._loaded[shape.name] = ([], None)
             return self._session.keep("old", f"SELECT {listed(columns)}, 0::BIGINT AS {ID} WHERE false")
         numbers = self._find(shape, stored, keys)
-        loaded = self._load(shape, stored, numbers)
+        cut = [number for number in self._at_ends(shape, stored) if number is not None]
+        loaded = self._load(shape, stored, sorted({*numbers, *cut}))
         self._loaded[shape.name] = (numbers, loaded)
         columns = [f"s.{name}" for name in shape.columns]
         return self._session.keep(
@@ -86,8 +114,11 @@ class State:
         if stored is None:
             columns = [f"NULL::{shape.columns[name]} AS {name}" for name in shape.key]
             return self._session.view("keys", f"SELECT {listed(columns) or '1'} WHERE false")
-        loaded = self._load(shape, stored, list(range(stored.index.num_rows)))
-        return self._session.view("keys", f"SELECT DISTINCT {listed(shape.key) or '1'} FROM {loaded}")
+        first, last = self._at_ends(shape, stored)
+        before = -1 if self._span.end is not None and last is None else stored.index.num_rows - 1
+        loaded = self._load(shape, stored, list(range(first or 0, (before if last is None else last) + 1)))
+        inside = self._span.holds(sort_key(shape.key))
+        return self._session.view("keys", f"SELECT DISTINCT {listed(shape.key) or '1'} FROM {loaded} WHERE {inside}")
 
     def put(self, shape: Shape, keys: str, rows: str) -> None:
         """What there will be under the keys for which :meth:`old` was asked, instead of what there was."""
@@ -97,9 +128,18 @@ class State:
     def write(self, path: Path, header: Mapping[str, Any]) -> None:
         """Leave the new state."""
         with Writer(path) as writer:
-            for change in self._changes.values():
-                self._write(writer, change)
+            for changed, rows in self.changes():
+                table = writer.table(changed.name, changed.columns)
+                rewrite(table, self._reader, changed.name, changed.segments, rows)
             writer.finish({**header, "fingerprint": self._fingerprint})
+
+    def changes(self) -> Iterator[tuple[Changed, Iterator[tuple[int, pa.RecordBatch]]]]:
+        """What becomes of each table: the rows that there will be, with the number of the segment whose place they
+        take, in order. Of a span these are its own, and those of segments at its ends that it may not change itself.
+        """
+        for change in self._changes.values():
+            changed = Changed(change.shape.name, change.shape.columns, tuple(change.segments))
+            yield changed, self._rows(change)
 
     # --- finding -----------------------------------------------------------------------------------------------
 
@@ -148,70 +188,69 @@ class State:
         self._session.forget(name)
         return loaded
 
+    def _at_ends(self, shape: Shape, stored: Stored) -> tuple[int | None, int | None]:
+        """The last segments that begin before the ends of the span: they can have rows of other spans as well."""
+        cuts = (self._span.first, self._span.end)
+        if cuts == (None, None):
+            return None, None
+        index = self._indexed(shape, stored)
+        key = sort_key([f"i.{name}" for name in shape.key])
+        wanted = [
+            "NULL::BIGINT" if cut is None else f"max({SEGMENT}) FILTER ({key} < {_blob(cut)})::BIGINT" for cut in cuts
+        ]
+        first, last = self._session.first(f"SELECT {listed(wanted)} FROM {index} i")
+        return first, last
+
     # --- writing -----------------------------------------------------------------------------------------------
 
-    def _write(self, writer: Writer, change: _Change) -> None:
+    def _rows(self, change: _Change) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """What there will be in the segments that change, and in those at the ends of the span, in order."""
         shape, columns = change.shape, list(change.shape.columns)
-        table = writer.table(shape.name, shape.columns)
         stored = self._stored(shape)
         order = sort_key([f"r.{column}" for column in columns])
         new = f"SELECT {listed([f'r.{column}' for column in columns])}, {order} AS {_SORT} FROM {change.rows} r"
         if stored is None:
-            for batch in self._session.rows(f"SELECT {listed(columns)} FROM ({new}) ORDER BY {_SORT}"):
-                table.add(batch)
-            table.close()
+            rows = self._session.rows(f"SELECT {listed(columns)} FROM ({new}) ORDER BY {_SORT}")
+            yield from ((0, batch) for batch in rows)
             return
-        assert self._reader is not None, "there is a table in it"
-        runs = _runs(change.segments)
-        steps = iter(self._steps(change, stored, new, runs))
-        waiting = next(steps, None)
-        copied = 0
-        for number, first in [*sorted(runs.items()), (stored.index.num_rows, stored.index.num_rows)]:
-            if copied < number:
-                table.copy(self._reader.raw(shape.name, copied, number), stored, copied, number)
-            copied = number + 1
-            while first == number and waiting is not None and waiting[0] == number:
-                table.add(waiting[1])
-                waiting = next(steps, None)
-        table.close()
-
-    def _steps(
-        self, change: _Change, stored: Stored, new: str, runs: Mapping[int, int]
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows of segments that change, run by run, each in order."""
-        columns = list(change.shape.columns)
-        places = pa.table({SEGMENT: list(runs), "__run": list(runs.values())})
-        place = self._session.register("runs", places)
-        index = self._indexed(change.shape, stored)
+        index = self._indexed(shape, stored)
         first = sort_key([f"i.{column}" for column in columns])
         firsts = f"SELECT {SEGMENT}, {first} AS {_SORT} FROM {index} i"
         old = [f"s.{column}" for column in columns]
         kept = (
-            f"SELECT {listed(old)}, {sort_key(old)} AS {_SORT}, s.{SEGMENT} FROM {change.loaded} s "
-            f"ANTI JOIN {change.keys} k ON {same('s', 'k', change.shape.key)}"
+            f"SELECT * FROM (SELECT {listed(old)}, {sort_key(old)} AS {_SORT}, s.{SEGMENT} FROM {change.loaded} s "
+            f"ANTI JOIN {change.keys} k ON {same('s', 'k', shape.key)}) WHERE {self._span.holds(_SORT)}"
         )
         routed = (
             f"SELECT n.* , coalesce(i.{SEGMENT}, 0) AS {SEGMENT} FROM ({new}) n "
             f"ASOF LEFT JOIN ({firsts}) i ON n.{_SORT} >= i.{_SORT}"
         )
         query = (
-            f"SELECT {listed(columns)}, __run FROM (SELECT * FROM ({kept}) UNION ALL SELECT * FROM ({routed})) "
-            f"JOIN {place} USING ({SEGMENT}) ORDER BY __run, {_SORT}"
+            f"SELECT {listed([*columns, SEGMENT])} FROM (SELECT * FROM ({kept}) UNION ALL SELECT * FROM ({routed})) "
+            f"ORDER BY {SEGMENT}, {_SORT}"
         )
-        for batch in self._session.rows(query):
-            numbers = batch.column(len(columns)).to_numpy()
-            cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1), len(numbers)]
-            rows = batch.select(columns)
-            for start, end in pairwise(cuts):
-                yield int(numbers[start]), rows.slice(start, end - start)
+        yield from chain.from_iterable(by_segment(batch) for batch in self._session.rows(query))
 
 
-def _runs(segments: Sequence[int]) -> dict[int, int]:
-    """For each segment the first of those around it that change as well."""
-    found: dict[int, int] = {}
-    for number in segments:
-        found[number] = found.get(number - 1, number)
-    return found
+def require_same(before: Reader | None, fingerprint: str) -> None:
+    """Raises FormatInvalid for a checkpoint of another query."""
+    if before is not None and before.header.get("fingerprint") != fingerprint:
+        raise FormatInvalid("the checkpoint is of another query: a derivative with a new query is built anew")
+
+
+def by_segment(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Rows whose last column is the number of a segment, one segment after the other, without that column."""
+    *columns, last = batch.schema.names
+    numbers = batch.column(last).to_numpy()
+    cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1), len(numbers)]
+    rows = batch.select(columns)
+    for start, end in pairwise(cuts):
+        if end > start:
+            yield int(numbers[start]), rows.slice(start, end - start)
+
+
+def _blob(value: bytes) -> str:
+    return f"unhex('{value.hex()}')"
 
 
 def sort_key(columns: Sequence[str]) -> str:

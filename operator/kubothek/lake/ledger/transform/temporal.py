@@ -42,8 +42,7 @@ class Temporal:
         """What changes in ``SELECT items FROM … WHERE condition``. Raises TransformInvalid, TransformTooLarge."""
         require_key(tables, self._right.table, found.equal, self._where)
         text = self._session.text
-        moments = self._moments(found)
-        self._lateness.judge_sides(self._source, moments)
+        moments = self.moments(found)
         names = [f"e{number}" for number in range(len(found.equal))]
         sides = [
             Remembered(
@@ -86,6 +85,12 @@ class Temporal:
         last = f"max({_TIME}) FILTER ({past}) OVER (PARTITION BY {listed(names)})"
         query = f"SELECT * FROM {table} QUALIFY ({_TIME} < {last}) IS NOT TRUE"
         self._state.put(right.shape(self._session, len(names)), keys, self._session.keep("versions", query))
+
+    def moments(self, found: Terms) -> tuple[str, str]:
+        """The times of both sides as SQL, by which late rows are left out. Raises TransformInvalid."""
+        found_moments = self._moments(found)
+        self._lateness.judge_sides(self._source, found_moments)
+        return found_moments
 
     def _moments(self, found: Terms) -> tuple[str, str]:
         if not found.equal:
@@ -130,6 +135,15 @@ class Temporal:
         pair: tuple[str, str],
         weight: str,
     ) -> str:
+        alias = quoted(self._left.alias)
+        key = sort_key([f"{alias}.{quoted(column)}" for column in self._left.delta.columns])
+        hidden = [f"({weight})::BIGINT AS {WEIGHT}", f"{key} AS {KEY}"]
+        return self.of_versions(found, moments, [*items, *hidden], condition, pair)
+
+    def of_versions(
+        self, found: Terms, moments: tuple[str, str], items: list[str], condition: Node | None, pair: tuple[str, str]
+    ) -> str:
+        """``SELECT items`` over these relations for the sides, of which the right has each version once."""
         tree = deepcopy(self._source.tree)
         for side, name in zip(("left", "right"), pair, strict=True):
             tree[side]["table_name"] = name
@@ -138,8 +152,5 @@ class Temporal:
         equal = [f"({text(one)}) = ({text(other)})" for one, other in found.equal]
         tree["ref_type"], tree["using_columns"] = "ASOF", []
         tree["condition"] = self._session.expression(" AND ".join([*equal, f"{moments[0]} >= {moments[1]}"]))
-        alias = quoted(self._left.alias)
-        key = sort_key([f"{alias}.{quoted(column)}" for column in self._left.delta.columns])
-        hidden = [f"({weight})::BIGINT AS {WEIGHT}", f"{key} AS {KEY}"]
-        query = f"SELECT {listed([*items, *hidden])} FROM {self._session.source_text(tree)}"
+        query = f"SELECT {listed(items)} FROM {self._session.source_text(tree)}"
         return query if condition is None else f"{query} WHERE {text(condition)}"

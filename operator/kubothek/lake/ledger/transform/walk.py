@@ -29,12 +29,12 @@ class Walk:
 
     def __init__(self, session: Session, operators: Operators) -> None:
         self._session = session
-        self._operators = operators
+        self.operators = operators
         self.where = "query"
 
     def query(self, node: Node, scope: Scope) -> Delta:
         """What changes in the answer of a query. Raises TransformInvalid, TransformTooLarge."""
-        self._operators.lateness.where = self.where
+        self.operators.lateness.where = self.where
         scope = self._with(node, scope)
         distinct = self._modifiers(node)
         match node["type"]:
@@ -45,7 +45,7 @@ class Walk:
                 distinct = distinct or not node["setop_all"]
             case kind:
                 raise TransformInvalid(f"{self.where}: {kind.removesuffix('_NODE')} cannot be kept up to date")
-        return self._operators.distinct(self, found) if distinct else found
+        return self.operators.distinct(self, found) if distinct else found
 
     def _with(self, node: Node, scope: Scope) -> Scope:
         for entry in node["cte_map"]["map"]:
@@ -83,6 +83,7 @@ class Walk:
             )
         parts = [self.query(child, scope) for child in node["children"]]
         keyed = any(part.keyed for part in parts)
+        self.operators.mixed |= keyed and not all(part.keyed for part in parts)
         queries = [f"SELECT {self._all(part, keyed)} FROM {part.name}" for part in parts]
         name = self._session.view("union", f" {word} ".join(queries))
         return self.delta(name, keyed=keyed, whole=False)
@@ -110,11 +111,11 @@ class Walk:
         if not source.leaves:
             raise TransformInvalid(f"{self.where}: it reads no input; there are {', '.join(sorted(scope))}")
         if len(source.leaves) > 1:
-            self._operators.prepare(self, source)
+            self.operators.prepare(self, source)
         if is_grouped(node):
-            return self._operators.grouped(self, node, source)
+            return self.operators.grouped(self, node, source)
         if has_windows(node):
-            return self._operators.windowed(self, node, source)
+            return self.operators.windowed(self, node, source)
         return self.project(source, self.items(node["select_list"], source), node["where_clause"], node["select_list"])
 
     def items(self, select_list: list[Node], source: From) -> list[str]:
@@ -139,7 +140,7 @@ class Walk:
     def project(self, source: From, items: list[str], condition: Node | None, parts: object) -> Delta:
         """``SELECT items FROM source WHERE condition``; ``parts`` is the tree of the items."""
         if len(source.leaves) > 1:
-            return self._operators.joined(self, source, items, condition)
+            return self.operators.joined(self, source, items, condition)
         (leaf,) = source.leaves
         query = f"SELECT {listed([*items, *leaf.delta.hidden])} FROM {self._session.source_text(source.tree)}"
         if condition is not None:

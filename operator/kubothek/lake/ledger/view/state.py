@@ -26,12 +26,16 @@ _RECORD: Final = "k"
 _EVENTS: Final = pa.schema([(_RECORD, pa.large_binary()), ("o", OFFSET_TYPE), ("s", OP_TYPE)])
 
 
-def standing(history: History, columns: Sequence[str], scratch: Scratch) -> Iterator[pa.RecordBatch]:
-    """Columns of the records that stand, in the order of their offsets."""
+def standing(
+    history: History, columns: Sequence[str], scratch: Scratch, where: pc.Expression | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Columns of the records that stand, in the order of their offsets; of those for which ``where``, a condition on
+    what they say, holds.
+    """
     names = history.vocabulary
-    gone = taken_back(history, scratch) if history.retracting() else np.zeros(0, np.int64)
+    gone = taken_back(history, scratch, where) if history.retracting() else np.zeros(0, np.int64)
     read = list(dict.fromkeys([*columns, names.offset, names.op]))
-    for batch in history.scan(read):
+    for batch in history.scan(read, where):
         comes = pc.invert(is_back(batch.column(batch.schema.get_field_index(names.op))))
         keep = np.asarray(comes.to_numpy(zero_copy_only=False))
         if len(gone):
@@ -41,17 +45,18 @@ def standing(history: History, columns: Sequence[str], scratch: Scratch) -> Iter
         yield chosen if keep.all() else chosen.filter(pa.array(keep))
 
 
-def taken_back(history: History, scratch: Scratch) -> _Numbers:
-    """The offsets of the additions that were taken back, ascending."""
+def taken_back(history: History, scratch: Scratch, where: pc.Expression | None = None) -> _Numbers:
+    """The offsets of the additions that were taken back, ascending; of those for which ``where`` holds."""
     taken = scratch.new_name("taken")
     scratch.run(f"CREATE TABLE {taken} ({_RECORD} BLOB)")
-    for events in _events(history, history.takes_back()):
+    back = history.takes_back()
+    for events in _events(history, back if where is None else back & where):
         given = scratch.register("given", pa.Table.from_batches([events]))
         scratch.run(f"INSERT INTO {taken} SELECT DISTINCT {_RECORD} FROM {given}")  # noqa: S608  # names of our own
         scratch.forget(given)
     all_of_them = scratch.new_name("events")
     scratch.run(f"CREATE TABLE {all_of_them} ({_RECORD} BLOB, o BIGINT, s INTEGER)")
-    for events in _events(history, None):
+    for events in _events(history, where):
         given = scratch.register("given", pa.Table.from_batches([events]))
         scratch.run(f"INSERT INTO {all_of_them} SELECT * FROM {given} SEMI JOIN {taken} USING ({_RECORD})")  # noqa: S608
         scratch.forget(given)

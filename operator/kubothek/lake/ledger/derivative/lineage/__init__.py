@@ -2,7 +2,7 @@
 
 found = graph(store, "delays")                 # up to the roots, down to whatever is made of it
 print(tree(found))
-of_record(store, "delays", 17, inputs_of(store))  # of one record, as far as the transformation allows it
+of_record(store, "delays", 17, inputs_of(store))  # of one record
 """
 
 from __future__ import annotations
@@ -10,5 +10,19 @@ from __future__ import annotations
 from kubothek.lake.ledger.derivative.lineage.datasets import Edge, Graph, Node, graph
 from kubothek.lake.ledger.derivative.lineage.records import RecordLineage, Source, of_record
 from kubothek.lake.ledger.derivative.lineage.rendering import dot, to_json, tree
+from kubothek.lake.ledger.derivative.lineage.rendering_records import record_dot, record_tree
 
-__all__ = ["Edge", "Graph", "Node", "RecordLineage", "Source", "dot", "graph", "of_record", "to_json", "tree"]
+__all__ = [
+    "Edge",
+    "Graph",
+    "Node",
+    "RecordLineage",
+    "Source",
+    "dot",
+    "graph",
+    "of_record",
+    "record_dot",
+    "record_tree",
+    "to_json",
+    "tree",
+]

@@ -74,16 +74,17 @@ def dot(graph: Graph) -> str:
         shape = ", style=dashed" if node.uuid is None else ", shape=cylinder" if node.kind is DatasetKind.ROOT else ""
         bold = ", penwidth=2" if node.id == graph.of else ""
         text = "not in this store" if node.uuid is None else f"{node.records:,} records\n{short(node.head)}"
-        label = _quoted(node.name + "\n" + text)
-        lines.append(f"  {_quoted(node.id)} [label={label}{shape}{bold}];")
+        label = quoted(node.name + "\n" + text)
+        lines.append(f"  {quoted(node.id)} [label={label}{shape}{bold}];")
     for edge in graph.edges:
         style = "" if edge.latest else ", style=dashed"
-        label = _quoted(short(edge.block) or "nothing yet")
-        lines.append(f"  {_quoted(edge.source)} -> {_quoted(edge.target)} [label={label}{style}];")
+        label = quoted(short(edge.block) or "nothing yet")
+        lines.append(f"  {quoted(edge.source)} -> {quoted(edge.target)} [label={label}{style}];")
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A label as DOT has it."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 

@@ -1,0 +1,94 @@
+"""The first runs of a derivative over many records: in one process, and divided over Spark's workers.
+
+The same query as in :mod:`benchmarks.transform`, over a ledger. Of both, everything is counted: the input is read, the
+slice and the state are written. Spark's session is there already, as it is from a job's second run on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from benchmarks.harness import Case, Table, compare
+from benchmarks.sparks import cpu_of_all
+from benchmarks.transform import QUERY, records_of
+from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.ledger import OwnerKey
+from kubothek.lake.ledger.derivative import create, inputs_of
+from kubothek.lake.ledger.derivative.dividing import DividedEngine
+from kubothek.lake.ledger.derivative.running import OURS, Engine
+from kubothek.lake.ledger.events import AddPushSource, DatasetKind, DatasetSnapshot, SetTransform
+from kubothek.lake.ledger.events import TransformInput as EventInput
+from kubothek.lake.ledger.root import again
+from kubothek.lake.ledger.root import create as create_root
+from kubothek.lake.ledger.sources import MergeStrategyAppend, ReadStepParquet, TransformSql
+from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.spark.session import running
+from kubothek.spark.sweep import spread_with_spark
+
+_PUSHED = 2_500_000
+_WORKERS = 2
+_ALONE = "SELECT event_time, carrier, delay, distance FROM flights WHERE delay > 200"
+_numbers = count()
+"""Of derivatives; a room may have some of an earlier comparison, so a name has the process in it as well."""
+
+
+def run(records: int, *, room: Path | None = None, rounds: int = 3, seconds: float = 60) -> Iterator[Table]:
+    """One table. ``room``: where the input stays, so that another run need not make it."""
+    with TemporaryDirectory(prefix="kubothek-divided-") as directory:
+        yield _compared(Path(directory) if room is None else room, records, rounds=rounds, seconds=seconds)
+
+
+def _compared(room: Path, records: int, *, rounds: int, seconds: float) -> Table:
+    """By keys, and record by record."""
+    room.mkdir(parents=True, exist_ok=True)
+    store = open_store(StoreConfig(room.absolute().as_uri()))
+    make_source(store, records)
+    with running({"spark.master": f"local[{_WORKERS}]"}) as session:
+        workers = spread_with_spark(session, store.config)
+
+        def divided(uuid: str) -> Engine:
+            return DividedEngine(uuid, lambda: workers, from_bytes=1)
+
+        engines: dict[str, Callable[[str], Engine]] = {
+            "one process": lambda uuid: OURS,
+            f"Spark, {_WORKERS} workers": divided,
+        }
+        cases = [
+            Case(f"{what}, {by}", partial(_made, store, query, engine))
+            for what, query in (("windowed", QUERY), ("filter", _ALONE))
+            for by, engine in engines.items()
+        ]
+        title = f"First runs, {records:,} records"
+        return compare(title, cases, rounds=rounds, seconds=seconds, cpu=cpu_of_all)
+
+
+def make_source(store: Store, records: int) -> None:
+    """The ledger with the records, if it is not there."""
+    if any(store.list(keys.head("flights"))):
+        return
+    source = AddPushSource(source_name="default", read=ReadStepParquet(), merge=MergeStrategyAppend())
+    snapshot = DatasetSnapshot(name="flights", kind=DatasetKind.ROOT, metadata=(source,))
+    root = create_root(store, DatasetLog(store, "flights"), snapshot, OwnerKey.new(), table=None)
+    for first in range(0, records, _PUSHED):
+        end = min(first + _PUSHED, records)
+        root.push(again(records_of(first, end, np.arange(first, end)).drop_columns(["offset", "op", "system_time"])))
+
+
+def _made(store: Store, query: str, engine: Callable[[str], Engine]) -> None:
+    uuid = f"made-{os.getpid()}-{next(_numbers)}"
+    transform = SetTransform(
+        inputs=(EventInput(dataset_ref="flights"),), transform=TransformSql(engine="spark", query=query)
+    )
+    snapshot = DatasetSnapshot(name=uuid, kind=DatasetKind.DERIVATIVE, metadata=(transform,))
+    inputs = inputs_of(store)
+    derivative = create(store, DatasetLog(store, uuid), snapshot, OwnerKey.new(), inputs, table=None)
+    by = engine(uuid)
+    while derivative.pull(inputs, engine=by).more:
+        pass

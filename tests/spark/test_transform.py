@@ -1,0 +1,92 @@
+"""Derivatives whose runs Spark carries: one process makes every slice and every state again, to the same bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from kubothek.lake.commits import keys
+from kubothek.lake.ledger.derivative import inputs_of
+from kubothek.lake.ledger.derivative.dividing import DividedEngine
+from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.lake.store.spread import Spread
+from kubothek.spark.sweep import spread_with_spark
+from tests.derivative.world import LATE, answer, derived, opened, push, root, runs, sound, table, transform
+from tests.sparks import configured
+
+pytestmark = pytest.mark.spark
+
+T = TypeVar("T")
+R = TypeVar("R")
+START = datetime(2026, 11, 22, tzinfo=UTC)
+WINDOWED = (
+    "SELECT date_trunc('hour', event_time) AS event_time, carrier, count(*) AS id, max(delay) AS delay FROM flights "
+    "GROUP BY date_trunc('hour', event_time), carrier"
+)
+PARTS: dict[int, tuple[str, dict[str, str]]] = {
+    1: (WINDOWED, {}),
+    3: (LATE, {"spark.sql.shuffle.partitions": "1"}),
+    7: (WINDOWED, {"spark.sql.execution.arrow.maxRecordsPerBatch": "2"}),
+}
+FLIGHTS = 400
+
+
+@pytest.fixture(scope="module")
+def flown(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Flights; then some of them late, corrected, or gone."""
+    store = open_store(StoreConfig(tmp_path_factory.mktemp("flown").as_uri()))
+    root(store)
+    first = {number: ("ABC"[number % 3], number * 7 % 40) for number in range(FLIGHTS)}
+    second = {number: (carrier, delay + (number % 5 == 0)) for number, (carrier, delay) in first.items() if number % 11}
+    for flights in (first, second):
+        times = [START + timedelta(minutes=number * 3) for number in flights]
+        push(store, flights, event_time=pa.array(times, pa.timestamp("ms", "UTC")))
+    return store
+
+
+def dies_once(mark: str, work: Callable[[Store, T], R], store: Store, item: T) -> R:
+    """The first worker that has done its part is gone before it can say so."""
+    done = work(store, item)
+    try:
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return done
+    os._exit(1)
+
+
+def dying(spread: Spread, mark: Path) -> Spread:
+    def run(work: Callable[[Store, T], R], items: Sequence[T], title: str) -> list[R]:
+        return spread(partial(dies_once, str(mark), work), items, title)
+
+    return run
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_one_process_makes_the_same_again(session: SparkSession, flown: Store, tmp_path: Path, parts: int) -> None:
+    spread = dying(spread_with_spark(session, flown.config), tmp_path / "died")
+    query, conf = PARTS[parts]
+    uuid = f"derived-{parts}"
+    derived(flown, uuid, transform(query))
+    engine = DividedEngine(uuid, lambda: spread, from_bytes=1, records=-(-FLIGHTS * 2 // parts))
+    with configured(session, conf):
+        opened(flown, uuid).pull(inputs_of(flown), engine=engine)
+    assert engine.divided == 1
+    assert not [*flown.list(keys.parts(uuid))]
+    sound(flown, uuid)
+    assert table(flown, uuid) == answer(flown, query)
+    (event,) = runs(flown, uuid)
+    assert (event.new_checkpoint is None) == (query is LATE)
+    gone = [info.key for kind in ("data", "checkpoints") for info in flown.list(f"{keys.chain(uuid)}{kind}/")]
+    assert len(gone) == (1 if query is LATE else 2)
+    flown.delete(gone)
+    opened(flown, uuid).restore(inputs_of(flown))
+    assert [*map(flown.stat, gone)]
+    assert (tmp_path / "died").exists()
