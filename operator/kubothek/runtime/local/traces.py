@@ -1,0 +1,84 @@
+"""Traces of what a run over manifests does, if OTEL_EXPORTER_OTLP_ENDPOINT names a collector (docs/tracing.md)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+
+from kubothek.reconcile.tracing import attempt_ended, has_ended, run_ended, trace_of, trace_of_job, traceparent
+from kubothek.reconcile.world import JobPhase, JobView, LaunchJob
+from kubothek.resources.kinds import manifest_of
+from kubothek.resources.meta import Resource
+from kubothek.runtime.local.attempt import Attempt
+from kubothek.runtime.local.errors import LocalError
+from kubothek.tracing import Span, sending, span, tell
+from kubothek.tracing.sending import ENDPOINT, ratio_of
+
+_SERVICE = "kubothek-run"
+_OVER = (JobPhase.SUCCEEDED, JobPhase.FAILED)
+
+
+class Traces:
+    """Those of one run. Raises LocalError for a ratio that is none."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._endpoint = environ.get(ENDPOINT, "")
+        try:
+            self._ratio = ratio_of(environ) if self._endpoint else 0.0
+        except ValueError as error:
+            raise LocalError(str(error)) from error
+
+    def sending(self) -> AbstractContextManager[None]:
+        """Send what is told of inside of the context."""
+        return sending(self._endpoint, _SERVICE) if self._endpoint else nullcontext()
+
+    def traceparent(self, action: LaunchJob) -> str | None:
+        """What goes into the environment of a job; None: nobody traces it."""
+        return traceparent(action, self._ratio)
+
+    def launching(self, action: LaunchJob) -> AbstractContextManager[Span]:
+        """Around the launch of a job."""
+        trace = trace_of_job(action)
+        within = trace.attempt(action.job.attempt) if trace.sampled(self._ratio) else None
+        return span("launch", within)
+
+    def job_ended(self, owner: Resource, attempt: Attempt, view: JobView | None) -> None:
+        """The process of a job has ended; ``view`` says how."""
+        if view is None or view.phase not in _OVER or attempt.launched is None or view.since is None:
+            return
+        meta = owner.metadata
+        trace = trace_of(owner.kind, meta.uid, meta.creation_timestamp, attempt.job)
+        if not trace.sampled(self._ratio):
+            return
+        error = f"{view.reason}: {view.message}" if view.phase is JobPhase.FAILED else None
+        for ended in attempt_ended(
+            owner.kind,
+            trace,
+            attempt.number,
+            created=attempt.launched,
+            started=_started(attempt),
+            ended=view.since,
+            attributes={"kubothek.job": attempt.job},
+            error=error,
+        ):
+            tell(ended)
+
+    def changed(self, before: Resource, after: Resource) -> None:
+        """A resource has another status: maybe it is a run that ended."""
+        if not self._ratio or has_ended(manifest_of(before)):
+            return
+        manifest = manifest_of(after)
+        meta = after.metadata
+        if has_ended(manifest) and trace_of(after.kind, meta.uid, meta.creation_timestamp, "").sampled(self._ratio):
+            for ended in run_ended(after.kind, manifest):
+                tell(ended)
+
+
+def _started(attempt: Attempt) -> datetime | None:
+    """When its process was: the last of them, if it was interrupted."""
+    try:
+        return datetime.fromtimestamp((attempt.directory / "pid").stat().st_mtime, UTC)
+    except FileNotFoundError:
+        return None
