@@ -11,11 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
 from kubothek.resources.meta import FINALIZER
+from kubothek.resources.profiles import said
+from kubothek.resources.sizes import Sizes
 from kubothek.runtime.kubernetes import pods, sizes
+from kubothek.runtime.kubernetes.__main__ import main
 from kubothek.runtime.kubernetes.api import RESOURCES
 from kubothek.runtime.kubernetes.selftest import NEEDED
 from tests.chart.conftest import CHART, Objects, Render, grant
@@ -101,17 +105,54 @@ def test_a_release_serves_its_own_namespace_by_default(render: Render) -> None:
 
 def test_limits_reach_the_operator(render: Render) -> None:
     given = environment(render(limits={"jobs": 8, "jobsPerNamespace": 4}))
-    assert {name: value for name, value in given.items() if "LIMIT" in name} == {
+    assert {name: value for name, value in given.items() if "KUBOTHEK_LIMIT" in name} == {
         "KUBOTHEK_LIMIT_JOBS": "8",
         "KUBOTHEK_LIMIT_JOBS_PER_NAMESPACE": "4",
         "KUBOTHEK_LIMIT_JOBS_PER_STORE": "0",
     }
 
 
+def test_profiles_reach_the_operator_which_understands_them(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults = {"retry": {"limit": 5}, "sparkConf": {"spark.sql.shuffle.partitions": "8"}, "queueName": "a"}
+    limits = {"driver": {"memory": "8Gi"}, "executor": {"instances": 20}}
+    logs = "https://grafana/explore?a=<{pod}>&b={start}"
+    given = environment(render(engineDefaults=defaults, engineLimits=limits, jobLogs=logs))
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    parsed = main.make_context("operator", []).params
+    assert said(parsed["engine_defaults"]) == defaults
+    assert parsed["engine_limits"] == Sizes.model_validate(limits)
+    assert parsed["logs"] == logs
+    for wrong in ({"driver": {"memory": "1Mi"}}, {"driver": {"core": 1}}):
+        monkeypatch.setenv("KUBOTHEK_ENGINE_DEFAULTS", json.dumps(wrong))
+        with pytest.raises(click.BadParameter, match="driver"):
+            main.make_context("operator", [])
+
+
+def test_jobs_may_touch_claims_only_if_told(render: Render) -> None:
+    def touched(**values: Any) -> set[str]:
+        roles = of_kind(render("lake", **values), "Role")
+        (role,) = (role for role in roles if role["metadata"]["name"] == "kubothek-job")
+        return {resource for rule in role["rules"] for resource in rule["resources"]}
+
+    assert touched() == {"pods"}
+    assert touched(jobServiceAccount={"persistentVolumeClaims": True}) == {"pods", "persistentvolumeclaims"}
+
+
 def test_images_that_sources_may_run_reach_the_operator(render: Render) -> None:
     assert environment(render())["KUBOTHEK_ALLOWED_SOURCE_IMAGES"] == ""
     given = environment(render(allowedSourceImages=["ghcr.io/acme/*", "python:3"]))
     assert given["KUBOTHEK_ALLOWED_SOURCE_IMAGES"] == "ghcr.io/acme/*,python:3"
+
+
+def test_a_collector_of_traces_reaches_the_operator_by_the_names_that_opentelemetry_has_for_it(render: Render) -> None:
+    given = environment(render(tracing={"endpoint": "http://otel.tracing:4318", "sampleRatio": 0.25}))
+    assert given["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://otel.tracing:4318"
+    assert given["OTEL_TRACES_SAMPLER_ARG"] == "0.25"
+    assert not [name for name in environment(render()) if name.startswith("OTEL")]
+    for url, port in (("http://otel.tracing:4318", 4318), ("https://otlp.example.org/x", 443), ("http://otel", 80)):
+        (policy, *_) = of_kind(render(tracing={"endpoint": url}), "NetworkPolicy")
+        assert policy["spec"]["egress"][-1]["ports"][-1] == {"protocol": "TCP", "port": port}
 
 
 def test_named_namespaces_get_roles_and_a_job_account_each(render: Render) -> None:
@@ -209,6 +250,8 @@ def test_images_are_pinned_by_digest_if_given(render: Render) -> None:
         ({"metrics": {"monitor": "VMServiceScrape"}}, "monitor"),
         ({"alerts": {"staleSeconds": -1}}, "staleSeconds"),
         ({"networkPolicy": {"egressPorts": [0]}}, "egressPorts"),
+        ({"tracing": {"endpoint": "collector:4317"}}, "endpoint"),
+        ({"tracing": {"sampleRatio": 2}}, "sampleRatio"),
         ({"image": {"digest": "latest"}}, "digest"),
     ],
 )

@@ -142,7 +142,7 @@ def with_spark(here: Here, session: SparkSession, monkeypatch: pytest.MonkeyPatc
     """Everything goes through the session that is there already."""
 
     @contextmanager
-    def running(_conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    def running(_conf: Mapping[str, str], _size: int | None = None) -> Iterator[SparkSession]:
         here.sessions += 1
         yield session
 

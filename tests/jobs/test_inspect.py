@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import random
+import zlib
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from kubothek.jobs import outcome
 from kubothek.lake.commits import keys
 from kubothek.lake.errors import StoreUnavailable
-from kubothek.resources.jobs import JOB, CommitJob, DatasetState, ExitCode, JobResult
+from kubothek.resources.jobs import JOB, RESULT_LIMIT_BYTES, CommitJob, DatasetState, ExitCode, JobResult
 from tests.faultstore import Fault, FaultStore
 from tests.jobs.conftest import Here
 
@@ -148,3 +151,35 @@ def test_the_worst_that_can_be_told_of_a_table_leaves_room_for_others(filled: He
     worst = state.model_copy(update={"uuid": "x" * 128, "corrupt": "x" * 512, "ailments": ("x" * 80,) * 8})
     told = JobResult(outcome="Succeeded", reason="Succeeded", message="", datasets=(worst, state))
     assert len(JobResult.model_validate_json(outcome.render(told)).datasets) == 2
+
+
+def test_what_the_operator_knows_is_not_told_again(filled: Here) -> None:
+    first = inspected(filled)
+    job = filled.inspect_job() | {"known": {first.uuid: first.digest}}
+    result, code = filled.run(job)
+    assert (code, result.datasets, result.truncated) == (ExitCode.DONE, (), False)
+    filled.put("more.csv", "n\n9\n")
+    filled.commit("more.csv", commit_id="more", table=TABLE)
+    result, _ = filled.run(job)
+    assert [state.version for state in result.datasets] == [4]
+
+
+def test_many_tables_that_are_alike_fit_into_one_result(filled: Here) -> None:
+    """However they are told, the operator reads the same; and what a pod says is not believed to be small."""
+    state = inspected(filled)
+    random_ = random.Random(1)
+    many = tuple(
+        state.model_copy(update={"uuid": f"events-{number:05}", "etag": f"{random_.getrandbits(128):032x}"})
+        for number in range(400)
+    )
+    told = JobResult(outcome="Succeeded", reason="Succeeded", message="", datasets=many)
+    data = outcome.render(told)
+    read = JobResult.model_validate_json(data)
+    assert len(data) <= RESULT_LIMIT_BYTES
+    assert read.truncated
+    assert len(read.datasets) >= 60, "as many as there is room for"
+    assert read.datasets == many[: len(read.datasets)]
+    bomb = base64.b85encode(zlib.compress(b"[" + b" " * (1 << 26))).decode()
+    for packed in ("?", "Zm9v", bomb):
+        with pytest.raises(ValidationError, match="packed"):
+            JobResult.model_validate({"outcome": "Succeeded", "reason": "", "message": "", "packed": packed})

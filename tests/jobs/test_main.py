@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -175,19 +176,20 @@ def test_a_dataset_that_does_not_fit_is_told_with_fewer_details() -> None:
     state = DatasetState(
         uuid="u" * 128,
         version=7,
-        tags={f"{number:02}{'t' * 61}": 10**9 + number for number in range(64)},
+        tags=dict(sorted((sha256(bytes([number])).hexdigest()[:63], 10**9 + number) for number in range(64))),
         ailments=("the index on 'x'",) * 8,
         corrupt="c" * 512,
     )
+    other = state.model_copy(update={"tags": {name[::-1]: version for name, version in state.tags.items()}})
     for result in (
         JobResult(outcome="Succeeded", reason="Succeeded", message="done", dataset=state),
-        JobResult(outcome="Succeeded", reason="Succeeded", message="done", datasets=(state, state)),
+        JobResult(outcome="Succeeded", reason="Succeeded", message="done", datasets=(state, other)),
     ):
         data = render(result)
         told = JobResult.model_validate_json(data)
         (seen,) = told.datasets or (told.dataset,)
         assert len(data) <= 4096
         assert seen is not None
-        assert (seen.uuid, seen.version, seen.ailments, told.truncated) == (state.uuid, 7, (), True)
+        assert (seen.uuid, seen.version, told.truncated) == (state.uuid, 7, True)
         assert len(seen.tags) > 40
         assert seen.tags.items() <= state.tags.items()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kubothek.jobs.own_pod import OwnPod
 from kubothek.jobs.progress import PodAnnotation, Reporter
 from kubothek.resources.jobs import Progress
 
@@ -84,7 +85,7 @@ def account(tmp_path: Path) -> Path:
 
 
 def test_progress_becomes_an_annotation_of_the_pod(api: ApiServer, account: Path) -> None:
-    annotation = PodAnnotation("team-a", "flights-1", server=api.url, account=account, seconds=60)
+    annotation = PodAnnotation(OwnPod("team-a", "flights-1", server=api.url, account=account), seconds=60)
     with Reporter(io.StringIO(), annotation) as reporter:
         reporter.tell("Writing", 1, 4, 1000)
         assert api.arrived.acquire(timeout=60)
@@ -97,7 +98,7 @@ def test_progress_becomes_an_annotation_of_the_pod(api: ApiServer, account: Path
 
 
 def test_annotations_are_written_at_intervals_and_the_newest_wins(api: ApiServer, account: Path) -> None:
-    annotation = PodAnnotation("ns", "pod", server=api.url, account=account, seconds=1)
+    annotation = PodAnnotation(OwnPod("ns", "pod", server=api.url, account=account), seconds=1)
     for number in range(50):
         annotation.set(Progress(stage="Writing", rows=number))
     assert api.arrived.acquire(timeout=60)
@@ -111,7 +112,7 @@ def test_annotations_are_written_at_intervals_and_the_newest_wins(api: ApiServer
 
 @pytest.mark.parametrize("api", [403], indirect=True)
 def test_a_refusal_does_not_disturb_the_job(api: ApiServer, account: Path) -> None:
-    annotation = PodAnnotation("ns", "pod", server=api.url, account=account, seconds=1)
+    annotation = PodAnnotation(OwnPod("ns", "pod", server=api.url, account=account), seconds=1)
     for number in range(2):
         annotation.set(Progress(stage="Writing", rows=number))
         assert api.arrived.acquire(timeout=60)

@@ -30,9 +30,10 @@ OPERATOR_USER = "system:serviceaccount:kubothek:kubothek"
 
 
 class ApiServer:
-    """A context manager; ``kubeconfig(token)`` is how to reach it."""
+    """A context manager; ``kubeconfig(token)`` is how to reach it. ``arguments`` are further ones of kube-apiserver."""
 
-    def __init__(self) -> None:
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
         self._directory = tempfile.TemporaryDirectory(prefix="kubothek-apiserver-")
         self._root = Path(self._directory.name)
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -73,6 +74,7 @@ class ApiServer:
             f"--service-account-key-file={self._root / 'sa.crt'}",
             f"--service-account-signing-key-file={self._root / 'sa.key'}",
             "--shutdown-delay-duration=0s",
+            *self._arguments,
         )
         self._context = create_default_context(cafile=str(self.ca))
         self._wait_until_ready()
@@ -108,13 +110,18 @@ class ApiServer:
         """The certificate authority that signed the server's certificate."""
         return self._root / "ca.crt"
 
-    def request(self, method: str, path: str, body: object = None, content: str = "application/json") -> Any:
-        """One request as administrator; returns the parsed answer, raises urllib's HTTPError otherwise."""
+    def request(
+        self, method: str, path: str, body: object = None, content: str = "application/json", user: str = ""
+    ) -> Any:
+        """One request as administrator, or as a user who can log in and has the rights that were given by name; returns
+        the parsed answer, raises urllib's HTTPError otherwise.
+        """
+        impersonated = {"Impersonate-User": user, "Impersonate-Group": "system:authenticated"} if user else {}
         request = urllib.request.Request(
             f"https://127.0.0.1:{self.port}{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {ADMIN}", "Content-Type": content},
+            headers={"Authorization": f"Bearer {ADMIN}", "Content-Type": content, **impersonated},
         )
         with urllib.request.urlopen(request, context=self._context, timeout=60) as response:
             return json.load(response)

@@ -13,6 +13,7 @@ import pytest
 
 from kubothek.reconcile.world import (
     CancelJob,
+    DeleteRun,
     Event,
     FailureClass,
     JobPhase,
@@ -25,6 +26,7 @@ from kubothek.reconcile.world import (
 )
 from kubothek.resources.engine import Engine
 from kubothek.resources.jobs import InspectJob, JobResult, StoreRef
+from kubothek.resources.kinds import parse
 from kubothek.resources.meta import Resource
 from kubothek.runtime.kubernetes.api import Api
 from kubothek.runtime.kubernetes.queue import Key
@@ -459,3 +461,46 @@ async def test_any_single_call_may_fail_and_the_end_is_the_same(
 
 def _container(state: dict[str, Any]) -> dict[str, Any]:
     return {"name": "driver", "image": "x", "imageID": "", "ready": False, "restartCount": 0, "state": state}
+
+
+async def test_what_is_to_go_goes_from_the_api_server_and_from_what_is_known(
+    api: Api, server: ApiServer, namespace: str, proxy: FaultProxy
+) -> None:
+    def go(resource: Resource, _: World) -> Outcome:
+        return Outcome(status=ready_status(resource.metadata.generation), actions=(DeleteRun(resource),))
+
+    create(server, "Engine", namespace, "e", {})
+    async with bench(api, namespace, {"Engine": go}) as operator:
+        await operator.settled()
+        assert operator.controller.state.resources["Engine"].get(namespace, "e") is None
+    assert server.request("GET", resource_path("Engine", namespace))["items"] == []
+    assert [call.method for call in proxy.writes] == ["PATCH", "DELETE"]
+
+
+async def test_a_pod_that_does_not_start_in_time_is_stopped_by_the_clock_alone(
+    api: Api, server: ApiServer, namespace: str
+) -> None:
+    """Nothing happens to the pod; it is looked at again when its deadline is over."""
+    kubelet, views = Kubelet(server, namespace), []
+
+    def reconcile(resource: Resource, world: World) -> Outcome:
+        view = world.job(resource.namespace, "s-1")
+        views.append(view)
+        if view is not None and view.lingers:
+            stop = CancelJob(resource.namespace, "s-1")
+            return Outcome(status=ready_status(resource.metadata.generation), actions=(stop,))
+        engine = parse(manifest("Engine", namespace, "e", {"deadlines": {"schedule": "1h"}}))
+        assert isinstance(engine, Engine)
+        done = any(seen is not None and seen.lingers for seen in views)
+        return Outcome(status={}) if done else launching(engine)(resource, world)
+
+    create(server, "ObjectStore", namespace, "s", STORE)
+    async with bench(api, namespace, {"ObjectStore": reconcile}) as operator:
+        await operator.settled()
+        assert set(kubelet.pods()) == {"s-1"}
+        later = datetime.now(UTC) + timedelta(hours=2)
+        operator.controller.clock = lambda: later
+        operator.controller.queue.add(Key("ObjectStore", namespace, "s"))
+        await operator.settled()
+        assert kubelet.pods() == {}
+    assert any(view is not None and view.reason == "ScheduleDeadlineExceeded" for view in views)

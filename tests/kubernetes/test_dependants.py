@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from kubothek.resources.jobs import DatasetState, JobResult, StoreState
 from kubothek.runtime.kubernetes.dependants import dependants
+from kubothek.runtime.kubernetes.looks import told_of
 from kubothek.runtime.kubernetes.queue import Key
 from kubothek.runtime.kubernetes.state import ClusterState
+from tests.kubernetes.podshapes import exited, pod
 
 
 def obj(kind: str, name: str, spec: dict[str, Any], *, version: int = 1, generation: int = 1, **conditions: str) -> Any:
@@ -92,6 +95,18 @@ def test_whatever_happens_to_a_dataset_wakes_its_verifications(state: ClusterSta
         woken(state, "ObjectStore", None, obj("ObjectStore", "s", {})),
     ):
         assert {key for key in woke if key.startswith("Verification")} == {"Verification/check"}
+
+
+def test_a_dataset_that_comes_or_goes_wakes_the_engines_whose_drivers_wait(state: ClusterState) -> None:
+    for one in (obj("Engine", "hot", {"warm": {"min": 1}}), obj("Engine", "cold", {})):
+        state.resources["Engine"].put(one)
+    cube = obj("Cube", "geo", {"storeRef": {"name": "s"}})
+    for kind, one in (("Dataset", dataset("new", "s")), ("Cube", cube), ("ObjectStore", obj("ObjectStore", "s", {}))):
+        for before, after in ((None, one), (one, None)):
+            woke = woken(state, kind, before, after)
+            assert {key for key in woke if key.startswith("Engine")} == {"Engine/hot"}
+    later = dataset("new", "s", version=9)
+    assert not {key for key in woken(state, "Dataset", dataset("new", "s"), later) if key.startswith("Engine")}
 
 
 def test_the_end_of_a_compaction_wakes_its_dataset_and_the_others(state: ClusterState) -> None:
@@ -213,7 +228,7 @@ def test_a_store_wakes_the_datasets_whose_files_land_there() -> None:
     for one in (taking, dataset("b", "s")):
         known.resources["Dataset"].put(one)
     inbox = obj("ObjectStore", "inbox", {"url": "s3://inbox"})
-    assert woken(known, "ObjectStore", inbox, inbox) == {"Dataset/a"}
+    assert woken(known, "ObjectStore", None, inbox) == {"Dataset/a"}
 
 
 def labelled(version: int, generation: int = 1, **labels: str) -> Any:
@@ -336,4 +351,38 @@ def test_a_change_that_ends_wakes_the_cube_its_datasets_and_the_next_one(cubes: 
 
 def test_a_store_wakes_its_cubes_and_their_commits(cubes: ClusterState) -> None:
     store = obj("ObjectStore", "s", {"url": "s3://a"})
-    assert {"Cube/geo", "Commit/first", "Dataset/geo-seed"} <= woken(cubes, "ObjectStore", store, store)
+    assert {"Cube/geo", "Commit/first", "Dataset/geo-seed"} <= woken(cubes, "ObjectStore", None, store)
+
+
+def inspected(number: int, **status: Any) -> Any:
+    """The store with an inspection of this number that has ended."""
+    store = obj("ObjectStore", "s", {"url": "s3://a"}, version=number, Ready="True")
+    store["status"]["conditions"][0]["reason"] = "Succeeded"
+    store["status"] |= {"lastInspection": {"attempt": number, "finished": f"2026-11-21T12:00:0{number}Z"}} | status
+    return store
+
+
+def test_an_inspection_that_ends_wakes_those_alone_that_it_told_of(state: ClusterState) -> None:
+    """Ten thousand Datasets are not looked at because their stores were."""
+    state.put_pod(told("s-inspect-2", "a"))
+    assert woken(state, "ObjectStore", inspected(1), inspected(2)) == set()
+    assert [key.name for key in told_of(state, inspected(1), inspected(2))] == ["a"]
+    begun = inspected(2, lastInspection={"attempt": 3})
+    assert [key.name for key in told_of(state, inspected(1), begun)] == ["a"], "the next one may have begun by then"
+    assert list(told_of(state, inspected(2), inspected(2))) == []
+    other = inspected(2, capabilities={"conditionalWrites": False})
+    assert {"Dataset/a", "Dataset/b"} <= woken(state, "ObjectStore", inspected(2), other)
+
+
+def told(name: str, *uuids: str) -> Any:
+    """The pod of an inspection that found something new about these Datasets."""
+    result = JobResult(
+        outcome="Succeeded",
+        reason="Succeeded",
+        message="",
+        store=StoreState(conditional_writes=True),
+        datasets=tuple(DatasetState(uuid=uuid, version=1) for uuid in uuids),
+    )
+    shown = pod(phase="Succeeded", state=exited(0, result.model_dump_json()))
+    shown["metadata"] |= {"name": name, "namespace": "ns"}
+    return shown

@@ -11,11 +11,12 @@ import pytest
 
 from kubothek.reconcile.world import FailureClass, JobPhase
 from kubothek.resources.jobs import CommitOutcome, ExitCode, JobResult, Progress
-from kubothek.runtime.kubernetes import outcome
+from kubothek.runtime.kubernetes import outcome, unfinished
 from tests.kubernetes.podshapes import FINISHED, STARTED, condition, disrupted, exited, pod, running, waiting
 
 START = datetime(2026, 11, 21, 12, 0, 1, tzinfo=UTC)
 SOON, LATER = START + timedelta(seconds=45), START + timedelta(minutes=10)
+STOPPING = datetime.fromisoformat(FINISHED) + timedelta(seconds=50)
 
 DONE = JobResult(
     outcome="Succeeded", reason="Committed", message="version 3", commit=CommitOutcome(version=3, rows=10)
@@ -79,7 +80,22 @@ ROWS = {
     "queued by a scheduling gate": pending(pod(conditions=[GATED]), ""),
     "running": Row(pod(phase="Running", state=running()), JobPhase.RUNNING, ""),
     "asked to stop, still running": Row(
-        pod(phase="Running", state=running(), deleted=True), JobPhase.RUNNING, "Terminating"
+        pod(phase="Running", state=running(), deleted=True), JobPhase.RUNNING, "Terminating", now=STOPPING
+    ),
+    "asked to stop, and nobody answers": Row(
+        pod(phase="Running", state=running(), deleted=True), JobPhase.RUNNING, "NodeLost", says="delete the Node n1"
+    ),
+    "asked to stop before it ran, and nobody answers": pending(
+        pod(state=waiting("ContainerCreating"), deleted=True), "NodeLost", "bring the node back"
+    ),
+    "evicted for what it may not have": failed(
+        pod(
+            phase="Failed",
+            status={"reason": "Evicted", "message": 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi".'},
+        ),
+        RETRY,
+        "OutOfDisk",
+        "exceeds the limit",
     ),
     "node does not answer": Row(
         pod(phase="Unknown", state=running(), status={"reason": "NodeLost"}), JobPhase.RUNNING, "NodeLost"
@@ -311,8 +327,11 @@ def test_when_to_look_again_is_when_patience_ends() -> None:
     pulling = pod(state=waiting("ErrImagePull"))
     assert outcome.patience_left(pulling, START + timedelta(seconds=30)) == timedelta(seconds=90)
     assert outcome.patience_left(pulling, LATER) is None
-    assert outcome.patience_left(CREATING, START) == outcome.MOUNT_PATIENCE
+    assert outcome.patience_left(CREATING, START) == unfinished.MOUNT_PATIENCE
     assert outcome.patience_left(pod(phase="Running", state=running()), LATER) is None
+    going = pod(phase="Running", state=running(), deleted=True)
+    assert outcome.patience_left(going, STOPPING) == timedelta(seconds=10)
+    assert outcome.patience_left(going, LATER) is None
     assert outcome.patience_left(ended(1), START) is None
 
 

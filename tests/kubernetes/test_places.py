@@ -108,19 +108,31 @@ def test_who_waits_is_counted_until_it_starts_or_goes(places: Places) -> None:
     assert places.load.wanted == {}
 
 
-def test_a_free_place_wakes_the_first_few_of_each_namespace_once(places: Places) -> None:
+def test_a_free_place_is_offered_in_turn_by_namespace_until_someone_takes_it(places: Places) -> None:
     places.follow(pod("a-1"))
     waiting = [*(key(f"d{number}") for number in range(20)), key("far", "away")]
     for one in waiting:
         with places.decided(one, (AwaitPlace(PLACE),)):
             pass
     assert list(places.woken()) == [], "nothing has become free"
+    places.follow(pod("b-1"))
     places.release("ns", "a-1")
-    assert list(places.woken()) == [*waiting[:4], key("far", "away")]
+    assert list(places.woken()) == [key("far", "away"), *waiting[:3]], "those first that hold least"
+    assert list(places.woken()) == [], "until they have decided"
+    for one in (key("far", "away"), *waiting[:2]):
+        with places.decided(one, (AwaitPlace(PLACE),)):
+            pass
+    places.answered(waiting[2])  # its round has failed
+    assert list(places.woken()) == [waiting[3]], "none of them could go on, of each namespace four are asked"
+    places.answered(waiting[3])
     assert list(places.woken()) == []
-    with places.decided(waiting[0], (AwaitPlace(PLACE),)):
-        pass
-    assert list(places.woken()) == [], "one that waits on wakes nobody"
+    places.release("ns", "b-1")
+    assert len(list(places.woken())) == 4
+    with places.decided(waiting[0], (launch("d0-1"),)):
+        places.follow(pod("d0-1"))
+    for one in (key("far", "away"), *waiting[1:3]):
+        places.answered(one)
+    assert list(places.woken()) == [], "it is taken"
 
 
 # --- in the control loop ---------------------------------------------------------------------------------------------

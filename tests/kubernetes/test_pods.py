@@ -38,6 +38,7 @@ from kubothek.resources.jobs import (
     SparkSettings,
     StoreRef,
     SyncJob,
+    TransformJob,
 )
 from kubothek.resources.kinds import parse
 from kubothek.resources.values import parse_quantity
@@ -204,6 +205,14 @@ def test_a_job_without_spark_is_small() -> None:
         "limits": {"memory": "512Mi"},
     }
     assert "spark" not in json.loads(pods.config_map(action, CONFIG)["data"]["job.json"])
+
+
+def test_a_derivation_has_the_drivers_memory_and_may_start_spark() -> None:
+    job = TransformJob(job="late-transform-1", uid="u", store=LAKE, dataset=DATASET)
+    action = LaunchJob(job=job, owner=owner(), engine=engine(driver={"memory": "8Gi", "cores": 3}))
+    assert driver(action)["resources"]["requests"]["cpu"] != "100m"
+    assert driver(action)["resources"]["limits"]["memory"] != "512Mi"
+    assert json.loads(pods.config_map(action, CONFIG)["data"]["job.json"])["spark"]["conf"]
 
 
 def test_an_engine_decides_image_account_and_pull_secrets() -> None:

@@ -169,3 +169,17 @@ async def test_jitter_stays_within_five_percent_and_does_not_overflow() -> None:
     backoff, rng = Backoff(), random.Random(1)
     assert all(0.7125 <= backoff.delay(1, rng) <= 0.7875 for _ in range(100))
     assert all(855 <= backoff.delay(10_000, rng) <= 945 for _ in range(100))
+
+
+async def test_what_somebody_waits_for_comes_first_within_its_namespace() -> None:
+    queue = steady()
+    others = [Key("Dataset", "one", str(i)) for i in range(3)]
+    for key in others:
+        queue.add(key)
+    queue.add(B, urgent=True)
+    store = Key("ObjectStore", "one", "lake")
+    queue.add(store)
+    queue.add(others[1], urgent=True)  # as an edit of what is queued
+    queue.add(C)
+    assert queue.oldest >= 0
+    assert [await queue.get() for _ in range(6)] == [B, C, store, others[1], others[0], others[2]]

@@ -82,8 +82,8 @@ def test_edits_of_immutable_fields_are_refused_in_the_words_of_the_api_server_an
     assert told == [
         "all.yaml:17: Dataset flights: spec.table.partitionOn: table.partitionOn cannot change, as every file is "
         "laid out by it: create another Dataset",
-        "all.yaml:25: Commit first: spec.source: a Commit is one change and cannot be edited, but for suspend and "
-        "retryLimit: create another Commit",
+        "all.yaml:25: Commit first: spec.source: a Commit is one change and cannot be edited, but for suspend, "
+        "retryLimit and ttlSecondsAfterFinished: create another Commit",
     ]
     again = applied(tmp_path, STORE, dataset("flights"), commit("first", "flights"))
     assert again.resources[FLIGHTS].metadata.generation == again.resources[FIRST].metadata.generation == 1

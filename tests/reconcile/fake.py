@@ -16,9 +16,11 @@ from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.derivation import identity, references
 from kubothek.reconcile.kinship import Kinship
 from kubothek.reconcile.reconcilers import RECONCILERS
+from kubothek.reconcile.subjects import Subjects, change_of
 from kubothek.reconcile.world import (
     AwaitPlace,
     CancelJob,
+    DeleteRun,
     Event,
     FailureClass,
     JobPhase,
@@ -31,6 +33,10 @@ from kubothek.reconcile.world import (
     PutDataset,
     SetFinalizer,
     Settings,
+    StartDriver,
+    StopDriver,
+    WarmDriver,
+    Warmth,
 )
 from kubothek.resources import jobs
 from kubothek.resources.commit import Commit
@@ -39,6 +45,7 @@ from kubothek.resources.engine import Engine
 from kubothek.resources.kinds import manifest_of, parse
 from kubothek.resources.meta import FINALIZER, Resource
 from kubothek.resources.objectstore import ObjectStore
+from kubothek.resources.sizes import Sizes
 from tests import kstatus
 
 R = TypeVar("R", bound=Resource)
@@ -78,6 +85,9 @@ class Fake:
         """Names of invalid resources, by kind."""
         self.launches: list[LaunchJob] = []
         self.awaited: list[Place] = []
+        self.drivers: dict[str, WarmDriver] | None = None
+        """Those that wait for jobs; None where there are none."""
+        self.asked: dict[str, list[datetime]] = {}
         self.cancelled: list[str] = []
         self.identities: list[str] = []
         """Secrets that were asked for."""
@@ -101,6 +111,17 @@ class Fake:
             found.put(NAMESPACE, each.name, references(each), identity(each))
         return found
 
+    @property
+    def engine_limits(self) -> Sizes:
+        return self.settings.engine_limits
+
+    @property
+    def subjects(self) -> Subjects:
+        found = Subjects()
+        for each in self.resources.values():
+            found.put(each.kind, NAMESPACE, each.name, change_of(each))
+        return found
+
     def invalid(self, kind: type[R], namespace: str) -> Sequence[str]:
         return self.unreadable.get(kind.__name__, ()) if namespace == NAMESPACE else ()
 
@@ -109,6 +130,9 @@ class Fake:
 
     def launch_refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
         return self.refusals.get(name) if namespace == NAMESPACE else None
+
+    def warmth(self, engine: Engine) -> Warmth | None:
+        return None if self.drivers is None else Warmth(tuple(self.drivers.values()), self.asked)
 
     # --- what a person does ---
 
@@ -211,6 +235,15 @@ class Fake:
                 self.launches.append(action)
                 if job.job not in self.jobs and job.job not in self.refusals:
                     self.jobs[job.job] = JobView(job.job, job.attempt, JobPhase.PENDING, owner_uid=job.uid)
+            case StartDriver(driver, key):
+                assert self.drivers is not None
+                assert driver not in self.drivers, "names do not come again"
+                assert self.engine.status.warm is not None
+                assert int(driver.rpartition("-")[2]) <= self.engine.status.warm.last, "a driver that was not announced"
+                self.drivers[driver] = WarmDriver(driver, key, "Starting", self.now)
+            case StopDriver(_, driver):
+                assert self.drivers is not None
+                del self.drivers[driver]
             case CancelJob(_, job_):
                 self.cancelled.append(job_)
                 self.jobs.pop(job_, None)
@@ -220,6 +253,8 @@ class Fake:
                 self._put(put)
             case MakeIdentity(secret):
                 self.identities.append(secret)
+            case DeleteRun(run):
+                del self.resources[run.kind, run.name]
             case SetFinalizer(present):
                 self._metadata(kind, name, finalizers=(FINALIZER,) if present else ())
                 if not present and self.resources[kind, name].deleting:

@@ -399,6 +399,34 @@ def test_the_first_lost_pod_is_replaced_at_once(running: Fake) -> None:
     assert running.condition(*KEY) == ("Unknown", "Progressing")
 
 
+def test_a_lost_pod_is_told_of_while_the_next_one_works(running: Fake) -> None:
+    running.job_fails("january-1", INFRASTRUCTURE, "Disrupted", "EvictionByEvictionAPI: evicting")
+    (event,) = running.reconcile(*KEY).events
+    assert (event.type, event.reason) == ("Warning", "Disrupted")
+    assert "EvictionByEvictionAPI: evicting; another attempt follows at once" in event.message
+    running.job_runs("january-2")
+    running.settle(*KEY)
+    assert "the attempt before ended: Disrupted: EvictionByEvictionAPI: evicting" in running.message(*KEY)
+    assert running.commit().status.setback == "Disrupted: EvictionByEvictionAPI: evicting"
+
+
+def test_a_job_on_a_node_that_fell_silent_is_waited_for_and_told_of(running: Fake) -> None:
+    running.job_is("january-1", JobPhase.RUNNING, "NodeLost", "the node n1 does not tell that the pod has ended")
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("False", "NodeLost")
+    assert "the node n1" in running.message(*KEY)
+    assert names(running) == ["january-1"], "two at once are for the commit protocol to bear, not to be asked for"
+
+
+def test_a_clock_that_is_set_back_makes_no_wait_longer(running: Fake) -> None:
+    running.pass_time(timedelta(hours=1))
+    running.job_fails("january-1", RETRY, "StoreUnavailable")
+    running.settle(*KEY)
+    running.pass_time(timedelta(hours=-1))
+    running.settle(*KEY)
+    assert names(running) == ["january-1", "january-2"]
+
+
 def test_a_crash_between_announcement_and_launch_repeats_the_launch(world: Fake) -> None:
     with_dataset(world)
     world.create("Commit", "january", COMMIT_SPEC)

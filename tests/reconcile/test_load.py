@@ -280,3 +280,26 @@ def test_what_touches_a_few_objects_only_is_not_held_up(world: Fake) -> None:
     with_dataset(world, seen(3), tags=[{"name": "a", "version": 1}])
     assert "flights-tag-1" in world.jobs
     assert world.store.ready
+
+
+def test_a_suspended_engine_starts_nothing_that_reads_data_and_stops_nothing(world: Fake) -> None:
+    running = with_running_commit(world)
+    world.create("Engine", "default", {"suspend": True})
+    world.settle("Engine", "default")
+    assert world.condition("Engine", "default") == ("True", "Suspended")
+    world.pass_time(timedelta(minutes=10))
+    world.settle("ObjectStore", "lake")
+    assert "lake-inspect-2" in world.jobs, "looking takes no place"
+    world.job_ends(running, **committed(1))
+    world.settle(*KEY)
+    assert world.commit().status.version == 1
+    february = ("Commit", "february")
+    world.create(*february, COMMIT_SPEC)
+    outcome = world.settle(*february)
+    assert world.condition(*february) == ("False", "DependencyNotReady")
+    assert "spec.suspend" in world.message(*february)
+    assert outcome.actions == ()
+    assert world.kstatus(*february) == "InProgress"
+    world.edit("Engine", "default", suspend=False)
+    world.settle(*february)
+    assert "february-1" in world.jobs

@@ -8,7 +8,16 @@ import pytest
 
 from kubothek.reconcile.world import FailureClass, JobPhase
 from kubothek.resources.jobs import InspectJob, StoreState
-from tests.reconcile.fake import DATASET_SPEC, STORE_SPEC, Fake, seen, with_store
+from tests.reconcile.fake import (
+    DATASET_SPEC,
+    STORE_SPEC,
+    Fake,
+    committed,
+    seen,
+    with_dataset,
+    with_running_commit,
+    with_store,
+)
 
 OK = StoreState(conditional_writes=True)
 KEY = ("ObjectStore", "lake")
@@ -342,3 +351,27 @@ def test_a_store_of_the_same_name_does_not_take_the_answer_of_its_predecessor(wo
     world.settle(*KEY)
     assert world.condition(*KEY) == ("Unknown", "Progressing")
     assert numbers(world)[-1] == 2, "its predecessor's pod still has the first name"
+
+
+def test_what_an_inspection_told_the_next_one_need_not_tell_until_something_else_did(world: Fake) -> None:
+    with_dataset(world, seen(1))
+    flights = ("Dataset", "flights")
+    known = world.dataset.status.inspected_digest
+    assert known == seen(1).digest
+    for number in (2, 3):
+        world.pass_time(timedelta(minutes=10))
+        world.reconcile(*KEY)
+        assert inspections(world)[-1].known == {"flights": known}
+        before = world.dataset.status
+        world.job_ends(f"lake-inspect-{number}", store=OK)  # nothing new: it is not told of
+        world.settle(*KEY)
+        world.settle(*flights)
+        assert world.dataset.status == before, "what is at rest costs no write"
+    name = with_running_commit(world)
+    world.job_ends(name, **committed(2))
+    world.settle("Commit", "january")
+    world.settle(*flights)
+    assert world.dataset.status.version == 2
+    world.pass_time(timedelta(minutes=10))
+    world.reconcile(*KEY)
+    assert inspections(world)[-1].known == {}, "the next inspection has the last word on what a Commit left"

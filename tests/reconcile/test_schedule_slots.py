@@ -182,9 +182,13 @@ def test_a_clock_that_is_set_back_a_little_repeats_no_slot() -> None:
 
 
 def test_a_slot_that_a_wrong_clock_left_in_the_future_stops_nothing() -> None:
-    hourly, left = schedule("0 * * * *"), NOON + 365 * DAY
-    assert due(hourly, left, NOON + MINUTE) is None, "what may have been worked off is not repeated"
-    assert next_start(hourly, left, NOON + MINUTE, uid="uid") == NOON + HOUR
+    hourly, left = schedule("0 * * * *", deadline="30m"), NOON + 365 * DAY
+    assert due(hourly, left, NOON - MINUTE) is None
+    assert next_start(hourly, left, NOON - MINUTE, uid="uid") == NOON
+    slot = due_slot(hourly, left, NOON + MINUTE, uid="uid")
+    assert slot == NOON, "once more, perhaps, and never only in a year"
+    assert due(hourly, slot, NOON + MINUTE) is None
+    assert next_start(hourly, slot, NOON + MINUTE, uid="uid") == NOON + HOUR
 
 
 # --- jitter ---

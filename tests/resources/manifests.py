@@ -264,6 +264,9 @@ CASES = [
         "spec.imagePullSecrets[1]",
     ),
     Case("memory in Spark's notation", "Engine", {"driver": {"memory": "4g"}}, "spec.driver.memory"),
+    Case("drivers that wait", "Engine", {"warm": {"min": 1, "max": 1, "idleTimeout": "5m", "sparkUpTo": "256Mi"}}),
+    Case("drivers that wait by default", "Engine", {"warm": {}}),
+    Case("more that wait at least than at most", "Engine", {"warm": {"min": 5}}, "warm.min is more than warm.max"),
     Case("memory that Spark cannot start with", "Engine", {"executor": {"memory": "100Mi"}}, "must be at least 512Mi"),
     Case("memory as a number", "Engine", {"executor": {"memory": 1073741824}}),
     Case("too few bytes as a number", "Engine", {"driver": {"memory": 1024}}, "must be at least 512Mi"),
@@ -296,15 +299,48 @@ CASES = [
         {"retry": {"backoff": {"initial": "1h", "max": "5m"}}},
         "is longer than retry.backoff.max",
     ),
-    Case(
-        "a backoff that ends before the default begins",
-        "Engine",
-        {"retry": {"backoff": {"max": "1s"}}},
-        "is longer than retry.backoff.max",
-    ),
+    Case("a backoff whose beginning another layer says", "Engine", {"retry": {"backoff": {"max": "1s"}}}),
     Case("too many retries", "Engine", {"retry": {"limit": 21}}, "spec.retry.limit"),
+    Case("too little memory of a driver", "Engine", {"driver": {"memory": "256Mi"}}, "driver.memory must be at least"),
+    Case(
+        "all of a profile",
+        "Engine",
+        {
+            "executor": {"spot": "Require"},
+            "dynamicAllocation": {"initial": 1, "min": 1, "max": 9, "shuffleTracking": False, "idleTimeout": "2m"},
+            "scratch": {"medium": "EphemeralPVC", "size": "20Gi", "storageClassName": "fast"},
+            "schedulerName": "yunikorn",
+            "queueName": "root.batch",
+            "priorityClassName": "batch",
+            "deadlines": {"schedule": "1h", "executors": "5m"},
+            "podRetention": {"policy": "OnFailure", "duration": "24h"},
+            "eventLog": {"enabled": True, "maxSize": "32Mi"},
+        },
+    ),
+    *(
+        Case(f"{part}: {said}", "Engine", {part: spec}, said)
+        for part, spec, said in (
+            ("dynamicAllocation", {"min": 3, "max": 2}, "min is more than dynamicAllocation.max"),
+            ("dynamicAllocation", {"initial": 3, "max": 2}, "initial is more than dynamicAllocation.max"),
+            ("dynamicAllocation", {"initial": 1, "min": 2}, "initial is less than dynamicAllocation.min"),
+            ("dynamicAllocation", {"max": 0}, "spec.dynamicAllocation.max"),
+            ("scratch", {"medium": "Memory"}, "scratch.size is missing"),
+            ("scratch", {"storageClassName": "fast"}, "goes with medium: EphemeralPVC"),
+            ("eventLog", {"maxSize": "1Mi"}, "eventLog.maxSize must be at least"),
+            ("executor", {"spot": "Never"}, "spec.executor.spot"),
+            ("schedulerName", "Volcano", "spec.schedulerName"),
+            ("queueName", "a/b", "spec.queueName"),
+            ("podRetention", {"policy": "Sometimes"}, "spec.podRetention.policy"),
+        )
+    ),
+    *(
+        Case(f"a size of a run: {part}", "Commit", commit(size={part: {"memory": "1Mi"}}), f"{part}.memory must be at")
+        for part in ("driver", "executor")
+    ),
     # Dataset
     Case("a dataset", "Dataset", dataset()),
+    Case("a dataset that keeps the newest runs", "Dataset", dataset(runHistory={"complete": 20, "failed": 1})),
+    Case("one that keeps no failed runs", "Dataset", dataset(runHistory={"failed": 0}), "spec.runHistory.failed"),
     Case(
         "a dataset with everything",
         "Dataset",
@@ -1325,6 +1361,8 @@ EDITS = [
     Edit("a longer schema", "Dataset", table(schema=[column("a")]), table(schema=[column("a"), column("b")])),
     Edit("a suspended commit", "Commit", commit(), commit(suspend=True)),
     Edit("more retries", "Commit", commit(), commit(retryLimit=9)),
+    Edit("a time to live", "Commit", commit(), commit(ttlSecondsAfterFinished=0)),
+    Edit("another size", "Commit", commit(), commit(size={"driver": {"cores": 2}}), FIXED),
     Edit("the defaults of a deletion, spelled out", "Commit", DELETION, DELETION | {"rowLevel": False}),
     Edit("another filter", "Commit", DELETION, DELETION | {"where": "month = 4"}, FIXED),
     Edit("row-level after all", "Commit", DELETION, DELETION | {"rowLevel": True}, FIXED),

@@ -140,6 +140,7 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
         "disruptions": 1,
         "nextAttemptTime": moment,
         "engineDigest": "d",
+        "setback": "OutOfMemory: m",
     }
     common = {"observedGeneration": 1, "conditions": [condition | {"lastTransitionTime": moment}]}
     kept_index = {"type": "BloomFilter", "columns": ["x"], "params": {"ndv": "5"}, "key": "k1"}
@@ -222,11 +223,12 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
                 | {"after": "a", "reached": "b", "problem": "P: x", "transient": True},
             },
         ),
-        "Engine": ({}, {}),
+        "Engine": ({}, {"warm": {"ready": 1, "starting": 2, "failed": 3, "last": 6}}),
         "Dataset": (
             dataset(),
             numbers
-            | {"uuid": "u", "size": "1 B", "deleted": True, "problem": "P: x", "inspectedTime": moment}
+            | {"uuid": "u", "size": "1 B", "deleted": True, "problem": "P: x"}
+            | {"inspectedTime": moment, "inspectedDigest": "d"}
             | {
                 "deletion": deed,
                 "restoration": deed,
@@ -253,14 +255,29 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
             COMPACTION,
             attempts
             | {"progress": {"stage": "Rewriting", "tasksDone": 1, "tasksTotal": 2}, "table": numbers}
-            | {"startTime": moment, "completionTime": moment, "version": 3, "partitions": 1, "givenWay": 1}
+            | {
+                "startTime": moment,
+                "logs": "https://logs",
+                "completionTime": moment,
+                "version": 3,
+                "partitions": 1,
+                "givenWay": 1,
+            }
             | {"filesBefore": 9, "filesAfter": 1, "bytesBefore": 2**50, "bytesAfter": 2**40},
         ),
         "Verification": (
             VERIFICATION,
             attempts
             | {"progress": {"stage": "Verifying", "tasksDone": 1, "tasksTotal": 2}, "verdict": "Corrupt"}
-            | {"startTime": moment, "completionTime": moment, "version": 3, "blocks": 4, "slices": 2, "files": 9}
+            | {
+                "startTime": moment,
+                "logs": "https://logs",
+                "completionTime": moment,
+                "version": 3,
+                "blocks": 4,
+                "slices": 2,
+                "files": 9,
+            }
             | {"unproven": 1, "rows": 2**40, "bytes": 2**50, "wrong": 2, "datasets": 3, "dataset": "planes"}
             | {"first": {"code": "FileHash", "message": "m", "block": "f16", "blockNumber": 3, "object": "o"}},
         ),
@@ -289,6 +306,7 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
             | {
                 "id": "i",
                 "startTime": moment,
+                "logs": "https://logs",
                 "completionTime": moment,
                 "version": 1,
                 "rows": 1,
@@ -302,7 +320,11 @@ def test_a_status_is_kept_whole(server: ApiServer, namespace: str) -> None:
             cube(),
             state
             | {"uuidPrefix": "geo", "rows": 2**40, "bytes": 2**50, "size": "1 B", "problem": "P: x"}
-            | {"inspectedTime": moment, "members": [{"name": "seed", "dataset": "geo-seed", "version": 1} | sizes]},
+            | {
+                "inspectedTime": moment,
+                "inspectedDigest": "d",
+                "members": [{"name": "seed", "dataset": "geo-seed", "version": 1} | sizes],
+            },
         ),
     }
     for kind, (spec, status) in statuses.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from kubothek import tracing
 from kubothek.lake.commits import DatasetLog, Transaction
 from kubothek.lake.commits.reskip import reskip, undescribed
 from kubothek.lake.door import Lake
@@ -23,7 +25,8 @@ from kubothek.lake.store import StoreConfig, open_store
 from kubothek.lake.table.layout import Layout
 from kubothek.spark.compact import compact_with_spark
 from kubothek.spark.skipping import describe_with_spark
-from kubothek.spark.write import write_with_spark
+from kubothek.spark.write import READ_TASK_BYTES, write_with_spark
+from kubothek.tracing import Ended, RunTrace
 
 pytestmark = pytest.mark.spark
 TYPES: list[pa.Field[Any]] = [pa.field("part", pa.int64()), pa.field("n", pa.int64()), pa.field("word", pa.string())]
@@ -56,8 +59,14 @@ def test_tasks_describe_what_they_write(session: SparkSession, tmp_path: Path) -
             layout=Layout.of(started.snapshot.head),
             gathering=Gathering.of(started.snapshot, stored),
         )
-        gatherer = ingest.gatherer(store)
-        files = write_with_spark(session, ingest, reader, lambda done, tasks, rows: None, gatherer)
+        gatherer, told = ingest.gatherer(store), list[Ended]()
+        with tracing.started(told.append), tracing.process("job", RunTrace("a run").attempt(1)):
+            files = write_with_spark(session, ingest, reader, lambda done, tasks, rows: None, gatherer)
+    *tasks, job = told
+    assert {task.parent for task in tasks} == {job.place.span}, "tasks are parts of what is under way in the driver"
+    assert Counter(task.name for task in tasks)["read"] == len(ingest.plan.bundles(READ_TASK_BYTES))
+    assert {task.name for task in tasks} == {"read", "write"}
+    assert all(job.begin <= task.begin <= task.end <= job.end for task in tasks)
     started.commit(append(Written(tuple(files), stored, ("part",), gathered=gatherer.finish())))
     assert len(table.snapshot().head.partitions) == 12
     assert undescribed(store, table.snapshot()) == 0

@@ -52,17 +52,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [kubothek.io]
   resources: [datasets]
   verbs: [create, patch]
+# Runs whose spec.ttlSecondsAfterFinished is over.
+- apiGroups: [kubothek.io]
+  resources: [commits, queries, compactions, verifications]
+  verbs: [delete]
 # The same finalizer of a SkippingIndex.
 - apiGroups: [kubothek.io]
   resources: [skippingindices]
   verbs: [patch]
 # Needed to own pods, and for a Cube its Datasets, where OwnerReferencesPermissionEnforcement is on.
 - apiGroups: [kubothek.io]
-  resources: [objectstores/finalizers, cubes/finalizers, datasets/finalizers, commits/finalizers, queries/finalizers, compactions/finalizers, verifications/finalizers, gcpolicies/finalizers, skippingindices/finalizers, syncs/finalizers]
+  resources: [objectstores/finalizers, engines/finalizers, cubes/finalizers, datasets/finalizers, commits/finalizers, queries/finalizers, compactions/finalizers, verifications/finalizers, gcpolicies/finalizers, skippingindices/finalizers, syncs/finalizers]
   verbs: [update]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, create, delete]
+  # Patching gives a job to a driver that waits: what may create pods can do no more with it.
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, delete]

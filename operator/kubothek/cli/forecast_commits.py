@@ -14,6 +14,7 @@ from kubothek.lake.commits.markers import Marker, Markers
 from kubothek.lake.errors import BucketNotFound, FilterInvalid, LakeError, ObjectNotFound
 from kubothek.lake.predicates import parse
 from kubothek.lake.store import Store
+from kubothek.reconcile.references import profile
 from kubothek.resources.commit import Commit
 from kubothek.resources.cube import Cube
 from kubothek.resources.dataset import Dataset
@@ -113,9 +114,9 @@ class Commits(Stores):
 
     def _engine(self, commit: Commit, subject: Dataset | Cube) -> EngineSpec:
         reference = commit.spec.engine_ref or subject.spec.engine_ref
-        key = Key("Engine", commit.namespace, reference.name if reference is not None else DEFAULT_ENGINE)
-        engine = self._applied.resources.get(key)
-        return engine.spec if isinstance(engine, Engine) else EngineSpec()
+        names = dict.fromkeys((DEFAULT_ENGINE, *([] if reference is None else [reference.name])))
+        found = (self._applied.resources.get(Key("Engine", commit.namespace, name)) for name in names)
+        return profile([engine for engine in found if isinstance(engine, Engine)], commit.spec.size)
 
 
 def _deed(commit: Commit, subject: Dataset | Cube) -> str:

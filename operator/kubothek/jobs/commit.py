@@ -7,7 +7,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from kubothek.jobs import push, translate
+from kubothek.jobs import translate
 from kubothek.jobs.ingest import write_source
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
@@ -45,6 +45,8 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
     rows, then data files under new names, then the swap.
     """
     if job.push_source is not None:
+        from kubothek.jobs import push  # with all of the ledger
+
         return push.run(job, store, reporter)
     reporter.tell("Starting")
     log = translate.dataset_log(store, job.dataset, conditional_writes=job.store.conditional_writes)
@@ -135,13 +137,14 @@ def _rewriter(job: CommitJob, store: Store, snapshot: Snapshot, reporter: Report
     totals = snapshot.totals or Totals()
 
     def run(rewrite: Rewrite, files: Sequence[PlannedFile]) -> Rewritten:
-        if len(files) * totals.bytes // max(1, totals.files) < job.spark.from_bytes:
+        size = len(files) * totals.bytes // max(1, totals.files)
+        if size < job.spark.from_bytes:
             return rewrite_here(store, told)(rewrite, files)
         # PySpark takes half a second to import, and jobs below the limit must not need it at all.
         from kubothek.spark.rewrite import rewrite_with_spark
         from kubothek.spark.session import running
 
-        with running(job.spark.conf) as session:
+        with running(job.spark.conf, size) as session:
             return rewrite_with_spark(session, told)(rewrite, files)
 
     return run

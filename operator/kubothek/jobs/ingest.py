@@ -23,6 +23,7 @@ from kubothek.lake.sources import Ingest, SourcePlan, SourceReader, decide_schem
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout
 from kubothek.resources.jobs import CommitJob, DatasetRef, IntakeJob, SourceSpec, SparkSettings, StoreRef
+from kubothek.tracing import span
 
 Check = Callable[[pa.Schema, Layout], Predicate | None]
 """Given the stored schema and the layout of the rows to come: raises what stands against them, and gives the bound
@@ -64,16 +65,18 @@ def write_source(
     source = translate.source(job.source, job.store)
     with SourceReader(source) as reader:
         reporter.tell("Reading")
-        plan = reader.plan()
-        _require_versions(plan, versions or {})
-        reading, stored = decide_schemas(
-            declared=source.columns,
-            table=table,
-            contract=translate.schema(job.dataset.table.columns),
-            partition_on=layout.partition_on,
-            infer=partial(reader.infer_schema, plan),
-            evolve=evolves,
-        )
+        with span("plan") as planning:
+            plan = reader.plan()
+            planning.set(files=len(plan.files), bytes=plan.total_bytes)
+            _require_versions(plan, versions or {})
+            reading, stored = decide_schemas(
+                declared=source.columns,
+                table=table,
+                contract=translate.schema(job.dataset.table.columns),
+                partition_on=layout.partition_on,
+                infer=partial(reader.infer_schema, plan),
+                evolve=evolves,
+            )
         if arrange is None:
             wanted: Mapping[str, IndexKind] = _wanted(job, snapshot, stored, layout.partition_on)
         else:
@@ -149,7 +152,7 @@ def _write(
     from kubothek.spark.session import running
     from kubothek.spark.write import write_with_spark
 
-    with running(job.spark.conf) as session:
+    with running(job.spark.conf, ingest.plan.total_bytes) as session:
         return write_with_spark(session, ingest, reader, partial(reporter.tell, "Writing"), gatherer)
 
 

@@ -23,6 +23,7 @@ from kubothek.resources.jobs import (
     JobResult,
     StoreState,
 )
+from kubothek.resources.members import head_uuid
 
 _AT_ONCE: Final = 8
 _BATCH: Final = 16
@@ -33,8 +34,8 @@ _BY: Final = "inspection"
 def run(job: InspectJob, store: Store, reporter: Reporter) -> JobResult:
     """Probe the store, then look at the Cubes, and at the Datasets in the order of their uuids.
 
-    Stops when the result is full: ``truncated`` tells the operator to ask for the rest. Raises StoreError when
-    the store itself is the problem.
+    What is as the operator knows it is not told. Stops when the result is full: ``truncated`` tells the operator to ask
+    for the rest. Raises StoreError when the store itself is the problem.
     """
     reporter.tell("Starting")
     found = store.probe()
@@ -46,14 +47,18 @@ def run(job: InspectJob, store: Store, reporter: Reporter) -> JobResult:
     )
     for cube in sorted(job.cubes, key=lambda cube: cube.prefix):
         state = _look_at_cube(cube, store, conditional_writes=found.conditional_writes)
+        if job.known.get(head_uuid(cube.prefix)) == state.digest:
+            continue
         result = result.model_copy(update={"cubes": (*result.cubes, state)})
         if _is_full(result):
             return result
-    waiting = iter(sorted(job.datasets, key=lambda dataset: dataset.uuid))
+    waiting, looked_at = iter(sorted(job.datasets, key=lambda dataset: dataset.uuid)), 0
     while batch := list(islice(waiting, _BATCH)):
-        states = (*result.datasets, *_look(batch, store, conditional_writes=found.conditional_writes))
-        result = result.model_copy(update={"datasets": states})
-        reporter.tell("Reading", len(states), len(job.datasets))
+        states = _look(batch, store, conditional_writes=found.conditional_writes)
+        news = (state for state in states if job.known.get(state.uuid) != state.digest)
+        result = result.model_copy(update={"datasets": (*result.datasets, *news)})
+        looked_at += len(batch)
+        reporter.tell("Reading", looked_at, len(job.datasets))
         if _is_full(result):
             break
     return result
@@ -61,7 +66,7 @@ def run(job: InspectJob, store: Store, reporter: Reporter) -> JobResult:
 
 def _is_full(result: JobResult) -> bool:
     """Whether there is no room to tell of more."""
-    return len(outcome.render(result)) < len(outcome.render(result, limit=1 << 30))
+    return JobResult.model_validate_json(outcome.render(result)).truncated
 
 
 def _look_at_cube(cube: CubeRef, store: Store, *, conditional_writes: bool) -> CubeState:

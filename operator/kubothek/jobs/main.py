@@ -10,38 +10,18 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Final
 
 from pydantic import ValidationError
 
-from kubothek.jobs import (
-    collect,
-    commit,
-    compact,
-    cube,
-    delete,
-    heal,
-    index,
-    inspect,
-    intake,
-    ledger,
-    loss,
-    outcome,
-    poll,
-    query,
-    restore,
-    skip,
-    skip_files,
-    sync,
-    tag,
-    transform,
-    translate,
-    verify,
-)
+from kubothek.jobs import event_log, outcome, translate
+from kubothek.jobs.own_pod import OwnPod
 from kubothek.jobs.progress import PodAnnotation, Reporter
+from kubothek.jobs.traced import traced
 from kubothek.lake.errors import InputError, OwnedByAnother, VersionIncomplete
 from kubothek.lake.store import open_store
 from kubothek.resources.jobs import (
@@ -62,30 +42,9 @@ from kubothek.resources.jobs import (
     SyncJob,
     TransformJob,
 )
+from kubothek.tracing import Span
 
 _OF_NO_ONE_DATASET: Final = (InspectJob, QueryJob, CollectJob, CubeJob, SkipFilesJob)
-_MODULES: Final[Mapping[str, ModuleType]] = {
-    "commit": commit,
-    "cube": cube,
-    "inspect": inspect,
-    "delete": delete,
-    "index": index,
-    "restore": restore,
-    "intake": intake,
-    "ledger": ledger,
-    "poll": poll,
-    "query": query,
-    "compact": compact,
-    "collect": collect,
-    "heal": heal,
-    "skip": skip,
-    "skip-files": skip_files,
-    "sync": sync,
-    "tag": tag,
-    "transform": transform,
-    "verify": verify,
-}
-"""What does a job, by its verb."""
 _USAGE: Final = "usage: python -m kubothek.jobs.main job.json"
 
 
@@ -93,22 +52,30 @@ def main(arguments: Sequence[str]) -> int:
     """Run the job in the file that the one argument names; the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGTERM, _terminate)
-    try:
-        with Reporter(annotate=PodAnnotation.of()) as reporter:
-            result, code = perform(arguments, reporter)
-    except Exception as error:  # noqa: BLE001 - the last resort of a process
-        result, code = outcome.failure(error)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from here on there is only the result to be written
-    outcome.leave(result)
-    level = logging.INFO if code == ExitCode.DONE else logging.ERROR
-    logging.getLogger("kubothek.jobs").log(level, "%s %s: %s", result.outcome, result.reason, result.message)
+    with traced() as span:
+        try:
+            with Reporter(annotate=PodAnnotation.of()) as reporter:
+                result, code = perform(arguments, reporter, span)
+        except Exception as error:  # noqa: BLE001 - the last resort of a process
+            result, code = outcome.failure(error)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # from here on there is only the result to be written
+        outcome.leave(result)
+        if code == ExitCode.DONE:
+            outcome.tell(result, OwnPod.of())
+        span.set(**{"kubothek.outcome": result.outcome, "kubothek.reason": result.reason})
+        if code != ExitCode.DONE:
+            span.error = f"{result.reason}: {result.message}"
+        level = logging.INFO if code == ExitCode.DONE else logging.ERROR
+        logging.getLogger("kubothek.jobs").log(level, "%s %s: %s", result.outcome, result.reason, result.message)
     return code
 
 
-def perform(arguments: Sequence[str], reporter: Reporter) -> tuple[JobResult, int]:
-    """Read the job, do it, and keep its full result beside the dataset."""
+def perform(arguments: Sequence[str], reporter: Reporter, span: Span | None = None) -> tuple[JobResult, int]:
+    """Read the job, do it, and keep its full result beside the dataset; ``span`` is told what it is."""
     try:
         job = read(arguments)
+        if span is not None:
+            span.set(**{"kubothek.verb": job.verb, "kubothek.job": job.job})
         store = open_store(translate.store_config(job.store))
     except InputError as error:
         return outcome.failure(error)
@@ -119,12 +86,16 @@ def perform(arguments: Sequence[str], reporter: Reporter) -> tuple[JobResult, in
     retry_conflicts = wanted or isinstance(job, retrying)
     foreign = False
     try:
-        result, code = _MODULES[job.verb].run(job, store, reporter), ExitCode.DONE
+        result, code = _module(job).run(job, store, reporter), ExitCode.DONE
     except Exception as error:  # noqa: BLE001 - every end is a result
         result, code = outcome.failure(error, retry_conflicts=retry_conflicts)
         foreign = isinstance(error, OwnedByAnother)
         if isinstance(error, VersionIncomplete) and not isinstance(job, _OF_NO_ONE_DATASET):
+            from kubothek.jobs import loss  # what only a job needs that failed
+
             result = loss.looked_into(store, job.dataset, result)
+    if (spark := getattr(job, "spark", None)) is not None:
+        event_log.keep(store, spark.conf)
     if isinstance(job, CubeJob) and not foreign:
         outcome.keep(store, translate.seed_uuid(job.cube), job.uid, result)
     elif not isinstance(job, _OF_NO_ONE_DATASET) and not foreign:
@@ -144,6 +115,11 @@ def read(arguments: Sequence[str]) -> AnyJob:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise InputError(f"{arguments[0]!r} is no job: {where}: {first['msg']}; do operator and image match?") from None
+
+
+def _module(job: AnyJob) -> ModuleType:
+    """What does a job: the module that is called like its verb, and of the others none, as imports take time."""
+    return import_module(f"kubothek.jobs.{job.verb.replace('-', '_')}")
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:

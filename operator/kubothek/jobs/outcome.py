@@ -6,18 +6,21 @@ import logging
 import os
 import traceback
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from kubothek.jobs.own_pod import OwnPod
 from kubothek.lake.commits import keys
 from kubothek.lake.errors import Conflict, DatasetDeleted, LakeError, OwnedByAnother
 from kubothek.lake.store import Store
-from kubothek.resources.jobs import RESULT_LIMIT_BYTES, ExitCode, JobResult
+from kubothek.resources.jobs import RESULT_LIMIT_BYTES, Ended, ExitCode, JobResult
 
 MESSAGE_LIMIT: Final = 2048
 _LEAST_TEXT: Final = 200
 EXIT_TERMINATED: Final = 143
 """What the shell says of a process that SIGTERM ended."""
+_TOLD: Final = "kubothek.io/result"
 _TERMINATION_LOG: Final = Path("/dev/termination-log")
 
 log = logging.getLogger(__name__)
@@ -65,12 +68,12 @@ def shortened(text: str, limit: int = MESSAGE_LIMIT) -> str:
 
 
 def render(result: JobResult, limit: int = RESULT_LIMIT_BYTES) -> bytes:
-    """The result in at most ``limit`` bytes of JSON: datasets go from the end, then cubes, then the message is cut,
-    then details go.
+    """The result in at most ``limit`` bytes of JSON: datasets are packed, then go from the end, then cubes, then the
+    message is cut, then details go.
 
     What an operator needs to go on (outcome, reason, the commit, the dataset) always stays.
     """
-    data = _dump(result)
+    data = _dump(result, limit)
     while len(data) > limit and len(result.datasets) + len(result.cubes) > 1:
         # What comes first in a round of inspections is told first: see reconcile.objectstore.
         field = "datasets" if result.datasets else "cubes"
@@ -78,7 +81,7 @@ def render(result: JobResult, limit: int = RESULT_LIMIT_BYTES) -> bytes:
         number = min(len(states) - 1, len(states) * limit // len(data))
         least = 0 if result.datasets and (result.cubes or result.cube) else 1
         result = result.model_copy(update={field: states[: max(least, number)], "truncated": True})
-        data = _dump(result)
+        data = _dump(result, limit)
     while len(data) > limit and result.message:
         keep = len(result.message) - max(2, (len(data) - limit) // 6)
         result = result.model_copy(update={"message": f"{result.message[: max(0, keep)]}…" if keep > 0 else ""})
@@ -124,8 +127,10 @@ def _leaner(result: JobResult) -> JobResult | None:
     return result.model_copy(update={**where, "truncated": True})
 
 
-def _dump(result: JobResult) -> bytes:
-    return result.model_dump_json(exclude_defaults=True).encode()
+def _dump(result: JobResult, limit: int | None = None) -> bytes:
+    """As JSON; if that goes beyond ``limit``, with ``datasets`` packed."""
+    data = result.model_dump_json(exclude_defaults=True).encode()
+    return data if limit is None or len(data) <= limit or not result.datasets else result.packed()
 
 
 def leave(result: JobResult, environ: Mapping[str, str] = os.environ) -> None:
@@ -135,6 +140,19 @@ def leave(result: JobResult, environ: Mapping[str, str] = os.environ) -> None:
         return
     # In place: the file is a mount of its own, which cannot be renamed over.
     Path(named or _TERMINATION_LOG).write_bytes(render(result))
+
+
+def tell(result: JobResult, pod: OwnPod | None) -> None:
+    """Tell the operator of a success at once, ahead of the kubelet; that this fails is no failure of the job."""
+    if pod is None:
+        return
+    ended = Ended(
+        finished=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), result=JobResult.model_validate_json(render(result))
+    )
+    try:
+        pod.annotate({_TOLD: ended.model_dump_json(exclude_defaults=True)})
+    except OSError as error:
+        log.warning("the operator was not told of the end: %s", error)
 
 
 def keep(store: Store, uuid: str, job_uid: str, result: JobResult) -> None:

@@ -5,24 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import os
-import ssl
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TextIO
 
+from kubothek.jobs.own_pod import OwnPod
 from kubothek.resources.jobs import Progress
-from kubothek.spark.pod import api_server
+from kubothek.tracing import Stages
 
 _LINE_SECONDS: Final = 0.5
 _PATCH_SECONDS: Final = 5.0
 _ANNOTATION: Final = "kubothek.io/progress"
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its token, and whom it may trust."""
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +38,7 @@ class Reporter:
         self._out = out
         self._annotate = annotate
         self._clock = clock
+        self._stages = Stages()
         self._last: Progress | None = None
         self._told = float("-inf")
 
@@ -51,6 +48,7 @@ class Reporter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stages.leave()
         if self._annotate is not None:
             self._annotate.stop()
 
@@ -58,6 +56,7 @@ class Reporter:
         """Stage is a word for people, such as Reading; ``transfer``: blocks, bytes and bytes_total. Safe to call from
         any thread, for every batch.
         """
+        self._stages.enter(stage)
         now = self._clock()
         same_stage = self._last is not None and self._last.stage == stage
         if same_stage and now - self._told < _LINE_SECONDS:
@@ -74,17 +73,8 @@ class Reporter:
 class PodAnnotation:
     """Keeps an annotation of the pod up to date from a thread of its own, one write in five seconds at most."""
 
-    def __init__(
-        self,
-        namespace: str,
-        pod: str,
-        *,
-        server: str,
-        account: Path = SERVICE_ACCOUNT,
-        seconds: float = _PATCH_SECONDS,
-    ) -> None:
-        self._url = f"{server}/api/v1/namespaces/{namespace}/pods/{pod}"
-        self._account = account
+    def __init__(self, pod: OwnPod, *, seconds: float = _PATCH_SECONDS) -> None:
+        self._pod = pod
         self._seconds = seconds
         self._next: Progress | None = None
         self._new = threading.Event()
@@ -95,9 +85,8 @@ class PodAnnotation:
     @classmethod
     def of(cls, environ: Mapping[str, str] = os.environ) -> Self | None:
         """That of the pod this process runs in; None outside of one."""
-        if "POD_NAME" not in environ or not SERVICE_ACCOUNT.is_dir():
-            return None
-        return cls(environ["POD_NAMESPACE"], environ["POD_NAME"], server=api_server(environ))
+        pod = OwnPod.of(environ)
+        return None if pod is None else cls(pod)
 
     def set(self, progress: Progress) -> None:
         """Write this soon, unless something newer comes first."""
@@ -112,23 +101,9 @@ class PodAnnotation:
     def _run(self) -> None:
         while self._new.wait() and not self._over.is_set():
             self._new.clear()
+            progress = self._next
             try:
-                self._patch(self._next)
+                self._pod.annotate({_ANNOTATION: progress.model_dump_json() if progress else None}, self._seconds)
             except OSError as error:
                 log.warning("cannot tell the progress to the pod: %s", error)
             self._over.wait(self._seconds)
-
-    def _patch(self, progress: Progress | None) -> None:
-        value = progress.model_dump_json() if progress else None
-        request = urllib.request.Request(  # noqa: S310 - the API server's own address
-            self._url,
-            data=json.dumps({"metadata": {"annotations": {_ANNOTATION: value}}}).encode(),
-            method="PATCH",
-            headers={
-                "Authorization": f"Bearer {(self._account / 'token').read_text()}",
-                "Content-Type": "application/merge-patch+json",
-            },
-        )
-        trust = ssl.create_default_context(cafile=self._account / "ca.crt") if self._url.startswith("https") else None
-        with urllib.request.urlopen(request, timeout=self._seconds, context=trust):  # noqa: S310
-            pass

@@ -49,7 +49,8 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
 def _pushed(job: CommitJob, source: SourceSpec, name: str, root: Root, reporter: Reporter) -> Ingested:
     """Here if the files are small, or come from URLs, or are to be compared with all that is there; else with Spark."""
     files, event, wanted = _stored(source, root.store), push_source(root, name), _FORMATS[source.format]
-    if not files or not can_spread(event.merge) or sum(file.info.size for file in files) < job.spark.from_bytes:
+    size = sum(file.info.size for file in files)
+    if not files or not can_spread(event.merge) or size < job.spark.from_bytes:
         contents = [file.content() for file in files] or _downloaded(source)
         return push_files(
             root,
@@ -65,7 +66,7 @@ def _pushed(job: CommitJob, source: SourceSpec, name: str, root: Root, reporter:
     from kubothek.spark.session import running
 
     rows = RowsWithSpark(
-        session=partial(running, job.spark.conf),
+        session=partial(running, job.spark.conf, size),
         files=files,
         step=step_for(event.read, wanted),
         preprocess=event.preprocess,

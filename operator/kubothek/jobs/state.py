@@ -7,7 +7,6 @@ from collections.abc import Collection
 from typing import Final
 
 from kubothek.jobs import translate
-from kubothek.jobs.chains import ledger_state
 from kubothek.jobs.outcome import shortened
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.commits.cubes.spec import CubeSpec
@@ -17,7 +16,6 @@ from kubothek.lake.errors import DatasetNotFound, LakeError
 from kubothek.lake.maintenance import ailments, health
 from kubothek.lake.maintenance.lost import glance
 from kubothek.lake.store import Store
-from kubothek.lake.verification import known_damage
 from kubothek.resources.jobs import CubeRef, CubeState, DatasetRef, DatasetState, SkippingState
 
 _NOWHERE: Final = f"{DatasetNotFound.reason}:"
@@ -37,7 +35,10 @@ def state_of(store: Store, log: DatasetLog, dataset: DatasetRef, *, estimates: b
     state = translate.dataset_state(log.inspect())
     if state.version is None or state.deleted:
         return state
-    state = state.model_copy(update={"ledger": ledger_state(store, log)})
+    if log.snapshot().head.chain is not None:
+        from kubothek.jobs.chains import ledger_state  # ledgers, and what verifies them, take half a second to import
+
+        state = state.model_copy(update={"ledger": ledger_state(store, log)})
     try:
         order = translate.clustering(dataset.clustering)
         found = health(store, log, log.snapshot(), clustering=order, estimates=estimates, keeps=True)
@@ -65,6 +66,8 @@ def examined(store: Store, log: DatasetLog, dataset: DatasetRef) -> DatasetState
     state = state_of(store, log, dataset, estimates=True)
     if state.version is None or state.deleted:
         return state
+    from kubothek.lake.verification import known_damage
+
     snapshot = log.snapshot()
     found = ailments(store, log, snapshot)
     wrong = glance(store, log, snapshot) or known_damage(store, log.uuid, snapshot)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from kubothek.lake import commits
-from kubothek.lake.collector import Retention
 from kubothek.lake.commits import DatasetLog, Head
 from kubothek.lake.commits.cubes.spec import SEPARATOR, CubeSpec
 from kubothek.lake.cube.log import CubeLog
@@ -23,6 +22,9 @@ from kubothek.lake.store import Store, StoreConfig
 from kubothek.lake.table.clustering import Clustering
 from kubothek.lake.table.layout import Layout
 from kubothek.resources import jobs
+
+if TYPE_CHECKING:
+    from kubothek.lake.collector import Retention
 
 _NAMES_LIMIT: Final = 256
 
@@ -130,6 +132,8 @@ def source(spec: jobs.SourceSpec, default: jobs.StoreRef) -> Source:
 
 def retention(policy: jobs.RetentionSpec) -> Retention:
     """Which versions a policy keeps."""
+    from kubothek.lake.collector import Retention  # with it comes all that may hold a version, ledgers above all
+
     return Retention(policy.versions, None if policy.seconds is None else timedelta(seconds=policy.seconds))
 
 

@@ -10,17 +10,11 @@ import click
 
 from kubothek.plugin.cluster import Cluster, ClusterProblem, cluster_options
 from kubothek.plugin.naming import Named, ResourceName
+from kubothek.resources.runs import TRACKS
 
 if TYPE_CHECKING:
     from kubothek.runtime.kubernetes.api import Api, Object
 
-_TRACKED = (
-    "argocd.argoproj.io/tracking-id",
-    "kustomize.toolkit.fluxcd.io/name",
-    "helm.toolkit.fluxcd.io/name",
-    "app.kubernetes.io/instance",
-)
-"""Labels and annotations by which GitOps tools know what is theirs."""
 _RUNS = ("Commit", "Query", "Compaction", "Verification")
 _GONE = 60.0
 """Seconds in which a deleted run must be gone: it has no finalizer."""
@@ -75,7 +69,7 @@ def _set_suspend(resource: Named, cluster: Cluster, *, wanted: bool) -> None:
     there = cluster.run(work)
     click.echo(f"{resource} {'suspended' if wanted else 'resumed'}")
     tracked = {**(there["metadata"].get("labels") or {}), **(there["metadata"].get("annotations") or {})}
-    if any(key in tracked for key in _TRACKED):
+    if any(key in tracked for key in TRACKS):
         click.echo("note: a GitOps tool applies this resource; spec.suspend belongs into its repository too", err=True)
 
 

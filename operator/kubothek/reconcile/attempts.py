@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 
 from kubothek.reconcile.budget import Budget
 from kubothek.reconcile.world import FailureClass, JobPhase, JobView, World
+from kubothek.resources.conditions import problem_text
 from kubothek.resources.jobs import JobResult
 from kubothek.resources.meta import Attempts, Resource
 
@@ -38,9 +39,13 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The attempt's job exists and has not ended. ``view.reason`` says if it does not move."""
+    """The attempt's job exists and has not ended. ``view.reason`` says if it does not move.
+
+    ``setback`` is why the attempt before ended, if there was one.
+    """
 
     view: JobView
+    setback: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,8 @@ def follow(attempts: A, prefix: str, owner: Resource, world: World, budget: Budg
     if view is not None and view.owner_uid not in ("", owner.metadata.uid):
         return _pass_over(attempts, view)
     if view is None and attempts.observed_attempt < attempts.attempt:
-        return Step(attempts, Start(attempts.next_attempt_time, _leftover(attempts, prefix, owner, world)))
+        due = _due(attempts, budget, world.now)
+        return Step(attempts, Start(due, _leftover(attempts, prefix, owner, world)))
     if view is None:
         lost = Setback(FailureClass.INFRASTRUCTURE, "JobLost", "the job's pod was deleted or its node is gone")
         return _after(lost, attempts, budget, world.now, cancel=(name,))
@@ -106,7 +112,7 @@ def follow(attempts: A, prefix: str, owner: Resource, world: World, budget: Budg
     if view.phase in (JobPhase.PENDING, JobPhase.RUNNING):
         if view.phase is JobPhase.PENDING and view.reason in ENGINE_FAULTS and moved:
             return Step(_next(attempts), Start(), cancel=(name,))
-        return Step(attempts, Active(view))
+        return Step(attempts, Active(view, attempts.setback))
     if view.phase is JobPhase.SUCCEEDED and view.result is not None and view.result.outcome == "Succeeded":
         return Step(attempts, Succeeded(view.result))
     setback = _setback(view)
@@ -114,7 +120,13 @@ def follow(attempts: A, prefix: str, owner: Resource, world: World, budget: Budg
         if moved:
             return Step(_next(attempts), Start())
         return Step(attempts, GivenUp(setback.reason, setback.message), setback)
-    return _after(setback, attempts, budget, world.now)
+    return _after(setback, attempts, budget, world.now, cancel=(name,) if view.lingers else ())
+
+
+def _due(attempts: Attempts, budget: Budget, now: datetime) -> datetime | None:
+    """When the next attempt may start. No wait is longer than the budget's: then a clock was set back since."""
+    due = attempts.next_attempt_time
+    return None if due is not None and due - now > budget.maximum else due
 
 
 def _leftover(attempts: Attempts, prefix: str, owner: Resource, world: World) -> tuple[str, ...]:
@@ -124,7 +136,7 @@ def _leftover(attempts: Attempts, prefix: str, owner: Resource, world: World) ->
     """
     before = job_name(prefix, attempts.attempt - 1)
     view = world.job(owner.namespace, before)
-    ended = view is not None and view.phase in (JobPhase.SUCCEEDED, JobPhase.FAILED)
+    ended = view is not None and view.phase in (JobPhase.SUCCEEDED, JobPhase.FAILED) and not view.lingers
     foreign = view is not None and view.owner_uid not in ("", owner.metadata.uid)
     return () if attempts.attempt == 1 or ended or foreign else (before,)
 
@@ -163,7 +175,8 @@ def _after(setback: Setback, attempts: A, budget: Budget, now: datetime, cancel:
     if disrupted and disruptions == 1:
         wait = timedelta(0)
     not_before = (now + wait).replace(microsecond=0) if wait else None
-    moved = _next(attempts, failures=failures, disruptions=disruptions, next_attempt_time=not_before)
+    told = problem_text(setback.reason, setback.message)
+    moved = _next(attempts, failures=failures, disruptions=disruptions, next_attempt_time=not_before, setback=told)
     if budget.allows(setback.failure, failures=failures, disruptions=disruptions):
         return Step(moved, Start(not_before), setback, cancel)
     return Step(moved, GivenUp(setback.reason, setback.message, exhausted=True), setback, cancel)

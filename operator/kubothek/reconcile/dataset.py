@@ -42,6 +42,7 @@ from kubothek.resources.conditions import (
     ready,
     resting,
     stalled,
+    state_of,
 )
 from kubothek.resources.dataset import Dataset, DatasetStatus, Deed
 from kubothek.resources.engine import Engine
@@ -101,8 +102,7 @@ def _state(dataset: Dataset, world: World, status: DatasetStatus) -> State:
     if mismatch is not None:
         return stalled("LayoutMismatch", mismatch)
     if status.inspected_time is None and status.version is None:
-        store = usable_store(dataset.spec.store_ref.name, dataset, world)
-        return store.state if isinstance(store, Blocked) else _LOOKING
+        return _looking(dataset, world)
     if dataset.spec.suspend:
         if dataset.spec.restore and status.deleted:
             return resting("Suspended", "the data is restored when spec.suspend is false")
@@ -116,6 +116,17 @@ def _state(dataset: Dataset, world: World, status: DatasetStatus) -> State:
     if dataset.spec.ledger is not None and dataset.spec.ledger.kind == "Derivative":
         return ready("Succeeded", "follows its inputs")
     return ready("Succeeded", "ready for commits")
+
+
+def _looking(dataset: Dataset, world: World) -> State:
+    """The state of a Dataset that no inspection has told of yet. The first one of a store looks for it as well."""
+    store = usable_store(dataset.spec.store_ref.name, dataset, world)
+    if not isinstance(store, Blocked):
+        return _LOOKING
+    there = world.get(ObjectStore, dataset.namespace, dataset.spec.store_ref.name)
+    fresh = there is not None and not there.deleting and not there.spec.suspend
+    seen = state_of(there.status) if there is not None else None
+    return _LOOKING if fresh and (seen is None or seen.ready == "Unknown") else store.state
 
 
 def _finalizer(dataset: Dataset) -> tuple[Action, ...]:

@@ -1,12 +1,16 @@
-"""Engine: nothing runs for an Engine itself. What can be wrong with one is its templates."""
+"""Engine: its drivers that wait for jobs. What can be wrong with one is its templates."""
 
 from __future__ import annotations
 
 from kubothek.reconcile.admission.pod_templates import denied
+from kubothek.reconcile.admission.sizes import beyond_limits
+from kubothek.reconcile.references import Blocked, find_engine
 from kubothek.reconcile.summary import conclude, unchanged
+from kubothek.reconcile.warming import has_company, keep_warm
 from kubothek.reconcile.world import Outcome, World
 from kubothek.resources.conditions import ready, stalled
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine
+from kubothek.resources.values import Reference
 
 
 def reconcile(engine: Engine, world: World) -> Outcome:
@@ -16,7 +20,19 @@ def reconcile(engine: Engine, world: World) -> Outcome:
     wrong = next(denied(engine), None)
     if wrong is not None:
         return conclude(engine, world, stalled(wrong.reason, f"{wrong.path}: {wrong.message}"))
+    if engine.spec.suspend:
+        return conclude(engine, world, ready("Suspended", "no new jobs that read data while spec.suspend is true"))
     whose = (
         "all jobs of the namespace that name no other Engine" if engine.name == DEFAULT_ENGINE else "jobs that name it"
     )
-    return conclude(engine, world, ready("Succeeded", f"the engine runs {whose}"))
+    profile = find_engine((Reference(name=engine.name),), engine, world)
+    if isinstance(profile, Blocked):
+        return conclude(engine, world, profile.state)
+    pool = keep_warm(profile or engine, world)
+    status = engine.status.model_copy(update={"warm": pool.state})
+    told = [f"the engine runs {whose}"]
+    if cuts := [cut.message for cut in beyond_limits(engine, world)]:
+        told.append(f"the operator's limits cut its sizes: {'; '.join(cuts)}")
+    if engine.spec.warm is not None and has_company(profile or engine):
+        told.append("no driver waits for them beside other containers")
+    return conclude(engine, world, ready("Succeeded", "; ".join(told)), status, actions=pool.actions, again=pool.again)

@@ -18,16 +18,16 @@ from datetime import datetime, timedelta
 from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.queue import (
     about_to_commit,
-    changes,
     could_run,
     intake_active,
     is_active,
     job_is_there,
     order,
+    queued,
 )
 from kubothek.reconcile.references import Blocked, bears_one_writer
+from kubothek.reconcile.subjects import unfinished
 from kubothek.reconcile.world import World
-from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
 from kubothek.resources.conditions import waiting
 from kubothek.resources.dataset import Dataset, DatasetStatus
@@ -85,8 +85,8 @@ def writer_ahead(dataset: Dataset, world: World) -> str | None:
         return "a poll"
     if _errand_active("transform", dataset, dataset.status, world):
         return "a run of its transformation"
-    for query in world.list(Query, dataset.namespace):
-        if _becomes(query, dataset) and (_runs(query, query_prefix(query), world) or could_run(query)):
+    for query in unfinished(Query, dataset.namespace, ("Dataset", dataset.name), world):
+        if _runs(query, query_prefix(query), world) or could_run(query):
             return f"Query {query.name!r}"
     return next((f"Sync {sync.name!r}" for sync in _pulling(dataset, world)), None)
 
@@ -102,8 +102,8 @@ def _pulling(dataset: Dataset, world: World) -> Iterator[Sync]:
 
 def compaction_ahead(dataset: Dataset, world: World, than: Compaction | None = None) -> str | None:
     """A Compaction of the Dataset that runs, or could run now and comes before ``than``, for people."""
-    for other in world.list(Compaction, dataset.namespace):
-        if other.spec.dataset_ref.name != dataset.name or other.finished or (than and other.name == than.name):
+    for other in unfinished(Compaction, dataset.namespace, ("Dataset", dataset.name), world):
+        if than and other.name == than.name:
             continue
         before = than is None or order(other) < order(than)
         if _runs(other, compaction_prefix(other), world) or (before and could_run(other)):
@@ -145,17 +145,16 @@ def alone(
 
 def _writing(asker: Resource, dataset: Dataset, status: DatasetStatus, world: World) -> Iterator[str]:
     """Everything else that has a job which writes to the Dataset, for people."""
-    for commit in world.list(Commit, dataset.namespace):
-        if changes(commit, dataset) and is_active(commit, world) and not _same(commit, asker):
+    for commit in queued(dataset, world):
+        if is_active(commit, world) and not _same(commit, asker):
             yield f"Commit {commit.name!r}"
     if intake_active(dataset, world) and not _same(dataset, asker):
         yield "a look at a source"
-    for query in world.list(Query, dataset.namespace):
-        if _becomes(query, dataset) and _runs(query, query_prefix(query), world) and not _same(query, asker):
+    for query in unfinished(Query, dataset.namespace, ("Dataset", dataset.name), world):
+        if _runs(query, query_prefix(query), world) and not _same(query, asker):
             yield f"Query {query.name!r}"
-    for compaction in world.list(Compaction, dataset.namespace):
-        here = compaction.spec.dataset_ref.name == dataset.name and not compaction.finished
-        if here and _runs(compaction, compaction_prefix(compaction), world):
+    for compaction in unfinished(Compaction, dataset.namespace, ("Dataset", dataset.name), world):
+        if _runs(compaction, compaction_prefix(compaction), world):
             yield f"Compaction {compaction.name!r}"
     for sync in _pulling(dataset, world):
         if not _same(sync, asker):
@@ -166,12 +165,6 @@ def _writing(asker: Resource, dataset: Dataset, status: DatasetStatus, world: Wo
 
 def _same(one: Resource, other: Resource) -> bool:
     return (one.kind, one.name) == (other.kind, other.name)
-
-
-def _becomes(query: Query, dataset: Dataset) -> bool:
-    """Whether the rows of a Query that has not ended become the Dataset."""
-    target = query.spec.result.dataset_ref
-    return target is not None and target.name == dataset.name and not query.finished
 
 
 def _runs(run: Query | Compaction, prefix: str, world: World) -> bool:

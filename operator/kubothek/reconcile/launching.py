@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Generic, TypeVar
 
 from kubothek.reconcile.attempts import ENGINE_FAULTS, Active, Start, Step
 from kubothek.reconcile.load import admit, place_of
 from kubothek.reconcile.references import Blocked
-from kubothek.reconcile.world import Action, AwaitPlace, CancelJob, JobPhase, LaunchJob, World
+from kubothek.reconcile.world import Action, AwaitPlace, CancelJob, Event, JobPhase, LaunchJob, World
 from kubothek.resources.conditions import State, stalled, state_of, waiting
+from kubothek.resources.engine import Engine
 from kubothek.resources.meta import Attempts, Resource
 
 A = TypeVar("A", bound=Attempts)
@@ -19,10 +20,13 @@ REFUSALS = {
     # reason: (whether only a person can mend it, when to try again)
     "AdmissionDenied": (True, timedelta(minutes=5)),
     "NamespaceTerminating": (True, timedelta(minutes=5)),
+    "PodInvalid": (True, timedelta(minutes=5)),
     "QuotaExceeded": (False, timedelta(seconds=30)),
     "ServiceAccountNotFound": (False, timedelta(seconds=30)),
 }
 """Why the API server may refuse a pod; what is not listed is treated as a matter of waiting."""
+SILENT = frozenset({"NodeLost"})
+"""Why a job that runs is not heard of any more."""
 _ANY_REFUSAL = (False, timedelta(seconds=30))
 
 
@@ -34,6 +38,8 @@ class Move(Generic[A]):
     attempts: A
     actions: tuple[Action, ...] = ()
     again: timedelta | None = None
+    events: tuple[Event, ...] = ()
+    """What the state does not tell: a setback that is made good at once."""
 
 
 def start(step: Step[A], begin: Start, launch: LaunchJob, doing: State, engine_digest: str, world: World) -> Move[A]:
@@ -47,15 +53,25 @@ def start(step: Step[A], begin: Start, launch: LaunchJob, doing: State, engine_d
     if begin.not_before is not None and begin.not_before > world.now:
         return Move(_retrying(step, owner), step.attempts, actions, begin.not_before - world.now)
     actions += tuple(CancelJob(owner.namespace, name) for name in begin.stop)
+    if (resting := suspended(launch)) is not None:
+        return Move(resting, step.attempts, actions)
     held = held_back(launch, world)
     if held is not None:
         full, wait = held
         return Move(full.state, step.attempts, (*actions, wait), full.again)
+    events: tuple[Event, ...] = ()
+    if step.setback is not None:
+        events = (Event("Warning", step.setback.reason, f"{step.setback.message}; another attempt follows at once"),)
     announced = step.attempts.model_copy(update={"engine_digest": engine_digest, "next_attempt_time": None})
     blocked = refused(launch.job.job, owner, world)
     if blocked is not None:  # try again all the same: nothing else finds out that the way is free
         return Move(blocked.state, announced, (*actions, launch), blocked.again)
-    return Move(doing, announced, (*actions, launch))
+    return Move(_after(doing, announced.setback), announced, (*actions, launch), events=events)
+
+
+def _after(doing: State, setback: str | None) -> State:
+    """Tells also what this attempt makes good."""
+    return doing if setback is None else replace(doing, message=f"{doing.message}; the attempt before ended: {setback}")
 
 
 def _retrying(step: Step[A], owner: Resource) -> State:
@@ -66,6 +82,16 @@ def _retrying(step: Step[A], owner: Resource) -> State:
     if published is not None and published.worrying:
         return published
     return waiting("ProgressingWithRetry", "an attempt failed and is followed by another")
+
+
+def suspended(launch: LaunchJob) -> State | None:
+    """The state while the launch's Engine starts nothing that reads data; an edit of it wakes all who wait."""
+    engine, job = launch.engine, launch.job
+    takes_place = place_of(job.verb, launch.owner.namespace, job.store.name) is not None
+    if not isinstance(engine, Engine) or not engine.spec.suspend or not takes_place:
+        return None
+    message = f"nothing is started on Engine {engine.name!r} while its spec.suspend is true"
+    return waiting("DependencyNotReady", message)
 
 
 def held_back(launch: LaunchJob, world: World) -> tuple[Blocked, AwaitPlace] | None:
@@ -90,6 +116,6 @@ def refused(name: str, owner: Resource, world: World) -> Blocked | None:
 def under_way(active: Active, doing: State) -> State:
     """The state while a job is there: it runs, it is about to, or it does not get to."""
     view = active.view
-    if view.phase is JobPhase.RUNNING or not view.reason:
-        return doing
+    if not view.reason or (view.phase is JobPhase.RUNNING and view.reason not in SILENT):
+        return _after(doing, active.setback)
     return (stalled if view.reason in ENGINE_FAULTS else waiting)(view.reason, view.message)

@@ -3,7 +3,8 @@
 The operator reads no data itself: one inspection job at a time, for all Cubes and Datasets of the namespace in the
 store, answers all of it. An inspection is due when there was none, when the store is reached otherwise than before, on
 request, at intervals, soon after Datasets came or went, and after a failure. A result holds a few kilobytes only: when
-it is truncated, the next inspection goes on after the last Dataset that it told of, until the round is complete.
+it is truncated, the next inspection goes on after the last Dataset that it told of, until the round is complete. What
+is found as it was is not told again: however many Datasets there are, a look at a store at rest is one short job.
 
 A look at a store that is known to be fine, or known to be bad, changes no condition before its end.
 """
@@ -263,6 +264,7 @@ class _Case:
         assert inspection is not None
         store, world, number = self.store, self.world, inspection.attempt
         asked = self._asked(inspection)
+        known = {_uuid(each): each.status.inspected_digest for each in asked}
         job = InspectJob(
             job=job_name(self.prefix, number),
             uid=store.metadata.uid,
@@ -270,6 +272,7 @@ class _Case:
             store=store_ref(store),
             cubes=tuple(cube_ref(cube, world) for cube in asked if isinstance(cube, Cube)),
             datasets=tuple(dataset_ref(each, world.settings) for each in asked if isinstance(each, Dataset)),
+            known={uuid: digest for uuid, digest in known.items() if digest is not None},
         )
         launch = launch_job(job, store, self.engine, store)
         # The Datasets may still have to read the last result; the one before was read or is out of date.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import chain
 from typing import Any
 
 from kubothek.reconcile.attempts import job_name
+from kubothek.reconcile.subjects import completed
 from kubothek.reconcile.world import World
 from kubothek.resources import jobs
 from kubothek.resources.commit import Commit
@@ -73,18 +73,13 @@ def project(dataset: Dataset, store: ObjectStore, world: World) -> DatasetStatus
     """
     status = dataset.status
     for began, seen in _answers(dataset, store, world):
-        if status.inspected_time is None or began > status.inspected_time:
-            status = examined(status, seen, inspected_time=began)
+        if _is_news(status, began, seen.digest):
+            status = examined(status, seen, inspected_time=began, inspected_digest=seen.digest)
     best: TableState | None = None
-    namespace = dataset.namespace
-    for run in chain[Run](
-        world.list(Commit, namespace),
-        world.list(Query, namespace),
-        world.list(Compaction, namespace),
-        world.list(Sync, namespace),
-    ):
+    since = _since(dataset, status.inspected_time)
+    for run in _runs(dataset, since, world):
         table, ended = _left(run, dataset), _ended(run)
-        if table is None or ended is None or table.version is None or not _later(dataset, status.inspected_time, ended):
+        if table is None or ended is None or table.version is None or (since is not None and ended < since):
             continue
         if table.version > (best.version if best and best.version else status.version or 0):
             best = table
@@ -104,9 +99,10 @@ def examined(status: DatasetStatus, seen: DatasetState, **changes: Any) -> Datas
 
 
 def with_table(status: DatasetStatus, table: TableState, **changes: Any) -> DatasetStatus:
-    """The status with another table."""
+    """The status with another table: the next inspection is to tell of it, whatever it finds, unless this is one."""
     fields = {name: getattr(table, name) for name in TableState.model_fields}
-    return status.model_copy(update=fields | {"size": render_bytes(table.bytes)} | changes)
+    known = {"size": render_bytes(table.bytes), "inspected_digest": None}
+    return status.model_copy(update=fields | known | changes)
 
 
 def _answers(dataset: Dataset, store: ObjectStore, world: World) -> Iterator[tuple[datetime, DatasetState]]:
@@ -134,10 +130,26 @@ def _inspections(asker: Dataset | Cube, store: ObjectStore, world: World) -> Ite
             yield began, view.result
 
 
+def _is_news(status: DatasetStatus | CubeStatus, began: datetime, digest: str) -> bool:
+    """Whether an inspection that began then tells of something that the status does not have from one already."""
+    return digest != status.inspected_digest and (status.inspected_time is None or began > status.inspected_time)
+
+
 def _asked_for(asker: Dataset | Cube, began: datetime) -> bool:
     """Whether an inspection that began then knew of this resource, and not only of an earlier one of its uuid."""
     created = asker.metadata.creation_timestamp
     return created is None or created.replace(microsecond=0) <= began
+
+
+def _runs(dataset: Dataset, since: datetime | None, world: World) -> Iterator[Run]:
+    """What may have changed the dataset since then."""
+    namespace, subject = dataset.namespace, ("Dataset", dataset.name)
+    yield from completed(Commit, namespace, subject, since, world)
+    if dataset.cube is not None:
+        yield from completed(Commit, namespace, ("Cube", dataset.cube), since, world)
+    yield from completed(Query, namespace, subject, since, world)
+    yield from completed(Compaction, namespace, subject, since, world)
+    yield from world.list(Sync, namespace)
 
 
 def _left(run: Run, dataset: Dataset) -> TableState | None:
@@ -155,11 +167,13 @@ def _ended(run: Run) -> datetime | None:
     return run.status.last_sync_time if isinstance(run, Sync) else run.status.completion_time
 
 
-def _later(resource: Dataset | Cube, inspected: datetime | None, ended: datetime) -> bool:
-    """Whether a run ended after the last inspection began, on this resource and not on an earlier of its name."""
+def _since(resource: Dataset | Cube, inspected: datetime | None) -> datetime | None:
+    """From when on the end of a run tells more than the last inspection, of this resource and not of an earlier of its
+    name.
+    """
     created = resource.metadata.creation_timestamp
     since = max((moment for moment in (inspected, created) if moment is not None), default=None)
-    return since is None or ended >= since.replace(microsecond=0)
+    return None if since is None else since.replace(microsecond=0)
 
 
 # --- cubes -----------------------------------------------------------------------------------------------------------
@@ -190,15 +204,15 @@ def project_cube(cube: Cube, store: ObjectStore, world: World) -> CubeStatus:
     status = cube.status
     for began, result in _inspections(cube, store, world):
         seen = next((state for state in result.cubes if state.prefix == cube.prefix), None)
-        if seen is not None and (status.inspected_time is None or began > status.inspected_time):
-            status = _with_cube(status, cube_state(seen), problem=seen.problem, inspected_time=began)
+        if seen is not None and _is_news(status, began, seen.digest):
+            changes = {"problem": seen.problem, "inspected_time": began, "inspected_digest": seen.digest}
+            status = _with_cube(status, cube_state(seen), **changes)
     best: CubeState | None = None
-    for commit in world.list(Commit, cube.namespace):
-        left, ended = commit.status.cube, commit.status.completion_time
-        if left is None or ended is None or commit.subject != ("Cube", cube.name):
-            continue
+    since = _since(cube, status.inspected_time)
+    for commit in completed(Commit, cube.namespace, ("Cube", cube.name), since, world):
+        left = commit.status.cube
         newest = best.version if best is not None else status.version
-        if _later(cube, status.inspected_time, ended) and (left.version or 0) > (newest or 0):
+        if left is not None and (left.version or 0) > (newest or 0):
             best = left
     if best is not None:
         status = _with_cube(status, best, problem=None)
@@ -206,4 +220,5 @@ def project_cube(cube: Cube, store: ObjectStore, world: World) -> CubeStatus:
 
 
 def _with_cube(status: CubeStatus, state: CubeState, **changes: Any) -> CubeStatus:
-    return status.model_copy(update={name: getattr(state, name) for name in CubeState.model_fields} | changes)
+    fields = {name: getattr(state, name) for name in CubeState.model_fields}
+    return status.model_copy(update=fields | {"inspected_digest": None} | changes)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.references import Blocked, missing
+from kubothek.reconcile.subjects import unfinished
 from kubothek.reconcile.world import JobPhase, Lookup, World
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
@@ -31,15 +32,17 @@ def order(run: Commit | Compaction) -> tuple[datetime, str]:
 
 
 def siblings(commit: Commit, world: World) -> Iterator[Commit]:
-    """The other Commits of the same Dataset or Cube that have not ended."""
-    for other in world.list(Commit, commit.namespace):
-        if other.name != commit.name and other.subject == commit.subject and not other.finished:
+    """The other Commits of the same Dataset or Cube that have not ended, in their order."""
+    for other in unfinished(Commit, commit.namespace, commit.subject, world):
+        if other.name != commit.name:
             yield other
 
 
-def changes(commit: Commit, dataset: Dataset) -> bool:
-    """Whether the Commit is one of the Dataset, or of the Cube that it belongs to."""
-    return commit.subject in (("Dataset", dataset.name), ("Cube", dataset.cube))
+def queued(dataset: Dataset, world: World) -> Iterator[Commit]:
+    """The Commits of the Dataset, and of the Cube that it belongs to, that have not ended."""
+    yield from unfinished(Commit, dataset.namespace, ("Dataset", dataset.name), world)
+    if dataset.cube is not None:
+        yield from unfinished(Commit, dataset.namespace, ("Cube", dataset.cube), world)
 
 
 def datasets_of(commit: Commit, world: World) -> list[Dataset]:
@@ -84,9 +87,7 @@ def intake_active(dataset: Dataset, world: World) -> bool:
 
 def about_to_commit(dataset: Dataset, world: World) -> bool:
     """Whether a Commit of the Dataset runs, or waits for nothing but its turn."""
-    queue = [
-        commit for commit in world.list(Commit, dataset.namespace) if changes(commit, dataset) and not commit.finished
-    ]
+    queue = list(queued(dataset, world))
     if any(is_active(commit, world) for commit in queue):
         return True
     following = min((commit for commit in queue if _keeps_place(commit, world)), key=order, default=None)

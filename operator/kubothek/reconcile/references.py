@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
 
 from kubothek.reconcile.admission.pod_templates import denied
 from kubothek.reconcile.world import LaunchJob, Settings, World
@@ -14,11 +16,13 @@ from kubothek.resources import jobs
 from kubothek.resources.conditions import State, stalled, state_of, waiting
 from kubothek.resources.cube import Cube
 from kubothek.resources.dataset import Dataset
-from kubothek.resources.engine import DEFAULT_ENGINE, Engine
+from kubothek.resources.engine import DEFAULT_ENGINE, Engine, EngineSpec
 from kubothek.resources.files import Source
 from kubothek.resources.maintenance import Thresholds
-from kubothek.resources.meta import Resource
+from kubothek.resources.meta import ObjectMeta, Resource
 from kubothek.resources.objectstore import ObjectStore
+from kubothek.resources.profiles import capped, inherited, layered, said
+from kubothek.resources.sizes import Sizes
 from kubothek.resources.skipping import DEFAULT_LENGTH, ColumnIndex, Skipping
 from kubothek.resources.table import Index
 from kubothek.resources.values import Columns, Reference, parse_quantity
@@ -38,6 +42,7 @@ KEYS_ROOT = "/var/run/kubothek/keys"
 """Jobs find the Secret with the keys of the ObjectStore ``x`` in the directory ``x`` below."""
 
 K = TypeVar("K", bound=Resource)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,24 +124,66 @@ def _usable(resource: K, *, suspended: bool, fit: bool) -> K | Blocked:
 
 
 def find_engine(references: Iterable[Reference | None], asker: Resource, world: World) -> Engine | Blocked | None:
-    """The first Engine that is named; else the namespace's default; else None, which is the operator's own."""
-    for reference in references:
-        if reference is not None:
-            engine = world.get(Engine, asker.namespace, reference.name)
-            return missing("Engine", reference.name, asker, world) if engine is None else _fit(engine)
+    """How the asker's jobs run: by the operator's defaults, the namespace's Engine ``default``, the first Engine that
+    is named, and the sizes that the asker itself has, each before the one before it. None: as the operator has it.
+    """
     default = world.get(Engine, asker.namespace, DEFAULT_ENGINE)
-    return None if default is None else _fit(default)
+    named = next((reference.name for reference in references if reference is not None), None)
+    chosen = default if named is None else world.get(Engine, asker.namespace, named)
+    if named is not None and chosen is None:
+        return missing("Engine", named, asker, world)
+    size: Sizes | None = getattr(asker.spec, "size", None)
+    engines = [engine for engine in (default, chosen if chosen is not default else None) if engine is not None]
+    for engine in engines:
+        wrong = next(denied(engine), None)
+        if wrong is not None:
+            return Blocked(stalled(wrong.reason, f"Engine {engine.name!r}: {wrong}"))
+    alone = size is None and not world.settings.engine_defaults and world.settings.engine_limits == Sizes()
+    if alone and len(engines) < 2:
+        return chosen
+    spec = _profile(tuple(map(_Same, (*engines, world.settings))), _Same(size) if size else None)
+    if chosen is not None:
+        return chosen.model_copy(update={"spec": spec})
+    return Engine(metadata=ObjectMeta(name=DEFAULT_ENGINE, namespace=asker.namespace), spec=spec)
 
 
-def _fit(engine: Engine) -> Engine | Blocked:
-    """The engine, if jobs may run as it says."""
-    wrong = next(denied(engine), None)
-    return engine if wrong is None else Blocked(stalled(wrong.reason, f"Engine {engine.name!r}: {wrong}"))
+@dataclass(frozen=True, slots=True, eq=False)
+class _Same(Generic[T]):
+    """A value by its identity: models with maps in them have no hash."""
+
+    value: T
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@lru_cache(maxsize=1024)
+def _profile(sources: tuple[_Same[Engine | Settings], ...], size: _Same[Sizes] | None) -> EngineSpec:
+    """Kept, as thousands of Datasets have the same; with what it was made of, so that identities are not used again."""
+    settings = sources[-1].value
+    assert isinstance(settings, Settings)
+    engines = [source.value for source in sources if isinstance(source.value, Engine)]
+    spec, _ = capped(profile(engines, size.value if size else None, settings.engine_defaults), settings.engine_limits)
+    return spec
+
+
+def profile(
+    engines: Iterable[Engine], size: Sizes | None = None, defaults: Mapping[str, Any] = MappingProxyType({})
+) -> EngineSpec:
+    """What these Engines, the more general first, make of the operator's ``defaults``; before it is capped."""
+    own = [] if size is None else [said(size)]
+    layers = [said(each.spec) for each in engines]
+    below = [inherited(layer) for layer in (defaults, *layers[:-1])]
+    return layered([*below, *layers[-1:], *own])
 
 
 def engine_digest(engine: Engine | None, settings: Settings) -> str:
     """What tells whether a job would run otherwise than the last time: the engine with the operator's defaults."""
-    spec = engine.spec.model_dump_json(exclude={"retry", "deadlines", "spark_from"}) if engine else ""
+    passing = {"retry", "deadlines", "spark_from", "pod_retention", "suspend", "warm"}
+    spec = engine.spec.model_dump_json(exclude=passing) if engine else ""
     return digest(spec, settings.default_image, settings.default_service_account)
 
 

@@ -8,13 +8,15 @@ next attempt is announced and launched, if nothing is in its way.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from kubothek.reconcile.attempts import ENGINE_FAULTS, Active, GivenUp, Start, Step, Succeeded, first, follow
+from kubothek.reconcile.attempts import ENGINE_FAULTS, Active, GivenUp, Start, Step, Succeeded, first, follow, job_name
 from kubothek.reconcile.budget import DISRUPTION_LIMIT, Budget, budget_of
 from kubothek.reconcile.launching import start, under_way
+from kubothek.reconcile.log_links import log_link
 from kubothek.reconcile.references import Blocked, engine_digest
+from kubothek.reconcile.retention import SOONEST, kept
 from kubothek.reconcile.summary import conclude, unchanged
 from kubothek.reconcile.world import CancelJob, FailureClass, LaunchJob, Outcome, World
 from kubothek.resources.commit import Commit, CommitProgress, CommitStatus
@@ -62,17 +64,19 @@ def go_through(run: Run, status: S, world: World, course: Course[S]) -> Outcome:
     if run.finished and not _revived(status, budget):
         state = state_of(status)
         assert state is not None, "a run that has ended has conditions"
-        return conclude(run, world, state)
+        left = kept(run, course.prefix, engine, world)
+        return conclude(run, world, state, actions=left.actions, again=left.again)
     digest = engine_digest(engine, world.settings)
     step = follow(first(status), course.prefix, run, world, budget, digest)
     status = step.attempts.model_copy(update={**course.marks, "progress": None})
     match step.stage:
         case Active() as active:
-            return conclude(run, world, under_way(active, course.running), _with_progress(status, active, course))
+            status = _with_log(_with_progress(status, active, course), run, world, course.prefix)
+            return conclude(run, world, under_way(active, course.running), status)
         case Succeeded(result):
-            return course.succeeded(status, result)
+            return _and_again(course.succeeded(_with_log(status, run, world, course.prefix, ended=True), result))
         case GivenUp() as end:
-            return _given_up(run, world, end, step, status)
+            return _and_again(_given_up(run, world, end, step, status))
         case Start() as begin:
             return _start(run, world, Step(status, begin, step.setback, step.cancel), begin, course, digest)
 
@@ -82,6 +86,18 @@ def _with_progress(status: S, active: Active, course: Course[S]) -> S:
     if progress is None:
         return status
     return status.model_copy(update={"progress": course.progress.model_validate(progress.model_dump())})
+
+
+def _and_again(outcome: Outcome) -> Outcome:
+    """The outcome of a round that ended a run. The next one decides what of it stays: nothing else would wake it."""
+    return replace(outcome, requeue_after=outcome.requeue_after or SOONEST)
+
+
+def _with_log(status: S, run: Run, world: World, prefix: str, *, ended: bool = False) -> S:
+    """The status with the place of the log of its attempt, from the start of the run."""
+    start, end = status.start_time or world.now, world.now if ended else None
+    link = log_link(world.settings.logs, run.namespace, job_name(prefix, status.attempt), start, end)
+    return status if link is None else status.model_copy(update={"logs": link})
 
 
 def _start(run: Run, world: World, step: Step[S], begin: Start, course: Course[S], digest: str) -> Outcome:
@@ -116,7 +132,7 @@ def _launched(
     status = move.attempts
     if launch in move.actions and status.start_time is None:
         status = status.model_copy(update={"start_time": world.now.replace(microsecond=0)})
-    return conclude(run, world, move.state, status, actions=move.actions, again=move.again)
+    return conclude(run, world, move.state, status, actions=move.actions, events=move.events, again=move.again)
 
 
 def _verdict(kind: str, end: GivenUp, step: Step[S]) -> State:

@@ -12,7 +12,7 @@ the same moment. Whoever works off slots keeps the last one in its status and do
 
 Of slots that were missed only the newest is due, if ``startingDeadline`` has not passed since its start. Only the clock
 of ``now`` counts. When it is set back a little, no slot is worked off twice; a ``since`` far in the future, left by a
-clock that was wrong, is passed over.
+clock that was wrong, counts for nothing: the newest slot is due, worked off or not, and from that on all is well.
 
 When the clocks of a time zone change, it is as with Debian's cron: a wall time that is skipped happens at the moment of
 the jump, and one that comes twice happens the first time; but expressions whose minute or hour begins with ``*`` go by
@@ -77,7 +77,8 @@ def start_of(slot: datetime, schedule: Schedule, *, uid: str) -> datetime:
 def due_slot(schedule: Schedule, since: datetime, now: datetime, *, uid: str) -> datetime | None:
     """The newest slot after ``since`` that has started by ``now``, unless it is too late for it."""
     jitter, deadline = parse_duration(schedule.jitter), parse_duration(schedule.starting_deadline)
-    since = max(_trusted(since, now), now - jitter - deadline - _MINUTE)
+    oldest = now - jitter - deadline - _MINUTE
+    since = oldest if _is_wrong(since, now) else max(since, oldest)
     certain = max(since, now - jitter)  # slots up to here have started, those behind it perhaps
     maybe = takewhile(lambda slot: slot <= now, _slots(schedule, certain))
     started = [slot for slot in maybe if start_of(slot, schedule, uid=uid) <= now]
@@ -88,7 +89,8 @@ def due_slot(schedule: Schedule, since: datetime, now: datetime, *, uid: str) ->
 def next_start(schedule: Schedule, since: datetime, now: datetime, *, uid: str) -> datetime:
     """When the next slot starts that has not started by ``now`` and is after ``since``."""
     earliest: datetime | None = None
-    for slot in _slots(schedule, max(_trusted(since, now), now - parse_duration(schedule.jitter) - _MINUTE)):
+    oldest = now - parse_duration(schedule.jitter) - _MINUTE
+    for slot in _slots(schedule, oldest if _is_wrong(since, now) else max(since, oldest)):
         if earliest is not None and slot >= earliest:
             return earliest
         start = start_of(slot, schedule, uid=uid)
@@ -102,8 +104,8 @@ def soonest(*waits: timedelta | None) -> timedelta | None:
     return min((wait for wait in waits if wait is not None), default=None)
 
 
-def _trusted(since: datetime, now: datetime) -> datetime:
-    return now if since > now + SETBACK else since
+def _is_wrong(since: datetime, now: datetime) -> bool:
+    return since > now + SETBACK
 
 
 def _newest(schedule: Schedule, since: datetime, until: datetime) -> datetime | None:

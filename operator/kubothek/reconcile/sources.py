@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from kubothek.reconcile.attempts import Active, Setback, Start, Step, Succeeded, follow, job_name
 from kubothek.reconcile.budget import Budget
 from kubothek.reconcile.giving_way import alone
-from kubothek.reconcile.launching import held_back, refused
+from kubothek.reconcile.launching import held_back, refused, suspended
 from kubothek.reconcile.projection import absorb
 from kubothek.reconcile.queue import about_to_commit, intake_prefix
 from kubothek.reconcile.references import (
@@ -261,6 +261,8 @@ class _Case:
         attended = attended.with_intake(attended.intake.model_copy(update={"engine_digest": digest}))
         job, stores = self._job(attended, source, landing), (self.store, landing)
         launch = launch_job(job, self.dataset, self.engine, *stores)
+        if suspended(launch) is not None:
+            return attended
         held = held_back(launch, self.world)
         if held is not None:
             blocked, wait = held

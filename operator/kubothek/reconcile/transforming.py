@@ -20,7 +20,7 @@ from kubothek.reconcile.derivation import Ledgers, behind, identity, new_records
 from kubothek.reconcile.errands import Case, Chore, is_open
 from kubothek.reconcile.foreign import engine_ref
 from kubothek.reconcile.projection import absorb
-from kubothek.reconcile.references import PATIENCE, Blocked, digest
+from kubothek.reconcile.references import PATIENCE, Blocked, digest, spark_settings
 from kubothek.reconcile.schedule import due_slot, fault
 from kubothek.resources.conditions import progressing, stalled, waiting
 from kubothek.resources.dataset import Dataset, DatasetStatus, Errand, TransformState
@@ -249,6 +249,7 @@ def _job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> TransformJob
         on_change=ledger.following.on_change,
         lineage=None if url is None else OpenLineage(url=url, namespace=namespace),
         foreign=engine_ref(case.dataset, case.engine, settings),
+        spark=spark_settings(case.engine),
     )
 
 

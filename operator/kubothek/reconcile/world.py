@@ -13,12 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from kubothek.reconcile.kinship import Kinship
 from kubothek.resources.dataset import Dataset
+from kubothek.resources.engine import Engine
 from kubothek.resources.jobs import AnyJob, JobResult, Progress
 from kubothek.resources.meta import Resource
+from kubothek.resources.sizes import Sizes
+
+if TYPE_CHECKING:
+    from kubothek.reconcile.subjects import Subjects
 
 AnyResource = Resource  # any kind
 R = TypeVar("R", bound=Resource)
@@ -53,6 +58,14 @@ class Settings:
     each listens, and the directory that it shares."""
     inspect_interval: timedelta = timedelta(minutes=10)
     limits: Limits = Limits()
+    engine_defaults: Mapping[str, Any] = field(default_factory=dict)
+    """The lowest layer of every Engine, a sparse spec: see :mod:`kubothek.resources.profiles`."""
+    engine_limits: Sizes = field(default_factory=Sizes)
+    """What no job gets more of, whatever Engines and runs say."""
+    keep_runs: bool = False
+    """On one's own machine: what ended stays, as a file is not deleted."""
+    logs: str = ""
+    """Where the log of a job is: a URL with ``{namespace}``, ``{pod}``, ``{start}`` and ``{end}``; empty: nowhere."""
     deletion_deadline: timedelta = timedelta(minutes=5)
     """How long a Dataset with deletionPolicy Delete waits for its store before it lets go and keeps the data."""
     open_lineage_url: str | None = None
@@ -99,6 +112,8 @@ class JobView:
     """When this phase was entered, if known."""
     owner_uid: str = ""
     """The uid of the resource that it was launched for, if known: names come back, uids do not."""
+    lingers: bool = False
+    """Whether what failed is still there, and is to be stopped: it did not start in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +150,46 @@ class LaunchJob:
     """Secret with the keys of encrypted metadata by ObjectStore name."""
     mounts: dict[str, str] = field(default_factory=dict)
     """Other Secrets, by the directory at which the job expects them."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmDriver:
+    """A driver that waits for a job, or will."""
+
+    name: str
+    key: str
+    """What jobs it may take: see :mod:`kubothek.reconcile.warming`."""
+    phase: Literal["Starting", "Ready", "Failed"]
+    since: datetime
+    """When it was created."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warmth:
+    """What there is of an Engine's waiting drivers, and how many were asked for of late."""
+
+    drivers: tuple[WarmDriver, ...] = ()
+    asked: Mapping[str, Sequence[datetime]] = field(default_factory=dict)
+    """When jobs came that one could take, by key, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartDriver:
+    """Start a driver that waits for a job which ``key`` fits. ``like`` is such a job, but for what it does: its owner
+    is the Engine, and what it mounts is what the driver mounts.
+    """
+
+    name: str
+    key: str
+    like: LaunchJob
+
+
+@dataclass(frozen=True, slots=True)
+class StopDriver:
+    """Stop a driver, unless it has been given a job."""
+
+    namespace: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +233,16 @@ class SetFinalizer:
     present: bool
 
 
-Action = LaunchJob | CancelJob | AwaitPlace | PutDataset | MakeIdentity | SetFinalizer
+@dataclass(frozen=True, slots=True)
+class DeleteRun:
+    """Delete a run that has ended, and with it its pods."""
+
+    run: AnyResource
+
+
+Action = (
+    LaunchJob | StartDriver | StopDriver | CancelJob | AwaitPlace | PutDataset | MakeIdentity | SetFinalizer | DeleteRun
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +277,10 @@ class Lookup(Protocol):
     def kinship(self) -> Kinship:
         """Which Datasets are derived from which."""
 
+    @property
+    def engine_limits(self) -> Sizes:
+        """The operator's limits of the sizes of jobs."""
+
 
 class World(Lookup, Protocol):
     """A consistent snapshot of what surrounds a resource. Reading it costs no I/O."""
@@ -222,6 +290,10 @@ class World(Lookup, Protocol):
 
     @property
     def settings(self) -> Settings: ...
+
+    @property
+    def subjects(self) -> Subjects:
+        """Which runs change which Dataset or Cube."""
 
     @property
     def load(self) -> Load:
@@ -237,3 +309,6 @@ class World(Lookup, Protocol):
         """Reason and message if the last try to launch this attempt, or to put this Dataset, was refused (quota,
         admission, namespace).
         """
+
+    def warmth(self, engine: Engine) -> Warmth | None:
+        """The drivers of an Engine that wait for jobs; None where there are none by design."""

@@ -14,11 +14,13 @@ from kubothek.resources.dataset import TableState
 from kubothek.resources.files import Source
 from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Strict, Time, render_time
 from kubothek.resources.rules import Immutable, Rule, UniqueBy
+from kubothek.resources.runs import EDITABLE
+from kubothek.resources.sizes import Sizes
 from kubothek.resources.values import Reference, TagName
 
 Operation = Literal["Append", "Replace", "Overwrite", "Delete", "Update", "Rollback"]
 
-_FIXED = Immutable("a Commit is one change and cannot be edited, but for suspend and retryLimit: create another Commit")
+_FIXED = Immutable(f"a Commit is one change and cannot be edited, but for {EDITABLE}: create another Commit")
 _Moment = Annotated[AwareDatetime, PlainSerializer(render_time, when_used="json")]
 _Filter = Annotated[str, StringConstraints(min_length=1, max_length=16384)]
 _Literal = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
@@ -41,7 +43,7 @@ _CONTENT = {
 
 
 class CommitSpec(Strict):
-    """The change. Immutable, but for `suspend` and `retryLimit`."""
+    """The change. Immutable, but for `suspend`, `retryLimit` and `ttlSecondsAfterFinished`."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -167,12 +169,18 @@ class CommitSpec(Strict):
     Retry: do it again from the new version."""
     engine_ref: Annotated[Reference | None, _FIXED] = None
     """Immutable. The Engine that does it; default: the one of the Dataset or Cube."""
+    size: Annotated[Sizes | None, _FIXED] = None
+    """Immutable. Sizes for this run, in place of those of the Engine."""
     suspend: bool = False
     """May be edited. Start no job. A job that runs goes on. Later Commits of the Dataset do not wait for a suspended
     one."""
     retry_limit: Annotated[int | None, Field(ge=0, le=20)] = None
     """May be edited. How many times the job is tried again when it fails in a way that may pass; default: that of the
     Engine. Raising it revives a Commit that ended with RetryLimitReached."""
+    ttl_seconds_after_finished: Annotated[int | None, Field(ge=0)] = None
+    """May be edited. How long after its end the Commit is deleted, with its pods; default: never. What Argo CD, Flux
+    or Helm applied stays, as they would only apply it again, and so does a Commit that
+    another one waits for."""
 
 
 class Subject(NamedTuple):
@@ -224,6 +232,8 @@ class CommitStatus(Status, Attempts):
     """How far the running job is."""
     start_time: Time | None = None
     """When the first attempt was started."""
+    logs: str | None = None
+    """Where the log of its last attempt is, if the operator was told where logs are kept."""
     completion_time: Time | None = None
     """When the change was complete."""
     version: int | None = None

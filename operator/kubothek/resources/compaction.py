@@ -10,15 +10,15 @@ from kubothek.resources.dataset import TableState
 from kubothek.resources.maintenance import Thresholds
 from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Time
 from kubothek.resources.rules import Immutable
+from kubothek.resources.runs import EDITABLE
+from kubothek.resources.sizes import Sizes
 from kubothek.resources.values import ColumnName, Quantity, Reference
 
-_FIXED = Immutable(
-    "a Compaction is one run and cannot be edited, but for suspend and retryLimit: create another Compaction"
-)
+_FIXED = Immutable(f"a Compaction is one run and cannot be edited, but for {EDITABLE}: create another Compaction")
 
 
 class CompactionSpec(Thresholds):
-    """What to rewrite. Immutable, but for `suspend` and `retryLimit`."""
+    """What to rewrite. Immutable, but for `suspend`, `retryLimit` and `ttlSecondsAfterFinished`."""
 
     dataset_ref: Annotated[Reference, _FIXED]
     """Immutable. The Dataset whose files are rewritten."""
@@ -40,11 +40,16 @@ class CompactionSpec(Thresholds):
     """Immutable. True: only say what would be rewritten."""
     engine_ref: Annotated[Reference | None, _FIXED] = None
     """Immutable. The Engine that does it; default: the one of the Dataset."""
+    size: Annotated[Sizes | None, _FIXED] = None
+    """Immutable. Sizes for this run, in place of those of the Engine."""
     suspend: bool = False
     """May be edited. Start no job. A job that runs goes on."""
     retry_limit: Annotated[int | None, Field(ge=0, le=20)] = None
     """May be edited. How many times the job is tried again when it fails in a way that may pass; default: that of the
     Engine. Raising it revives a Compaction that ended with RetryLimitReached."""
+    ttl_seconds_after_finished: Annotated[int | None, Field(ge=0)] = None
+    """May be edited. How long after its end the Compaction is deleted, with its pods; default: never. What Argo CD,
+    Flux or Helm applied stays, as they would only apply it again."""
 
 
 class CompactionProgress(Lenient):
@@ -65,6 +70,8 @@ class CompactionStatus(Status, Attempts):
     """How far the running job is."""
     start_time: Time | None = None
     """When the first attempt was started."""
+    logs: str | None = None
+    """Where the log of its last attempt is, if the operator was told where logs are kept."""
     completion_time: Time | None = None
     """When it was complete."""
     version: int | None = None

@@ -53,6 +53,8 @@ class Names:
     columns: tuple[Column, ...]
     selectable: tuple[str, ...] = ()
     """Fields that the API server can select by."""
+    sparse: bool = False
+    """Whether the API server leaves the spec as it is: what it says nothing of, another layer may say."""
 
 
 NAMES = {
@@ -63,6 +65,7 @@ NAMES = {
         "engines",
         "keng",
         (Column("EXECUTORS", ".spec.executor.instances", "integer"), Column("IMAGE", ".spec.image", priority=1)),
+        sparse=True,
     ),
     "Cube": Names(
         "cubes",
@@ -217,10 +220,12 @@ def crd(kind: type[Resource]) -> dict[str, Any]:
 
 def _root_schema(kind: type[Resource]) -> Schema:
     whole = structural_schema(kind)
-    status = whole["properties"]["status"]
+    spec, status = whole["properties"]["spec"], whole["properties"]["status"]
+    if NAMES[kind.model_fields["kind"].default].sparse:
+        spec = _without(spec, "default")
     # Without this a resource that nobody has looked at yet counts as current (kstatus). Fields of the status have no
     # other defaults: the operator always writes all of it.
-    status = _without_defaults(status) | {"default": {"observedGeneration": -1}}
+    status = _without(status, "default", "required") | {"default": {"observedGeneration": -1}}
     status["properties"]["conditions"] = _conditions_schema(status["properties"]["conditions"])
     return {
         "description": whole["description"],
@@ -230,20 +235,20 @@ def _root_schema(kind: type[Resource]) -> Schema:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": whole["properties"]["spec"],
+            "spec": spec,
             "status": status,
         },
         "x-kubernetes-validations": whole["x-kubernetes-validations"],
     }
 
 
-def _without_defaults(schema: Schema) -> Schema:
-    kept = {key: value for key, value in schema.items() if key not in ("default", "required")}
+def _without(schema: Schema, *dropped: str) -> Schema:
+    kept = {key: value for key, value in schema.items() if key not in dropped}
     for key, value in kept.items():
         if key == "properties":
-            kept[key] = {name: _without_defaults(inner) for name, inner in value.items()}
+            kept[key] = {name: _without(inner, *dropped) for name, inner in value.items()}
         elif key in ("items", "additionalProperties"):
-            kept[key] = _without_defaults(value)
+            kept[key] = _without(value, *dropped)
     return kept
 
 

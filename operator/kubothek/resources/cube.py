@@ -205,7 +205,9 @@ class CubeStatus(Status, CubeState):
     problem: str | None = None
     """Why the cube cannot be written, as the last inspection found: `Reason: text`."""
     inspected_time: Time | None = None
-    """When the inspection began that last saw the cube."""
+    """When the inspection began that last had something new to tell of the cube: those after it found the same."""
+    inspected_digest: str | None = None
+    """A digest of what it told; absent when something else has changed the cube since."""
 
 
 class Cube(Resource):

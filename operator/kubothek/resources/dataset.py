@@ -95,6 +95,15 @@ def _ordered_by(field: str, attribute: str) -> tuple[Rule, ...]:
     )
 
 
+class RunHistory(Strict):
+    """How many runs of a Dataset that have ended are kept."""
+
+    complete: Annotated[int | None, Field(ge=1)] = None
+    """Of each kind (Commit, Compaction, Verification), how many that are complete; default: all."""
+    failed: Annotated[int | None, Field(ge=1)] = None
+    """The same of those that failed; default: all."""
+
+
 class DatasetSpec(Strict):
     """What the table is and where it lives."""
 
@@ -150,6 +159,9 @@ class DatasetSpec(Strict):
     maintenance: Maintenance = Maintenance()
     """Takes effect at the next look, if its field does not say otherwise. What the operator does for the table by
     itself."""
+    run_history: RunHistory = RunHistory()
+    """Takes effect at the end of the next run. How many runs that have ended are kept; older ones are deleted, with
+    their pods. Those that Argo CD, Flux or Helm applied do not count, and stay."""
     tags: Annotated[tuple[Tag, ...] | None, Field(max_length=64), UniqueBy("name")] = None
     """A job on edit. Versions that are kept whatever a GCPolicy says, readable by these names; an empty list drops
     those that are there. Left out: whatever `kubothek tag` does."""
@@ -301,7 +313,9 @@ class DatasetStatus(Status, TableState):
     problem: str | None = None
     """Why the dataset cannot be written, as the last inspection found: `Reason: text`."""
     inspected_time: Time | None = None
-    """When the inspection began that last saw the dataset."""
+    """When the inspection began that last had something new to tell of the dataset: those after it found the same."""
+    inspected_digest: str | None = None
+    """A digest of what it told; absent when something else has changed the table since."""
     deletion: Deed | None = None
     """How far the deletion of the data is."""
     restoration: Deed | None = None

@@ -6,81 +6,47 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, WithJsonSchema
 
-from kubothek.resources.meta import Resource, Status, Strict
+from kubothek.resources.engine_parts import Deadlines, DynamicAllocation, EventLog, PodRetention, Scratch
+from kubothek.resources.meta import Lenient, Resource, Status, Strict
 from kubothek.resources.rules import Rule, UniqueBy
-from kubothek.resources.values import Duration, ObjectReference, Quantity, parse_duration, parse_quantity
+from kubothek.resources.sizes import enough_memory
+from kubothek.resources.spark_denied import DENIED_CONF
+from kubothek.resources.values import Duration, ObjectReference, Quantity, parse_duration
 
 DEFAULT_ENGINE = "default"
 """The Engine of this name is what runs jobs in its namespace that name none."""
-
-DENIED_CONF = (
-    # who runs where is the operator's to say
-    "spark.app.",
-    "spark.master",
-    "spark.submit.",
-    "spark.kubernetes.",
-    "spark.driver.host",
-    "spark.driver.port",
-    "spark.driver.bindAddress",
-    "spark.driver.blockManager.port",
-    "spark.authenticate",
-    # sizes have fields of their own
-    "spark.driver.cores",
-    "spark.driver.memory",
-    "spark.executor.cores",
-    "spark.executor.instances",
-    "spark.executor.memory",
-    # everything that loads or runs code, or sets the environment of processes
-    "spark.archives",
-    "spark.driver.defaultJavaOptions",
-    "spark.driver.extra",
-    "spark.driver.userClassPathFirst",
-    "spark.executor.defaultJavaOptions",
-    "spark.executor.extra",
-    "spark.executor.userClassPathFirst",
-    "spark.executorEnv.",
-    "spark.extraListeners",
-    "spark.files",
-    "spark.jars",
-    "spark.plugins",
-    "spark.pyspark.",
-    "spark.python.",
-    "spark.r.",
-    "spark.repl.",
-    "spark.sql.artifact.",
-    "spark.sql.catalog",
-    "spark.sql.execution.pyspark.",
-    "spark.sql.extensions",
-    "spark.sql.hive.",
-    "spark.sql.queryExecutionListeners",
-    "spark.sql.streaming.streamingQueryListeners",
-    "spark.sql.warehouse.dir",
-    # jobs read and write through the ObjectStore's own credentials
-    "spark.hadoop.",
-)
-"""Prefixes of Spark's settings that ``sparkConf`` must not have; a manifest's author is not the cluster's."""
 
 
 class DriverSize(Strict):
     """The size of the driver, which is also all there is of a job without Spark."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (enough_memory("its driver", "driver"),)
+
     cores: Annotated[int, Field(ge=1, le=64)] = 1
-    """CPU cores."""
+    """CPU cores; default: 1."""
     memory: Quantity = "1Gi"
-    """Memory of the driver's heap."""
+    """Memory of the driver's heap; default: 1Gi."""
 
 
 class ExecutorSize(Strict):
     """The number and size of Spark's executors."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (enough_memory("executors", "executor"),)
+
     instances: Annotated[int, Field(ge=1, le=1000)] = 2
-    """How many."""
+    """How many; default: 2."""
     cores: Annotated[int, Field(ge=1, le=64)] = 1
-    """CPU cores of each."""
+    """CPU cores of each; default: 1."""
     memory: Quantity = "2Gi"
-    """Memory of each one's heap; what Python and the system need comes on top."""
+    """Memory of each one's heap; what Python and the system need comes on top. Default: 2Gi."""
+    spot: Literal["Any", "Prefer", "Require"] = "Any"
+    """Whether executors run on nodes that the cloud may take back: as on any other, rather than on others, or nowhere
+    else. What they shuffled is handed over when they are told to go. Drivers then rather run on others.
+    Default: Any."""
 
 
+_PodField = Annotated[str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+_QUEUE = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 _PodTemplate = Annotated[
     dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 ]
@@ -100,34 +66,28 @@ class Backoff(Strict):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            cel="duration(self.initial) <= duration(self.max)",
+            cel="!has(self.initial) || !has(self.max) || duration(self.initial) <= duration(self.max)",
             message="retry.backoff.initial is longer than retry.backoff.max: exchange them",
-            holds=lambda self: parse_duration(self.initial) <= parse_duration(self.max),
+            holds=lambda self: (
+                not {"initial", "max"} <= self.model_fields_set
+                or parse_duration(self.initial) <= parse_duration(self.max)
+            ),
         ),
     )
 
     initial: Duration = "2s"
-    """The first wait."""
+    """The first wait; default: 2s."""
     max: Duration = "5m"
-    """The longest wait."""
+    """The longest wait; default: 5m."""
 
 
 class Retry(Strict):
     """What happens when an attempt fails in a way that may pass."""
 
     limit: Annotated[int, Field(ge=0, le=20)] = 3
-    """How many times a job is tried again. Lost pods and nodes do not count."""
+    """How many times a job is tried again. Lost pods and nodes do not count. Default: 3."""
     backoff: Backoff = Backoff()
     """How long to wait between attempts."""
-
-
-class Deadlines(Strict):
-    """When an attempt is given up."""
-
-    start: Duration = "10m"
-    """The longest time from the creation of the driver to its start."""
-    total: Duration = "4h"
-    """The longest time from the creation of the driver to its end."""
 
 
 class ForeignEngine(Strict):
@@ -139,7 +99,7 @@ class ForeignEngine(Strict):
     image: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^\S+$")]
     """Its image. It runs beside the driver, with nothing of it but the files of the run."""
     port: Annotated[int, Field(ge=1, le=65535)] = 5544
-    """Where it listens. The engines of kamu listen on 2884."""
+    """Where it listens; default: 5544. The engines of kamu listen on 2884."""
     cores: Annotated[int, Field(ge=1, le=64)] = 1
     """CPU cores of its container."""
     memory: Quantity = "1Gi"
@@ -148,8 +108,32 @@ class ForeignEngine(Strict):
     """The longest time of one run of a transformation."""
 
 
+class Warm(Strict):
+    """Drivers that wait for jobs, so that small ones begin at once. Each takes one job and ends with it."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="(has(self.min) ? self.min : 1) <= (has(self.max) ? self.max : 4)",
+            message="warm.min is more than warm.max: exchange them",
+            holds=lambda self: self.min <= self.max,
+        ),
+    )
+
+    min: Annotated[int, Field(ge=0, le=100)] = 1
+    """How many wait for jobs on each ObjectStore of the engine's Datasets, although nobody asked for any."""
+    max: Annotated[int, Field(ge=1, le=100)] = 4
+    """How many wait at most: as many as there were jobs within a minute."""
+    idle_timeout: Duration = "10m"
+    """How long a burst of jobs is remembered, and how long a driver waits before another one takes its place."""
+    spark_up_to: Quantity | None = None
+    """Keep a Spark session up in each driver, which does the work of sources up to this size there; what is larger gets
+    executors, as it does without. Default: no session is kept."""
+
+
 class EngineSpec(Strict):
-    """How jobs run."""
+    """How jobs run. What is not said is as the Engine `default` of the namespace says, then as the operator does; only
+    then come the defaults that are named here.
+    """
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -165,14 +149,6 @@ class EngineSpec(Strict):
             "credentials): remove it; sizes have fields of their own, the full list is in the documentation of Engine",
             holds=lambda self: not any(key.startswith(DENIED_CONF) for key in self.spark_conf),
         ),
-        Rule(
-            cel="[self.driver.memory, self.executor.memory].all("
-            "memory, quantity(string(memory)).compareTo(quantity('512Mi')) >= 0)",
-            message="driver.memory and executor.memory must be at least 512Mi, or Spark does not start",
-            holds=lambda self: (
-                min(parse_quantity(self.driver.memory), parse_quantity(self.executor.memory)) >= parse_quantity("512Mi")
-            ),
-        ),
     )
 
     image: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^\S+$")] | None = None
@@ -187,25 +163,61 @@ class EngineSpec(Strict):
     """The size of the driver."""
     executor: ExecutorSize = ExecutorSize()
     """The number and size of executors."""
+    dynamic_allocation: DynamicAllocation | None = None
+    """Executors that come with work and go when there is none."""
+    scratch: Scratch | None = None
+    """Where Spark spills and shuffles; default: the disk of the node."""
+    scheduler_name: _PodField | None = None
+    """The scheduler of drivers and executors; default: the cluster's."""
+    queue_name: Annotated[str, StringConstraints(max_length=63, pattern=_QUEUE)] | None = None
+    """The queue in which the pods wait: of Volcano or YuniKorn if these are the scheduler (`volcano`, `yunikorn`), else
+    the LocalQueue of Kueue."""
+    priority_class_name: _PodField | None = None
+    """The PriorityClass of drivers and executors."""
     spark_conf: dict[str, Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=dict, max_length=64
     )
     """Further settings of Spark. What decides where it runs, loads code or holds credentials is refused."""
     spark_from: Quantity = "32Mi"
     """The size of a source from which Spark does the work; less is done by the driver alone, which starts in less than
-    a second."""
+    a second. Default: 32Mi."""
     pod_template: PodTemplates = PodTemplates()
     """What else the pods should have."""
     retry: Retry = Retry()
     """What happens when an attempt fails in a way that may pass."""
     deadlines: Deadlines = Deadlines()
     """When an attempt is given up."""
+    pod_retention: PodRetention = PodRetention()
+    """How long the pods of a run that has ended are kept."""
+    event_log: EventLog = EventLog()
+    """What Spark's history server shows of a job."""
+    suspend: bool = False
+    """Start no job on this Engine that reads data. What runs goes on, and so do inspections, deletions and
+    restorations."""
     odf: ForeignEngine | None = None
     """An engine of another party for transformations that ask for it; all others run on our own."""
+    warm: Warm | None = None
+    """Drivers that wait for jobs. Default: none, each job starts its own."""
+
+
+class WarmState(Lenient):
+    """The drivers that wait for jobs."""
+
+    ready: int
+    """How many can take a job now."""
+    starting: int
+    """How many are getting ready."""
+    failed: int = 0
+    """How many did not get ready. Their pods are kept for a while, to be looked at, and replaced after that."""
+    last: int = 0
+    """The number of the newest, which is part of its pod's name."""
 
 
 class EngineStatus(Status):
     """What is known about the engine."""
+
+    warm: WarmState | None = None
+    """The drivers that wait for jobs."""
 
 
 class Engine(Resource):

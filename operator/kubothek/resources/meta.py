@@ -138,6 +138,8 @@ class Attempts(Lenient):
     """How many attempts were lost to the cluster: pods deleted or evicted, nodes gone."""
     next_attempt_time: Time | None = None
     """When the next attempt may start."""
+    setback: str | None = None
+    """Why the attempt before this one ended: a reason and its message."""
     engine_digest: str | None = None
     """A digest of the engine's settings of the last attempt: an edit of the Engine revives what failed for it."""
 

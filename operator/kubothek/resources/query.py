@@ -10,9 +10,11 @@ from kubothek.resources.cube_changes import CubeQuestion
 from kubothek.resources.dataset import TableState
 from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Strict, Time
 from kubothek.resources.rules import Immutable, Rule, UniqueBy
+from kubothek.resources.runs import EDITABLE
+from kubothek.resources.sizes import Sizes
 from kubothek.resources.values import Duration, Reference, TagName
 
-_FIXED = Immutable("a Query is one run and cannot be edited, but for suspend and retryLimit: create another Query")
+_FIXED = Immutable(f"a Query is one run and cannot be edited, but for {EDITABLE}: create another Query")
 _Directory = Annotated[
     str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^/.\x00-\x1f]([^\x00-\x1f]*[^/\x00-\x1f])?$")
 ]
@@ -91,7 +93,9 @@ class Result(Strict):
 
 
 class QuerySpec(Strict):
-    """The question, and where the answer goes. Immutable, but for `suspend` and `retryLimit`."""
+    """The question, and where the answer goes. Immutable, but for `suspend`, `retryLimit` and
+    `ttlSecondsAfterFinished`.
+    """
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -130,6 +134,8 @@ class QuerySpec(Strict):
     engine_ref: Annotated[Reference | None, _FIXED] = None
     """Immutable. The Engine that runs it; default: the Engine called `default`, else the operator's own. The query may
     use its driver's memory."""
+    size: Annotated[Sizes | None, _FIXED] = None
+    """Immutable. Sizes for this run, in place of those of the Engine."""
     time_limit: Annotated[Duration, _FIXED] = "1h"
     """Immutable. How long the query may take; one that takes longer has failed."""
     suspend: bool = False
@@ -137,6 +143,9 @@ class QuerySpec(Strict):
     retry_limit: Annotated[int | None, Field(ge=0, le=20)] = None
     """May be edited. How many times the job is tried again when it fails in a way that may pass; default: that of the
     Engine. Raising it revives a Query that ended with RetryLimitReached."""
+    ttl_seconds_after_finished: Annotated[int | None, Field(ge=0)] = None
+    """May be edited. How long after its end the Query is deleted, with its pods; default: never. What Argo CD, Flux
+    or Helm applied stays, as they would only apply it again."""
 
 
 class QueryProgress(Lenient):
@@ -172,6 +181,8 @@ class QueryStatus(Status, Attempts):
     """How far the running job is."""
     start_time: Time | None = None
     """When the first attempt was started."""
+    logs: str | None = None
+    """Where the log of its last attempt is, if the operator was told where logs are kept."""
     completion_time: Time | None = None
     """When the result was complete."""
     location: str | None = None

@@ -8,11 +8,11 @@ from pydantic import Field
 
 from kubothek.resources.meta import Attempts, Lenient, Resource, Status, Strict, Time
 from kubothek.resources.rules import Immutable, Rule
+from kubothek.resources.runs import EDITABLE
+from kubothek.resources.sizes import Sizes
 from kubothek.resources.values import Reference
 
-_FIXED = Immutable(
-    "a Verification is one run and cannot be edited, but for suspend and retryLimit: create another Verification"
-)
+_FIXED = Immutable(f"a Verification is one run and cannot be edited, but for {EDITABLE}: create another Verification")
 
 
 class Point(Strict):
@@ -33,7 +33,7 @@ class Point(Strict):
 
 
 class VerificationSpec(Strict):
-    """What to verify. Immutable, but for `suspend` and `retryLimit`."""
+    """What to verify. Immutable, but for `suspend`, `retryLimit` and `ttlSecondsAfterFinished`."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -57,11 +57,16 @@ class VerificationSpec(Strict):
     that is not sound is named in `status.dataset`."""
     engine_ref: Annotated[Reference | None, _FIXED] = None
     """Immutable. The Engine that does it; default: the one of the Dataset."""
+    size: Annotated[Sizes | None, _FIXED] = None
+    """Immutable. Sizes for this run, in place of those of the Engine."""
     suspend: bool = False
     """May be edited. Start no job. A job that runs goes on."""
     retry_limit: Annotated[int | None, Field(ge=0, le=20)] = None
     """May be edited. How many times the job is tried again when it fails in a way that may pass; default: that of the
     Engine. Raising it revives a Verification that ended with RetryLimitReached."""
+    ttl_seconds_after_finished: Annotated[int | None, Field(ge=0)] = None
+    """May be edited. How long after its end the Verification is deleted, with its pods; default: never. What Argo CD,
+    Flux or Helm applied stays, as they would only apply it again."""
 
 
 class VerificationProgress(Lenient):
@@ -101,6 +106,8 @@ class VerificationStatus(Status, Attempts):
     """How far the running job is."""
     start_time: Time | None = None
     """When the first attempt was started."""
+    logs: str | None = None
+    """Where the log of its last attempt is, if the operator was told where logs are kept."""
     completion_time: Time | None = None
     """When it was complete."""
     verdict: Literal["Sound", "Corrupt"] | None = None

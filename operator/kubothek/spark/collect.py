@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kubothek.spark.errors import SparkFailed, last_words
 from kubothek.spark.tasks import Failure
-from kubothek.spark.watch import Watch
+from kubothek.spark.watch import watched
 
 
 def collect(
@@ -30,7 +30,7 @@ def collect(
     context = session.sparkContext
     group = f"kubothek-{uuids.uuid4().hex}"
     context.setJobGroup(group, title, interruptOnCancel=False)
-    with Watch(context, group, told, stop=lambda: bool(failures.value)):
+    with watched(context, group, told, stop=lambda: bool(failures.value)):
         try:
             rows = frame.toArrow()
         except (PySparkException, Py4JError) as error:

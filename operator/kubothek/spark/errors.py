@@ -20,6 +20,13 @@ class SparkUnavailable(LakeError):
     reason = "SparkUnavailable"
 
 
+class ExecutorsUnavailable(LakeError):
+    """Spark has work and no executor. The next attempt may find room for some."""
+
+    reason = "ExecutorsUnavailable"
+    transient = True
+
+
 def last_words(error: BaseException) -> str:
     """The line of a Spark error that says most: the last Python error in it, or the first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

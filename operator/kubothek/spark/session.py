@@ -8,13 +8,15 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kubothek.spark.errors import SparkUnavailable, last_words
+from kubothek.spark.errors import ExecutorsUnavailable, SparkUnavailable, last_words
+from kubothek.spark.patience import patience
 from kubothek.spark.pod import api_server
 
 log = logging.getLogger(__name__)
@@ -63,6 +65,14 @@ FIXED: Final[Mapping[str, str]] = {
 _POD_ENVIRONMENT: Final = (
     *("POD_IP", "POD_NAME", "POD_NAMESPACE", "KUBOTHEK_IMAGE"),
     *("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"),
+)
+
+DEADLINE: Final = "spark.kubothek.executorsDeadline"
+"""Not Spark's: in how many seconds with work, and without an executor, a job is given up."""
+
+_NO_EXECUTORS: Final = (
+    "Spark had work and not one executor for {} s: see why their pods do not start (kubectl get pods -l "
+    "app.kubernetes.io/component=executor), whether a quota is used up, or give the Engine smaller executors"
 )
 
 _HOW_TO_START: Final = (
@@ -119,15 +129,56 @@ def in_pod(environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A session of this process without executors, for work of up to so many bytes."""
+
+    session: SparkSession
+    up_to: int
+
+
+_kept: list[_Kept] = []
+"""At most one."""
+
+
+def keep(conf: Mapping[str, str], up_to: int) -> None:
+    """Start a session in this process alone, for all work of up to so many bytes. ``conf`` is that of a driver pod.
+
+    Raises SparkUnavailable; and ExecutorsUnavailable in place of whatever it leads to that no executor comes.
+    """
+    cores = conf.get("spark.driver.cores", "1")
+    scratch = {"spark.local.dir": os.environ["KUBOTHEK_SCRATCH"]} if "KUBOTHEK_SCRATCH" in os.environ else {}
+    _kept.append(_Kept(_start({**conf, **scratch, "spark.master": f"local[{cores}]"}), up_to))
+
+
 @contextmanager
-def running(conf: Mapping[str, str]) -> Iterator[SparkSession]:
+def running(conf: Mapping[str, str], size: int | None = None) -> Iterator[SparkSession]:
     """A session while it is needed; ``conf`` as for :func:`settings`. Its start takes 4 to 20 s.
 
+    ``size``: how many bytes it is for, if known; it may then be one that this process kept, which is up already.
     Raises SparkUnavailable.
     """
+    kept = _kept.pop() if _kept else None
+    if kept is not None and size is not None and size <= kept.up_to:
+        try:
+            yield kept.session
+        finally:
+            _kept.append(kept)
+        return
+    if kept is not None:  # one process has one
+        kept.session.stop()
     session = _start(conf)
     try:
-        yield session
+        if DEADLINE not in conf:
+            yield session
+            return
+        with patience(session.sparkContext, float(conf[DEADLINE])) as waited:
+            try:
+                yield session
+            except Exception as error:
+                if not waited.lost:
+                    raise
+                raise ExecutorsUnavailable(_NO_EXECUTORS.format(int(waited.seconds))) from error
     finally:
         with suppress(Py4JError, OSError):  # a JVM that is gone, or ends at the same signal as this process
             session.stop()

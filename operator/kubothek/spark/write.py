@@ -28,6 +28,8 @@ from kubothek.lake.sources.ingest import require_all_rows
 from kubothek.spark import fatrows, manifest
 from kubothek.spark.collect import collect
 from kubothek.spark.tasks import Failure, Joined, Reads, Writes
+from kubothek.spark.timed import Timed
+from kubothek.tracing import current
 
 READ_TASK_BYTES: Final = 32 << 20
 """Stored source bytes that one task reads, if the source can be cut so."""
@@ -68,17 +70,19 @@ def _run(session: SparkSession, ingest: Ingest, told: Told, gatherer: Gatherer) 
     bundles = ingest.plan.bundles(READ_TASK_BYTES)
     failures: Accumulator[list[Failure]] = context.accumulator([], Joined())
     rows_read: Accumulator[int] = context.accumulator(0)
+    timed = Timed(None if current() is None else context.accumulator([], Joined()))
     least, most = _SHUFFLE_PARTITIONS
     parts = min(most, max(least, ingest.plan.total_bytes // _SHUFFLE_BYTES))
     advisory = int(ingest.layout.target_file_bytes * _PAYLOAD_PER_FILE_BYTE)
     session.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", str(advisory))
     frame = (
         session.range(0, len(bundles), 1, len(bundles))
-        .mapInArrow(Reads(ingest, bundles, failures, rows_read), fatrows.SPARK_SCHEMA)
+        .mapInArrow(Reads(ingest, bundles, failures, rows_read, timed), fatrows.SPARK_SCHEMA)
         .hint("rebalance", parts, *fatrows.GROUP)
-        .mapInArrow(Writes(ingest, failures), manifest.SCHEMA)
+        .mapInArrow(Writes(ingest, failures, timed), manifest.SCHEMA)
     )
     found = collect(session, frame, f"write {ingest.uuid}", failures, lambda d, n: told(d, n, rows_read.value))
+    timed.tell()
     return found if isinstance(found, Failure) else _files(ingest, found, len(bundles), gatherer)
 
 

@@ -10,12 +10,16 @@ from kubothek.reconcile.kinship import Kinship
 from kubothek.reconcile.world import Lookup
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.meta import Resource
+from kubothek.resources.sizes import Sizes
 
 R = TypeVar("R", bound=Resource)
 
 
 class Gathered:
     """A :class:`~kubothek.reconcile.world.Lookup` over resources in memory; of two with one name, the last one."""
+
+    engine_limits = Sizes()
+    """Those of an operator, which nobody asks here."""
 
     def __init__(self, resources: Iterable[Resource]) -> None:
         self._places: dict[tuple[str, str], dict[str, Resource]] = {}
@@ -48,6 +52,11 @@ class Beside:
     def kinship(self) -> Kinship:
         """That of the others: identities are in statuses, which nobody edits."""
         return self._there.kinship
+
+    @property
+    def engine_limits(self) -> Sizes:
+        """The operator's."""
+        return self._there.engine_limits
 
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
         """The resource, or None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from kubothek.reconcile.admission import circles, claims, layout, pairs, pod_templates, references, schedules
+from kubothek.reconcile.admission import circles, claims, layout, pairs, pod_templates, references, schedules, sizes
 from kubothek.reconcile.admission.finding import Finding
 from kubothek.reconcile.admission.gathered import Beside
 from kubothek.reconcile.world import Lookup
@@ -15,7 +15,7 @@ Rule = Callable[[Any, Lookup], Iterator[Finding]]
 
 _ALL: Final[tuple[Rule, ...]] = (schedules.timeless, references.dangling)
 _OF_KIND: Final[Mapping[str, tuple[Rule, ...]]] = {
-    "Engine": (pod_templates.denied, pod_templates.without_effect),
+    "Engine": (pod_templates.denied, pod_templates.without_effect, sizes.beyond_limits),
     "Cube": (claims.names_of_members,),
     "Dataset": (
         claims.same_dataset,
@@ -25,8 +25,10 @@ _OF_KIND: Final[Mapping[str, tuple[Rule, ...]]] = {
         layout.other_partitions,
         layout.unknown_tags,
     ),
-    "Commit": (circles.of_commits, pairs.commit_and_dataset),
-    "Query": (pairs.query_and_dataset,),
+    "Commit": (circles.of_commits, pairs.commit_and_dataset, sizes.run_beyond_limits),
+    "Compaction": (sizes.run_beyond_limits,),
+    "Query": (pairs.query_and_dataset, sizes.run_beyond_limits),
+    "Verification": (sizes.run_beyond_limits,),
     "Sync": (pairs.sync_and_dataset,),
 }
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import base64
+import json
+import zlib
+from hashlib import sha256
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from kubothek.resources.jobs.parts import Plain, SkippingIndexSpec
 from kubothek.resources.jobs.specs import StalledFile
 
 RESULT_LIMIT_BYTES = 4096
 """Kubernetes keeps this much of a container's termination message."""
+_UNPACKED_LIMIT = 1 << 20
 
 
 class Totals(Plain):
@@ -118,6 +123,11 @@ class DatasetState(Plain):
     """Which data files are lost, of which versions, and which version is whole."""
     ledger: LedgerState | None = None
 
+    @property
+    def digest(self) -> str:
+        """A digest of all of it: an inspection that finds what the operator knows does not tell it again."""
+        return sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
+
 
 class CubeState(Plain):
     """A cube's head, as a job saw it. ``version`` None = nothing of it is there yet; ``members`` are names."""
@@ -132,6 +142,11 @@ class CubeState(Plain):
     members: tuple[str, ...] = ()
     problem: str | None = None
     """Reason and message ``Reason: text`` if the cube cannot be written or is not what the asker says."""
+
+    @property
+    def digest(self) -> str:
+        """As that of a dataset."""
+        return sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
 
 
 class StoreState(Plain):
@@ -356,6 +371,34 @@ class JobResult(Plain):
     store: StoreState | None = None
     truncated: bool = False
     """True when ``datasets``, ``cubes``, or details of the only one, did not fit: the full result is in the store."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unpacked(cls, data: Any) -> Any:
+        """The same with its Datasets, if they were packed. A job's pod says it, so it may be anything."""
+        if not isinstance(data, dict) or not isinstance(packed := data.get("packed"), str):
+            return data
+        try:
+            text = zlib.decompressobj().decompress(base64.b85decode(packed), _UNPACKED_LIMIT)
+            datasets = json.loads(text)
+        except (ValueError, zlib.error) as error:
+            raise ValueError(f"what is packed cannot be read: {error}") from error
+        return {name: value for name, value in data.items() if name != "packed"} | {"datasets": datasets}
+
+    def packed(self) -> bytes:
+        """As JSON, with ``datasets`` compressed: they are much alike, and a result has little room."""
+        datasets = [state.model_dump(mode="json", exclude_defaults=True) for state in self.datasets]
+        text = json.dumps(datasets, separators=(",", ":")).encode()
+        rest = self.model_dump(mode="json", exclude_defaults=True, exclude={"datasets"})
+        rest["packed"] = base64.b85encode(zlib.compress(text, 9)).decode()
+        return json.dumps(rest, separators=(",", ":")).encode()
+
+
+class Ended(Plain):
+    """What a job tells of its success before its process ends. ``finished`` is an RFC 3339 time in UTC."""
+
+    finished: str
+    result: JobResult
 
 
 class Progress(Plain):

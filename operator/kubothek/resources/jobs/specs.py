@@ -99,6 +99,9 @@ class InspectJob(BaseJob):
     verb: Literal["inspect"] = "inspect"
     cubes: tuple[CubeRef, ...] = ()
     datasets: tuple[DatasetRef, ...] = ()
+    known: dict[str, str] = Field(default_factory=dict)
+    """Digests of states (``DatasetState.digest``) by uuid, of cubes by that of their head: what is found so is not told
+    again, so that the answer has room for what is new."""
 
 
 class DeleteJob(BaseJob):
@@ -200,6 +203,8 @@ class TransformJob(BaseJob):
     foreign: ForeignEngineRef | None = None
     """What runs the transformation; None: our own engine."""
     lineage: OpenLineage | None = None
+    spark: SparkSettings = SparkSettings()
+    """Of our own engine: what a run takes of the inputs, above the size from which Spark carries it."""
 
 
 class IndexJob(BaseJob):

@@ -9,15 +9,43 @@ from datetime import timedelta
 from pathlib import Path
 
 import click
+from pydantic import ValidationError
 
 from kubothek.reconcile.world import Limits
-from kubothek.runtime.kubernetes.config import OperatorConfig, WebhookConfig
+from kubothek.resources.engine import EngineSpec
+from kubothek.resources.profiles import said
+from kubothek.resources.rules import broken_rules
+from kubothek.resources.sizes import Sizes
+from kubothek.runtime.kubernetes.config import OperatorConfig, TracingConfig, WebhookConfig
 from kubothek.runtime.kubernetes.logs import log_to_stderr
 from kubothek.runtime.kubernetes.process import run
+from kubothek.tracing.sending import ENDPOINT, RATIO
 
 
 def _words(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in value.split(",") if word.strip())
+
+
+class _Json(click.ParamType[EngineSpec | Sizes]):
+    """An object in JSON that a model accepts."""
+
+    name = "json"
+
+    def __init__(self, model: type[EngineSpec | Sizes]) -> None:
+        self._model = model
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> EngineSpec | Sizes:
+        """Raises BadParameter with what is wrong, and where."""
+        if isinstance(value, EngineSpec | Sizes):
+            return value
+        try:
+            model = self._model.model_validate_json(str(value) or "{}")
+        except ValidationError as error:
+            told = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            self.fail(f"{told or error}", param, ctx)
+        if wrong := "; ".join(map(str, broken_rules(model, local=False))):
+            self.fail(wrong, param, ctx)
+        return model
 
 
 @click.command(context_settings={"auto_envvar_prefix": "KUBOTHEK", "show_default": True})
@@ -34,6 +62,9 @@ def _words(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]
 @click.option("--limit-jobs", default=0, type=click.IntRange(min=0), help="Jobs that read data at a time; 0 = any.")
 @click.option("--limit-jobs-per-namespace", default=0, type=click.IntRange(min=0), help="The same of one namespace.")
 @click.option("--limit-jobs-per-store", default=0, type=click.IntRange(min=0), help="The same on one ObjectStore.")
+@click.option("--engine-defaults", default="{}", type=_Json(EngineSpec), help="What Engines do not say, in JSON.")
+@click.option("--engine-limits", default="{}", type=_Json(Sizes), help="The largest sizes of jobs, in JSON.")
+@click.option("--logs", default="", help="URL of a job's log, with {namespace}, {pod}, {start} and {end}.")
 @click.option("--lease", default="", help="Of several operators the holder of this Lease works: namespace/name.")
 @click.option("--concurrency", default=8, type=click.IntRange(min=1), help="Resources worked on at a time.")
 @click.option("--probe-port", default=8080, type=click.IntRange(0, 65535), help="Port of /healthz and /readyz.")
@@ -50,6 +81,8 @@ def _words(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]
 @click.option("--webhook-secret", default="kubothek-webhook", help="Secret for the webhook's own certificate.")
 @click.option("--webhook-configuration", default="kubothek", help="ValidatingWebhookConfiguration that trusts it.")
 @click.option("--webhook-certificates", default=None, type=click.Path(path_type=Path), help="Those of cert-manager.")
+@click.option("--otlp-endpoint", default="", envvar=ENDPOINT, help="Collector of OpenTelemetry, if runs are traced.")
+@click.option("--trace-ratio", default=1.0, envvar=RATIO, type=click.FloatRange(0, 1), help="The part that is traced.")
 @click.option("--log-level", default="INFO", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]))
 @click.option("--kubeconfig", default=None, envvar="KUBECONFIG", help="Run outside the cluster.")
 def main(
@@ -57,6 +90,7 @@ def main(
     namespaces: tuple[str, ...],
     all_namespaces: bool,
     inspect_interval: int,
+    engine_defaults: EngineSpec,
     limit_jobs: int,
     limit_jobs_per_namespace: int,
     limit_jobs_per_store: int,
@@ -67,6 +101,8 @@ def main(
     webhook_configuration: str,
     webhook_certificates: Path | None,
     log_level: str,
+    otlp_endpoint: str,
+    trace_ratio: float,
     kubeconfig: str | None,
     **flags: object,
 ) -> None:
@@ -85,8 +121,10 @@ def main(
     config = OperatorConfig(
         namespaces=namespaces,
         inspect_interval=timedelta(seconds=inspect_interval),
+        engine_defaults=said(engine_defaults),
         limits=Limits(limit_jobs, limit_jobs_per_namespace, limit_jobs_per_store),
         webhook=webhook if webhook_port else None,
+        tracing=TracingConfig(otlp_endpoint, trace_ratio) if otlp_endpoint else None,
         kubeconfig=kubeconfig,
         **flags,  # type: ignore[arg-type]
     )

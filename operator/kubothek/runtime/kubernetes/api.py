@@ -11,8 +11,10 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.request import getproxies
 
 import aiohttp
+import orjson
 from kubernetes.aio import client, config
 
 from kubothek.resources.meta import API_VERSION
@@ -106,6 +108,9 @@ class Api:
 
     def __init__(self, configuration: client.Configuration, answered: Answered | None = None) -> None:
         configuration.connection_pool_maxsize = 32
+        # Without a proxy nothing in the environment is for us; yet aiohttp would look for a .netrc at every request, in
+        # another thread.
+        configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
         self._client = client.ApiClient(configuration)
         self._answered = answered
 
@@ -189,7 +194,7 @@ class Api:
                 if response.status >= 400:
                     raise _refused("GET", where, response.status, await response.read())
                 async for line in response.content:
-                    event = json.loads(line)
+                    event = orjson.loads(line)
                     if event["type"] == "ERROR":
                         status = event["object"]
                         raise _refused("GET", where, int(status.get("code") or 500), json.dumps(status).encode())
@@ -216,11 +221,15 @@ class Api:
         body = {**obj, "metadata": kept, "status": there.get("status")}
         return await self._call("PUT", path(kind, meta["namespace"], meta["name"]), query, body)
 
-    async def delete(self, kind: str, namespace: str, name: str, uid: str | None = None) -> Object | None:
-        """Delete an object (only the one of this uid, if given). None if it, or that one, is gone already."""
+    async def delete(
+        self, kind: str, namespace: str, name: str, uid: str | None = None, version: str | None = None
+    ) -> Object | None:
+        """Delete an object (only the one of this uid, in this resource version, if given). None if it, or that one, is
+        gone already.
+        """
         options: Object = {"propagationPolicy": "Background"}
         if uid is not None:
-            options["preconditions"] = {"uid": uid}
+            options["preconditions"] = {"uid": uid} | ({"resourceVersion": version} if version is not None else {})
         try:
             return await self._call("DELETE", path(kind, namespace, name), {}, options)
         except ApiError as error:
@@ -264,7 +273,7 @@ class Api:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise ApiUnavailable(f"{method} {where}: {error or type(error).__name__}") from error
         if response.status < 400:
-            return dict(json.loads(text))
+            return dict(orjson.loads(text))
         raise _refused(method, where, response.status, text)
 
     async def _send(

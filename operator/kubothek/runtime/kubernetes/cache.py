@@ -12,6 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
+from kubothek.runtime.kubernetes import names
+
 Object = dict[str, Any]
 M = TypeVar("M")
 
@@ -30,9 +32,14 @@ def trimmed(obj: Object) -> Object:
 
 
 def trimmed_pod(pod: Object) -> Object:
-    """A pod reduced to what tells how its job is doing: metadata, node, status."""
+    """A pod reduced to what tells how its job is doing: metadata but for the job itself, node, status."""
+    pod = trimmed(pod)
+    annotations = pod["metadata"].get("annotations") or {}
+    if names.JOB_SPEC in annotations:
+        kept = {k: v for k, v in annotations.items() if k not in (names.JOB_SPEC, names.EXECUTOR_TEMPLATE)}
+        pod = {**pod, "metadata": {**pod["metadata"], "annotations": kept}}
     spec = {k: v for k, v in pod.get("spec", {}).items() if k in ("nodeName", "activeDeadlineSeconds")}
-    return {**trimmed(pod), "spec": spec}
+    return {**pod, "spec": spec}
 
 
 class _Entry(Generic[M]):

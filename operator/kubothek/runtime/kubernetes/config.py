@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from kubothek.reconcile.world import Limits
+from kubothek.resources.sizes import Sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,14 @@ class WebhookConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TracingConfig:
+    """Where runs are traced to, and which part of them: ``ratio``, from 0 to 1."""
+
+    endpoint: str
+    ratio: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorConfig:
     """See the flags in :mod:`kubothek.runtime.kubernetes.__main__` for what each means to a user."""
 
@@ -52,6 +63,10 @@ class OperatorConfig:
     allowed_source_images: tuple[str, ...] = ()
     inspect_interval: timedelta = timedelta(minutes=10)
     limits: Limits = field(default_factory=Limits)
+    engine_defaults: Mapping[str, Any] = field(default_factory=dict)
+    engine_limits: Sizes = field(default_factory=Sizes)
+    logs: str = ""
+    """Where the log of a job is; empty = nowhere."""
     lease: str = ""
     """The Lease that decides which of several operators works, as ``namespace/name``; empty = this one does."""
     concurrency: int = 8
@@ -61,6 +76,7 @@ class OperatorConfig:
     metrics_objects: int = 1000
     """Of how many resources of a kind each has metrics of its own."""
     webhook: WebhookConfig | None = None
+    tracing: TracingConfig | None = None
     kubeconfig: str | None = None
 
     @property

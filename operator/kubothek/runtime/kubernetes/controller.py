@@ -19,19 +19,23 @@ from secrets import token_bytes
 from kubothek.reconcile import invalid
 from kubothek.reconcile.members import refusal_key
 from kubothek.reconcile.reconcilers import Reconciler
+from kubothek.reconcile.warming import key_of
 from kubothek.reconcile.world import (
     Action,
     CancelJob,
+    DeleteRun,
     LaunchJob,
     MakeIdentity,
     PutDataset,
     SetFinalizer,
     Settings,
+    StartDriver,
+    StopDriver,
 )
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.kinds import KINDS, InvalidResource, manifest_of
-from kubothek.resources.meta import API_VERSION, FINALIZER
-from kubothek.runtime.kubernetes import outcome, pods
+from kubothek.resources.meta import API_VERSION, Resource
+from kubothek.runtime.kubernetes import looks, names, outcome, pods
 from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable, Object
 from kubothek.runtime.kubernetes.dependants import dependants
 from kubothek.runtime.kubernetes.events import EventRecorder
@@ -39,8 +43,10 @@ from kubothek.runtime.kubernetes.launch import Launcher, Refused
 from kubothek.runtime.kubernetes.logs import round_of
 from kubothek.runtime.kubernetes.metrics import Metrics
 from kubothek.runtime.kubernetes.names import controller_of
+from kubothek.runtime.kubernetes.patches import edit_patch, finalizer_patch
 from kubothek.runtime.kubernetes.queue import Key, WorkQueue
 from kubothek.runtime.kubernetes.state import ClusterState, ClusterWorld
+from kubothek.runtime.kubernetes.traces import Traces
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +57,8 @@ _EVENTS_REFRESH = timedelta(seconds=30)
 _OF_OTHERS = ("generation", "deletionTimestamp", "annotations", "labels")
 """Metadata that none of our writes changes."""
 _CONFLICT = 409
+_DRIVERS_TRIED = 3
+"""How many waiting drivers are offered a job: who loses each of them to another operator starts a pod."""
 _SPREAD = 20.0
 """Seconds by which another look may be late: less than any deadline of a schedule."""
 
@@ -68,6 +76,7 @@ class Controller:
         reconcilers: Mapping[str, Reconciler],
         queue: WorkQueue | None = None,
         metrics: Metrics | None = None,
+        traces: Traces | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._api = api
@@ -79,6 +88,7 @@ class Controller:
         self._rng = random.Random()
         self.queue = WorkQueue() if queue is None else queue
         self.metrics = Metrics() if metrics is None else metrics
+        self._traces = Traces(0.0) if traces is None else traces
         self.state = ClusterState()
 
     # --- what is seen ---------------------------------------------------------------------------------------
@@ -91,14 +101,19 @@ class Controller:
             news = self.state.put_pod(obj)
             if news:
                 self.metrics.pod(known, obj)
+                self._traces.pod(known, obj, self._owner_of(obj))
                 self._wake_owner(obj)
+                if known is not None and names.waits(known):  # maybe it does no longer
+                    self._wake_owner(known)
             self._wake_waiting()
             return news
         before = self.state.resources[kind].get(meta["namespace"], meta["name"])
         news = self.state.resources[kind].put(obj)
         if news:
             self.metrics.resource(kind, before, obj)
-            self.queue.add(Key(kind, meta["namespace"], meta["name"]))
+            self._traces.resource(kind, before, obj)
+            edited = before is not None and before["metadata"].get("generation") != meta.get("generation")
+            self.queue.add(Key(kind, meta["namespace"], meta["name"]), urgent=edited)
             self._wake_dependants(kind, before, obj)
         return news
 
@@ -108,8 +123,9 @@ class Controller:
         namespace, name, uid = meta["namespace"], meta["name"], meta["uid"]
         if kind == "Pod":
             known = self.state.pods.get(namespace, name)
+            self._traces.pod(known, obj, self._owner_of(obj))
             self.state.put_pod(obj)  # the watch's last word on it may hold its end
-            cancelled = self.state.is_cancelled(namespace, name)
+            cancelled = self.state.is_cancelled(namespace, names.job_of(obj))
             last = self.state.remove_pod(namespace, name, uid)
             if last is not None:
                 self.metrics.pod_gone(known, last, cancelled=cancelled)
@@ -129,13 +145,23 @@ class Controller:
         reference, namespace = controller_of(pod), pod["metadata"]["namespace"]
         if reference is None or reference["kind"] not in KINDS:
             return
-        owner = self.state.resources[reference["kind"]].get(namespace, reference["name"])
-        if owner is None or owner["metadata"]["uid"] != reference["uid"]:
+        if self._owner_of(pod) is None:
             self.state.forget_owner(reference["uid"])
             return
         self.queue.add(Key(reference["kind"], namespace, reference["name"]))
 
+    def _owner_of(self, pod: Object) -> Object | None:
+        """The resource that a job is of; None if it is gone, or another one of its name is there."""
+        reference, namespace = controller_of(pod), pod["metadata"]["namespace"]
+        if reference is None or reference["kind"] not in KINDS:
+            return None
+        owner = self.state.resources[reference["kind"]].get(namespace, reference["name"])
+        return owner if owner is not None and owner["metadata"]["uid"] == reference["uid"] else None
+
     def _wake_dependants(self, kind: str, before: Object | None, after: Object | None) -> None:
+        if kind == "ObjectStore":
+            for key in looks.told_of(self.state, before, after):
+                self.queue.add(key, urgent=True)
         for key in dependants(self.state, kind, before, after):
             self.queue.add(key)
 
@@ -163,6 +189,8 @@ class Controller:
                 log.exception("%s: internal error, will be tried again", key)
             finally:
                 self.queue.done(key, failed=failed, after=after)
+                self.state.places.answered(key)
+                self._wake_waiting()
 
     def world(self) -> ClusterWorld:
         """What is known now."""
@@ -170,7 +198,7 @@ class Controller:
 
     async def reconcile(self, key: Key) -> float | None:
         """One round over one resource. Returns the seconds after which to look again, if so."""
-        cache = self.state.resources[key.kind]
+        cache, began = self.state.resources[key.kind], datetime.now(UTC)
         wake = await self._look_closer(cache.get(key.namespace, key.name))
         obj, resource = cache.get(key.namespace, key.name), cache.model(key.namespace, key.name)
         if obj is None or resource is None:
@@ -185,6 +213,10 @@ class Controller:
                 return None
             for action in decided.actions:
                 await self._perform(key, obj["metadata"]["uid"], action)
+        did = [type(action).__name__ for action in decided.actions]
+        if without_none(decided.status) != obj.get("status"):
+            did.append("status")
+        self._traces.round(key.kind, obj, began, datetime.now(UTC), did=did)
         for event in decided.events:
             self._recorder.emit(obj, event)
         if decided.requeue_after is not None:
@@ -251,6 +283,7 @@ class Controller:
         """
         if self.state.resources[key.kind].put(written):
             self.metrics.resource(key.kind, before, written)
+            self._traces.resource(key.kind, before, written)
             self._wake_dependants(key.kind, before, written)
             if any(written["metadata"].get(name) != before["metadata"].get(name) for name in _OF_OTHERS):
                 self.queue.add(key)
@@ -259,6 +292,10 @@ class Controller:
         match action:
             case LaunchJob():
                 await self._launch(key, uid, action)
+            case StartDriver():
+                await self._start_driver(key, action)
+            case StopDriver():
+                await self._stop_driver(action)
             case CancelJob():
                 await self._cancel(key, uid, action)
             case PutDataset():
@@ -267,9 +304,12 @@ class Controller:
                 await self._make_identity(key, action.secret)
             case SetFinalizer():
                 await self._set_finalizer(key, action.present)
+            case DeleteRun():
+                await self._delete(action.run)
 
     async def _launch(self, key: Key, uid: str, action: LaunchJob) -> None:
-        launched = await self._launcher.launch(action)
+        with self._traces.launching(action):
+            launched = await self._launcher.launch(action, self._waiting(key, action))
         if isinstance(launched, Refused):
             refusal = (launched.reason, launched.message)
             if self.state.refuse(key.namespace, action.job.job, uid, refusal):
@@ -277,15 +317,35 @@ class Controller:
                 self.queue.add(key)
             return
         log.info("%s: job %s launched", key, action.job.job, extra={"job": action.job.job, "verb": action.job.verb})
-        if self.state.put_pod(launched):
-            self.queue.add(key)
+        self.observe("Pod", launched)
+
+    def _waiting(self, key: Key, action: LaunchJob) -> Sequence[str]:
+        """The drivers that may take the job. It counts as asked for, whether there is one or not."""
+        asked = key_of(action, self._settings)
+        if asked is None or action.engine is None:
+            return ()
+        self.state.pools.note(action.engine.metadata.uid, asked, self.clock())
+        self.queue.add(Key("Engine", key.namespace, action.engine.name))
+        return list(self.state.pools.ready(key.namespace, asked))[:_DRIVERS_TRIED]
+
+    async def _start_driver(self, key: Key, action: StartDriver) -> None:
+        """A refusal fails the round: the next one comes later each time."""
+        started = await self._launcher.start_driver(action)
+        log.info("%s: driver %s started, to wait for jobs", key, action.name)
+        self.observe("Pod", started)
+
+    async def _stop_driver(self, action: StopDriver) -> None:
+        driver = self.state.pods.get(action.namespace, action.name)
+        if driver is not None and names.waits(driver):
+            await self._launcher.stop_driver(action.namespace, driver)
 
     async def _cancel(self, key: Key, uid: str, action: CancelJob) -> None:
         self.state.cancel(action.namespace, action.name)
-        known = self.state.pods.get(action.namespace, action.name)
-        ending = await self._launcher.cancel(action.namespace, action.name, uid)
+        known = self.state.pod_of(action.namespace, action.name)
+        pod = None if known is None else known["metadata"]["name"]
+        ending = await self._launcher.cancel(action.namespace, action.name, uid, pod)
         if ending is None and known is not None:
-            self.state.remove_pod(action.namespace, action.name, known["metadata"]["uid"])
+            self.state.remove_pod(action.namespace, known["metadata"]["name"], known["metadata"]["uid"])
             self.queue.add(key)
 
     async def _put(self, key: Key, uid: str, dataset: Dataset) -> None:
@@ -322,6 +382,12 @@ class Controller:
         else:
             log.info("%s: Secret %s created", key, secret)
 
+    async def _delete(self, run: Resource) -> None:
+        """Delete a run. If a finalizer of others holds it, the watch tells of it again."""
+        await self._api.delete(run.kind, run.namespace, run.name, run.metadata.uid)
+        log.info("%s %s/%s: deleted: it has ended, and its time is over", run.kind, run.namespace, run.name)
+        self.gone(run.kind, {"metadata": {"namespace": run.namespace, "name": run.name, "uid": run.metadata.uid}})
+
     async def _set_finalizer(self, key: Key, present: bool) -> None:
         obj = self.state.resources[key.kind].get(key.namespace, key.name)
         patch = finalizer_patch(obj, present) if obj is not None else None
@@ -338,32 +404,6 @@ class Controller:
 def spread(seconds: float, rng: random.Random) -> float:
     """A wait, a little longer by chance, so that not all looks that were planned together come together."""
     return seconds + rng.uniform(0.0, min(seconds * 0.05, _SPREAD))
-
-
-def finalizer_patch(obj: Object, present: bool) -> list[Object] | None:
-    """A JSON patch that adds or removes our finalizer if the object is still as we know it; None if nothing
-    is to do.
-    """
-    meta = obj["metadata"]
-    finalizers: list[str] = meta.get("finalizers") or []
-    if present == (FINALIZER in finalizers):
-        return None
-    guard = {"op": "test", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]}
-    if not present:
-        return [guard, {"op": "remove", "path": f"/metadata/finalizers/{finalizers.index(FINALIZER)}"}]
-    if finalizers:
-        return [guard, {"op": "add", "path": "/metadata/finalizers/-", "value": FINALIZER}]
-    return [guard, {"op": "add", "path": "/metadata/finalizers", "value": [FINALIZER]}]
-
-
-def edit_patch(there: Object, wanted: Object) -> list[Object]:
-    """A JSON patch that gives an object another spec, and more labels, if it is still as we know it."""
-    labels = (there["metadata"].get("labels") or {}) | wanted["metadata"]["labels"]
-    return [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": there["metadata"]["resourceVersion"]},
-        {"op": "add", "path": "/metadata/labels", "value": labels},
-        {"op": "add", "path": "/spec", "value": wanted["spec"]},
-    ]
 
 
 def without_none(value: Mapping[str, object]) -> dict[str, object]:

@@ -8,14 +8,16 @@ of a queue: a change of a Dataset or the end of one of its Commits wakes only th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import nsmallest
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kubothek.resources.engine import DEFAULT_ENGINE
+from kubothek.runtime.kubernetes import looks
 from kubothek.runtime.kubernetes.cache import Object
 from kubothek.runtime.kubernetes.derivatives import neighbours, progress
 from kubothek.runtime.kubernetes.names import controller_of
 from kubothek.runtime.kubernetes.queue import Key
+from kubothek.runtime.kubernetes.runs import condition, finished, holds, subject_of
 
 if TYPE_CHECKING:
     from kubothek.runtime.kubernetes.state import ClusterState
@@ -45,10 +47,9 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
     if obj is None:
         return
     namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
+    yield from _engines(state, namespace, kind, before, after)
     if kind == "ObjectStore":
-        yield from _users_of_store(state, namespace, name)
-        yield from _plain_files(state, namespace, name)
-        yield from _queries(state, namespace, "ObjectStore", name)
+        yield from _of_store(state, before, after)
     elif kind == "Cube":
         appeared = _respecified(before, after) or _ready(before) != _ready(after)
         if appeared:
@@ -79,6 +80,16 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
         yield from _of_exchange(state, kind, before, after)
 
 
+def _of_store(state: ClusterState, before: Object | None, after: Object | None) -> Iterator[Key]:
+    """What uses the store, unless all that came to pass is that somebody looked at it (``looks.told_of``)."""
+    metadata = (after or before or {})["metadata"]
+    namespace, name = metadata["namespace"], metadata["name"]
+    if _respecified(before, after) or looks.standing(before) != looks.standing(after):
+        yield from _users_of_store(state, namespace, name)
+        yield from _plain_files(state, namespace, name)
+        yield from _queries(state, namespace, "ObjectStore", name)
+
+
 def _of_dataset(state: ClusterState, dataset: Object, *, appeared: bool) -> Iterator[Key]:
     namespace, name = dataset["metadata"]["namespace"], dataset["metadata"]["name"]
     if appeared:
@@ -99,7 +110,7 @@ def _of_dataset(state: ClusterState, dataset: Object, *, appeared: bool) -> Iter
 
 def _of_commit(state: ClusterState, commit: Object) -> Iterator[Key]:
     namespace, name = commit["metadata"]["namespace"], commit["metadata"]["name"]
-    subject = _subject(commit)
+    subject = subject_of(commit)
     datasets = [Key("Dataset", namespace, subject[1])]
     if subject[0] == "Cube":
         yield Key("Cube", namespace, subject[1])
@@ -109,19 +120,6 @@ def _of_commit(state: ClusterState, commit: Object) -> Iterator[Key]:
     yield from _compactions(state, namespace, {key.name for key in datasets})
     yield from _waiting_for(state, namespace, name)
     yield from _queries(state, namespace, "Commit", name)
-
-
-def finished(run: Object) -> bool:
-    """Whether the Commit, Query, Compaction or Verification is Complete or Failed."""
-    return _holds(run, "Complete") or _holds(run, "Failed")
-
-
-def _subject(commit: Object) -> tuple[str, str]:
-    """The kind and the name of what a Commit changes."""
-    spec = commit["spec"]
-    if "cube" in spec:
-        return "Cube", str(spec["cube"]["cubeRef"]["name"])
-    return "Dataset", str(spec["datasetRef"]["name"])
 
 
 def _cube_of(dataset: Object) -> str | None:
@@ -139,9 +137,9 @@ def _members(state: ClusterState, namespace: str, cube: str) -> Iterator[Key]:
 
 def _compactions(state: ClusterState, namespace: str, datasets: set[str]) -> Iterator[Key]:
     """The unfinished Compactions of the datasets."""
-    for compaction in state.resources["Compaction"].objects(namespace):
-        if compaction["spec"]["datasetRef"]["name"] in datasets and not finished(compaction):
-            yield Key("Compaction", namespace, compaction["metadata"]["name"])
+    for dataset in datasets:
+        for name in state.subjects.unfinished("Compaction", namespace, ("Dataset", dataset)):
+            yield Key("Compaction", namespace, name)
 
 
 def _verifications(state: ClusterState, namespace: str, datasets: set[str]) -> Iterator[Key]:
@@ -253,25 +251,33 @@ def _stores_of(dataset: Object) -> Iterator[Object]:
             yield source["storeRef"]
 
 
+def _engines(
+    state: ClusterState, namespace: str, kind: str, before: Object | None, after: Object | None
+) -> Iterator[Key]:
+    """Those whose drivers wait for jobs: on the stores of Datasets and Cubes."""
+    concerned = kind in ("ObjectStore", "Dataset", "Cube") and _respecified(before, after)
+    for engine in state.resources["Engine"].objects(namespace) if concerned else ():
+        if "warm" in engine["spec"]:
+            yield Key("Engine", namespace, engine["metadata"]["name"])
+
+
 def _users_of_engine(state: ClusterState, namespace: str, name: str) -> Iterator[Key]:
     for kind in _ON_ENGINES:
         for obj in state.resources[kind].objects(namespace):
             engine = (obj["spec"].get("engineRef") or {}).get("name", DEFAULT_ENGINE)
-            if engine in (name, DEFAULT_ENGINE) and not _holds(obj, "Complete"):
+            # the Engine `default` is a layer of all others, and what the asker's Dataset names is not known here
+            if (name == DEFAULT_ENGINE or engine in (name, DEFAULT_ENGINE)) and not holds(obj, "Complete"):
                 yield Key(kind, namespace, obj["metadata"]["name"])
 
 
 def _queues(state: ClusterState, namespace: str, subjects: set[tuple[str, str]], *, head_only: bool) -> Iterator[Key]:
     """The unfinished Commits of Datasets and Cubes: all, or of each the first few that hold their place."""
-    queues: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for commit in state.resources["Commit"].objects(namespace):
-        subject = _subject(commit)
-        if subject in subjects and not finished(commit) and (not head_only or _keeps_place(state, commit)):
-            meta = commit["metadata"]
-            queues.setdefault(subject, []).append((meta["creationTimestamp"], meta["name"]))
-    for queue in queues.values():
-        for _, name in nsmallest(_QUEUE_HEAD, queue) if head_only else queue:
-            yield Key("Commit", namespace, name)
+    commits = state.resources["Commit"]
+    for subject in subjects:
+        found = state.subjects.unfinished("Commit", namespace, subject)
+        queue = ((name, commits.get(namespace, name)) for name in found)
+        waiting = (name for name, commit in queue if not head_only or (commit and _keeps_place(state, commit)))
+        yield from [Key("Commit", namespace, name) for name in islice(waiting, _QUEUE_HEAD if head_only else None)]
 
 
 def _keeps_place(state: ClusterState, commit: Object) -> bool:
@@ -280,7 +286,7 @@ def _keeps_place(state: ClusterState, commit: Object) -> bool:
         return False
     commits, namespace = state.resources["Commit"], commit["metadata"]["namespace"]
     awaited = (commits.get(namespace, other["name"]) for other in commit["spec"].get("dependsOn") or ())
-    return all(other is not None and _holds(other, "Complete") for other in awaited)
+    return all(other is not None and holds(other, "Complete") for other in awaited)
 
 
 def _waiting_for(state: ClusterState, namespace: str, name: str) -> Iterator[Key]:
@@ -305,16 +311,5 @@ def _labels(obj: Object | None) -> Object:
     return (obj["metadata"].get("labels") or {}) if obj is not None else {}
 
 
-def _holds(obj: Object, condition: str) -> bool:
-    return _condition(obj, condition) == "True"
-
-
 def _ready(obj: Object | None) -> str | None:
-    return _condition(obj, "Ready") if obj is not None else None
-
-
-def _condition(obj: Object, kind: str) -> str | None:
-    for condition in (obj.get("status") or {}).get("conditions") or ():
-        if condition["type"] == kind:
-            return str(condition["status"])
-    return None
+    return condition(obj, "Ready") if obj is not None else None

@@ -1,5 +1,8 @@
 """Starting and stopping attempts: one ConfigMap and one pod each, both named like the job.
 
+A driver that waits for such a job may take it in place of a pod of its own. The ConfigMap says which: it is created
+before the driver is told, and once, so that of several operators all give the job to the same driver.
+
 Launching is idempotent by the name: what is there already and belongs to the same owner was launched already.
 A refusal by the cluster (quota, admission, a missing service account …) is an answer, told as reason and
 message; an API server that does not answer is not, it raises and is tried again.
@@ -8,13 +11,16 @@ message; an API server that does not answer is not, it raises and is tried again
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from kubothek.reconcile.world import LaunchJob
-from kubothek.runtime.kubernetes import pods
+from kubothek.reconcile.world import LaunchJob, StartDriver
+from kubothek.runtime.kubernetes import names, pods, warm_pods
 from kubothek.runtime.kubernetes.api import Api, ApiError, Object
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.names import controller_of
+from kubothek.runtime.kubernetes.pools import phase_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +34,20 @@ class Refused:
 class Launcher:
     """Makes and deletes the objects of attempts."""
 
-    def __init__(self, api: Api, config: OperatorConfig) -> None:
+    def __init__(
+        self, api: Api, config: OperatorConfig, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         self._api = api
         self._config = config
+        self._clock = clock
 
-    async def launch(self, action: LaunchJob) -> Object | Refused:
-        """Start the attempt, or find it started; returns its pod."""
+    async def launch(self, action: LaunchJob, waiting: Iterable[str] = ()) -> Object | Refused:
+        """Start the attempt, or find it started; returns its pod. ``waiting``: drivers that may take it."""
         namespace, owner_uid = action.owner.metadata.namespace, action.owner.metadata.uid
         try:
             pod = await self._api.get("Pod", namespace, action.job.job)
             if pod is None:
-                await self._put_config(namespace, owner_uid, pods.config_map(action, self._config))
-                pod = await self._create_or_get("Pod", namespace, pods.driver_pod(action, self._config))
+                pod = await self._launched(action, namespace, owner_uid, waiting)
             if _owner_uid(pod) != owner_uid:
                 return _collision("pod", namespace, action.job.job)
             return pod
@@ -50,25 +58,72 @@ class Launcher:
         except _Collision as collision:
             return _collision("ConfigMap", namespace, collision.name)
 
-    async def cancel(self, namespace: str, name: str, owner_uid: str) -> Object | None:
+    async def _launched(self, action: LaunchJob, namespace: str, owner_uid: str, waiting: Iterable[str]) -> Object:
+        wanted, found = pods.config_map(action, self._config), None
+        for driver in (None, *(waiting if warm_pods.fits(wanted) else ())):
+            # Looked for first, so that an operator that dies after each of its writes still gets on to the pod; and
+            # each time, as another operator may have given the job away: then it is that driver's.
+            found = await self._api.get("ConfigMap", namespace, action.job.job)
+            if found is None and driver is not None:
+                found = await self._create_or_get("ConfigMap", namespace, warm_pods.assigned(wanted, driver))
+            given = warm_pods.driver_of(found) if found is not None and _owner_uid(found) == owner_uid else None
+            if found is None or given is None:
+                continue
+            pod = await self._hand_over(action, found, given)
+            if pod is not None:
+                return pod
+            await self._api.delete("ConfigMap", namespace, action.job.job, found["metadata"]["uid"])
+            found = None
+        await self._put_config(namespace, owner_uid, wanted, found)
+        return await self._create_or_get("Pod", namespace, pods.driver_pod(action, self._config))
+
+    async def _hand_over(self, action: LaunchJob, config: Object, name: str) -> Object | None:
+        """The driver of this name, with the job of the ConfigMap; None if it is gone, or has taken another one."""
+        namespace, job = action.owner.metadata.namespace, action.job.job
+        pod = await self._api.get("Pod", namespace, name)
+        if pod is not None and names.waits(pod) and phase_of(pod) == "Ready" and not _is_going(pod):
+            try:
+                patch = warm_pods.hand_over(action, config, pod, self._config, self._clock())
+                return await self._api.json_patch("Pod", namespace, name, patch)
+            except ApiError as error:
+                if error.status not in (404, 409, 422):
+                    raise
+            pod = await self._api.get("Pod", namespace, name)
+        taken = pod is not None and names.job_of(pod) == job and _owner_uid(pod) == action.owner.metadata.uid
+        return pod if taken else None
+
+    async def start_driver(self, action: StartDriver) -> Object:
+        """Start a driver that waits, or find it started; returns its pod."""
+        namespace = action.like.owner.metadata.namespace
+        return await self._create_or_get("Pod", namespace, warm_pods.warm_pod(action, self._config))
+
+    async def stop_driver(self, namespace: str, driver: Object) -> None:
+        """Delete a driver that waits, if it is as we know it: then it has been given no job."""
+        meta = driver["metadata"]
+        await self._api.delete("Pod", namespace, meta["name"], meta["uid"], meta["resourceVersion"])
+
+    async def cancel(self, namespace: str, name: str, owner_uid: str, pod: str | None = None) -> Object | None:
         """Delete the attempt's objects if they are the owner's. Returns the pod if it still has to end.
+
+        ``pod``: the name of its pod, if that is known. Its ConfigMap knows it as well, unless somebody deleted that.
 
         A namespace under deletion takes them along, and our right to touch them first.
         """
         try:
-            return await self._cancel(namespace, name, owner_uid)
+            return await self._cancel(namespace, name, owner_uid, pod)
         except ApiError as error:
             if await self._going(namespace, error):
                 return None
             raise
 
-    async def _cancel(self, namespace: str, name: str, owner_uid: str) -> Object | None:
-        pod = await self._api.get("Pod", namespace, name)
-        if pod is not None and _owner_uid(pod) == owner_uid:
-            pod = await self._api.delete("Pod", namespace, name, pod["metadata"]["uid"])
+    async def _cancel(self, namespace: str, name: str, owner_uid: str, known: str | None) -> Object | None:
+        config_map = await self._api.get("ConfigMap", namespace, name)
+        driver = known or (warm_pods.driver_of(config_map) if config_map is not None else None) or name
+        pod = await self._api.get("Pod", namespace, driver)
+        if pod is not None and _owner_uid(pod) == owner_uid and names.job_of(pod) == name:
+            pod = await self._api.delete("Pod", namespace, driver, pod["metadata"]["uid"])
         else:
             pod = None
-        config_map = await self._api.get("ConfigMap", namespace, name)
         if config_map is not None and _owner_uid(config_map) == owner_uid:
             await self._api.delete("ConfigMap", namespace, name, config_map["metadata"]["uid"])
         return pod
@@ -77,15 +132,15 @@ class Launcher:
         """Whether we were denied a right because the namespace is being deleted, our RoleBinding in it first."""
         return error.status == 403 and await self._api.namespace_terminating(namespace)
 
-    async def _put_config(self, namespace: str, owner_uid: str, wanted: Object) -> None:
-        """The attempt's ConfigMap. One left by a refused launch may be outdated: it is made anew."""
-        # Looked for first, so that an operator that dies after each of its writes still gets on to the pod.
-        found = await self._api.get("ConfigMap", namespace, wanted["metadata"]["name"])
+    async def _put_config(self, namespace: str, owner_uid: str, wanted: Object, found: Object | None) -> None:
+        """The attempt's ConfigMap, of which ``found`` is there. One left by a refused launch may be outdated: it is
+        made anew.
+        """
         if found is None:
             found = await self._create_or_get("ConfigMap", namespace, wanted)
         if _owner_uid(found) != owner_uid:
             raise _Collision(wanted["metadata"]["name"])
-        if found["data"] != wanted["data"]:
+        if found["data"] != wanted["data"] or warm_pods.driver_of(found) is not None:
             await self._api.delete("ConfigMap", namespace, found["metadata"]["name"], found["metadata"]["uid"])
             await self._api.create("ConfigMap", namespace, wanted)
 
@@ -132,6 +187,10 @@ def _collision(what: str, namespace: str, name: str) -> Refused:
         "delete or rename that, or this resource"
     )
     return Refused("NameCollision", message)
+
+
+def _is_going(pod: Object) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
 
 
 def _owner_uid(obj: Object) -> str | None:

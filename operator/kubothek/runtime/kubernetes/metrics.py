@@ -130,7 +130,7 @@ class Metrics:
 
     def pod(self, before: Json | None, pod: Json) -> None:
         """A driver pod is another one than before. Its end counts only if its life was seen: not again at a restart."""
-        if before is None or outcome.end_of(before) is not None:
+        if before is None or names.waits(pod) or outcome.end_of(before) is not None:
             return
         view = outcome.end_of(pod)
         if view is not None:
@@ -138,7 +138,7 @@ class Metrics:
 
     def pod_gone(self, before: Json | None, pod: Json, *, cancelled: bool) -> None:
         """A driver pod was deleted: by us, if its job was cancelled."""
-        if before is None or outcome.end_of(before) is not None:
+        if before is None or names.waits(pod) or outcome.end_of(before) is not None:
             return
         view = outcome.lost_view(pod)
         self._job_ended(pod, "Cancelled" if cancelled else view.failure or "Succeeded", view.reason)
@@ -156,7 +156,7 @@ class Metrics:
     def _job_ended(self, pod: Json, result: str, reason: str) -> None:
         verb = verb_of(pod)
         self._jobs.labels(verb, result, "" if result in ("Succeeded", "Cancelled") else self._reason(reason)).inc()
-        moments = _moments(pod)
+        moments = moments_of(pod)
         created, ended = moments["created"], moments["ended"]
         if created is not None and ended is not None:
             self._job_seconds.labels(verb, result).observe(_between(created, ended))
@@ -235,16 +235,22 @@ def _end(resource: Json) -> str | None:
     return next((c["type"] for c in conditions if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None)
 
 
-def _moments(pod: Json) -> dict[str, datetime | None]:
-    status = pod["status"]
+def moments_of(pod: Json) -> dict[str, datetime | None]:
+    """When the job was created, and so on; one that a waiting driver took was at once where it runs."""
+    meta, status = pod["metadata"], pod["status"]
     nothing: Json = {}
     scheduled = next((c for c in status.get("conditions") or () if c["type"] == "PodScheduled"), nothing)
     drivers = (c for c in status.get("containerStatuses") or () if c["name"] == names.DRIVER_CONTAINER)
     state = next(drivers, nothing).get("state") or {}
     ran = state.get("terminated") or state.get("running") or {}
+    told = outcome.told_end(pod)
+    ended = moment(told.finished if told is not None else ran.get("finishedAt"))
+    taken = moment((meta.get("annotations") or {}).get(names.TAKEN_AT))
+    if taken is not None:
+        return {"created": taken, "scheduled": taken, "started": taken, "ended": ended}
     return {
-        "created": moment(pod["metadata"].get("creationTimestamp")),
+        "created": moment(meta.get("creationTimestamp")),
         "scheduled": moment(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
         "started": moment(ran.get("startedAt")),
-        "ended": moment(ran.get("finishedAt")),
+        "ended": ended,
     }

@@ -31,7 +31,7 @@ _OF_DATASETS: Final = {
 }
 _TIMES: Final = {
     "last_commit": ("lastCommitTime", "When the current version was committed."),
-    "inspected": ("inspectedTime", "When the inspection began that last saw the dataset."),
+    "inspected": ("inspectedTime", "When the inspection began that last told something new of it."),
 }
 _OF_SOURCES: Final = {
     "lag_files": "Files that landed and are not taken.",

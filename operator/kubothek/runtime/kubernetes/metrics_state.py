@@ -15,6 +15,7 @@ from typing import Any, Final
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from kubothek.resources.kinds import KINDS
+from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.metrics import moment, verb_of
 from kubothek.runtime.kubernetes.metrics_objects import (
     NAMED,
@@ -22,6 +23,7 @@ from kubothek.runtime.kubernetes.metrics_objects import (
     ObjectGauges,
     StoreGauges,
 )
+from kubothek.runtime.kubernetes.pools import phase_of
 from kubothek.runtime.kubernetes.queue import WorkQueue
 from kubothek.runtime.kubernetes.state import ClusterState
 
@@ -75,14 +77,23 @@ def _resources(state: ClusterState, now: datetime) -> Iterator[Metric]:
 
 def _jobs(state: ClusterState) -> Iterator[Metric]:
     counts: Counter[tuple[str, str, str]] = Counter()
+    waiting: Counter[tuple[str, str]] = Counter()
     for pod in state.pods.objects():
         phase = pod["status"].get("phase") or "Pending"
-        if phase in ("Pending", "Running"):
+        if names.waits(pod):
+            waiting[pod["metadata"]["namespace"], phase_of(pod)] += 1
+        elif phase in ("Pending", "Running"):
             counts[pod["metadata"]["namespace"], verb_of(pod), phase] += 1
     jobs = GaugeMetricFamily("kubothek_jobs", "Jobs whose pods are there.", labels=["namespace", "verb", "phase"])
     for labels, count in counts.items():
         jobs.add_metric(labels, count)
     yield jobs
+    drivers = GaugeMetricFamily(
+        "kubothek_warm_drivers", "Drivers that wait for a job, or will.", labels=["namespace", "state"]
+    )
+    for where, count in waiting.items():
+        drivers.add_metric(where, count)
+    yield drivers
     load = state.places.load
     places = GaugeMetricFamily("kubothek_job_places", "Places of jobs that are held, or waited for.", labels=["state"])
     places.add_metric(["held"], sum(load.taken.values()))

@@ -24,6 +24,27 @@ JOB = f"{GROUP}/job"
 PROGRESS = f"{GROUP}/progress"
 """Annotation that a job patches on its own pod: a :class:`kubothek.resources.jobs.Progress` as JSON."""
 
+RESULT = f"{GROUP}/result"
+"""Annotation that a job patches on its own pod when it has done its work: a :class:`kubothek.resources.jobs.Ended` as
+JSON. The kubelet tells of the end as well, a second or two later."""
+
+WARM = f"{GROUP}/warm"
+"""Label of drivers that wait for a job, or did: the key of the jobs that they take."""
+READY = f"{GROUP}/ready"
+"""Annotation that such a driver patches on its own pod once it can take a job."""
+TAKES = f"{GROUP}/takes"
+"""Annotation: the job that it was given."""
+TAKEN_AT = f"{GROUP}/taken-at"
+"""Annotation: when it was given that."""
+PART_OF = f"{GROUP}/traceparent"
+"""The trace that the job is a part of, in the same way."""
+JOB_SPEC = f"{GROUP}/job-spec"
+"""Annotation: the job itself, as JSON."""
+EXECUTOR_TEMPLATE = f"{GROUP}/executor-template"
+"""Annotation: what Spark makes executors from, as JSON."""
+DRIVER = f"{GROUP}/driver"
+"""Annotation of a job's ConfigMap: the waiting driver that it is for."""
+
 FIELD_MANAGER = "kubothek-operator"
 STATUS_MANAGER = "kubothek-status"
 
@@ -45,6 +66,18 @@ def label_value(text: str) -> str:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:10]
     return f"{text[: _LABEL_LIMIT - 11].rstrip('-._')}-{digest}"
+
+
+def job_of(pod: Mapping[str, Any]) -> str:
+    """The name of the job that a driver pod runs: its own, or what it was given."""
+    meta = pod["metadata"]
+    return str((meta.get("annotations") or {}).get(TAKES) or meta["name"])
+
+
+def waits(pod: Mapping[str, Any]) -> bool:
+    """Whether it is a driver that has no job yet."""
+    meta = pod["metadata"]
+    return WARM in (meta.get("labels") or {}) and TAKES not in (meta.get("annotations") or {})
 
 
 def controller_of(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:

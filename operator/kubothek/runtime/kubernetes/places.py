@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from itertools import islice, zip_longest
+from typing import Any, TypeVar
 
 from kubothek.reconcile.load import place_of
 from kubothek.reconcile.world import Action, AwaitPlace, LaunchJob, Load, Place
@@ -17,9 +18,14 @@ from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.queue import Key
 
 _HEADS = 4
-"""How many resources of each namespace are woken when a place becomes free: the longest waiting, and some in case that
-one cannot go on.
+"""How many resources of each namespace are asked whether they take a place that became free: the longest waiting, and
+some in case that one cannot go on.
 """
+_AT_ONCE = 4
+"""How many are woken together, of all namespaces: what they decide tells whether others are to be asked."""
+
+
+T = TypeVar("T")
 
 
 class Places:
@@ -30,11 +36,18 @@ class Places:
         """By namespace and job."""
         self._pods: set[tuple[str, str]] = set()
         """Those of ``_held`` whose pod was seen."""
-        self._waiting: dict[Key, tuple[Place, ...]] = {}
-        """In the order in which they came."""
+        self._waiting: dict[str, dict[Key, tuple[Place, ...]]] = {}
+        """By namespace, in the order in which they came."""
         self._taken: Counter[Place] = Counter()
         self._wanted: Counter[Place] = Counter()
-        self._stirred = False
+        self._held_by: Counter[str] = Counter()
+        """Places by namespace."""
+        self._free = 0
+        """How many places became free, and were not taken by anyone since."""
+        self._asked: set[Key] = set()
+        """Who was woken since a place last became free."""
+        self._deciding: set[Key] = set()
+        """Those of ``_asked`` who have not decided yet."""
 
     @property
     def load(self) -> Load:
@@ -44,7 +57,7 @@ class Places:
     def follow(self, pod: dict[str, Any]) -> None:
         """Take in a state of a driver pod."""
         meta = pod["metadata"]
-        labels, job = meta.get("labels") or {}, (meta["namespace"], meta["name"])
+        labels, job = meta.get("labels") or {}, (meta["namespace"], names.job_of(pod))
         place = place_of(labels.get(names.VERB, ""), meta["namespace"], labels.get(names.STORE, ""))
         if place is None or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             self.release(*job)
@@ -58,12 +71,12 @@ class Places:
         place = self._held.pop((namespace, job), None)
         if place is not None:
             _subtract(self._taken, place)
-            self._stirred = True
+            _subtract(self._held_by, place.namespace)
+            self._become_free()
 
     @contextmanager
     def decided(self, key: Key, actions: Sequence[Action]) -> Iterator[None]:
         """Hold the places of what is about to be launched; at the end those are free again that came to no pod."""
-        self._wait(key, tuple(action.place for action in actions if isinstance(action, AwaitPlace)))
         launched: list[tuple[str, str]] = []
         for action in actions:
             if not isinstance(action, LaunchJob):
@@ -72,6 +85,8 @@ class Places:
             if place is not None and (key.namespace, job.job) not in self._held:
                 launched.append((key.namespace, job.job))
                 self._hold(launched[-1], place)
+        awaited = tuple(action.place for action in actions if isinstance(action, AwaitPlace))
+        self._wait(key, awaited, served=bool(launched))
         try:
             yield
         finally:
@@ -81,40 +96,63 @@ class Places:
 
     def withdraw(self, key: Key) -> None:
         """The resource is gone."""
-        self._wait(key, ())
+        self._wait(key, (), served=False)
+
+    def answered(self, key: Key) -> None:
+        """A round over the resource is over, whatever came of it: nobody waits for its decision any more."""
+        self._deciding.discard(key)
 
     def woken(self) -> Iterator[Key]:
-        """Who may go on now: the first few of each namespace, if places became free since this was last asked."""
-        if not self._stirred:
+        """Who may go on now: a few at a time, in turn by namespace, those first that hold least.
+
+        As long as none of them takes what became free, the next few, until the first ones of all namespaces were asked.
+        """
+        if not self._free or self._deciding:
             return
-        self._stirred = False
-        heads: Counter[str] = Counter()
-        for key in list(self._waiting):
-            heads[key.namespace] += 1
-            if heads[key.namespace] <= _HEADS:
-                yield key
+        following = list(islice(self._following(), _AT_ONCE))
+        if not following:
+            self._free = 0
+        self._asked.update(following)
+        self._deciding.update(following)
+        yield from following
+
+    def _following(self) -> Iterator[Key]:
+        order = sorted(self._waiting, key=lambda namespace: self._held_by[namespace])
+        heads = [list(islice(self._waiting[namespace], _HEADS)) for namespace in order]
+        for turn in zip_longest(*heads):
+            yield from (key for key in turn if key is not None and key not in self._asked)
+
+    def _become_free(self) -> None:
+        self._free += 1
+        self._asked &= self._deciding
 
     def _hold(self, job: tuple[str, str], place: Place) -> None:
         if job not in self._held:
             self._held[job] = place
             self._taken[place] += 1
+            self._held_by[place.namespace] += 1
+            self._free = max(self._free - 1, 0)
 
-    def _wait(self, key: Key, places: tuple[Place, ...]) -> None:
-        before = self._waiting.get(key, ())
+    def _wait(self, key: Key, places: tuple[Place, ...], *, served: bool) -> None:
+        self._deciding.discard(key)
+        waiting = self._waiting.get(key.namespace, {})
+        before = waiting.get(key, ())
         if places == before:
             return
         for place in before:
             _subtract(self._wanted, place)
         self._wanted.update(places)
         if places:
-            self._waiting[key] = places
+            self._waiting.setdefault(key.namespace, waiting)[key] = places
         else:
-            del self._waiting[key]
-        # Others may have been held back for the sake of what is not wanted any more.
-        self._stirred = self._stirred or bool(before)
+            del waiting[key]
+            if not waiting:
+                del self._waiting[key.namespace]
+        if before and not served:  # others may have been held back for the sake of what is not wanted any more
+            self._become_free()
 
 
-def _subtract(counter: Counter[Place], place: Place) -> None:
-    counter[place] -= 1
-    if not counter[place]:
-        del counter[place]
+def _subtract(counter: Counter[T], what: T) -> None:
+    counter[what] -= 1
+    if not counter[what]:
+        del counter[what]

@@ -11,6 +11,7 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
+from kubothek.reconcile.tracing import traceparent
 from kubothek.reconcile.world import LaunchJob
 from kubothek.resources.engine import Engine, EngineSpec
 from kubothek.resources.jobs import (
@@ -33,24 +34,25 @@ from kubothek.resources.jobs import (
 from kubothek.resources.ledger import IDENTITY_KEY
 from kubothek.resources.meta import API_VERSION
 from kubothek.resources.values import parse_duration
-from kubothek.runtime.kubernetes import fetching, names, sidecar, sizes
+from kubothek.runtime.kubernetes import fetching, names, placement, scratch, sidecar, sizes, starting
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.sparkconf import spark_conf
 from kubothek.runtime.kubernetes.template import merged
+from kubothek.tracing.ids import VARIABLE
+from kubothek.tracing.sending import ENDPOINT
 
 Object = dict[str, Any]
 
 USER = 185
 """The uid of Spark's images, and of ours."""
 
-_SPARK = CommitJob | CubeJob | IntakeJob | PollJob | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
+_WRITE = CommitJob | CubeJob | IntakeJob | PollJob | TransformJob
+_SPARK = _WRITE | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
 """Jobs that may start Spark."""
 _HEAVY = _SPARK | IndexJob | HealJob | QueryJob | SyncJob
 """Jobs that read data."""
 _EXECUTOR_TEMPLATE = "executor.json"
 _TMP = "/tmp"  # noqa: S108
-_SCRATCH = "/var/spark"
-"""Where Spark spills and shuffles. Spark mounts a volume there in executors, of its own making."""
 _GRACE_SECONDS = 60
 """Time to abort uploads, say why, and let executors go."""
 
@@ -59,6 +61,7 @@ def driver_pod(action: LaunchJob, config: OperatorConfig) -> Object:
     """The pod of the attempt."""
     engine = engine_spec(action)
     job = action.job
+    heavy = isinstance(job, _HEAVY)
     pod: Object = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -67,6 +70,8 @@ def driver_pod(action: LaunchJob, config: OperatorConfig) -> Object:
             "annotations": {
                 "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
                 "sidecar.istio.io/inject": "false",
+                **placement.queue_annotations(engine),
+                **starting.notes(engine),
             },
         },
         "spec": {
@@ -81,29 +86,30 @@ def driver_pod(action: LaunchJob, config: OperatorConfig) -> Object:
                     "imagePullPolicy": engine.image_pull_policy or config.job_image_pull_policy,
                     # Arguments of the image's entry point, which reaps orphans and passes signals on.
                     "args": ["driver", "python", "-m", "kubothek.jobs.main", f"{names.JOB_DIRECTORY}/job.json"],
-                    "env": _driver_env(engine, config),
+                    "env": _driver_env(action, engine, config),
                     "ports": [
                         {"name": "driver-rpc", "containerPort": sizes.DRIVER_PORT},
                         {"name": "blockmanager", "containerPort": sizes.BLOCK_MANAGER_PORT},
                     ],
-                    "resources": sizes.driver(engine, heavy=isinstance(job, _HEAVY)),
+                    "resources": sizes.driver(engine, heavy=heavy, in_memory=scratch.in_memory(engine)),
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                     "securityContext": _container_security(),
                     "volumeMounts": [
                         {"name": "job", "mountPath": names.JOB_DIRECTORY, "readOnly": True},
-                        {"name": "scratch", "mountPath": _SCRATCH},
+                        {"name": "scratch", "mountPath": scratch.DIRECTORY},
                         *_mounts(action),
                     ],
                 }
             ],
             "volumes": [
                 {"name": "job", "configMap": {"name": job.job}},
-                {"name": "scratch", "emptyDir": {}},
+                {"name": "scratch", **scratch.driver_volume(engine, heavy=heavy)},
                 *_volumes(action),
             ],
         },
     }
     pod = merged(pod, engine.pod_template.driver, names.DRIVER_CONTAINER)
+    pod = placement.spot(pod, engine, executor=False)
     if isinstance(job, PollJob) and job.container is not None:
         return fetching.with_fetch(pod, job.container)
     if isinstance(job, TransformJob) and job.foreign is not None and engine.odf is not None:
@@ -120,7 +126,10 @@ def executor_template(action: LaunchJob) -> Object:
     pod: Object = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"labels": labels, "annotations": {"sidecar.istio.io/inject": "false"}},
+        "metadata": {
+            "labels": labels,
+            "annotations": {"sidecar.istio.io/inject": "false", **placement.queue_annotations(engine)},
+        },
         "spec": {
             **_pod_basics(action, engine),
             "automountServiceAccountToken": False,
@@ -129,13 +138,14 @@ def executor_template(action: LaunchJob) -> Object:
                     "name": names.EXECUTOR_CONTAINER,
                     "env": [{"name": "HOME", "value": _TMP}],
                     "securityContext": _container_security(),
-                    "volumeMounts": _mounts(action),
+                    "volumeMounts": [*_mounts(action), *scratch.executor_mounts(engine)],
                 }
             ],
-            "volumes": _volumes(action),
+            "volumes": [*_volumes(action), *scratch.executor_volumes(engine)],
         },
     }
-    return merged(pod, engine.pod_template.executor, names.EXECUTOR_CONTAINER)
+    pod = merged(pod, engine.pod_template.executor, names.EXECUTOR_CONTAINER)
+    return placement.spot(pod, engine, executor=True)
 
 
 def config_map(action: LaunchJob, config: OperatorConfig) -> Object:
@@ -205,6 +215,7 @@ def _metadata(action: LaunchJob, component: str) -> Object:
             names.VERB: job.verb,
             names.STORE: names.label_value(job.store.name),
             names.JOB: names.label_value(job.job),
+            **placement.queue_labels(engine_spec(action), names.label_value(job.job)),
         },
         "ownerReferences": [
             {
@@ -221,6 +232,7 @@ def _metadata(action: LaunchJob, component: str) -> Object:
 
 def _pod_basics(action: LaunchJob, engine: EngineSpec) -> Object:
     basics: Object = {
+        **placement.fields(engine),
         "restartPolicy": "Never",
         "enableServiceLinks": False,
         "securityContext": {
@@ -245,14 +257,16 @@ def _container_security() -> Object:
     }
 
 
-def _driver_env(engine: EngineSpec, config: OperatorConfig) -> list[Object]:
+def _driver_env(action: LaunchJob, engine: EngineSpec, config: OperatorConfig) -> list[Object]:
     fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_IP": "status.podIP"}
     values = {
         "HOME": _TMP,
         "KUBOTHEK_IMAGE": image(engine, config),
         "KUBOTHEK_EXECUTOR_TEMPLATE": f"{names.JOB_DIRECTORY}/{_EXECUTOR_TEMPLATE}",
-        "KUBOTHEK_SCRATCH": _SCRATCH,
+        "KUBOTHEK_SCRATCH": scratch.DIRECTORY,
     }
+    if config.tracing is not None and (part_of := traceparent(action, config.tracing.ratio)) is not None:
+        values |= {ENDPOINT: config.tracing.endpoint, VARIABLE: part_of}
     return [
         *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
         *({"name": name, "value": value} for name, value in values.items()),

@@ -23,13 +23,20 @@ from kubothek.runtime.kubernetes.metrics_state import state_metrics
 from kubothek.runtime.kubernetes.probes import metrics, probes
 from kubothek.runtime.kubernetes.resync import Resync
 from kubothek.runtime.kubernetes.scopes import Scopes
+from kubothek.runtime.kubernetes.traces import Traces
 from kubothek.runtime.kubernetes.watch import Watch
+from kubothek.tracing import sending
 
 log = logging.getLogger(__name__)
 
 
 async def run(config: OperatorConfig) -> None:
     """Run the operator until SIGTERM or SIGINT, or until one of its parts fails beyond repair (then it raises)."""
+    with nullcontext() if config.tracing is None else sending(config.tracing.endpoint, "kubothek-operator"):
+        await _run(config)
+
+
+async def _run(config: OperatorConfig) -> None:
     counted = Metrics()
     api = await Api.connect(config.kubeconfig, answered=counted.request)
     try:
@@ -90,6 +97,9 @@ async def build(api: Api, config: OperatorConfig, counted: Metrics) -> tuple[Con
         allowed_source_images=config.allowed_source_images,
         inspect_interval=config.inspect_interval,
         limits=config.limits,
+        engine_defaults=config.engine_defaults,
+        engine_limits=config.engine_limits,
+        logs=config.logs,
     )
     controller = Controller(
         api=api,
@@ -98,6 +108,7 @@ async def build(api: Api, config: OperatorConfig, counted: Metrics) -> tuple[Con
         recorder=recorder,
         reconcilers=RECONCILERS,
         metrics=counted,
+        traces=Traces(config.tracing.ratio if config.tracing is not None else 0.0),
     )
     return controller, recorder
 

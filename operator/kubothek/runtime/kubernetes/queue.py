@@ -3,7 +3,7 @@
 Level-triggered: a key says "look at this again", never why. A key is queued once however often it is added,
 is worked on by one worker at a time, and comes back by itself after a failure (exponential backoff) or when
 its time is due. Namespaces take turns, so that one tenant's ten thousand resources do not starve another's
-single one.
+single one; within a namespace comes first what a person waits for (an edit) or many resources do (a store).
 """
 
 from __future__ import annotations
@@ -11,9 +11,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
+
+_AWAITED = frozenset({"ObjectStore", "Engine"})
+"""Kinds that many resources wait for."""
 
 
 class Key(NamedTuple):
@@ -41,13 +46,48 @@ class Backoff:
         return float(min(self.initial * 2**exponent, self.limit) * rng.uniform(1 - self.jitter, 1 + self.jitter))
 
 
+class _Lanes:
+    """The keys of one namespace that are ready: the urgent ones, and the others. Dictionaries, as keys change lanes."""
+
+    __slots__ = ("_others", "_urgent")
+
+    def __init__(self) -> None:
+        self._urgent: dict[Key, None] = {}
+        self._others: dict[Key, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._urgent or self._others)
+
+    def add(self, key: Key, *, urgent: bool) -> None:
+        """At the end of a lane."""
+        (self._urgent if urgent or key.kind in _AWAITED else self._others)[key] = None
+
+    def hurry(self, key: Key) -> None:
+        """The key is urgent now."""
+        if key in self._others:
+            del self._others[key]
+            self._urgent[key] = None
+
+    def pop(self) -> Key:
+        """The next."""
+        lane = self._urgent or self._others
+        key = next(iter(lane))
+        del lane[key]
+        return key
+
+    def heads(self) -> Iterator[Key]:
+        """The first of each lane."""
+        for lane in (self._urgent, self._others):
+            yield from islice(lane, 1)
+
+
 class WorkQueue:
     """Keys to work on. Belongs to one event loop; every method but :meth:`get` returns at once."""
 
     def __init__(self, backoff: Backoff | None = None, rng: random.Random | None = None) -> None:
         self._backoff = backoff or Backoff()
         self._rng = rng or random.Random()
-        self._ready: OrderedDict[str, deque[Key]] = OrderedDict()
+        self._ready: OrderedDict[str, _Lanes] = OrderedDict()
         self._queued: dict[Key, float] = {}
         """Since when."""
         self._working: set[Key] = set()
@@ -73,11 +113,14 @@ class WorkQueue:
     @property
     def oldest(self) -> float:
         """For how many seconds the key has been ready that has been so for longest; 0 if none is."""
-        since = min((self._queued[keys[0]] for keys in self._ready.values()), default=None)
+        since = min((self._queued[key] for lanes in self._ready.values() for key in lanes.heads()), default=None)
         return 0.0 if since is None else time.monotonic() - since
 
-    def add(self, key: Key, after: float = 0.0) -> None:
-        """Look at the key now, or ``after`` seconds; of several pending times the earliest wins."""
+    def add(self, key: Key, after: float = 0.0, *, urgent: bool = False) -> None:
+        """Look at the key now, or ``after`` seconds; of several pending times the earliest wins.
+
+        ``urgent``  before all others of its namespace that are not
+        """
         if after > 0:
             self._schedule(key, after)
             return
@@ -86,16 +129,18 @@ class WorkQueue:
             self._dirty.add(key)
         elif key not in self._queued:
             self._queued[key] = time.monotonic()
-            self._ready.setdefault(key.namespace, deque()).append(key)
+            self._ready.setdefault(key.namespace, _Lanes()).add(key, urgent=urgent)
             self._wakeup.release()
+        elif urgent:
+            self._ready[key.namespace].hurry(key)
 
     async def get(self) -> Key:
         """Wait for a key; the caller works on it alone until it calls :meth:`done`."""
         await self._wakeup.acquire()
-        namespace, keys = self._ready.popitem(last=False)
-        key = keys.popleft()
-        if keys:
-            self._ready[namespace] = keys
+        namespace, lanes = self._ready.popitem(last=False)
+        key = lanes.pop()
+        if lanes:
+            self._ready[namespace] = lanes
         del self._queued[key]
         self._working.add(key)
         return key

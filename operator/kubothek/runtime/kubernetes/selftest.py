@@ -16,8 +16,8 @@ import click
 from kubothek.resources.kinds import KINDS
 from kubothek.runtime.kubernetes.api import RESOURCES, Api, ApiError, ApiUnavailable
 
-_OWNED: Final = tuple(kind for kind in KINDS if kind not in ("Engine", "Repository"))
-"""Kinds that own pods or Datasets; the other two own nothing."""
+_OWNED: Final = tuple(kind for kind in KINDS if kind != "Repository")
+"""Kinds that own pods or Datasets."""
 
 NEEDED: Final = (
     *((kind, "", verb) for kind in KINDS for verb in ("get", "list", "watch")),
@@ -26,7 +26,8 @@ NEEDED: Final = (
     ("Dataset", "", "create"),  # those of a Cube
     ("Dataset", "", "patch"),  # the same, and the finalizer
     ("SkippingIndex", "", "patch"),
-    *(("Pod", "", verb) for verb in ("get", "list", "watch", "create", "delete")),
+    *((kind, "", "delete") for kind in ("Commit", "Query", "Compaction", "Verification")),  # their time to live
+    *(("Pod", "", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
     *(("ConfigMap", "", verb) for verb in ("get", "create", "delete")),
     ("Secret", "", "create"),  # the private key of a ledger
     ("CoreEvent", "", "list"),

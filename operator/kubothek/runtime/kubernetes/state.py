@@ -9,13 +9,18 @@ from functools import partial
 from typing import TypeVar
 
 from kubothek.reconcile.kinship import Kinship
-from kubothek.reconcile.world import JobView, Load, Settings
+from kubothek.reconcile.subjects import KINDS as RUNS
+from kubothek.reconcile.subjects import Subjects
+from kubothek.reconcile.world import JobView, Load, Settings, Warmth
+from kubothek.resources.engine import Engine
 from kubothek.resources.kinds import KINDS, InvalidResource, parse
 from kubothek.resources.meta import Resource
-from kubothek.runtime.kubernetes import names, outcome
+from kubothek.resources.sizes import Sizes
+from kubothek.runtime.kubernetes import names, outcome, runs
 from kubothek.runtime.kubernetes.cache import Cache, Object, trimmed_pod
 from kubothek.runtime.kubernetes.derivatives import follow
 from kubothek.runtime.kubernetes.places import Places
+from kubothek.runtime.kubernetes.pools import Pools
 
 R = TypeVar("R", bound=Resource)
 
@@ -41,11 +46,19 @@ class ClusterState:
 
     def __init__(self) -> None:
         self.kinship = Kinship()
-        self.resources: dict[str, Cache[Resource | InvalidResource]] = {
-            kind: Cache(_parsed, follow=partial(follow, self.kinship) if kind == "Dataset" else None) for kind in KINDS
+        self.subjects = Subjects()
+        followers = {kind: partial(runs.follow, self.subjects, kind) for kind in RUNS} | {
+            "Dataset": partial(follow, self.kinship)
         }
-        self.pods: Cache[Object] = Cache(lambda pod: pod, trimmed_pod)
+        self.resources: dict[str, Cache[Resource | InvalidResource]] = {
+            kind: Cache(_parsed, follow=followers.get(kind)) for kind in KINDS
+        }
+        self.pods: Cache[JobView | None] = Cache(outcome.ended_view, trimmed_pod)
+        """Their model is how their job ended, None as long as it has not."""
         self.places = Places()
+        self.pools = Pools()
+        self._given: dict[tuple[str, str], str] = {}
+        """The pods of jobs that waiting drivers took, by namespace and job."""
         self.pod_events: dict[str, Sequence[Object]] = {}
         """Warning events by pod uid, of pods that do not start."""
         self._traces: dict[tuple[str, str], _Trace] = {}
@@ -59,23 +72,38 @@ class ClusterState:
         """Take over a state of a driver pod; False if it is nothing new."""
         if not self.pods.put(pod):
             return False
+        self.pools.follow(pod)
+        if names.waits(pod):
+            return True
         self.places.follow(pod)
         owner = names.controller_of(pod)
         if owner is not None:
-            meta = pod["metadata"]
-            trace = self._trace(meta["namespace"], meta["name"], owner["uid"])
+            namespace, name, job = pod["metadata"]["namespace"], pod["metadata"]["name"], names.job_of(pod)
+            if job != name:
+                self._given[namespace, job] = name
+            trace = self._trace(namespace, job, owner["uid"])
             trace.refusal = trace.lost = None
         return True
+
+    def pod_of(self, namespace: str, job: str) -> Object | None:
+        """The driver pod of a job: the one that was given it, or that has its name."""
+        return self.pods.get(namespace, self._given.get((namespace, job), job))
 
     def remove_pod(self, namespace: str, name: str, uid: str) -> Object | None:
         """A driver pod is gone. Unless we cancelled it, its attempt stays known as it ended, or as lost."""
         pod = self.pods.remove(namespace, name, uid)
         self.pod_events.pop(uid, None)
-        if pod is not None:
-            self.places.release(namespace, name)
+        if pod is None:
+            return None
+        if names.waits(pod):
+            self.pools.drop(namespace, name)
+            return pod
+        name = names.job_of(pod)
+        self.places.release(namespace, name)
+        self._given.pop((namespace, name), None)
         trace = self._traces.get((namespace, name))
-        owner = names.controller_of(pod) if pod is not None else None
-        if pod is None or owner is None or trace is None or trace.owner_uid != owner["uid"]:
+        owner = names.controller_of(pod)
+        if owner is None or trace is None or trace.owner_uid != owner["uid"]:
             return pod
         if trace.cancelled:
             self._forget(namespace, name)
@@ -86,22 +114,23 @@ class ClusterState:
     def pods_of(self, owner_uid: str) -> Iterator[Object]:
         """The driver pods that a resource owns."""
         for namespace, name in self._attempts.get(owner_uid, ()):
-            pod = self.pods.get(namespace, name)
+            pod = self.pod_of(namespace, name)
             if pod is not None:
                 yield pod
 
     def job_view(self, namespace: str, name: str, now: datetime) -> JobView | None:
         """The attempt of this name: its pod, or what is remembered of it."""
-        pod = self.pods.get(namespace, name)
+        pod = self.pod_of(namespace, name)
         if pod is not None:
-            return outcome.job_view(pod, now, self.pod_events.get(pod["metadata"]["uid"], ()))
+            ended = self.pods.model(namespace, name)
+            return ended or outcome.job_view(pod, now, self.pod_events.get(pod["metadata"]["uid"], ()))
         trace = self._traces.get((namespace, name))
         return trace.lost if trace else None
 
     def cancel(self, namespace: str, name: str) -> None:
         """We stop this attempt ourselves: when its pod is gone, nothing is remembered of it."""
         trace = self._traces.get((namespace, name))
-        if trace is not None and self.pods.get(namespace, name) is not None:
+        if trace is not None and self.pod_of(namespace, name) is not None:
             trace.cancelled = True
         else:
             self._forget(namespace, name)
@@ -125,6 +154,7 @@ class ClusterState:
 
     def forget_owner(self, uid: str) -> None:
         """A resource is gone; so is what is remembered of its attempts."""
+        self.pools.forget(uid)
         for attempt in self._attempts.pop(uid, ()):
             self._traces.pop(attempt, None)
 
@@ -164,6 +194,15 @@ class ClusterWorld:
     def kinship(self) -> Kinship:
         return self.state.kinship
 
+    @property
+    def engine_limits(self) -> Sizes:
+        """The operator's limits of the sizes of jobs."""
+        return self.settings.engine_limits
+
+    @property
+    def subjects(self) -> Subjects:
+        return self.state.subjects
+
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
         found = self.state.resources[kind.__name__].model(namespace, name)
         return found if isinstance(found, kind) else None
@@ -181,6 +220,9 @@ class ClusterWorld:
 
     def launch_refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
         return self.state.refusal(namespace, name)
+
+    def warmth(self, engine: Engine) -> Warmth:
+        return self.state.pools.warmth(engine.metadata.uid)
 
 
 def _parsed(obj: Object) -> Resource | InvalidResource:

@@ -91,6 +91,21 @@ class Watch:
         self._listed.add(uid)
 
 
+class _NoDiffs(kopf.DiffBaseStorage):
+    """Nothing is told from the state before, so no copy is made of each state to tell it from the next."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        """None."""
+        return kopf.BodyEssence({})
+
+    def fetch(self, **_: Any) -> kopf.BodyEssence | None:
+        """None."""
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Never called, as there are no handlers of changes."""
+
+
 def kopf_settings() -> kopf.OperatorSettings:
     """Kopf reduced to watching. Why each: operator-facts §3.3 (pitfalls), measured with kopf 1.45."""
     settings = kopf.OperatorSettings()
@@ -108,6 +123,7 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.queueing.worker_limit = None  # a limit starves or deadlocks
     settings.queueing.idle_timeout = 1
     settings.persistence.finalizer = f"{GROUP}/never-used"
+    settings.persistence.diffbase_storage = _NoDiffs()
     settings.persistence.consistency_timeout = 0  # nothing is ever patched through kopf
     settings.process.ultimate_exiting_timeout = 60
     settings.execution.max_workers = 4

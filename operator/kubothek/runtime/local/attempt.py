@@ -50,6 +50,8 @@ class Launch(BaseModel):
     owner: Key
     owner_uid: str
     cores: int
+    traceparent: str | None = None
+    """What it is a part of in a trace, if it is traced."""
 
 
 @dataclass(frozen=True, slots=True)

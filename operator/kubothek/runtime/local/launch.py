@@ -25,6 +25,7 @@ from kubothek.resources.jobs import (
     SourceSpec,
     StoreRef,
     SyncJob,
+    TransformJob,
     VerifyJob,
 )
 from kubothek.resources.values import parse_quantity
@@ -34,7 +35,8 @@ from kubothek.runtime.local.urls import absolute_url
 
 MIB = 1024 * 1024
 
-_SPARK = CommitJob | CubeJob | IntakeJob | PollJob | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
+_WRITE = CommitJob | CubeJob | IntakeJob | PollJob | TransformJob
+_SPARK = _WRITE | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
 """Jobs that may start Spark."""
 
 

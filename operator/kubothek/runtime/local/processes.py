@@ -17,6 +17,7 @@ from kubothek.reconcile.world import JobPhase, JobView
 from kubothek.resources.jobs import Progress
 from kubothek.runtime.local.attempt import Attempt, Launch
 from kubothek.runtime.local.files import write_atomically
+from kubothek.tracing.ids import VARIABLE
 
 JOB_COMMAND = (sys.executable, "-m", "kubothek.jobs.main")
 
@@ -177,12 +178,20 @@ def _spawn(attempt: Attempt, command: tuple[str, ...], environment: Mapping[str,
             stdin=subprocess.DEVNULL,
             stdout=told,
             stderr=log,
-            env={**environment, "KUBOTHEK_TERMINATION_LOG": str(attempt.result_file)},
+            env={**environment, **_own_environment(attempt)},
             pass_fds=(alive.fileno(),),  # the lock is the job's from here on
             start_new_session=True,  # the terminal's Ctrl-C is for us; we stop the whole group, JVM included
         )
     write_atomically(attempt.directory / "pid", str(child.pid).encode())
     return child
+
+
+def _own_environment(attempt: Attempt) -> dict[str, str]:
+    """What is of this attempt alone. The span that started us is not what it is a part of."""
+    return {
+        "KUBOTHEK_TERMINATION_LOG": str(attempt.result_file),
+        VARIABLE: attempt.launch.traceparent or "",
+    }
 
 
 def _signal(running: _Running, how: signal.Signals) -> None:

@@ -48,6 +48,7 @@ from kubothek.runtime.local.launch import cores, job_environment, render_job
 from kubothek.runtime.local.manifests import Key, key_of
 from kubothek.runtime.local.processes import Processes
 from kubothek.runtime.local.state import admit
+from kubothek.runtime.local.traces import Traces
 from kubothek.runtime.local.world import LocalWorld, Objects
 
 CLUSTER_ID = "local"
@@ -85,9 +86,11 @@ class Runner:
             cluster_id=CLUSTER_ID,
             allowed_source_hosts=("*",),
             allow_local_sources=True,
+            keep_runs=True,
             engines=running_engines(os.environ.get("KUBOTHEK_ENGINES", "")),
             open_lineage_url=os.environ.get("OPENLINEAGE_URL"),
         )
+        self._traces = Traces()
         self._secrets = applied.secrets
         self._credentials: dict[Key, Path] = {}
         self._keys: dict[Key, Path] = {}
@@ -130,6 +133,7 @@ class Runner:
         self._on_change = on_change
         with ExitStack() as held:
             self._held = held
+            held.enter_context(self._traces.sending())
             self._lay_out_credentials(held)
             held.callback(self._processes.close)
             while not self._stopped:
@@ -206,7 +210,9 @@ class Runner:
             return
         changed = resource.model_copy(update={"status": status})
         self._keep(changed)
-        self._dirty.update(dict.fromkeys(self.objects.woken_by(key_of(resource))))
+        self._traces.changed(resource, changed)
+        # Its own new status is news to a resource as well, as it is in a cluster: after one job may come the next.
+        self._dirty.update(dict.fromkeys((key_of(resource), *self.objects.woken_by(key_of(resource)))))
         self._on_change(changed)
 
     def _perform(self, key: Key, action: Action) -> None:
@@ -214,8 +220,14 @@ class Runner:
             attempt = self._attempt(key, key.namespace, action.job.job)
             assert attempt is not None, "a job has a store, and what has a store has a state"
             spec = render_job(action, self._base, self._credentials, self._keys, self._mounted(key, action))
-            launch = Launch(owner=key, owner_uid=self._uid(key), cores=cores(action))
-            self._processes.launch(attempt, spec, launch)
+            launch = Launch(
+                owner=key,
+                owner_uid=self._uid(key),
+                cores=cores(action),
+                traceparent=self._traces.traceparent(action),
+            )
+            with self._traces.launching(action):
+                self._processes.launch(attempt, spec, launch)
         elif isinstance(action, CancelJob):
             attempt = self._attempt(key, action.namespace, action.name)
             if attempt is not None:
@@ -326,7 +338,14 @@ class Runner:
             self._stopped = True
             return
         self._processes.reap(attempt)
+        self._tell_end(attempt)
         self._wake_owner(attempt)
+
+    def _tell_end(self, attempt: Attempt) -> None:
+        """Of a job that has come to its end, for the trace that it is in."""
+        owner = self.objects.get(attempt.launch.owner) if attempt.launched is not None else None
+        if owner is not None:
+            self._traces.job_ended(owner, attempt, attempt.ended())
 
     def _wake_owner(self, attempt: Attempt) -> None:
         self._dirty[attempt.launch.owner] = None

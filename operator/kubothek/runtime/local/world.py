@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 
 from kubothek.reconcile.derivation import identity, references
 from kubothek.reconcile.kinship import Kinship
+from kubothek.reconcile.subjects import Run, Subjects, change_of
 from kubothek.reconcile.world import JobView, Load, Settings
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
@@ -22,6 +23,7 @@ from kubothek.resources.meta import Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
 from kubothek.resources.repository import Repository
+from kubothek.resources.sizes import Sizes
 from kubothek.resources.skippingindex import SkippingIndex
 from kubothek.resources.sync import Sync
 from kubothek.resources.values import Reference
@@ -43,6 +45,7 @@ class Objects:
         self._queues: dict[Key, list[Key]] = defaultdict(list)
         """Of each Dataset and Cube its Commits, the next one last."""
         self.kinship = Kinship()
+        self.subjects = Subjects()
         for key, resource in resources.items():
             self.put(resource)
             for used in _references(resource):
@@ -64,6 +67,8 @@ class Objects:
         self._by_kind[resource.kind, resource.namespace][resource.name] = resource
         if isinstance(resource, Dataset):
             self.kinship.put(resource.namespace, resource.name, references(resource), identity(resource))
+        elif isinstance(resource, Run):
+            self.subjects.put(resource.kind, resource.namespace, resource.name, change_of(resource))
 
     def add(self, resource: Resource) -> None:
         """Take in a resource that another one made; it may have been there, and have been named by others, before."""
@@ -205,7 +210,9 @@ def _references(resource: Resource) -> Iterator[Key]:
         resource, Cube | Dataset | Commit | Query | Compaction | Verification | GCPolicy | SkippingIndex | Sync
     ):
         engine = resource.spec.engine_ref
-        yield Key("Engine", namespace, engine.name if engine is not None else DEFAULT_ENGINE)
+        yield Key("Engine", namespace, DEFAULT_ENGINE)
+        if engine is not None and engine.name != DEFAULT_ENGINE:
+            yield Key("Engine", namespace, engine.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +237,16 @@ class LocalWorld:
         """Which Datasets are derived from which."""
         return self.objects.kinship
 
+    @property
+    def engine_limits(self) -> Sizes:
+        """The operator's limits of the sizes of jobs."""
+        return self.settings.engine_limits
+
+    @property
+    def subjects(self) -> Subjects:
+        """Which runs change which Dataset or Cube."""
+        return self.objects.subjects
+
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
         """The resource, or None."""
         return cast("R | None", self.objects.get(Key(kind.__name__, namespace, name)))
@@ -249,3 +266,6 @@ class LocalWorld:
     def launch_refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
         """Nothing refuses a launch on one's own machine."""
         return self.refusals.get((namespace, name))
+
+    def warmth(self, engine: Engine) -> None:
+        """Nothing waits for jobs on one's own machine."""

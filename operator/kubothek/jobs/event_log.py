@@ -1,0 +1,66 @@
+"""Spark's event log, from the disk of the driver to the store: what Spark's history server reads.
+
+Spark itself would write it by Hadoop's file systems, with credentials and settings of their own; the job has a store.
+Below ``.kubothek/++spark-events/`` lie the directories that Spark made (rolling event logs, ``eventlog_v2_<app>``),
+so that this prefix is a ``spark.history.fs.logDirectory``. No dataset is called so: see ``keys.check_uuid``.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from kubothek.lake.errors import LakeError
+from kubothek.lake.store import Store
+
+log = logging.getLogger(__name__)
+
+PREFIX: Final = ".kubothek/++spark-events/"
+_DIRECTORY: Final = "spark.eventLog.dir"
+_LIMIT: Final = "spark.kubothek.eventLogLimit"
+_EVENTS: Final = re.compile(r"events_(\d+)_")
+
+
+def keep(store: Store, conf: Mapping[str, str]) -> None:
+    """Put what Spark logged into the store, if ``conf``, that of the job, says so; that this fails is no failure of
+    the job. Call it when the session has ended, however it did.
+    """
+    if _LIMIT not in conf:
+        return
+    directory = Path(urlsplit(conf[_DIRECTORY]).path)
+    for application in sorted(directory.glob("eventlog_v2_*")):
+        try:
+            _keep(store, application, int(conf[_LIMIT]))
+        except (LakeError, OSError) as error:
+            log.warning("the event log of Spark was not kept in the store: %s", error)
+
+
+def _keep(store: Store, application: Path, limit: int) -> None:
+    left = limit
+    for path in _in_order(application):
+        left -= path.stat().st_size
+        if left < 0:
+            # Files are read in order, and an application without an end is one that is not complete.
+            log.warning("the event log of Spark is larger than eventLog.maxSize: %s and what follows is left out", path)
+            break
+        _put(store, path)
+    # Until this is there the history server takes no notice of the directory.
+    for path in application.glob("appstatus_*"):
+        if not path.name.startswith("."):
+            _put(store, path)
+    log.info("the event log of Spark is at %s%s%s", store.url, f"/{PREFIX}", application.name)
+
+
+def _in_order(application: Path) -> Iterator[Path]:
+    numbered = ((int(match[1]), path) for path in application.iterdir() if (match := _EVENTS.match(path.name)))
+    for _, path in sorted(numbered):
+        yield path
+
+
+def _put(store: Store, path: Path) -> None:
+    with path.open("rb") as source:
+        store.upload(f"{PREFIX}{path.parent.name}/{path.name}", source)

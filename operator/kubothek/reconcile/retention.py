@@ -1,0 +1,130 @@
+"""What becomes of a run that has ended, and of its pods: how long each is kept. Arithmetic, and nothing of its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kubothek.reconcile.attempts import job_name
+from kubothek.reconcile.world import Action, CancelJob, DeleteRun, World
+from kubothek.resources.commit import Commit
+from kubothek.resources.compaction import Compaction
+from kubothek.resources.dataset import Dataset
+from kubothek.resources.engine import Engine
+from kubothek.resources.query import Query
+from kubothek.resources.runs import tracker_of
+from kubothek.resources.values import parse_duration
+from kubothek.resources.verification import Verification
+
+Run = Commit | Query | Compaction | Verification
+
+SOONEST = timedelta(seconds=10)
+"""A run stays at least so long, so that whoever waits for it sees its end, its Dataset first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is to go now of a run that has ended, and when to look at it again."""
+
+    actions: tuple[Action, ...] = ()
+    again: timedelta | None = None
+
+
+def kept(run: Run, prefix: str, engine: Engine | None, world: World) -> Kept:
+    """What is to go of a run that has ended: it, its pods, or nothing yet.
+
+    ``prefix``: what the names of its jobs begin with; ``engine``: the one that it ran on, as it is now.
+    """
+    end = _ended(run)
+    if end is None or world.settings.keep_runs:
+        return Kept()
+    life, patience = _life(run, world), _patience(run, engine)
+    if life is not None and end + life <= world.now:
+        return Kept((DeleteRun(run),))
+    pods: tuple[Action, ...] = ()
+    waits = [] if life is None else [end + life - world.now]
+    elders: tuple[Action, ...] = ()
+    if (limit := _limit(run, world)) is not None:
+        if end + SOONEST <= world.now:
+            elders = tuple(map(DeleteRun, _beyond(limit, run, world)))
+        else:
+            waits.append(end + SOONEST - world.now)
+    names = [name for name in _jobs(run, prefix) if world.job(run.namespace, name) is not None]
+    if patience is not None and names:
+        if end + patience <= world.now:
+            pods = tuple(CancelJob(run.namespace, name) for name in names)
+        else:
+            waits.append(end + patience - world.now)
+    return Kept((*pods, *elders), min(waits, default=None))
+
+
+def _ended(run: Run) -> datetime | None:
+    """When the run was complete, or given up; None if it was not."""
+    for kind in ("Complete", "Failed"):
+        condition = run.status.condition(kind)
+        if condition is not None and condition.status == "True":
+            return condition.last_transition_time
+    return None
+
+
+def _life(run: Run, world: World) -> timedelta | None:
+    """How long after its end the run goes; None: never, or not as long as another one waits for it."""
+    seconds = run.spec.ttl_seconds_after_finished
+    if seconds is None or not _may_go(run, world):
+        return None
+    return max(SOONEST, timedelta(seconds=seconds))
+
+
+def _limit(run: Run, world: World) -> int | None:
+    """How many runs like this one its Dataset keeps; None: all."""
+    reference = None if isinstance(run, Query) else run.spec.dataset_ref
+    dataset = None if reference is None else world.get(Dataset, run.namespace, reference.name)
+    if dataset is None:
+        return None
+    history = dataset.spec.run_history
+    return history.complete if run.status.holds("Complete") else history.failed
+
+
+def _beyond(limit: int, run: Run, world: World) -> list[Run]:
+    """The oldest runs of the same kind and Dataset that ended in the same way, beyond the limit."""
+    well = run.status.holds("Complete")
+    alike: list[tuple[datetime, str, Run]] = []
+    for other in world.list(type(run), run.namespace):
+        if isinstance(other, Query) or isinstance(run, Query) or other.spec.dataset_ref != run.spec.dataset_ref:
+            continue
+        end = _ended(other)
+        if end is not None and other.status.holds("Complete") == well and _may_go(other, world):
+            alike.append((end, other.name, other))
+    alike.sort(key=lambda each: each[:2], reverse=True)
+    return [other for _, _, other in alike[limit:]]
+
+
+def _may_go(run: Run, world: World) -> bool:
+    """Whether the run may be deleted at all: nobody would make it again, and nobody waits for it."""
+    if run.deleting or run.controller is not None or tracker_of(run.metadata) is not None:
+        return False
+    return not (isinstance(run, Commit) and _awaited(run, world))
+
+
+def _awaited(commit: Commit, world: World) -> bool:
+    """Whether a run that has not ended depends on the Commit: to it, what is gone would never have been."""
+    waiting: list[Commit | Query] = [*world.list(Commit, commit.namespace), *world.list(Query, commit.namespace)]
+    return any(
+        not other.finished and any(reference.name == commit.name for reference in other.spec.depends_on)
+        for other in waiting
+    )
+
+
+def _patience(run: Run, engine: Engine | None) -> timedelta | None:
+    """How long after its end its pods go; None: not before it goes itself."""
+    if engine is None:
+        return None
+    retention = engine.spec.pod_retention
+    at_once = retention.policy == "Never" or (retention.policy == "OnFailure" and run.status.holds("Complete"))
+    if at_once:
+        return timedelta(0)
+    return None if retention.duration is None else parse_duration(retention.duration)
+
+
+def _jobs(run: Run, prefix: str) -> list[str]:
+    return [job_name(prefix, number) for number in range(1, run.status.observed_attempt + 1)]

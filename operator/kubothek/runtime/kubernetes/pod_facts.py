@@ -1,0 +1,83 @@
+"""What Kubernetes shows of a driver pod, in one word each, and the :class:`JobView` that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from kubothek.reconcile.world import FailureClass, JobPhase, JobView
+from kubothek.resources.jobs import JobResult
+from kubothek.runtime.kubernetes import names
+from kubothek.runtime.kubernetes.advice import advised
+
+Json = Mapping[str, Any]
+
+MESSAGE_LIMIT = 512
+
+
+def driver_of(pod: Json) -> Json:
+    """The status of the driver's container; empty if there is none."""
+    for status in pod["status"].get("containerStatuses") or ():
+        if status.get("name") == names.DRIVER_CONTAINER:
+            return dict(status)
+    return {}
+
+
+def terminated_of(pod: Json) -> Json | None:
+    """How the driver's container ended; None if it has not."""
+    return (driver_of(pod).get("state") or {}).get("terminated")
+
+
+def condition_of(pod: Json, kind: str) -> Json | None:
+    """The condition of this type."""
+    for condition in pod["status"].get("conditions") or ():
+        if condition.get("type") == kind:
+            return dict(condition)
+    return None
+
+
+def scheduled_at(pod: Json) -> datetime:
+    """When the kubelet could begin with the pod."""
+    condition = condition_of(pod, "PodScheduled")
+    stamp = condition.get("lastTransitionTime") if condition and condition.get("status") == "True" else None
+    created = time_of(stamp or pod["metadata"].get("creationTimestamp"))
+    assert created is not None, "every pod has a creation time"
+    return created
+
+
+def view_of(pod: Json, phase: JobPhase, reason: str, message: str) -> JobView:
+    """The attempt that this pod is, in this phase; what to do about the reason follows the message."""
+    meta = pod["metadata"]
+    labels = meta.get("labels") or {}
+    owner = names.controller_of(pod)
+    terminated = terminated_of(pod) or {}
+    since = terminated.get("finishedAt") or meta.get("creationTimestamp")
+    return JobView(
+        name=names.job_of(pod),
+        attempt=int(labels.get(names.ATTEMPT, "1")),
+        phase=phase,
+        reason=reason,
+        message=advised(reason, message, MESSAGE_LIMIT),
+        since=time_of(since),
+        owner_uid=owner["uid"] if owner else "",
+    )
+
+
+def failed_view(
+    pod: Json, failure: FailureClass, reason: str, message: str, result: JobResult | None = None
+) -> JobView:
+    """The attempt that this pod is, and failed."""
+    return replace(view_of(pod, JobPhase.FAILED, reason, message), failure=failure, result=result)
+
+
+def time_of(text: str | None) -> datetime | None:
+    """As Kubernetes writes times: RFC 3339."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def shortened(text: str) -> str:
+    """In one line that a condition has room for."""
+    text = " ".join(text.split())
+    return text if len(text) <= MESSAGE_LIMIT else f"{text[: MESSAGE_LIMIT - 1]}…"

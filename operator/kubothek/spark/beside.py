@@ -1,0 +1,31 @@
+"""A look at a Spark context now and then, from a thread beside the one that waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from py4j.protocol import Py4JError
+
+
+@contextmanager
+def beside(name: str, seconds: float, look: Callable[[], bool]) -> Iterator[None]:
+    """Call ``look`` every so many seconds while the inside runs, until it says that it has seen enough.
+
+    ``name``  of the thread
+    """
+    over = threading.Event()
+
+    def looking() -> None:
+        with suppress(Py4JError, OSError):  # the JVM is gone, which the thread that waits for it will report
+            while not over.wait(seconds) and not look():
+                pass
+
+    thread = threading.Thread(target=looking, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
