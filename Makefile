@@ -10,7 +10,7 @@ export KUBOTHEK_CACHE ?= $(HOME)/.cache/kubothek
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-cluster test check lint unit soak bench cluster-up cluster-down images crds config lock clean
+.PHONY: help install demo demo-cluster test check lint unit soak chaos bench bench-latency bench-operator cluster-up cluster-down images crds config pages lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -26,7 +26,7 @@ $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kubothek needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	@echo "installing into $(VENV) (1-3 minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --constraint operator/constraints.txt --editable 'operator[operator,engine,spark,demo,test,bench]'
+	@$(BIN)/pip install --quiet --constraint operator/constraints.txt --editable 'operator[operator,engine,spark,tracing,demo,test,bench]'
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
@@ -56,8 +56,17 @@ soak: install ## 100,000 landed files with kills, random changes of random table
 		tests/cube tests/skipping tests/ledger tests/protocol_model tests/transform tests/derivative \
 		tests/gateway/test_hostile.py tests/exchange/test_pull.py tests/kubernetes/test_operator.py tests/e2e/test_soak.py
 
+chaos: install ## an hour of faults on the cluster, in the order of KUBOTHEK_SEED: what each was, and how long until all was calm
+	@KUBOTHEK_SOAK=1 $(BIN)/python -m pytest -q -s tests/e2e/test_chaos.py
+
 bench: install ## Kubothek beside its peers, ratios in Markdown: half an hour (benchmarks/README.md)
 	@$(BIN)/python -m benchmarks
+
+bench-latency: install ## from apply to Ready on the cluster, stage by stage, with and without drivers that wait: five minutes
+	@$(BIN)/python -m benchmarks latency
+
+bench-operator: install ## the operator with 10,000 Datasets and 2,000 Commits beside kopf's handlers alone, in Markdown: 40 minutes
+	@$(BIN)/python -m benchmarks.operator
 
 cluster-up: install ## a real single-node Kubernetes with an S3 server (kind if Docker answers, else native, as root)
 	@$(BIN)/python -m tests.cluster up
@@ -74,9 +83,12 @@ crds: install ## write crds/ (and the chart's copy) from the models
 config: install ## write config/ (the chart as plain YAML) from charts/kubothek
 	@$(BIN)/python -m tests.chart.plain
 
+pages: install ## write what in docs/ is made from the code: fields of the kinds, reasons
+	@$(BIN)/python -m tests.pages
+
 lock: ## renew operator/constraints.txt from a fresh environment
 	@rm -rf $(VENV)-lock && $(PYTHON) -m venv $(VENV)-lock
-	@$(VENV)-lock/bin/pip install --quiet --editable 'operator[operator,engine,spark,demo,test,bench]'
+	@$(VENV)-lock/bin/pip install --quiet --editable 'operator[operator,engine,spark,tracing,demo,test,bench]'
 	@{ head -n 1 operator/constraints.txt; $(VENV)-lock/bin/pip freeze --exclude-editable; } > $(VENV)-lock/constraints.txt
 	@mv $(VENV)-lock/constraints.txt operator/constraints.txt && rm -rf $(VENV)-lock
 

@@ -39,6 +39,8 @@ class Unpacked:
 
     package: str
     programs: tuple[str, ...]
+    directory: str = "usr/bin"
+    """Where the package has them; may be a pattern."""
 
     def ensure(self) -> Path:
         """Fetch them unless they are in the cache; return their directory."""
@@ -56,7 +58,8 @@ class Unpacked:
         (archive,) = work.glob("*.deb")
         run(["dpkg-deb", "--extract", archive, work])
         for program in self.programs:
-            (work / "usr" / "bin" / program).rename(target / program)
+            (found,) = work.glob(f"{self.directory}/{program}")
+            found.rename(target / program)
         shutil.rmtree(work)
 
 

@@ -7,26 +7,45 @@ its thread made of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from inspect import signature
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+T = TypeVar("T", bound=Callable[..., None])
 BEGUN = pytest.StashKey[Future[None]]()
 """What becomes of a test that has been begun."""
+_LAST: set[Callable[..., None]] = set()
+
+
+def when_others_are_done(test: T) -> T:
+    """A test that takes from all others what they need: it waits for their ends. Of such tests there is one file."""
+    _LAST.add(test)
+    return test
 
 
 def begin(pool: ThreadPoolExecutor, items: Sequence[pytest.Function], fixture: Callable[[str], Any]) -> None:
     """Begin tests, file by file; ``fixture`` has those of the session by their names: they may take no others."""
+    for item in items:
+        item.stash[BEGUN] = Future()
+    others = [item.stash[BEGUN] for item in items if not _is_last(item)]
     for _, group in groupby(items, lambda item: item.path):
         file: list[tuple[Callable[[], None], Future[None]]] = []
         for item in group:
             arguments = {name: fixture(name) for name in signature(item.obj).parameters}
-            item.stash[BEGUN] = Future()
-            file.append((_bound(item.obj, arguments), item.stash[BEGUN]))
+            awaited = others if _is_last(item) else []
+            file.append((_bound(item.obj, arguments, awaited), item.stash[BEGUN]))
         pool.submit(_run, file)
+
+
+def give_up(items: Sequence[pytest.Function]) -> None:
+    """Nothing more is begun, and nobody waits for it."""
+    for item in items:
+        begun = item.stash[BEGUN]
+        if begun.cancel():
+            begun.set_running_or_notify_cancel()
 
 
 def judge(item: pytest.Function) -> bool:
@@ -38,12 +57,23 @@ def judge(item: pytest.Function) -> bool:
     return True
 
 
-def _bound(test: Callable[..., None], arguments: dict[str, Any]) -> Callable[[], None]:
-    return lambda: test(**arguments)
+def _is_last(item: pytest.Function) -> bool:
+    return item.obj in _LAST
+
+
+def _bound(test: Callable[..., None], arguments: dict[str, Any], awaited: Sequence[Future[None]]) -> Callable[[], None]:
+    def run() -> None:
+        wait(awaited)
+        if not any(each.cancelled() for each in awaited):
+            test(**arguments)
+
+    return run
 
 
 def _run(file: Sequence[tuple[Callable[[], None], Future[None]]]) -> None:
     for test, told in file:
+        if told.cancelled() or not told.set_running_or_notify_cancel():
+            continue
         try:
             test()
         except BaseException as error:  # noqa: BLE001 - whoever judges it raises it again

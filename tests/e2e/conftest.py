@@ -7,6 +7,7 @@ them, so their fixtures are those of the session, and none of these waits for lo
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +17,13 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.e2e import beside
+from tests.e2e.chaos import Stage
 from tests.e2e.demo import Demo
 from tests.e2e.exchanging import GIVERS, TAKERS, Exchange
 from tests.e2e.gateways import Gateway
 from tests.e2e.kubectl import Kubectl
+from tests.e2e.operators import Operator
+from tests.e2e.weather import Weather
 from tests.e2e.workspace import Workspace
 from tests.faultproxy import FaultProxy
 
@@ -39,16 +43,26 @@ WATCHED = (
     "cubes",
     "skipping",
     "soak",
+    "warming",
     GIVERS,
 )
 """The namespaces of the operator."""
+CHAOS = "chaos"
+"""Of an operator that is killed now and then."""
 OTHER = "other-cluster"
 WATCHED_BY_ANOTHER = (OTHER, TAKERS)
 """Those of another operator, with another cluster id."""
 JOB_IMAGE = "docker.io/kubothek/kubothek"
 """The one image that every node has: it serves as that of sources, too."""
 
-LONGEST_FIRST = ("test_soak.py", "test_exchange.py", "test_exactly_once.py", "test_tables.py", "test_cubes.py")
+LONGEST_FIRST = (
+    "test_chaos.py",
+    "test_soak.py",
+    "test_exchange.py",
+    "test_exactly_once.py",
+    "test_tables.py",
+    "test_cubes.py",
+)
 """So that none of them is alone at the end."""
 AT_ONCE = 3
 """Files beside each other: more would wait for the processors."""
@@ -75,6 +89,7 @@ def begun(request: pytest.FixtureRequest) -> Iterator[None]:
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="tests") as pool:
         beside.begin(pool, ours, request.getfixturevalue)
         yield
+        beside.give_up(ours)
         pool.shutdown(cancel_futures=True)
 
 
@@ -102,7 +117,7 @@ def demo(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def _clear(cluster: Cluster, kubectl: Kubectl) -> None:
     """Take away what an earlier run left in a cluster that is still up: everything but the operator."""
-    kubectl.delete("namespace", *WATCHED, *WATCHED_BY_ANOTHER)
+    kubectl.delete("namespace", *WATCHED, *WATCHED_BY_ANOTHER, CHAOS)
     client = cluster.s3_client()
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=cluster.s3_bucket):
         for found in page.get("Contents", []):
@@ -170,6 +185,11 @@ def soak(workspace: Callable[..., Workspace]) -> Workspace:
 
 
 @pytest.fixture(scope="session")
+def warming(workspace: Callable[..., Workspace]) -> Workspace:
+    return workspace("warming")
+
+
+@pytest.fixture(scope="session")
 def gateway(cluster: Cluster, workspace: Callable[..., Workspace]) -> Iterator[Gateway]:
     """The gateway of ``GIVERS``, installed and perhaps not there yet."""
     with FaultProxy(cluster.s3_host_endpoint, host=cluster.node_ip) as proxy:
@@ -202,6 +222,17 @@ def other_operator(cluster: Cluster, gateway: Gateway) -> Iterator[None]:
 def other_cluster(workspace: Callable[..., Workspace], other_operator: None) -> Workspace:
     """A namespace of the second operator, over the store of ``owner-a``."""
     return workspace(OTHER, prefix="owner-a")
+
+
+@pytest.fixture(scope="session")
+def chaos(cluster: Cluster, workspace: Callable[..., Workspace]) -> Iterator[Stage]:
+    """A namespace with two operators of its own, installed and perhaps not there yet."""
+    seed = int(os.environ.get("KUBOTHEK_SEED", "1"))
+    operator = Operator(cluster, "kubothek-chaos", CHAOS)
+    with Weather(cluster.s3_host_endpoint, host=cluster.node_ip, seed=seed) as proxy:
+        operator.install(replicas=2)
+        yield Stage(workspace(CHAOS), operator, proxy, random.Random(seed))
+        operator.uninstall()
 
 
 @pytest.fixture(scope="session")

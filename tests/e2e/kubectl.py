@@ -25,18 +25,18 @@ class Kubectl:
     """One namespace of one cluster."""
 
     def __init__(self, binary: Path, kubeconfig: Path, namespace: str) -> None:
-        self._binary = binary
-        self._kubeconfig = kubeconfig
+        self.binary = binary
+        self.kubeconfig = kubeconfig
         self.namespace = namespace
 
     def in_namespace(self, namespace: str) -> Kubectl:
         """The same cluster, another namespace."""
-        return Kubectl(self._binary, self._kubeconfig, namespace)
+        return Kubectl(self.binary, self.kubeconfig, namespace)
 
     def __call__(self, *args: str, stdin: str | None = None, timeout: float = PATIENCE) -> str:
         """Run ``kubectl ARGS`` and return what it printed."""
         done = subprocess.run(
-            [self._binary, "--kubeconfig", self._kubeconfig, "--namespace", self.namespace, *args],
+            [self.binary, "--kubeconfig", self.kubeconfig, "--namespace", self.namespace, *args],
             input=stdin,
             capture_output=True,
             text=True,

@@ -1,0 +1,84 @@
+"""An operator of a test's own, beside the suite's: it may be killed without any harm to others."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from tests.cluster import Cluster
+from tests.e2e import clocks
+from tests.e2e.kubectl import Kubectl, KubectlError, eventually
+
+CHART = Path(__file__).parents[2] / "charts/kubothek"
+CONTAINER = "operator"
+
+
+class Operator:
+    """A release of the chart, in a namespace of its own, that serves ``namespace``."""
+
+    def __init__(self, cluster: Cluster, name: str, namespace: str, tag: str = "dev") -> None:
+        self.name, self.namespace, self.tag = name, namespace, tag
+        self.system = f"{namespace}-system"
+        self.kubectl = Kubectl(cluster.kubectl, cluster.kubeconfig, self.system)
+        self._helm: list[str | Path] = [cluster.helm, "--kubeconfig", cluster.kubeconfig, "--namespace", self.system]
+
+    def install(self, replicas: int) -> None:
+        """Two namespaces, and the release, which need not be there yet."""
+        for namespace in (self.system, self.namespace):
+            meta = {"name": namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
+            self.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+        values = {
+            "crds.install": "false",
+            "clusterId": self.name,
+            "image.tag": self.tag,
+            "jobImage.tag": self.tag,
+            "namespaces": f"{{{self.namespace}}}",
+            "replicas": "0",
+            # Beside the suite's drivers it would come to its turn too seldom to keep its Lease.
+            "resources.requests.cpu": "100m",
+        }
+        sets = [f"--set={name}={value}" for name, value in values.items()]
+        subprocess.run([*self._helm, "upgrade", "--install", self.name, CHART, *sets], check=True, capture_output=True)
+        # Pods of which a test can set the clock.
+        self.kubectl.apply(*clocks.config_maps())
+        template = json.dumps({"spec": {"template": clocks.template(CONTAINER)}})
+        self.kubectl("patch", "deployment", self.name, "--type=strategic", "-p", template)
+        self.kubectl("scale", f"deployment/{self.name}", f"--replicas={replicas}")
+
+    def uninstall(self) -> None:
+        """All of it, and what it served."""
+        self.kubectl.in_namespace(self.namespace).delete("kcm,kcp,kgc,kds,kos,keng", "--all")
+        subprocess.run([*self._helm, "uninstall", self.name, "--ignore-not-found"], check=True, capture_output=True)
+        self.kubectl.delete("namespace", self.namespace, self.system, wait=False)
+
+    def scale(self, replicas: int) -> None:
+        """So many, and they are ready."""
+        self.kubectl("scale", f"deployment/{self.name}", f"--replicas={replicas}")
+        self.kubectl("rollout", "status", f"deployment/{self.name}")
+
+    def pods(self) -> list[str]:
+        """Those that are there to stay."""
+        found = self.kubectl.items("pods", "app.kubernetes.io/component=operator")
+        return [pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    def leader(self) -> str:
+        """The pod that holds the Lease."""
+
+        def holder() -> str | None:
+            lease = self.kubectl.find("lease", self.name)
+            identity = str((lease or {}).get("spec", {}).get("holderIdentity") or "")
+            return next((pod for pod in self.pods() if identity.startswith(pod)), None)
+
+        return eventually(holder, "one of the operators to hold the Lease")
+
+    def kill(self, pod: str) -> None:
+        """``kill -9``: nothing is given back, and the kubelet starts the container anew."""
+        kill_processes(self.kubectl, pod, CONTAINER)
+
+
+def kill_processes(kubectl: Kubectl, pod: str, container: str) -> None:
+    """SIGKILL to all processes of a container but the first, which does nothing but wait for them."""
+    with suppress(KubectlError):  # whoever is killed has no time to say that it went well
+        kubectl("exec", pod, "-c", container, "--", "/bin/sh", "-c", "kill -9 -1")

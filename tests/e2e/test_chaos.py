@@ -1,0 +1,50 @@
+"""Whatever breaks, and however often: every Commit is applied once, every condition is right, and nothing is left over.
+
+`make chaos` goes on for an hour, with all faults in an order that ``KUBOTHEK_SEED`` decides, and prints how long each
+took to be over.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.beside import when_others_are_done
+from tests.e2e.chaos import Stage, table_of
+from tests.e2e.faults import OWN, SHARED
+
+SOAKED = 3600.0 if os.environ.get("KUBOTHEK_SOAK") else 0.0
+"""Seconds for which faults follow each other at random, once each of them has been there."""
+SHORT = ("operator killed", "driver killed", "bad weather at S3", "API server restarted", "etcd restarted")
+"""What strikes in `make test`, in the minutes that it has."""
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3600 + 2 * SOAKED)]
+
+
+def struck(faults: dict[str, Callable[[Stage], None]]) -> dict[str, Callable[[Stage], None]]:
+    """Of these faults, those for which there is time."""
+    return faults if SOAKED else {name: strike for name, strike in faults.items() if name in SHORT}
+
+
+def test_faults_of_our_own(chaos: Stage) -> None:
+    chaos.prepare()
+    for name, strike in struck(OWN).items():
+        chaos.round(name, strike)
+    chaos.compact("plain")
+    chaos.round("none", lambda stage: None)
+
+
+@when_others_are_done
+def test_faults_of_the_cluster(chaos: Stage) -> None:
+    for name, strike in struck(SHARED).items():
+        chaos.round(name, strike)
+    faults, until = OWN | SHARED, time.monotonic() + SOAKED
+    while time.monotonic() < until:
+        name = chaos.random.choice([*faults])
+        if chaos.random.random() < 0.2:
+            chaos.compact("parts")
+        chaos.round(name, faults[name], commits=chaos.random.randint(1, 3))
+    print(table_of(chaos.blows))
