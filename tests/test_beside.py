@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 from types import SimpleNamespace
 from typing import cast
 
@@ -46,3 +46,45 @@ def test_files_run_beside_each_other_and_each_in_its_order_to_the_end() -> None:
         assert beside.judge(items[4])
     assert done.index("the end") > done.index("it")
     assert not beside.judge(item("c", ends)), "it was not begun"
+
+
+def test_what_disturbs_others_waits_for_their_end() -> None:
+    done = list[str]()
+    last_asked = Event()
+
+    @beside.when_others_are_done
+    def disturbs() -> None:
+        done.append("disturbed")
+
+    def before() -> None:
+        last_asked.set()
+
+    def slow() -> None:
+        assert last_asked.wait(60)
+        done.append("slow")
+
+    items = [item("a", before), item("a", disturbs), item("b", slow), item("c", slow)]
+    with ThreadPoolExecutor(2) as pool:
+        beside.begin(pool, items, str)
+        assert all(beside.judge(each) for each in items)
+    assert done == ["slow", "slow", "disturbed"]
+
+
+def test_nobody_waits_for_what_is_given_up() -> None:
+    begun, ended, done = Event(), Event(), list[str]()
+
+    def first() -> None:
+        begun.set()
+        assert ended.wait(60)
+
+    @beside.when_others_are_done
+    def disturbs() -> None:
+        done.append("disturbed")
+
+    items = [item("a", first), item("a", lambda: done.append("second")), item("b", disturbs)]
+    with ThreadPoolExecutor(2) as pool:
+        beside.begin(pool, items, str)
+        assert begun.wait(60)
+        beside.give_up(items)
+        ended.set()
+    assert done == []

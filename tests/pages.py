@@ -1,0 +1,205 @@
+"""``python -m tests.pages`` (`make pages`): what in docs/ is made from the code, written into the pages.
+
+docs/kinds/*.md have the fields of each kind, docs/reasons.md what jobs report, between a pair of markers each:
+``<!-- fields -->`` … ``<!-- end -->``. tests/test_pages.py says when the code has moved on.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kubothek.resources.kinds import KINDS
+from kubothek.resources.schema import structural_schema
+from tests.documented import ROOT
+
+CODE = ROOT / "operator" / "kubothek"
+REASON = re.compile(r"[A-Z][A-Za-z]+[a-z]")
+_WHEN = re.compile(r"(Immutable|A job on edit|Takes effect ([^.]+))\. ?")
+_STATES: Final = {"ready", "progressing", "waiting", "stalled", "resting", "complete", "failed", "problem_text"}
+_TELLING: Final = _STATES | {
+    "Finding",
+    "Refused",
+    "Setback",
+    "_kept",
+    "_failed",
+    "failed_view",
+    "view_of",
+    "_denied",
+    "JobResult",
+    "_given_up",
+}
+_TOLD_IN: Final = ("reconcile", "jobs/outcome.py", "runtime/kubernetes")
+_TABLES: Final = (
+    "runtime/kubernetes/pod_facts.py",
+    "runtime/kubernetes/unfinished.py",
+    "runtime/kubernetes/outcome.py",
+    "runtime/kubernetes/launch.py",
+    "reconcile/launching.py",
+)
+"""Modules with tables of reasons."""
+_NO_REASONS: Final = frozenset(
+    {
+        "CommitNotFound",
+        "ContainerCannotRun",
+        "FailedAttachVolume",
+        "FailedCreatePodSandBox",
+        "FailedMount",
+        "NodeShutdown",
+    }
+    | {"Normal", "Preempting", "Shutdown", "StartError", "Warning"}
+)
+"""Words of Kubernetes in the same places: types of events, what nodes say of pods."""
+_AT: Final = {
+    "ObjectStore": "at the next inspection",
+    "Engine": "at the next job",
+    "GCPolicy": "at the next job",
+    "SkippingIndex": "at the next look",
+}
+"""When an edit takes effect, where the fields do not say it themselves."""
+
+
+def page(kind: str) -> Path:
+    """The page of a kind."""
+    return ROOT / "docs" / "kinds" / f"{kind.lower()}.md"
+
+
+def pages() -> dict[Path, str]:
+    """Each page with a part that is made, as it should be."""
+    made = {page(kind): _filled(page(kind), "fields", fields(kind)) for kind in KINDS}
+    reasons = ROOT / "docs" / "reasons.md"
+    return made | {reasons: _filled(reasons, "reported", reported())}
+
+
+def _filled(file: Path, marker: str, text: str) -> str:
+    before, start, rest = file.read_text().partition(f"<!-- {marker} -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    assert start, f"{file} lacks the markers of {marker}"
+    assert end, f"{file} lacks the markers of {marker}"
+    return f"{before}{start}\n{text}\n{end}{after}"
+
+
+def fields(kind: str) -> str:
+    """The fields of a spec as a table: place, type, default, when an edit takes effect, and what it says."""
+    schema = structural_schema(KINDS[kind].model_fields["spec"].annotation)  # type: ignore[arg-type]
+    rows = [" | ".join(row) for row in _fields(schema, "", _AT.get(kind, "at once"))]
+    return "\n".join(["| field | of | an edit | |", "|---|---|---|---|", *(f"| {row} |" for row in rows)])
+
+
+def _fields(schema: Mapping[str, Any], at: str, when: str) -> Iterator[tuple[str, str, str, str]]:
+    required = schema.get("required", ())
+    for name, field in schema.get("properties", {}).items():
+        place = f"{at}{name}"
+        text = str(field.get("description", ""))
+        found = _WHEN.match(text)
+        edit = when if found is None else (found[2] or found[1].lower())
+        said = _cell(text[found.end() :] if found is not None else text)
+        if name in required:
+            said = f"**required.** {said}".strip()
+        elif "default" in field and not isinstance(field["default"], dict):
+            said = f"{said} Default: `{_plain(field['default'])}`".strip()
+        yield f"`{place}`", _type(field), edit, said
+        inner, below = (field.get("items", {}), "[]") if field.get("type") == "array" else (field, "")
+        yield from _fields(inner, f"{place}{below}.", edit)
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    if field.get("x-kubernetes-int-or-string"):
+        return "quantity"
+    if field.get("type") == "array":
+        return f"list of {_type(field['items'])}" if "properties" not in field["items"] else "list"
+    if "duration" in str(field.get("pattern", "")) or str(field.get("pattern", "")).startswith(
+        "^([0-9]+(\\.[0-9]+)?(ms"
+    ):
+        return "duration"
+    return str(field.get("type", "any"))
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").strip()
+
+
+def reported() -> str:
+    """The reasons of errors that jobs end with, from the classes that raise them."""
+    rows = [f"| `{reason}` | {_cell(text)} |" for reason, text in sorted(errors().items())]
+    return "\n".join(["| reason | |", "|---|---|", *rows])
+
+
+def errors() -> dict[str, str]:
+    """What each class of errors says of itself, by its reason."""
+    found: dict[str, str] = {}
+    for file in (
+        CODE / "lake" / "errors.py",
+        CODE / "lake" / "exchange" / "smart" / "messages.py",
+        CODE / "spark" / "errors.py",
+    ):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef) and (reason := _own_reason(node)) is not None:
+                found[reason] = " ".join((ast.get_docstring(node) or "").replace("``", "`").split())
+    # Bases, which nothing is raised as.
+    return {reason: text for reason, text in found.items() if reason not in ("LakeError", "StoreError", "CommitError")}
+
+
+def _own_reason(node: ast.ClassDef) -> str | None:
+    for each in node.body:
+        target = each.targets[0] if isinstance(each, ast.Assign) else getattr(each, "target", None)
+        value = getattr(each, "value", None)
+        if isinstance(target, ast.Name) and target.id == "reason" and isinstance(value, ast.Constant):
+            return str(value.value)
+    return None
+
+
+def told() -> set[str]:
+    """Every reason that the operator itself puts into a condition or an event, as its code has them."""
+    found = {f"{kind}NotFound" for kind in ("ObjectStore", "Dataset", "Cube", "Engine", "Repository", "Commit")}
+    for place in _TOLD_IN:
+        for file in [CODE / place] if place.endswith(".py") else sorted((CODE / place).rglob("*.py")):
+            tree = ast.parse(file.read_text())
+            tables = str(file.relative_to(CODE)) in _TABLES
+            for node in ast.walk(tree):
+                found |= set(_of_call(node)) | (set(_of_table(node)) if tables else set())
+    return found - _NO_REASONS
+
+
+def _of_call(node: ast.AST) -> Iterator[str]:
+    if not isinstance(node, ast.Call):
+        return
+    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    if name in _TELLING or name == "Event":
+        yield from (text for each in node.args[:4] for text in _constants(each))
+    yield from (
+        text for keyword in node.keywords if keyword.arg in ("reason", "stalled") for text in _constants(keyword.value)
+    )
+
+
+def _of_table(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Tuple | ast.Dict):
+        for each in node.elts if isinstance(node, ast.Tuple) else (*node.keys, *node.values):
+            yield from _constants(each)
+
+
+def _constants(node: ast.AST | None) -> Iterator[str]:
+    nodes = [node.body, node.orelse] if isinstance(node, ast.IfExp) else [node]
+    for each in nodes:
+        if isinstance(each, ast.Constant) and isinstance(each.value, str) and REASON.fullmatch(each.value):
+            yield each.value
+
+
+def main() -> None:
+    """Write the pages."""
+    for file, text in pages().items():
+        file.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""The pages of docs/: what is made from the code is up to date, nothing is left out, and links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kubothek.resources.kinds import KINDS
+from tests import pages
+from tests.documented import ROOT
+from tests.documented import pages as every_page
+
+REASONS = (ROOT / "docs" / "reasons.md").read_text()
+SECTIONS = ("Example", "Fields", "Conditions", "Troubleshooting")
+
+
+def documented(text: str) -> set[str]:
+    """The reasons in the first columns of the tables of a page."""
+    cells = re.findall(r"^\| ([^|]*`[A-Z][^|]*) \|", text, re.MULTILINE)
+    return {reason for cell in cells for reason in re.findall(r"`([A-Z][A-Za-z]+)`", cell)}
+
+
+def test_what_is_made_from_the_code_is_as_the_code_is() -> None:
+    for file, text in pages.pages().items():
+        assert file.read_text() == text, f"{file.relative_to(ROOT)} is out of date: run `make pages`"
+
+
+def test_every_reason_that_the_code_knows_is_documented_and_no_other() -> None:
+    assert documented(REASONS) == pages.told() | set(pages.errors()) | UNSEEN
+
+
+UNSEEN = {"ImagePullFailed", "PodFailed", "NameTaken"}
+"""Reasons that the code puts together in ways that are not looked for."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_has_a_page_with_all_that_one_needs(kind: str) -> None:
+    text = pages.page(kind).read_text()
+    assert text.startswith(f"# {kind}\n")
+    assert tuple(re.findall(r"^## (\w+)", text, re.MULTILINE))[-4:] == SECTIONS
+    assert re.search(rf"^```yaml\n(?:.*\n)*?kind: {kind}\n", text, re.MULTILINE), (
+        "an example, which is applied in a test"
+    )
+    conditions = text[text.index("## Conditions") : text.index("## Troubleshooting")]
+    assert documented(conditions) <= documented(REASONS)
+    assert documented(conditions)
+
+
+def anchors(file: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(
+        r"^#+ (.*)$", re.sub(r"^```.*?^```", "", file.read_text(), flags=re.DOTALL | re.MULTILINE), re.MULTILINE
+    )
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(file: Path) -> list[str]:
+    text = re.sub(r"^```.*?^```", "", file.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text)) if "://" not in link]
+
+
+def test_every_link_leads_somewhere() -> None:
+    for file in every_page():
+        for link in links(file):
+            path, _, anchor = link.partition("#")
+            target = (file.parent / path).resolve() if path else file
+            assert target.exists(), f"{file.relative_to(ROOT)}: {link}"
+            if anchor and target.suffix == ".md":
+                assert anchor in anchors(target), f"{file.relative_to(ROOT)}: {link}"
+
+
+def test_the_table_of_contents_has_every_page() -> None:
+    contents = ROOT / "docs" / "README.md"
+    reached = {(contents.parent / link.partition("#")[0]).resolve() for link in links(contents)}
+    assert {
+        file for file in (ROOT / "docs").rglob("*.md") if file != contents and file.parent.name != "decisions"
+    } <= reached
