@@ -35,9 +35,9 @@ _TELLING: Final = _STATES | {
 }
 _TOLD_IN: Final = ("reconcile", "jobs/outcome.py", "runtime/kubernetes")
 _TABLES: Final = (
-    "runtime/kubernetes/pod_facts.py",
-    "runtime/kubernetes/unfinished.py",
-    "runtime/kubernetes/outcome.py",
+    "runtime/kubernetes/outcomes/pod_facts.py",
+    "runtime/kubernetes/outcomes/unfinished.py",
+    "runtime/kubernetes/outcomes/outcome.py",
     "runtime/kubernetes/launch.py",
     "reconcile/launching.py",
 )

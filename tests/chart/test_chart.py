@@ -18,9 +18,9 @@ import yaml
 from kubothek.resources.meta import FINALIZER
 from kubothek.resources.profiles import said
 from kubothek.resources.sizes import Sizes
-from kubothek.runtime.kubernetes import pods, sizes
 from kubothek.runtime.kubernetes.__main__ import main
 from kubothek.runtime.kubernetes.api import RESOURCES
+from kubothek.runtime.kubernetes.manifests import pods, sizes
 from kubothek.runtime.kubernetes.selftest import NEEDED
 from tests.chart.conftest import CHART, Objects, Render, grant
 from tests.chart.plain import CONFIG, plain

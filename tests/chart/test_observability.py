@@ -19,11 +19,11 @@ import pytest
 import yaml
 
 from kubothek.gateway.kubernetes.metrics import GatewayMetrics
-from kubothek.runtime.kubernetes.metrics import Metrics
-from kubothek.runtime.kubernetes.metrics_state import state_metrics
-from kubothek.runtime.kubernetes.probes import metrics
+from kubothek.runtime.kubernetes.observed.state import ClusterState
 from kubothek.runtime.kubernetes.queue import Key, WorkQueue
-from kubothek.runtime.kubernetes.state import ClusterState
+from kubothek.runtime.kubernetes.telemetry.metrics import Metrics
+from kubothek.runtime.kubernetes.telemetry.metrics_state import state_metrics
+from kubothek.runtime.kubernetes.telemetry.probes import metrics
 from tests.chart.conftest import CHART, Render
 from tests.cluster.debian import PROMETHEUS
 from tests.cluster.steps import run

@@ -14,10 +14,10 @@ from kubothek.reconcile.world import Limits, Settings
 from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.controller import Controller
-from kubothek.runtime.kubernetes.events import EventRecorder
 from kubothek.runtime.kubernetes.launch import Launcher
 from kubothek.runtime.kubernetes.queue import Backoff, Key, WorkQueue
 from kubothek.runtime.kubernetes.resync import Resync
+from kubothek.runtime.kubernetes.telemetry.events import EventRecorder
 from tests.kubernetes.apiserver import ApiServer
 
 PATIENCE = 120.0

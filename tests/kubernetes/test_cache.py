@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kubothek.runtime.kubernetes.cache import Cache, trimmed_pod
+from kubothek.runtime.kubernetes.observed.cache import Cache, trimmed_pod
 
 
 def thing(name: str, version: int, uid: str = "u1", **spec: Any) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kubothek.resources.jobs import DatasetState, JobResult, StoreState
-from kubothek.runtime.kubernetes.dependants import dependants
-from kubothek.runtime.kubernetes.looks import told_of
+from kubothek.runtime.kubernetes.observed.dependants import dependants
+from kubothek.runtime.kubernetes.observed.looks import told_of
+from kubothek.runtime.kubernetes.observed.state import ClusterState
 from kubothek.runtime.kubernetes.queue import Key
-from kubothek.runtime.kubernetes.state import ClusterState
 from tests.kubernetes.podshapes import exited, pod
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from kubothek.reconcile.derivation import Ledgers
 from kubothek.reconcile.world import Settings
-from kubothek.runtime.kubernetes.cache import Cache
-from kubothek.runtime.kubernetes.derivatives import neighbours
-from kubothek.runtime.kubernetes.state import ClusterState, ClusterWorld
+from kubothek.runtime.kubernetes.observed.cache import Cache
+from kubothek.runtime.kubernetes.observed.derivatives import neighbours
+from kubothek.runtime.kubernetes.observed.state import ClusterState, ClusterWorld
 from tests.kubernetes.test_dependants import obj, woken
 
 

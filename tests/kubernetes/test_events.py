@@ -10,7 +10,7 @@ import pytest
 
 from kubothek.reconcile.world import Event
 from kubothek.runtime.kubernetes.api import Api, ApiUnavailable
-from kubothek.runtime.kubernetes.events import EventRecorder, TokenBucket
+from kubothek.runtime.kubernetes.telemetry.events import EventRecorder, TokenBucket
 
 pytestmark = [pytest.mark.looptime, pytest.mark.asyncio]
 

@@ -20,15 +20,15 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from kubothek.gateway.app import make_app
 from kubothek.gateway.kubernetes.metrics import GatewayMetrics
 from kubothek.reconcile.reconcilers import RECONCILERS
-from kubothek.runtime.kubernetes import probes
 from kubothek.runtime.kubernetes.api import Api
 from kubothek.runtime.kubernetes.controller import Controller
-from kubothek.runtime.kubernetes.logs import JsonLines, round_of
-from kubothek.runtime.kubernetes.metrics import VERBS, Metrics
-from kubothek.runtime.kubernetes.metrics_state import state_metrics
+from kubothek.runtime.kubernetes.observed.state import ClusterState
 from kubothek.runtime.kubernetes.process import exposition
 from kubothek.runtime.kubernetes.queue import Key, WorkQueue
-from kubothek.runtime.kubernetes.state import ClusterState
+from kubothek.runtime.kubernetes.telemetry import probes
+from kubothek.runtime.kubernetes.telemetry.logs import JsonLines, round_of
+from kubothek.runtime.kubernetes.telemetry.metrics import VERBS, Metrics
+from kubothek.runtime.kubernetes.telemetry.metrics_state import state_metrics
 from tests.kubernetes import podshapes
 from tests.kubernetes.apiserver import ApiServer
 from tests.kubernetes.harness import bench

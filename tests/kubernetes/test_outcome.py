@@ -11,7 +11,7 @@ import pytest
 
 from kubothek.reconcile.world import FailureClass, JobPhase
 from kubothek.resources.jobs import CommitOutcome, ExitCode, JobResult, Progress
-from kubothek.runtime.kubernetes import outcome, unfinished
+from kubothek.runtime.kubernetes.outcomes import outcome, unfinished
 from tests.kubernetes.podshapes import FINISHED, STARTED, condition, disrupted, exited, pod, running, waiting
 
 START = datetime(2026, 11, 21, 12, 0, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from kubothek.resources.jobs import AnyJob, DatasetRef, IndexJob, InspectJob, St
 from kubothek.resources.meta import Resource
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.api import Api
-from kubothek.runtime.kubernetes.places import Places
+from kubothek.runtime.kubernetes.observed.places import Places
 from kubothek.runtime.kubernetes.queue import Key
 from tests.kubernetes.apiserver import ApiServer
 from tests.kubernetes.harness import Kubelet, bench, manifest, ready_status, resource_path

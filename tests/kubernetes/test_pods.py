@@ -42,8 +42,9 @@ from kubothek.resources.jobs import (
 )
 from kubothek.resources.kinds import parse
 from kubothek.resources.values import parse_quantity
-from kubothek.runtime.kubernetes import names, pods
+from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.config import OperatorConfig
+from kubothek.runtime.kubernetes.manifests import pods
 
 CONFIG = OperatorConfig(namespaces=("lake",), job_image="docker.io/kubothek/kubothek:dev")
 LAKE = StoreRef(name="lake", url="s3://lake/w", credentials_dir="/var/run/kubothek/credentials/lake")

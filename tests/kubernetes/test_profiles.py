@@ -15,7 +15,8 @@ import pytest
 from kubothek.reconcile.world import FailureClass, JobPhase
 from kubothek.resources.spark_denied import DENIED_CONF
 from kubothek.resources.values import parse_quantity
-from kubothek.runtime.kubernetes import outcome, pods
+from kubothek.runtime.kubernetes.manifests import pods
+from kubothek.runtime.kubernetes.outcomes import outcome
 from tests.kubernetes.apiserver import ApiServer
 from tests.kubernetes.podshapes import CREATED, SCHEDULED, condition, pod, waiting
 from tests.kubernetes.test_pods import CONFIG, conf, driver, engine, launch

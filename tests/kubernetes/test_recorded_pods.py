@@ -14,9 +14,9 @@ import pytest
 
 from kubothek.reconcile.launching import REFUSALS
 from kubothek.reconcile.world import FailureClass, JobPhase
-from kubothek.runtime.kubernetes import outcome, unfinished
 from kubothek.runtime.kubernetes.api import ApiError
 from kubothek.runtime.kubernetes.launch import refused
+from kubothek.runtime.kubernetes.outcomes import outcome, unfinished
 
 GOLDEN = Path(__file__).parents[1] / "golden/pods"
 RETRY, INFRASTRUCTURE, REPORT = FailureClass.RETRY, FailureClass.INFRASTRUCTURE, FailureClass.REPORT

@@ -7,7 +7,8 @@ from typing import Any
 from kubothek.reconcile.world import LaunchJob
 from kubothek.resources.engine import Engine
 from kubothek.resources.jobs import ForeignEngineRef, TransformJob
-from kubothek.runtime.kubernetes import names, pods
+from kubothek.runtime.kubernetes import names
+from kubothek.runtime.kubernetes.manifests import pods
 from tests.kubernetes.test_pods import CONFIG, DATASET, LAKE, engine, mounted, owner
 
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"

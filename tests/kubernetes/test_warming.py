@@ -18,10 +18,12 @@ from kubothek.resources.commit import Commit
 from kubothek.resources.engine import Engine
 from kubothek.resources.jobs import Claim, CommitJob, DatasetRef, Ended, JobResult, QueryJob, StoreRef
 from kubothek.resources.kinds import parse
-from kubothek.runtime.kubernetes import names, outcome, pods, warm_pods
+from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.api import Api, ApiUnavailable
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.launch import Launcher, Refused
+from kubothek.runtime.kubernetes.manifests import pods, warm_pods
+from kubothek.runtime.kubernetes.outcomes import outcome
 from tests.kubernetes import podshapes
 from tests.kubernetes.apiserver import ApiServer
 from tests.kubernetes.harness import Kubelet, bench, manifest, resource_path

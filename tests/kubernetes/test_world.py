@@ -9,7 +9,7 @@ from typing import Any
 from kubothek.reconcile.world import Settings
 from kubothek.resources.gcpolicy import GCPolicy
 from kubothek.runtime.kubernetes.controller import spread
-from kubothek.runtime.kubernetes.state import ClusterState, ClusterWorld
+from kubothek.runtime.kubernetes.observed.state import ClusterState, ClusterWorld
 
 
 def policy(name: str, namespace: str, selector: Any) -> dict[str, Any]:

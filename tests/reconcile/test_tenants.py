@@ -25,8 +25,8 @@ from kubothek.resources.kinds import KINDS, parse
 from kubothek.resources.meta import Resource
 from kubothek.resources.sizes import Sizes
 from kubothek.resources.values import Reference
-from kubothek.runtime.kubernetes import pods
 from kubothek.runtime.kubernetes.config import OperatorConfig
+from kubothek.runtime.kubernetes.manifests import pods
 from tests.documented import API, Json, blocks, examples
 from tests.reconcile.fake import START
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from kubothek.resources.kinds import manifest_of
-from kubothek.runtime.kubernetes import names, pods
+from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.config import TracingConfig
-from kubothek.runtime.kubernetes.traces import Traces
+from kubothek.runtime.kubernetes.manifests import pods
+from kubothek.runtime.kubernetes.telemetry.traces import Traces
 from kubothek.tracing import Ended, Place, started
 from tests.kubernetes import podshapes
 from tests.kubernetes.test_pods import CONFIG, launch

@@ -18,7 +18,7 @@ from kubothek.gateway.kubernetes.metrics import GatewayMetrics
 from kubothek.gateway.limits import Limits
 from kubothek.gateway.server import serve
 from kubothek.runtime.kubernetes.api import Api
-from kubothek.runtime.kubernetes.probes import metrics, probes
+from kubothek.runtime.kubernetes.telemetry.probes import metrics, probes
 
 _LOG: Final = logging.getLogger("kubothek.gateway.cluster")
 _RENEWED: Final = 60.0

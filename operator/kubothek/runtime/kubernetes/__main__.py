@@ -17,8 +17,8 @@ from kubothek.resources.profiles import said
 from kubothek.resources.rules import broken_rules
 from kubothek.resources.sizes import Sizes
 from kubothek.runtime.kubernetes.config import OperatorConfig, TracingConfig, WebhookConfig
-from kubothek.runtime.kubernetes.logs import log_to_stderr
 from kubothek.runtime.kubernetes.process import run
+from kubothek.runtime.kubernetes.telemetry.logs import log_to_stderr
 from kubothek.tracing.sending import ENDPOINT, RATIO
 
 

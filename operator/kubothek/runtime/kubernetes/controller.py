@@ -35,18 +35,21 @@ from kubothek.reconcile.world import (
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.kinds import KINDS, InvalidResource, manifest_of
 from kubothek.resources.meta import API_VERSION, Resource
-from kubothek.runtime.kubernetes import looks, names, outcome, pods
+from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable, Object
-from kubothek.runtime.kubernetes.dependants import dependants
-from kubothek.runtime.kubernetes.events import EventRecorder
 from kubothek.runtime.kubernetes.launch import Launcher, Refused
-from kubothek.runtime.kubernetes.logs import round_of
-from kubothek.runtime.kubernetes.metrics import Metrics
+from kubothek.runtime.kubernetes.manifests import pods
 from kubothek.runtime.kubernetes.names import controller_of
+from kubothek.runtime.kubernetes.observed import looks
+from kubothek.runtime.kubernetes.observed.dependants import dependants
+from kubothek.runtime.kubernetes.observed.state import ClusterState, ClusterWorld
+from kubothek.runtime.kubernetes.outcomes import outcome
 from kubothek.runtime.kubernetes.patches import edit_patch, finalizer_patch
 from kubothek.runtime.kubernetes.queue import Key, WorkQueue
-from kubothek.runtime.kubernetes.state import ClusterState, ClusterWorld
-from kubothek.runtime.kubernetes.traces import Traces
+from kubothek.runtime.kubernetes.telemetry.events import EventRecorder
+from kubothek.runtime.kubernetes.telemetry.logs import round_of
+from kubothek.runtime.kubernetes.telemetry.metrics import Metrics
+from kubothek.runtime.kubernetes.telemetry.traces import Traces
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kubothek.reconcile.world import LaunchJob, StartDriver
-from kubothek.runtime.kubernetes import names, pods, warm_pods
+from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.api import Api, ApiError, Object
 from kubothek.runtime.kubernetes.config import OperatorConfig
+from kubothek.runtime.kubernetes.manifests import pods, warm_pods
 from kubothek.runtime.kubernetes.names import controller_of
-from kubothek.runtime.kubernetes.pools import phase_of
+from kubothek.runtime.kubernetes.observed.pools import phase_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,15 @@ from kubothek.runtime.kubernetes.admission.server import webhook
 from kubothek.runtime.kubernetes.api import Api
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.controller import Controller
-from kubothek.runtime.kubernetes.events import EventRecorder
 from kubothek.runtime.kubernetes.launch import Launcher
 from kubothek.runtime.kubernetes.lease import Lease
-from kubothek.runtime.kubernetes.metrics import Metrics
-from kubothek.runtime.kubernetes.metrics_state import state_metrics
-from kubothek.runtime.kubernetes.probes import metrics, probes
 from kubothek.runtime.kubernetes.resync import Resync
 from kubothek.runtime.kubernetes.scopes import Scopes
-from kubothek.runtime.kubernetes.traces import Traces
+from kubothek.runtime.kubernetes.telemetry.events import EventRecorder
+from kubothek.runtime.kubernetes.telemetry.metrics import Metrics
+from kubothek.runtime.kubernetes.telemetry.metrics_state import state_metrics
+from kubothek.runtime.kubernetes.telemetry.probes import metrics, probes
+from kubothek.runtime.kubernetes.telemetry.traces import Traces
 from kubothek.runtime.kubernetes.watch import Watch
 from kubothek.tracing import sending
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from kubothek.resources.engine import EngineSpec
 from kubothek.resources.values import parse_quantity
-from kubothek.runtime.kubernetes import sizes
+from kubothek.runtime.kubernetes.manifests import sizes
 
 Object = dict[str, Any]
 

@@ -17,8 +17,9 @@ from pydantic import ValidationError
 
 from kubothek.reconcile.world import FailureClass, JobPhase, JobView
 from kubothek.resources.jobs import Ended, ExitCode, JobResult, Progress
-from kubothek.runtime.kubernetes import names, unfinished
-from kubothek.runtime.kubernetes.pod_facts import (
+from kubothek.runtime.kubernetes import names
+from kubothek.runtime.kubernetes.outcomes import unfinished
+from kubothek.runtime.kubernetes.outcomes.pod_facts import (
     condition_of,
     failed_view,
     shortened,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from kubothek.reconcile.subjects import Change, Subjects
-from kubothek.runtime.kubernetes.cache import Object
+from kubothek.runtime.kubernetes.observed.cache import Object
 
 
 def finished(run: Object) -> bool:

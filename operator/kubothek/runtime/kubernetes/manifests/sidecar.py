@@ -12,8 +12,9 @@ from typing import Any
 from kubothek.resources.engine import ForeignEngine
 from kubothek.resources.jobs import ForeignEngineRef
 from kubothek.resources.values import parse_quantity
-from kubothek.runtime.kubernetes import names, sizes, tokens
-from kubothek.runtime.kubernetes.tokens import mounting
+from kubothek.runtime.kubernetes import names
+from kubothek.runtime.kubernetes.manifests import sizes, tokens
+from kubothek.runtime.kubernetes.manifests.tokens import mounting
 
 Object = dict[str, Any]
 

@@ -20,8 +20,9 @@ from kubothek.reconcile.tracing import (
     trace_of_job,
 )
 from kubothek.reconcile.world import JobPhase, LaunchJob
-from kubothek.runtime.kubernetes import names, outcome
-from kubothek.runtime.kubernetes.metrics import moment, moments_of
+from kubothek.runtime.kubernetes import names
+from kubothek.runtime.kubernetes.outcomes import outcome
+from kubothek.runtime.kubernetes.telemetry.metrics import moment, moments_of
 from kubothek.tracing import Ended, RunTrace, Span, span, tell
 
 Json = Mapping[str, Any]

@@ -1,8 +1,8 @@
 """What happens, counted: rounds, API calls, watch events, ends of jobs and runs (docs/metrics.md).
 
 Only what is an event is counted here, and a restart counts from zero, as Prometheus expects of counters. What is a
-state is never counted up and down: :mod:`kubothek.runtime.kubernetes.metrics_state` reads it from the caches when it is
-asked. Every label has a closed set of values; names of resources are none of them.
+state is never counted up and down: :mod:`~kubothek.runtime.kubernetes.telemetry.metrics_state` reads it from the caches
+when it is asked. Every label has a closed set of values; names of resources are none of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from prometheus_client.registry import Collector
 
 from kubothek.resources.jobs import AnyJob
 from kubothek.resources.kinds import KINDS
-from kubothek.runtime.kubernetes import names, outcome
+from kubothek.runtime.kubernetes import names
+from kubothek.runtime.kubernetes.outcomes import outcome
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each one, that nothing here reads
 

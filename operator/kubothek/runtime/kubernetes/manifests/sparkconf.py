@@ -9,8 +9,9 @@ from __future__ import annotations
 from kubothek.reconcile.world import LaunchJob
 from kubothek.resources.engine import EngineSpec
 from kubothek.resources.values import parse_duration, parse_quantity
-from kubothek.runtime.kubernetes import names, placement, scratch, sizes
+from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.config import OperatorConfig
+from kubothek.runtime.kubernetes.manifests import placement, scratch, sizes
 
 _PREFIX_LIMIT = 47
 """Spark's limit of the pods' name prefix: 63 less what it appends."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from kubothek.runtime.kubernetes.metrics import moment
+from kubothek.runtime.kubernetes.telemetry.metrics import moment
 
 Json = Mapping[str, Any]
 

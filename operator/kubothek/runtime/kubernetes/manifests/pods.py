@@ -34,10 +34,11 @@ from kubothek.resources.jobs import (
 from kubothek.resources.ledger import IDENTITY_KEY
 from kubothek.resources.meta import API_VERSION
 from kubothek.resources.values import parse_duration
-from kubothek.runtime.kubernetes import fetching, names, placement, scratch, sidecar, sizes, starting
+from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.config import OperatorConfig
-from kubothek.runtime.kubernetes.sparkconf import spark_conf
-from kubothek.runtime.kubernetes.template import merged
+from kubothek.runtime.kubernetes.manifests import fetching, placement, scratch, sidecar, sizes, starting
+from kubothek.runtime.kubernetes.manifests.sparkconf import spark_conf
+from kubothek.runtime.kubernetes.manifests.template import merged
 from kubothek.tracing.ids import VARIABLE
 from kubothek.tracing.sending import ENDPOINT
 

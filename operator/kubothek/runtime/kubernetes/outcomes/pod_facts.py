@@ -10,7 +10,7 @@ from typing import Any
 from kubothek.reconcile.world import FailureClass, JobPhase, JobView
 from kubothek.resources.jobs import JobResult
 from kubothek.runtime.kubernetes import names
-from kubothek.runtime.kubernetes.advice import advised
+from kubothek.runtime.kubernetes.outcomes.advice import advised
 
 Json = Mapping[str, Any]
 

@@ -12,15 +12,15 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kubothek.resources.engine import DEFAULT_ENGINE
-from kubothek.runtime.kubernetes import looks
-from kubothek.runtime.kubernetes.cache import Object
-from kubothek.runtime.kubernetes.derivatives import neighbours, progress
 from kubothek.runtime.kubernetes.names import controller_of
+from kubothek.runtime.kubernetes.observed import looks
+from kubothek.runtime.kubernetes.observed.cache import Object
+from kubothek.runtime.kubernetes.observed.derivatives import neighbours, progress
+from kubothek.runtime.kubernetes.observed.runs import condition, finished, holds, subject_of
 from kubothek.runtime.kubernetes.queue import Key
-from kubothek.runtime.kubernetes.runs import condition, finished, holds, subject_of
 
 if TYPE_CHECKING:
-    from kubothek.runtime.kubernetes.state import ClusterState
+    from kubothek.runtime.kubernetes.observed.state import ClusterState
 
 _QUEUE_HEAD = 4
 """How many of a dataset's unfinished Commits are woken: the next one, and some in case that one cannot go on.

@@ -16,9 +16,10 @@ from kubothek.reconcile.tracing import traceparent
 from kubothek.reconcile.world import LaunchJob, StartDriver
 from kubothek.resources.engine import Engine
 from kubothek.resources.values import parse_duration, parse_quantity
-from kubothek.runtime.kubernetes import names, pods
+from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.config import OperatorConfig
-from kubothek.runtime.kubernetes.sparkconf import spark_conf
+from kubothek.runtime.kubernetes.manifests import pods
+from kubothek.runtime.kubernetes.manifests.sparkconf import spark_conf
 from kubothek.tracing.ids import VARIABLE
 from kubothek.tracing.sending import ENDPOINT
 

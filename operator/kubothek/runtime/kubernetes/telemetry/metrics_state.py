@@ -16,16 +16,16 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from kubothek.resources.kinds import KINDS
 from kubothek.runtime.kubernetes import names
-from kubothek.runtime.kubernetes.metrics import moment, verb_of
-from kubothek.runtime.kubernetes.metrics_objects import (
+from kubothek.runtime.kubernetes.observed.pools import phase_of
+from kubothek.runtime.kubernetes.observed.state import ClusterState
+from kubothek.runtime.kubernetes.queue import WorkQueue
+from kubothek.runtime.kubernetes.telemetry.metrics import moment, verb_of
+from kubothek.runtime.kubernetes.telemetry.metrics_objects import (
     NAMED,
     DatasetGauges,
     ObjectGauges,
     StoreGauges,
 )
-from kubothek.runtime.kubernetes.pools import phase_of
-from kubothek.runtime.kubernetes.queue import WorkQueue
-from kubothek.runtime.kubernetes.state import ClusterState
 
 Json = Mapping[str, Any]
 

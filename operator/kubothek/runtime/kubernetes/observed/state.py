@@ -16,11 +16,13 @@ from kubothek.resources.engine import Engine
 from kubothek.resources.kinds import KINDS, InvalidResource, parse
 from kubothek.resources.meta import Resource
 from kubothek.resources.sizes import Sizes
-from kubothek.runtime.kubernetes import names, outcome, runs
-from kubothek.runtime.kubernetes.cache import Cache, Object, trimmed_pod
-from kubothek.runtime.kubernetes.derivatives import follow
-from kubothek.runtime.kubernetes.places import Places
-from kubothek.runtime.kubernetes.pools import Pools
+from kubothek.runtime.kubernetes import names
+from kubothek.runtime.kubernetes.observed import runs
+from kubothek.runtime.kubernetes.observed.cache import Cache, Object, trimmed_pod
+from kubothek.runtime.kubernetes.observed.derivatives import follow
+from kubothek.runtime.kubernetes.observed.places import Places
+from kubothek.runtime.kubernetes.observed.pools import Pools
+from kubothek.runtime.kubernetes.outcomes import outcome
 
 R = TypeVar("R", bound=Resource)
 

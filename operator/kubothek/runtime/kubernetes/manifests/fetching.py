@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from kubothek.resources.jobs import SourceContainer
-from kubothek.runtime.kubernetes import names, tokens
-from kubothek.runtime.kubernetes.tokens import mounting
+from kubothek.runtime.kubernetes import names
+from kubothek.runtime.kubernetes.manifests import tokens
+from kubothek.runtime.kubernetes.manifests.tokens import mounting
 
 Object = dict[str, Any]
 

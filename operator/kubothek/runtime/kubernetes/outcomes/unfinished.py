@@ -9,8 +9,8 @@ from typing import Any
 
 from kubothek.reconcile.attempts import ENGINE_FAULTS
 from kubothek.reconcile.world import FailureClass, JobPhase, JobView
-from kubothek.runtime.kubernetes import starting
-from kubothek.runtime.kubernetes.pod_facts import (
+from kubothek.runtime.kubernetes.manifests import starting
+from kubothek.runtime.kubernetes.outcomes.pod_facts import (
     condition_of,
     driver_of,
     failed_view,

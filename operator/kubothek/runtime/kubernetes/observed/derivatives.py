@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kubothek.reconcile.kinship import Kinship
-from kubothek.runtime.kubernetes.cache import Object
+from kubothek.runtime.kubernetes.observed.cache import Object
 from kubothek.runtime.kubernetes.queue import Key
 
 if TYPE_CHECKING:
-    from kubothek.runtime.kubernetes.state import ClusterState
+    from kubothek.runtime.kubernetes.observed.state import ClusterState
 
 
 def progress(dataset: Object | None) -> tuple[object, ...]:

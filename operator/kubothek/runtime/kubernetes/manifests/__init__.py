@@ -1,0 +1,1 @@
+"""What is created for an attempt: pure builders of pods and ConfigMaps."""

@@ -1,0 +1,1 @@
+"""What became of an attempt, by what Kubernetes shows of its pod: pure functions."""

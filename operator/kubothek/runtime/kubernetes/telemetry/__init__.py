@@ -1,0 +1,1 @@
+"""What the operator tells: metrics, events, logs, traces, probes."""
