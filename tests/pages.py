@@ -39,7 +39,7 @@ _TABLES: Final = (
     "runtime/kubernetes/outcomes/unfinished.py",
     "runtime/kubernetes/outcomes/outcome.py",
     "runtime/kubernetes/launch.py",
-    "reconcile/launching.py",
+    "reconcile/running/launching.py",
 )
 """Modules with tables of reasons."""
 _NO_REASONS: Final = frozenset(

@@ -11,7 +11,7 @@ import pytest
 
 from kubothek.jobs import fetch as fetching
 from kubothek.lake.ledger.fetching.containers import OUT
-from kubothek.reconcile.containers import OUTPUT_DIRECTORY
+from kubothek.reconcile.care.containers import OUTPUT_DIRECTORY
 from kubothek.resources.jobs import JOB, ExitCode, JobResult, PollJob
 from tests.jobs.conftest import Here
 from tests.jobs.test_ledger import defined, names, polled, sound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubothek.reconcile import cube
+from kubothek.reconcile.kinds import cube
 from kubothek.reconcile.world import Outcome, World
 from kubothek.resources.meta import Resource
 from kubothek.runtime.kubernetes.api import Api

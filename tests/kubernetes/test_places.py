@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kubothek.reconcile.launching import held_back
 from kubothek.reconcile.references import launch_job
+from kubothek.reconcile.running.launching import held_back
 from kubothek.reconcile.world import AwaitPlace, LaunchJob, Limits, Outcome, Place, World
 from kubothek.resources.jobs import AnyJob, DatasetRef, IndexJob, InspectJob, StoreRef
 from kubothek.resources.meta import Resource

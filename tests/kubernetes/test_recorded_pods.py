@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kubothek.reconcile.launching import REFUSALS
+from kubothek.reconcile.running.launching import REFUSALS
 from kubothek.reconcile.world import FailureClass, JobPhase
 from kubothek.runtime.kubernetes.api import ApiError
 from kubothek.runtime.kubernetes.launch import refused

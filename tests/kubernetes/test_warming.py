@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kubothek.reconcile.reconcilers import RECONCILERS
-from kubothek.reconcile.warming import key_of
+from kubothek.reconcile.running.warming import key_of
 from kubothek.reconcile.world import FailureClass, JobPhase, LaunchJob, Settings, StartDriver
 from kubothek.resources.commit import Commit
 from kubothek.resources.engine import Engine

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubothek.reconcile import gcpolicy
+from kubothek.reconcile.kinds import gcpolicy
 from kubothek.reconcile.world import Settings
 from kubothek.resources.gcpolicy import GCPolicy
 from kubothek.runtime.local.apply import Applied, apply, save, states_of

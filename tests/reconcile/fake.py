@@ -12,10 +12,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.derivation import identity, references
 from kubothek.reconcile.kinship import Kinship
 from kubothek.reconcile.reconcilers import RECONCILERS
+from kubothek.reconcile.running.attempts import job_name
 from kubothek.reconcile.subjects import Subjects, change_of
 from kubothek.reconcile.world import (
     AwaitPlace,

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from kubothek.reconcile.budget import DISRUPTION_LIMIT, Budget, budget_of
+from kubothek.reconcile.running.budget import DISRUPTION_LIMIT, Budget, budget_of
 from kubothek.reconcile.world import FailureClass
 from kubothek.resources.engine import Engine, EngineSpec, Retry
 from kubothek.resources.meta import ObjectMeta

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubothek.reconcile import commit
+from kubothek.reconcile.kinds import commit
 from kubothek.reconcile.world import FailureClass, JobPhase
 from kubothek.resources.commit import Commit
 from kubothek.resources.jobs import CommitJob, Progress, StoreState

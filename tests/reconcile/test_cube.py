@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubothek.reconcile.members import refusal_key
+from kubothek.reconcile.kinds.members import refusal_key
 from kubothek.reconcile.world import FailureClass
 from kubothek.resources import jobs
 from kubothek.resources.cube import Cube

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kubothek.reconcile import gcpolicy
-from kubothek.reconcile.targets import JOB_LIMIT, matcher
+from kubothek.reconcile.kinds import gcpolicy
+from kubothek.reconcile.kinds.targets import JOB_LIMIT, matcher
 from kubothek.reconcile.world import Event, FailureClass, JobPhase, Limits, Load, Place
 from kubothek.resources.conditions import conditions_of, ready
 from kubothek.resources.dataset import Dataset, DatasetStatus, TagStatus

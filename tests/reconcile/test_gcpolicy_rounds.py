@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kubothek.reconcile import gcpolicy
+from kubothek.reconcile.kinds import gcpolicy
 from kubothek.reconcile.world import FailureClass, JobPhase
 from kubothek.resources.gcpolicy import GCPolicy
 from kubothek.resources.jobs import CollectJob, CollectOutcome

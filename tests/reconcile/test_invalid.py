@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubothek.reconcile import invalid
+from kubothek.reconcile.kinds import invalid
 from kubothek.reconcile.world import Outcome, SetFinalizer
 from kubothek.resources.kinds import InvalidResource, parse
 from kubothek.resources.meta import FINALIZER

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubothek.reconcile.containers import is_allowed
+from kubothek.reconcile.care.containers import is_allowed
 from kubothek.reconcile.world import FailureClass, JobPhase
 from kubothek.resources.jobs import CommitJob, DatasetState, LedgerJob, LedgerState, PollJob, PollOutcome
 from tests.reconcile.fake import COMMIT_SPEC, Fake, seen, with_dataset, with_store

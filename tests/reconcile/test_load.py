@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubothek.reconcile.load import admit, place_of
+from kubothek.reconcile.running.load import admit, place_of
 from kubothek.reconcile.world import AwaitPlace, JobPhase, Limits, Load, Place
 from kubothek.resources.jobs import HealthState
 from tests.reconcile.fake import COMMIT_SPEC, Fake, committed, seen, with_dataset, with_running_commit

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubothek.reconcile.retention import SOONEST
+from kubothek.reconcile.running.retention import SOONEST
 from kubothek.reconcile.world import FailureClass
 from tests.reconcile.fake import COMMIT_SPEC, Fake, committed, with_dataset, with_running_commit
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubothek.reconcile.schedule import SETBACK, due_slot, fault, next_slot, next_start, start_of
+from kubothek.reconcile.running.schedule import SETBACK, due_slot, fault, next_slot, next_start, start_of
 from kubothek.resources.schedules import Schedule
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kubothek.reconcile import commit as reconciler
+from kubothek.reconcile.kinds import commit as reconciler
 from kubothek.reconcile.world import CancelJob, FailureClass, JobPhase, JobView, LaunchJob
 from kubothek.resources.commit import CommitStatus
 from kubothek.resources.jobs import CommitJob, CommitOutcome, JobResult

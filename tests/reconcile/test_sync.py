@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubothek.reconcile.giving_way import LONGEST_WAIT, LOOK_AGAIN
+from kubothek.reconcile.running.giving_way import LONGEST_WAIT, LOOK_AGAIN
 from kubothek.reconcile.world import FailureClass
 from kubothek.resources.jobs import DatasetState, LedgerState, Progress, SyncJob, SyncOutcome
 from kubothek.resources.sync import Sync, SyncProgress

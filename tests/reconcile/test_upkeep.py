@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubothek.reconcile.giving_way import LONGEST_WAIT
+from kubothek.reconcile.running.giving_way import LONGEST_WAIT
 from kubothek.reconcile.world import FailureClass
 from kubothek.resources.jobs import (
     CompactJob,

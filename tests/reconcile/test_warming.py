@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubothek.reconcile.references import launch_job, store_ref
-from kubothek.reconcile.warming import busiest, key_of, tally
+from kubothek.reconcile.running.warming import busiest, key_of, tally
 from kubothek.reconcile.world import LaunchJob, WarmDriver
 from kubothek.resources.engine import Engine, Warm
 from kubothek.resources.jobs import CommitJob, CompactJob

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kubothek.cli.forecast_stores import wrong
 from kubothek.cli.steps import Step, Verb
-from kubothek.reconcile.sync import unfit
+from kubothek.reconcile.kinds.sync import unfit
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.meta import Resource
 from kubothek.resources.repository import Repository

@@ -10,7 +10,7 @@ from kubothek.lake.commits import DatasetLog
 from kubothek.lake.errors import LakeError
 from kubothek.lake.intake import Backlog, Landing, Ledger, Terms, look, page_key
 from kubothek.lake.store import Store
-from kubothek.reconcile.sources import reading_of
+from kubothek.reconcile.care.sources import reading_of
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.sources import StandingSource
 from kubothek.resources.values import parse_quantity, render_bytes

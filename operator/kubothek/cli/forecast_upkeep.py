@@ -12,9 +12,9 @@ from kubothek.lake.errors import DatasetDeleted, DatasetNotFound, LakeError
 from kubothek.lake.maintenance import Wish, plan_compaction
 from kubothek.lake.predicates import parse
 from kubothek.lake.store import Store
+from kubothek.reconcile.kinds.targets import matcher
 from kubothek.reconcile.references import clustering_of
-from kubothek.reconcile.schedule import fault
-from kubothek.reconcile.targets import matcher
+from kubothek.reconcile.running.schedule import fault
 from kubothek.resources.compaction import Compaction
 from kubothek.resources.conditions import state_of
 from kubothek.resources.dataset import Dataset

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kubothek.reconcile.targets import matcher
+from kubothek.reconcile.kinds.targets import matcher
 from kubothek.reconcile.world import Lookup
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction

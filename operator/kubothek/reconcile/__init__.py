@@ -1,1 +1,1 @@
-"""Decisions: one module a kind, each a pure function from a resource and its world to an outcome."""
+"""Every decision of the operator: `reconcile(resource, world) → Outcome`."""

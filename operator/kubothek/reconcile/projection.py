@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from kubothek.reconcile.attempts import job_name
+from kubothek.reconcile.running.attempts import job_name
 from kubothek.reconcile.subjects import completed
 from kubothek.reconcile.world import World
 from kubothek.resources import jobs

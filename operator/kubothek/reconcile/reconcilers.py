@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from kubothek.reconcile import (
+from kubothek.reconcile.kinds import (
     commit,
     compaction,
     cube,

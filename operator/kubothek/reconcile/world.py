@@ -50,7 +50,7 @@ class Settings:
     default_service_account: str = "kubothek-job"
     allowed_source_hosts: tuple[str, ...] = ()
     allowed_source_images: tuple[str, ...] = ()
-    """Images that containers of sources may have: see :func:`kubothek.reconcile.containers.is_allowed`."""
+    """Images that containers of sources may have: see :func:`kubothek.reconcile.care.containers.is_allowed`."""
     allow_local_sources: bool = False
     """``file:`` URLs and loopback hosts: true on one's own machine, never in a cluster."""
     engines: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a job takes of the operator's limits: see :mod:`kubothek.reconcile.load`."""
+    """What a job takes of the operator's limits: see :mod:`kubothek.reconcile.running.load`."""
 
     namespace: str
     store: str
@@ -158,7 +158,7 @@ class WarmDriver:
 
     name: str
     key: str
-    """What jobs it may take: see :mod:`kubothek.reconcile.warming`."""
+    """What jobs it may take: see :mod:`kubothek.reconcile.running.warming`."""
     phase: Literal["Starting", "Ready", "Failed"]
     since: datetime
     """When it was created."""

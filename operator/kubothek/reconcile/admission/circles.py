@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubothek.reconcile.admission.finding import Finding
+from kubothek.reconcile.care.transforming import circle
 from kubothek.reconcile.derivation import own_cycle
-from kubothek.reconcile.queue import CIRCLE, depends_on_itself
-from kubothek.reconcile.transforming import circle
+from kubothek.reconcile.running.queue import CIRCLE, depends_on_itself
 from kubothek.reconcile.world import Lookup
 from kubothek.resources.commit import Commit
 from kubothek.resources.dataset import Dataset

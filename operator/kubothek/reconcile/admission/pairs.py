@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubothek.reconcile.admission.finding import Finding
-from kubothek.reconcile.commit import against_ledger
+from kubothek.reconcile.care.transforming import unfit_input
+from kubothek.reconcile.kinds.commit import against_ledger
+from kubothek.reconcile.kinds.sync import unfit
 from kubothek.reconcile.references import Blocked, refuse_member
-from kubothek.reconcile.sync import unfit
-from kubothek.reconcile.transforming import unfit_input
 from kubothek.reconcile.world import Lookup
 from kubothek.resources.commit import Commit
 from kubothek.resources.conditions import State

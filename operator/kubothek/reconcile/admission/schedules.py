@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 
 from kubothek.reconcile.admission.finding import Finding
-from kubothek.reconcile.schedule import fault
+from kubothek.reconcile.running.schedule import fault
 from kubothek.reconcile.world import Lookup
 from kubothek.resources.meta import Resource
 from kubothek.resources.rules import Path, render_path

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from secrets import token_bytes
 
-from kubothek.reconcile import invalid
-from kubothek.reconcile.members import refusal_key
+from kubothek.reconcile.kinds import invalid
+from kubothek.reconcile.kinds.members import refusal_key
 from kubothek.reconcile.reconcilers import Reconciler
-from kubothek.reconcile.warming import key_of
+from kubothek.reconcile.running.warming import key_of
 from kubothek.reconcile.world import (
     Action,
     CancelJob,

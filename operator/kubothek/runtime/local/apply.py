@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from kubothek.reconcile.schedule import fault, next_slot
+from kubothek.reconcile.running.schedule import fault, next_slot
 from kubothek.resources.commit import Commit, CommitStatus
 from kubothek.resources.compaction import Compaction, CompactionStatus
 from kubothek.resources.cube import Cube

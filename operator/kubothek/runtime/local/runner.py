@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from kubothek.reconcile.members import refusal_key
+from kubothek.reconcile.kinds.members import refusal_key
 from kubothek.reconcile.reconcilers import RECONCILERS
 from kubothek.reconcile.world import (
     Action,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 
-from kubothek.reconcile.tracing import attempt_ended, has_ended, run_ended, trace_of, trace_of_job, traceparent
+from kubothek.reconcile.running.tracing import attempt_ended, has_ended, run_ended, trace_of, trace_of_job, traceparent
 from kubothek.reconcile.world import JobPhase, JobView, LaunchJob
 from kubothek.resources.kinds import manifest_of
 from kubothek.resources.meta import Resource

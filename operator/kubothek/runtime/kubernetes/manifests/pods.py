@@ -11,7 +11,7 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
-from kubothek.reconcile.tracing import traceparent
+from kubothek.reconcile.running.tracing import traceparent
 from kubothek.reconcile.world import LaunchJob
 from kubothek.resources.engine import Engine, EngineSpec
 from kubothek.resources.jobs import (

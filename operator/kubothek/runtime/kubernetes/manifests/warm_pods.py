@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from kubothek.reconcile.tracing import traceparent
+from kubothek.reconcile.running.tracing import traceparent
 from kubothek.reconcile.world import LaunchJob, StartDriver
 from kubothek.resources.engine import Engine
 from kubothek.resources.values import parse_duration, parse_quantity

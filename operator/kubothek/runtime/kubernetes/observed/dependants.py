@@ -281,7 +281,7 @@ def _queues(state: ClusterState, namespace: str, subjects: set[tuple[str, str]],
 
 
 def _keeps_place(state: ClusterState, commit: Object) -> bool:
-    """Whether later Commits wait for this one: see :mod:`kubothek.reconcile.queue`."""
+    """Whether later Commits wait for this one: see :mod:`kubothek.reconcile.running.queue`."""
     if commit["spec"].get("suspend") or commit["metadata"].get("deletionTimestamp"):
         return False
     commits, namespace = state.resources["Commit"], commit["metadata"]["namespace"]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from itertools import islice, zip_longest
 from typing import Any, TypeVar
 
-from kubothek.reconcile.load import place_of
+from kubothek.reconcile.running.load import place_of
 from kubothek.reconcile.world import Action, AwaitPlace, LaunchJob, Load, Place
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.queue import Key

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from kubothek.reconcile.attempts import ENGINE_FAULTS
+from kubothek.reconcile.running.attempts import ENGINE_FAULTS
 from kubothek.reconcile.world import FailureClass, JobPhase, JobView
 from kubothek.runtime.kubernetes.manifests import starting
 from kubothek.runtime.kubernetes.outcomes.pod_facts import (

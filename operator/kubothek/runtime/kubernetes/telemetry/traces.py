@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
 
-from kubothek.reconcile.tracing import (
+from kubothek.reconcile.running.tracing import (
     RUNS,
     attempt_ended,
     has_ended,

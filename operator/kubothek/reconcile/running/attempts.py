@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
-from kubothek.reconcile.budget import Budget
+from kubothek.reconcile.running.budget import Budget
 from kubothek.reconcile.world import FailureClass, JobPhase, JobView, World
 from kubothek.resources.conditions import problem_text
 from kubothek.resources.jobs import JobResult

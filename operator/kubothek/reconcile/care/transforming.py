@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from kubothek.reconcile.care.errands import Case, Chore, is_open
+from kubothek.reconcile.care.foreign import engine_ref
 from kubothek.reconcile.derivation import Ledgers, behind, identity, new_records, references
-from kubothek.reconcile.errands import Case, Chore, is_open
-from kubothek.reconcile.foreign import engine_ref
 from kubothek.reconcile.projection import absorb
 from kubothek.reconcile.references import PATIENCE, Blocked, digest, spark_settings
-from kubothek.reconcile.schedule import due_slot, fault
+from kubothek.reconcile.running.schedule import due_slot, fault
 from kubothek.resources.conditions import progressing, stalled, waiting
 from kubothek.resources.dataset import Dataset, DatasetStatus, Errand, TransformState
 from kubothek.resources.jobs import InputRef, JobResult, OpenLineage, TransformJob

@@ -1,13 +1,12 @@
 """Verification: one look at whether what lies in the store is what was committed.
 
 It changes no data, so it waits for no writer and no writer for it: once something was committed, a Dataset that cannot
-be written just now can be verified, and one that is Corrupt all the more. :mod:`kubothek.reconcile.runs` sees to the
-way from attempt to attempt.
+be written just now can be verified, and one that is Corrupt all the more. :mod:`kubothek.reconcile.running.runs` sees
+to the way from attempt to attempt.
 """
 
 from __future__ import annotations
 
-from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.references import (
     Blocked,
     find_engine,
@@ -17,7 +16,8 @@ from kubothek.reconcile.references import (
     spark_settings,
     usable_store,
 )
-from kubothek.reconcile.runs import Course, go_through
+from kubothek.reconcile.running.attempts import job_name
+from kubothek.reconcile.running.runs import Course, go_through
 from kubothek.reconcile.summary import conclude
 from kubothek.reconcile.world import LaunchJob, Outcome, World
 from kubothek.resources import jobs

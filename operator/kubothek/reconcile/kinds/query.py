@@ -1,17 +1,15 @@
 """Query: a SELECT whose result is there exactly once.
 
-As for a Commit, the store sees to "once" (``jobs.query``), and :mod:`kubothek.reconcile.runs` to the way from attempt
-to attempt. For one to start the stores must be ready, and the Dataset, if the rows become one. Queries do not wait for
-each other, nor for Commits that ``dependsOn`` does not name: each reads the versions that it finds. Only where the rows
-become a Dataset in a store that bears one writer is that waited for.
+As for a Commit, the store sees to "once" (``jobs.query``), and :mod:`kubothek.reconcile.running.runs` to the way from
+attempt to attempt. For one to start the stores must be ready, and the Dataset, if the rows become one. Queries do not
+wait for each other, nor for Commits that ``dependsOn`` does not name: each reads the versions that it finds. Only where
+the rows become a Dataset in a store that bears one writer is that waited for.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kubothek.reconcile.attempts import job_name
-from kubothek.reconcile.giving_way import alone, query_prefix
 from kubothek.reconcile.projection import table_state
 from kubothek.reconcile.references import (
     Blocked,
@@ -24,7 +22,9 @@ from kubothek.reconcile.references import (
     usable_dataset,
     usable_store,
 )
-from kubothek.reconcile.runs import Course, go_through
+from kubothek.reconcile.running.attempts import job_name
+from kubothek.reconcile.running.giving_way import alone, query_prefix
+from kubothek.reconcile.running.runs import Course, go_through
 from kubothek.reconcile.summary import conclude
 from kubothek.reconcile.world import LaunchJob, Outcome, Settings, World
 from kubothek.resources import jobs

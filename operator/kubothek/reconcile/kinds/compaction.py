@@ -1,31 +1,27 @@
 """Compaction: one rewrite of small files, now.
 
-The store sees to it that a rewrite changes no row and happens once, and :mod:`kubothek.reconcile.runs` to the way from
-attempt to attempt. For one to start Dataset, store and Engine must be there and ready, and everything that writes to
-the Dataset comes first (:mod:`kubothek.reconcile.giving_way`).
+The store sees to it that a rewrite changes no row and happens once, and :mod:`kubothek.reconcile.running.runs` to the
+way from attempt to attempt. For one to start Dataset, store and Engine must be there and ready, and everything that
+writes to the Dataset comes first (:mod:`kubothek.reconcile.running.giving_way`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from kubothek.reconcile.attempts import job_name
-from kubothek.reconcile.giving_way import LOOK_AGAIN, ahead_of_compaction, compaction_prefix
+from kubothek.reconcile.care.compacting import compact_job
 from kubothek.reconcile.projection import table_state
 from kubothek.reconcile.references import (
     Blocked,
-    clustering_of,
-    digest,
     find_engine,
     job_basics,
     launch_job,
-    spark_settings,
     usable_dataset,
     usable_store,
 )
-from kubothek.reconcile.runs import Course, go_through
+from kubothek.reconcile.running.attempts import job_name
+from kubothek.reconcile.running.giving_way import LOOK_AGAIN, ahead_of_compaction, compaction_prefix
+from kubothek.reconcile.running.runs import Course, go_through
 from kubothek.reconcile.summary import conclude
 from kubothek.reconcile.world import LaunchJob, Outcome, World
 from kubothek.resources import jobs
@@ -33,9 +29,7 @@ from kubothek.resources.compaction import Compaction, CompactionProgress, Compac
 from kubothek.resources.conditions import complete, progressing, waiting
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine
-from kubothek.resources.maintenance import Thresholds
 from kubothek.resources.objectstore import ObjectStore
-from kubothek.resources.values import parse_quantity
 
 _RUNNING = progressing("Progressing", "a job rewrites small files")
 
@@ -51,31 +45,6 @@ def reconcile(compaction: Compaction, world: World) -> Outcome:
         succeeded=lambda status, result: _succeeded(compaction, world, status, result),
     )
     return go_through(compaction, compaction.status, world, course)
-
-
-def compact_job(
-    basics: Mapping[str, Any],
-    engine: Engine | None,
-    thresholds: Thresholds,
-    *,
-    commit_id: str,
-    where: str | None = None,
-    dry_run: bool = False,
-) -> jobs.CompactJob:
-    """The job of one attempt. What it commits changes no row, so its id alone says what it does."""
-    size = thresholds.target_file_size
-    return jobs.CompactJob(
-        **basics,
-        commit_id=commit_id,
-        digest=digest(commit_id),
-        where=where,
-        target_file_bytes=None if size is None else parse_quantity(size),
-        min_files=thresholds.min_files,
-        min_small_percent=thresholds.min_small_percent,
-        clustering=clustering_of(thresholds),
-        dry_run=dry_run,
-        spark=spark_settings(engine),
-    )
 
 
 def _engine(compaction: Compaction, world: World) -> Engine | Blocked | None:

@@ -11,10 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from kubothek.reconcile.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
-from kubothek.reconcile.budget import budget_of
-from kubothek.reconcile.giving_way import LOOK_AGAIN, alone, is_overdue, sync_prefix, writer_ahead
-from kubothek.reconcile.launching import start, under_way
 from kubothek.reconcile.projection import table_state
 from kubothek.reconcile.references import (
     Blocked,
@@ -27,7 +23,11 @@ from kubothek.reconcile.references import (
     usable_dataset,
     usable_store,
 )
-from kubothek.reconcile.schedule import due_slot, fault, next_start
+from kubothek.reconcile.running.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
+from kubothek.reconcile.running.budget import budget_of
+from kubothek.reconcile.running.giving_way import LOOK_AGAIN, alone, is_overdue, sync_prefix, writer_ahead
+from kubothek.reconcile.running.launching import start, under_way
+from kubothek.reconcile.running.schedule import due_slot, fault, next_start
 from kubothek.reconcile.summary import conclude, unchanged
 from kubothek.reconcile.world import Action, CancelJob, LaunchJob, Outcome, World
 from kubothek.resources.conditions import State, problem_state, problem_text, progressing, ready, stalled, waiting

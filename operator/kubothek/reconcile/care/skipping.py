@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from kubothek.reconcile.errands import Case, Chore
+from kubothek.reconcile.care.errands import Case, Chore
 from kubothek.reconcile.projection import absorb
 from kubothek.reconcile.references import digest, skipping_of, spark_settings
 from kubothek.reconcile.world import World

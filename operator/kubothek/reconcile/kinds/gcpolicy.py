@@ -4,7 +4,7 @@ A slot that is due, or a request, begins a round. The round goes through the Dat
 and names, one job after the other, each for some Datasets of one store; how far it is stands in the status, so that it
 goes on where it was after whatever befalls the operator. What a job could not collect does not stop the round: it is
 counted and told, and the next slot tries again. Which versions may go is the business of all policies together
-(:mod:`kubothek.reconcile.targets`): therefore a policy that cannot be read stops all of its namespace.
+(:mod:`kubothek.reconcile.kinds.targets`): therefore a policy that cannot be read stops all of its namespace.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from kubothek.reconcile import rounds
-from kubothek.reconcile.attempts import ENGINE_FAULTS, Active, GivenUp, Start, Succeeded, follow, job_name
-from kubothek.reconcile.budget import budget_of
-from kubothek.reconcile.launching import start, under_way
-from kubothek.reconcile.queue import job_is_there
+from kubothek.reconcile.kinds import rounds
+from kubothek.reconcile.kinds.targets import Candidate, Keepers, Selection, matcher
 from kubothek.reconcile.references import Blocked, engine_digest, find_engine, launch_job, spark_settings, store_ref
-from kubothek.reconcile.schedule import due_slot, fault, next_start
+from kubothek.reconcile.running.attempts import ENGINE_FAULTS, Active, GivenUp, Start, Succeeded, follow, job_name
+from kubothek.reconcile.running.budget import budget_of
+from kubothek.reconcile.running.launching import start, under_way
+from kubothek.reconcile.running.queue import job_is_there
+from kubothek.reconcile.running.schedule import due_slot, fault, next_start
 from kubothek.reconcile.summary import conclude, unchanged
-from kubothek.reconcile.targets import Candidate, Keepers, Selection, matcher
 from kubothek.reconcile.world import Action, CancelJob, LaunchJob, Outcome, World
 from kubothek.resources.conditions import State, ready, stalled
 from kubothek.resources.engine import Engine

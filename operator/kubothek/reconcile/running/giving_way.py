@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from kubothek.reconcile.attempts import job_name
-from kubothek.reconcile.queue import (
+from kubothek.reconcile.references import Blocked, bears_one_writer
+from kubothek.reconcile.running.attempts import job_name
+from kubothek.reconcile.running.queue import (
     about_to_commit,
     could_run,
     intake_active,
@@ -25,7 +26,6 @@ from kubothek.reconcile.queue import (
     order,
     queued,
 )
-from kubothek.reconcile.references import Blocked, bears_one_writer
 from kubothek.reconcile.subjects import unfinished
 from kubothek.reconcile.world import World
 from kubothek.resources.compaction import Compaction

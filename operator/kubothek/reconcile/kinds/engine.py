@@ -5,8 +5,8 @@ from __future__ import annotations
 from kubothek.reconcile.admission.pod_templates import denied
 from kubothek.reconcile.admission.sizes import beyond_limits
 from kubothek.reconcile.references import Blocked, find_engine
+from kubothek.reconcile.running.warming import has_company, keep_warm
 from kubothek.reconcile.summary import conclude, unchanged
-from kubothek.reconcile.warming import has_company, keep_warm
 from kubothek.reconcile.world import Outcome, World
 from kubothek.resources.conditions import ready, stalled
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from kubothek.reconcile.attempts import job_name
 from kubothek.reconcile.references import Blocked, missing
+from kubothek.reconcile.running.attempts import job_name
 from kubothek.reconcile.subjects import unfinished
 from kubothek.reconcile.world import JobPhase, Lookup, World
 from kubothek.resources.commit import Commit

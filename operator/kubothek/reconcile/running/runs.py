@@ -11,12 +11,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from kubothek.reconcile.attempts import ENGINE_FAULTS, Active, GivenUp, Start, Step, Succeeded, first, follow, job_name
-from kubothek.reconcile.budget import DISRUPTION_LIMIT, Budget, budget_of
-from kubothek.reconcile.launching import start, under_way
-from kubothek.reconcile.log_links import log_link
 from kubothek.reconcile.references import Blocked, engine_digest
-from kubothek.reconcile.retention import SOONEST, kept
+from kubothek.reconcile.running.attempts import (
+    ENGINE_FAULTS,
+    Active,
+    GivenUp,
+    Start,
+    Step,
+    Succeeded,
+    first,
+    follow,
+    job_name,
+)
+from kubothek.reconcile.running.budget import DISRUPTION_LIMIT, Budget, budget_of
+from kubothek.reconcile.running.launching import start, under_way
+from kubothek.reconcile.running.log_links import log_link
+from kubothek.reconcile.running.retention import SOONEST, kept
 from kubothek.reconcile.summary import conclude, unchanged
 from kubothek.reconcile.world import CancelJob, FailureClass, LaunchJob, Outcome, World
 from kubothek.resources.commit import Commit, CommitProgress, CommitStatus

@@ -1,8 +1,8 @@
-"""Commit: a change that happens exactly once, of a Dataset or (:mod:`kubothek.reconcile.cube_change`) of a Cube.
+"""Commit: a change that happens exactly once, of a Dataset or (:mod:`kubothek.reconcile.kinds.cube_change`) of a Cube.
 
 The commit protocol in the store sees to "once"; how a run goes on from attempt to attempt is the same for all kinds
-(:mod:`kubothek.reconcile.runs`). What is decided here is when an attempt may start (``_gate``), what to make of its
-end, and what to tell people.
+(:mod:`kubothek.reconcile.running.runs`). What is decided here is when an attempt may start (``_gate``), what to make of
+its end, and what to tell people.
 
 A Commit that names no Dataset, or one that is not ready, is *waiting* (Ready False, Reconciling True), as manifests are
 applied in any order and it goes on by itself when the Dataset is there. After some minutes a missing Dataset is more
@@ -14,11 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kubothek.reconcile import cube_change
-from kubothek.reconcile.attempts import job_name
-from kubothek.reconcile.giving_way import alone
+from kubothek.reconcile.kinds import cube_change
 from kubothek.reconcile.projection import cube_state, table_state
-from kubothek.reconcile.queue import turn
 from kubothek.reconcile.references import (
     Blocked,
     dataset_ref,
@@ -31,7 +28,10 @@ from kubothek.reconcile.references import (
     usable_dataset,
     usable_store,
 )
-from kubothek.reconcile.runs import Course, go_through
+from kubothek.reconcile.running.attempts import job_name
+from kubothek.reconcile.running.giving_way import alone
+from kubothek.reconcile.running.queue import turn
+from kubothek.reconcile.running.runs import Course, go_through
 from kubothek.reconcile.summary import conclude
 from kubothek.reconcile.world import LaunchJob, Outcome, Settings, World
 from kubothek.resources import jobs

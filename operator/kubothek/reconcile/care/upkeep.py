@@ -1,7 +1,7 @@
 """What a Dataset has done for its table by itself: healing, tags, indices, skipping metadata and compaction, in
 this order.
 
-One job at a time, and when nothing changes rows or could do so now (:mod:`kubothek.reconcile.giving_way`). What
+One job at a time, and when nothing changes rows or could do so now (:mod:`kubothek.reconcile.running.giving_way`). What
 is broken is mended first, versions are tagged before they can expire, and files are rewritten last, as their index
 entries go along.
 
@@ -17,8 +17,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kubothek.reconcile.compaction import compact_job
-from kubothek.reconcile.errands import (
+from kubothek.reconcile.care.compacting import compact_job
+from kubothek.reconcile.care.errands import (
     Case,
     Chore,
     Pursued,
@@ -31,12 +31,12 @@ from kubothek.reconcile.errands import (
     settled,
     trouble_of,
 )
-from kubothek.reconcile.giving_way import LOOK_AGAIN, compaction_ahead, is_overdue, writer_ahead
-from kubothek.reconcile.indexing import INDEX
+from kubothek.reconcile.care.indexing import INDEX
+from kubothek.reconcile.care.skipping import SKIPPING
 from kubothek.reconcile.projection import absorb
 from kubothek.reconcile.references import bears_one_writer, clustering_of, digest
-from kubothek.reconcile.schedule import due_slot, fault, next_start
-from kubothek.reconcile.skipping import SKIPPING
+from kubothek.reconcile.running.giving_way import LOOK_AGAIN, compaction_ahead, is_overdue, writer_ahead
+from kubothek.reconcile.running.schedule import due_slot, fault, next_start
 from kubothek.resources.conditions import State, progressing, stalled
 from kubothek.resources.dataset import CompactionState, Dataset, DatasetStatus, Errand
 from kubothek.resources.jobs import CompactJob, DatasetState, HealJob, JobResult, TagJob

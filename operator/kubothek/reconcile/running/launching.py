@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from kubothek.reconcile.attempts import ENGINE_FAULTS, Active, Start, Step
-from kubothek.reconcile.load import admit, place_of
 from kubothek.reconcile.references import Blocked
+from kubothek.reconcile.running.attempts import ENGINE_FAULTS, Active, Start, Step
+from kubothek.reconcile.running.load import admit, place_of
 from kubothek.reconcile.world import Action, AwaitPlace, CancelJob, Event, JobPhase, LaunchJob, World
 from kubothek.resources.conditions import State, stalled, state_of, waiting
 from kubothek.resources.engine import Engine

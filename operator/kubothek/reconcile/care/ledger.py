@@ -3,8 +3,8 @@ from its inputs.
 
 The first such job creates the chain; until then the Dataset is not ready, and nothing else starts for it. A poll is due
 once for each edit of the events, at each slot of the schedule, and on request; when a derivative runs is decided in
-:mod:`kubothek.reconcile.transforming`. Both give way to nothing but the job that edits the events, as ledgers serialise
-what is appended to them.
+:mod:`kubothek.reconcile.care.transforming`. Both give way to nothing but the job that edits the events, as ledgers
+serialise what is appended to them.
 
 The chain's private key is in a Secret that the operator makes, and never reads, unless the manifest names one (decision
 13). Only the job that creates or edits the chain has it.
@@ -17,10 +17,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from kubothek.reconcile.attempts import ENGINE_FAULTS, job_name
-from kubothek.reconcile.containers import refused_container, source_container
-from kubothek.reconcile.derivation import Ledgers, identity, references
-from kubothek.reconcile.errands import (
+from kubothek.reconcile.care.containers import refused_container, source_container
+from kubothek.reconcile.care.errands import (
     Case,
     Chore,
     Pursued,
@@ -30,12 +28,8 @@ from kubothek.reconcile.errands import (
     pursue,
     trouble_of,
 )
-from kubothek.reconcile.foreign import asked_of, refused_engine
-from kubothek.reconcile.giving_way import LOOK_AGAIN, alone
-from kubothek.reconcile.projection import absorb
-from kubothek.reconcile.references import digest, spark_settings
-from kubothek.reconcile.schedule import fault, next_start, soonest
-from kubothek.reconcile.transforming import (
+from kubothek.reconcile.care.foreign import asked_of, refused_engine
+from kubothek.reconcile.care.transforming import (
     CHANGES,
     TRANSFORM,
     awaited_input,
@@ -47,6 +41,12 @@ from kubothek.reconcile.transforming import (
     marked,
     slot_of,
 )
+from kubothek.reconcile.derivation import Ledgers, identity, references
+from kubothek.reconcile.projection import absorb
+from kubothek.reconcile.references import digest, spark_settings
+from kubothek.reconcile.running.attempts import ENGINE_FAULTS, job_name
+from kubothek.reconcile.running.giving_way import LOOK_AGAIN, alone
+from kubothek.reconcile.running.schedule import fault, next_start, soonest
 from kubothek.reconcile.world import Action, JobPhase, LaunchJob, MakeIdentity
 from kubothek.resources.conditions import State, progressing, stalled, waiting
 from kubothek.resources.dataset import Dataset, DatasetStatus, Errand, PollState

@@ -1,9 +1,10 @@
 """Dataset: what a table is, what it has become, and what happens to its data at the end.
 
 A Dataset starts jobs for the restoration and the deletion of its data, looks at its sources
-(:mod:`kubothek.reconcile.sources`), feeds its ledger (:mod:`kubothek.reconcile.ledger`) and keeps up its table
-(:mod:`kubothek.reconcile.upkeep`). It is Ready when an inspection (or a Commit) has seen its uuid and nothing forbids
-to write it; after that, a store that is away for a while changes nothing here, as Commits look at the store themselves.
+(:mod:`kubothek.reconcile.care.sources`), feeds its ledger (:mod:`kubothek.reconcile.care.ledger`) and keeps up its
+table (:mod:`kubothek.reconcile.care.upkeep`). It is Ready when an inspection (or a Commit) has seen its uuid and
+nothing forbids to write it; after that, a store that is away for a while changes nothing here, as Commits look at the
+store themselves.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from kubothek.reconcile.admission.layout import layout_mismatch
-from kubothek.reconcile.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
-from kubothek.reconcile.budget import Budget
-from kubothek.reconcile.errands import Case
-from kubothek.reconcile.launching import start, under_way
-from kubothek.reconcile.ledger import keep_ledger, missing_chain
+from kubothek.reconcile.care.errands import Case
+from kubothek.reconcile.care.ledger import keep_ledger, missing_chain
+from kubothek.reconcile.care.skipping import with_uses
+from kubothek.reconcile.care.sources import attend
+from kubothek.reconcile.care.upkeep import keep_up
 from kubothek.reconcile.projection import absorb, project
 from kubothek.reconcile.references import (
     Blocked,
@@ -27,11 +28,11 @@ from kubothek.reconcile.references import (
     store_ref,
     usable_store,
 )
-from kubothek.reconcile.schedule import soonest
-from kubothek.reconcile.skipping import with_uses
-from kubothek.reconcile.sources import attend
+from kubothek.reconcile.running.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
+from kubothek.reconcile.running.budget import Budget
+from kubothek.reconcile.running.launching import start, under_way
+from kubothek.reconcile.running.schedule import soonest
 from kubothek.reconcile.summary import conclude, unchanged
-from kubothek.reconcile.upkeep import keep_up
 from kubothek.reconcile.world import Action, CancelJob, Event, Outcome, SetFinalizer, World
 from kubothek.resources.conditions import (
     State,

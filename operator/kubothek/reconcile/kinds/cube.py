@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kubothek.reconcile.members import Member, is_as_wanted, members_of, refusal_key, wanted
+from kubothek.reconcile.kinds.members import Member, is_as_wanted, members_of, refusal_key, wanted
 from kubothek.reconcile.projection import project_cube
 from kubothek.reconcile.references import Blocked, find_engine, find_store, usable_store
 from kubothek.reconcile.summary import conclude, unchanged

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from kubothek.reconcile.attempts import job_name
+from kubothek.reconcile.running.attempts import job_name
 from kubothek.reconcile.world import Action, CancelJob, DeleteRun, World
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction

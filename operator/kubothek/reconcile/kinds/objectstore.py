@@ -16,10 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
 
-from kubothek.reconcile.attempts import Active, Setback, Start, Succeeded, follow, job_name
-from kubothek.reconcile.budget import Budget
-from kubothek.reconcile.launching import refused, under_way
-from kubothek.reconcile.members import cube_ref
+from kubothek.reconcile.kinds.members import cube_ref
 from kubothek.reconcile.references import (
     Blocked,
     dataset_ref,
@@ -29,6 +26,9 @@ from kubothek.reconcile.references import (
     launch_job,
     store_ref,
 )
+from kubothek.reconcile.running.attempts import Active, Setback, Start, Succeeded, follow, job_name
+from kubothek.reconcile.running.budget import Budget
+from kubothek.reconcile.running.launching import refused, under_way
 from kubothek.reconcile.summary import conclude, unchanged
 from kubothek.reconcile.world import Action, CancelJob, Event, FailureClass, Outcome, World
 from kubothek.resources.conditions import State, problem_state, problem_text, progressing, ready, resting

@@ -10,9 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from kubothek.reconcile.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
-from kubothek.reconcile.budget import Budget, budget_of
-from kubothek.reconcile.launching import start, under_way
 from kubothek.reconcile.references import (
     Blocked,
     columns_of,
@@ -25,7 +22,10 @@ from kubothek.reconcile.references import (
     store_ref,
     usable_store,
 )
-from kubothek.reconcile.schedule import due_slot, fault, next_start
+from kubothek.reconcile.running.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
+from kubothek.reconcile.running.budget import Budget, budget_of
+from kubothek.reconcile.running.launching import start, under_way
+from kubothek.reconcile.running.schedule import due_slot, fault, next_start
 from kubothek.reconcile.summary import conclude, unchanged
 from kubothek.reconcile.world import Action, CancelJob, Event, LaunchJob, Outcome, SetFinalizer, World
 from kubothek.resources.conditions import State, problem_state, problem_text, progressing, ready, stalled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from kubothek.reconcile.targets import Candidate
+from kubothek.reconcile.kinds.targets import Candidate
 from kubothek.resources.conditions import problem_text
 from kubothek.resources.gcpolicy import KindCount, Mode, Round
 from kubothek.resources.jobs import CollectOutcome

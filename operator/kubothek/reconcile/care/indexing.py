@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from kubothek.reconcile.errands import Case, Chore
+from kubothek.reconcile.care.errands import Case, Chore
 from kubothek.reconcile.projection import absorb
 from kubothek.reconcile.references import digest
 from kubothek.resources.conditions import progressing

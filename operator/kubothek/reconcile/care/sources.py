@@ -17,12 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from kubothek.reconcile.attempts import Active, Setback, Start, Step, Succeeded, follow, job_name
-from kubothek.reconcile.budget import Budget
-from kubothek.reconcile.giving_way import alone
-from kubothek.reconcile.launching import held_back, refused, suspended
 from kubothek.reconcile.projection import absorb
-from kubothek.reconcile.queue import about_to_commit, intake_prefix
 from kubothek.reconcile.references import (
     Blocked,
     columns_of,
@@ -34,6 +29,11 @@ from kubothek.reconcile.references import (
     store_ref,
     usable_store,
 )
+from kubothek.reconcile.running.attempts import Active, Setback, Start, Step, Succeeded, follow, job_name
+from kubothek.reconcile.running.budget import Budget
+from kubothek.reconcile.running.giving_way import alone
+from kubothek.reconcile.running.launching import held_back, refused, suspended
+from kubothek.reconcile.running.queue import about_to_commit, intake_prefix
 from kubothek.reconcile.world import Action, CancelJob, Event, FailureClass, World
 from kubothek.resources import jobs
 from kubothek.resources.conditions import State, problem_text, stalled, waiting

@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kubothek.reconcile.attempts import job_name
-from kubothek.reconcile.giving_way import alone
-from kubothek.reconcile.members import cube_ref, members_of
-from kubothek.reconcile.queue import datasets_of, turn
+from kubothek.reconcile.kinds.members import cube_ref, members_of
 from kubothek.reconcile.references import (
     Blocked,
     find_engine,
@@ -22,6 +19,9 @@ from kubothek.reconcile.references import (
     usable_cube,
     usable_store,
 )
+from kubothek.reconcile.running.attempts import job_name
+from kubothek.reconcile.running.giving_way import alone
+from kubothek.reconcile.running.queue import datasets_of, turn
 from kubothek.reconcile.world import LaunchJob, World
 from kubothek.resources import jobs
 from kubothek.resources.commit import Commit

@@ -2,7 +2,7 @@
 
 The Dataset is ready all the while, as commits go on. What a job was started for is kept as its *cause*: what it could
 not change is not tried again until there is another cause. Which of them are started, and when, is decided in
-:mod:`kubothek.reconcile.upkeep`.
+:mod:`kubothek.reconcile.care.upkeep`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from kubothek.reconcile.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
-from kubothek.reconcile.budget import Budget
-from kubothek.reconcile.launching import start, under_way
 from kubothek.reconcile.references import engine_digest, job_basics, launch_job
+from kubothek.reconcile.running.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
+from kubothek.reconcile.running.budget import Budget
+from kubothek.reconcile.running.launching import start, under_way
 from kubothek.reconcile.world import Action, CancelJob, World
 from kubothek.resources.conditions import State, problem_text, stalled
 from kubothek.resources.dataset import Dataset, DatasetStatus, Errand
