@@ -19,9 +19,9 @@ from benchmarks.places import Place
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.exchange import Reach, Web, pull_remote
 from kubothek.lake.ledger import Block, Layout
-from kubothek.lake.ledger.events import DatasetKind, MetadataBlock, Seed, SetInfo
-from kubothek.lake.ledger.identity import OwnerKey
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.events import DatasetKind, MetadataBlock, Seed, SetInfo
+from kubothek.lake.ledger.formats.identity import OwnerKey
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.store import Store
 
 _LAYOUT: Final = Layout()

@@ -18,16 +18,17 @@ import numpy as np
 from benchmarks.harness import Case, Table, compare
 from benchmarks.sparks import cpu_of_all
 from benchmarks.transform import QUERY, records_of
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.ledger import OwnerKey
 from kubothek.lake.ledger.derivative import create, inputs_of
 from kubothek.lake.ledger.derivative.dividing import DividedEngine
 from kubothek.lake.ledger.derivative.running import OURS, Engine
-from kubothek.lake.ledger.events import AddPushSource, DatasetKind, DatasetSnapshot, SetTransform
-from kubothek.lake.ledger.events import TransformInput as EventInput
+from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, DatasetSnapshot, SetTransform
+from kubothek.lake.ledger.formats.events import TransformInput as EventInput
+from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, ReadStepParquet, TransformSql
 from kubothek.lake.ledger.root import again
 from kubothek.lake.ledger.root import create as create_root
-from kubothek.lake.ledger.sources import MergeStrategyAppend, ReadStepParquet, TransformSql
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.spark.session import running
 from kubothek.spark.sweep import spread_with_spark

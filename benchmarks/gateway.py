@@ -29,12 +29,13 @@ import urllib3
 from benchmarks.harness import Case, Table, compare
 from benchmarks.link import linked
 from benchmarks.places import Place
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.exchange import Reach, pull_remote
-from kubothek.lake.ledger.events import AddPushSource, DatasetKind, DatasetSnapshot
-from kubothek.lake.ledger.identity import OwnerKey
+from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, DatasetSnapshot
+from kubothek.lake.ledger.formats.identity import OwnerKey
+from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, ReadStepParquet
 from kubothek.lake.ledger.root import again, create
-from kubothek.lake.ledger.sources import MergeStrategyAppend, ReadStepParquet
 from kubothek.lake.store import Store
 from tests.s3server import _free_port
 

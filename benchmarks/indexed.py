@@ -21,7 +21,8 @@ from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
 from benchmarks.systems.plateau import store_of
 from benchmarks.systems.table import PART, READABLE, ROWS, SCHEMA, rows
-from kubothek.lake.commits import Change, DatasetLog, Operation, PartitionFile, Transaction, keys
+from kubothek.lake.commits import Change, DatasetLog, Operation, PartitionFile, Transaction
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.door import Dataset
 from kubothek.lake.indices import IndexChange, IndexCollector, IndexKind
 from kubothek.lake.indices.native import read_manifest

@@ -20,11 +20,11 @@ from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.indices import IndexKind
-from kubothek.lake.ledger.events import AddPushSource, DatasetKind, DatasetSnapshot
-from kubothek.lake.ledger.identity import OwnerKey
+from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, DatasetSnapshot
+from kubothek.lake.ledger.formats.identity import OwnerKey
+from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, MergeStrategyLedger, ReadStepParquet
 from kubothek.lake.ledger.root import Root, again, create
 from kubothek.lake.ledger.root import Table as View
-from kubothek.lake.ledger.sources import MergeStrategyAppend, MergeStrategyLedger, ReadStepParquet
 
 BATCH = 10_000
 _AT_ONCE = 1_000_000

@@ -19,12 +19,12 @@ from benchmarks.places import Place, Root
 from benchmarks.sparks import cpu_of_all
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.indices import IndexKind
-from kubothek.lake.ledger.events import AddPushSource, DatasetKind, DatasetSnapshot
 from kubothek.lake.ledger.feeding import push_files
-from kubothek.lake.ledger.identity import OwnerKey
+from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, DatasetSnapshot
+from kubothek.lake.ledger.formats.identity import OwnerKey
+from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, ReadStepParquet
 from kubothek.lake.ledger.root import Table as View
 from kubothek.lake.ledger.root import create
-from kubothek.lake.ledger.sources import MergeStrategyAppend, ReadStepParquet
 from kubothek.lake.ledger.spreading import StoredFile
 from kubothek.lake.table.layout import Layout
 from kubothek.spark.ledger import RowsWithSpark

@@ -36,9 +36,9 @@ import pyarrow.compute as pc
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place
 from kubothek.lake.ledger import Layout, Level, Scope, Vocabulary, verify
-from kubothek.lake.ledger.digest_values import encode, validity
+from kubothek.lake.ledger.checking.verification import EVERYTHING
+from kubothek.lake.ledger.hashing.digest_values import encode, validity
 from kubothek.lake.ledger.root.slicing import slice_file
-from kubothek.lake.ledger.verification import EVERYTHING
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.store.spread import Spread
 from tests.ledger.making import Maker, later

@@ -13,7 +13,7 @@ import pytest
 
 import kubothek as door
 from kubothek.lake.commits import Change, DatasetLog, Operation, Transaction
-from kubothek.lake.commits import keys as lake_keys
+from kubothek.lake.commits.objects import keys as lake_keys
 from kubothek.lake.door import Lake
 from tests.cli.conftest import Kubothek
 

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import zstandard
 
 from kubothek.lake.collector import references
-from kubothek.lake.commits import DatasetLog, Head, Record, keys
+from kubothek.lake.commits import DatasetLog, Head, Record
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import StoreError
 from kubothek.lake.indices.native import read_manifest
 from kubothek.lake.store import Store

@@ -9,7 +9,7 @@ import pytest
 
 from kubothek.lake.collector import Kind, Mode, Retention, collect, mark
 from kubothek.lake.commits import Change, Everything, Operation, StoreSettings, write_settings
-from kubothek.lake.commits.reindex import reindex
+from kubothek.lake.commits.verbs.reindex import reindex
 from kubothek.lake.errors import (
     AccessDenied,
     IndexStale,

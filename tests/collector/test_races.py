@@ -21,7 +21,7 @@ from kubothek.lake.commits import (
     read_settings,
     write_settings,
 )
-from kubothek.lake.commits.reindex import reindex
+from kubothek.lake.commits.verbs.reindex import reindex
 from kubothek.lake.errors import CommitError, Conflict, DatasetDeleted, DatasetNotFound, TooSlow, VersionNotFound
 from kubothek.lake.operations import rollback
 from kubothek.lake.store import Store

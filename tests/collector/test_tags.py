@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from kubothek.lake.collector import Kind, Mode, Retention, collect, collection, mark, references
 from kubothek.lake.collector.tagged import TaggedVersions
-from kubothek.lake.commits import Change, Everything, Head, Operation, drafting, keys
-from kubothek.lake.commits.rebuild import rebuild
-from kubothek.lake.commits.reindex import reindex
+from kubothek.lake.commits import Change, Everything, Head, Operation
+from kubothek.lake.commits.drafts import drafting
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.past.rebuild import rebuild
+from kubothek.lake.commits.verbs.reindex import reindex
 from kubothek.lake.errors import LakeError, StoreUnavailable, VersionIncomplete, VersionNotFound, VersionTagged
 from kubothek.lake.indices import IndexKind
 from kubothek.lake.indices.report import IndexHealth, report

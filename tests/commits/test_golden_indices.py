@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kubothek.lake.commits import Change, DatasetLog, Head, Operation
-from kubothek.lake.commits.reindex import reindex
+from kubothek.lake.commits.verbs.reindex import reindex
 from kubothek.lake.indices import IndexKind, lookup
 from kubothek.lake.indices.types import distinct, is_indexable
 from kubothek.lake.store import Store, StoreConfig, open_store

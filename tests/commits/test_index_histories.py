@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kubothek.lake.commits import Change, Head, Operation
-from kubothek.lake.commits.reindex import reindex
+from kubothek.lake.commits.verbs.reindex import reindex
 from kubothek.lake.indices import IndexChange, IndexKind, lookup
 from tests.commits.indexed import log_of, replacing, truth
 from tests.commits.memory import MemoryStore

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from kubothek.lake.commits import Change, Operation, Transaction
-from kubothek.lake.commits.reindex import reindex
+from kubothek.lake.commits.verbs.reindex import reindex
 from kubothek.lake.errors import IndexInvalid, IndexStale
 from kubothek.lake.indices import Collected, IndexChange, IndexCollector, IndexKind, lookup, maintain, native
 from kubothek.lake.indices.report import IndexHealth, report

@@ -20,8 +20,9 @@ from typing import TypeVar
 import orjson
 import pytest
 
-from kubothek.lake.commits import AlreadyApplied, Committed, DatasetLog, Transaction, records, settle
+from kubothek.lake.commits import AlreadyApplied, Committed, DatasetLog, Transaction, settle
 from kubothek.lake.commits.journal import Journal, system_clock
+from kubothek.lake.commits.past import records
 from kubothek.lake.errors import VersionNotFound
 from kubothek.lake.store import Store
 from tests.commits.memory import MemoryStore

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kubothek.lake.commits import DatasetLog, Operation, keys
-from kubothek.lake.commits.directories import count, recount
+from kubothek.lake.commits import DatasetLog, Operation
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.directories import count, recount
 from kubothek.lake.errors import DatasetNotFound, HeadMissing
 from kubothek.lake.store import Store
 from tests.commits.plateaulike import ForeignWriter

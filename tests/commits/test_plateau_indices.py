@@ -19,7 +19,7 @@ from plateau.api.dataset import (
 )
 
 from kubothek.lake.commits import Change, DatasetLog, Head, Operation, PartitionFile
-from kubothek.lake.commits.reindex import reindex
+from kubothek.lake.commits.verbs.reindex import reindex
 from kubothek.lake.indices import Dialect, IndexChange, IndexKind, lookup
 from kubothek.lake.indices.report import IndexHealth
 from kubothek.lake.store import Store, StoreConfig, open_store

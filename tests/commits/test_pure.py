@@ -20,14 +20,14 @@ from kubothek.lake.commits import (
     ReadPredicate,
     Record,
     Totals,
-    keys,
     partition_path,
 )
-from kubothek.lake.commits.apply import apply, difference, metadata_delta
-from kubothek.lake.commits.changes import depends_on
-from kubothek.lake.commits.conflict import conflicts, summary
-from kubothek.lake.commits.head import digest
-from kubothek.lake.commits.record import Distance
+from kubothek.lake.commits.drafts.apply import apply, difference, metadata_delta
+from kubothek.lake.commits.drafts.conflict import conflicts, summary
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.changes import depends_on
+from kubothek.lake.commits.objects.head import digest
+from kubothek.lake.commits.objects.record import Distance
 from kubothek.lake.errors import VersionIncomplete
 
 # --- keys ---

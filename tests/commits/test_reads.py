@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.commits import Change, DatasetLog, Everything, Matching, Operation, Transaction, drafting
-from kubothek.lake.commits.record import Record
+from kubothek.lake.commits import Change, DatasetLog, Everything, Matching, Operation, Transaction
+from kubothek.lake.commits.drafts import drafting
+from kubothek.lake.commits.objects.record import Record
 from kubothek.lake.errors import Conflict, VersionNotFound
 from kubothek.lake.predicates import parse
 from tests.commits.memory import MemoryStore

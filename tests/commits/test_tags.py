@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from plateau.io.eager import garbage_collect_dataset
 
-from kubothek.lake.commits import Change, Claim, DatasetLog, Everything, Nothing, Operation, Version, keys
-from kubothek.lake.commits.tagging import MOST_TAGS
+from kubothek.lake.commits import Change, Claim, DatasetLog, Everything, Nothing, Operation, Version
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.verbs.tagging import MOST_TAGS
 from kubothek.lake.errors import (
     DatasetDeleted,
     DatasetNotFound,

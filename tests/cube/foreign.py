@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.schema import render_common_metadata
 from kubothek.lake.store import Store
 from tests.cube.small import PREFIX

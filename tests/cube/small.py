@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from kubothek.lake.commits import Claim, DatasetLog, Snapshot
 from kubothek.lake.commits.cubes.head import head_key
 from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.commits.paths import partition_path
+from kubothek.lake.commits.objects.paths import partition_path
 from kubothek.lake.cube.handle import Cube, Done
 from kubothek.lake.cube.log import CubeLog
 from kubothek.lake.store import Store

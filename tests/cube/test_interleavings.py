@@ -21,7 +21,9 @@ from uuid import uuid4
 import orjson
 import pytest
 
-from kubothek.lake.commits import DatasetLog, keys, records, settle
+from kubothek.lake.commits import DatasetLog, settle
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.past import records
 from kubothek.lake.errors import Contended
 from kubothek.lake.store import Store
 from tests.commits.memory import MemoryStore

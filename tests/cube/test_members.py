@@ -16,7 +16,7 @@ from plateau.io.eager import update_dataset_from_dataframes
 import kubothek
 from kubothek.lake.commits import Claim, DatasetLog
 from kubothek.lake.commits.cubes.head import head_key
-from kubothek.lake.commits.reindex import reindex
+from kubothek.lake.commits.verbs.reindex import reindex
 from kubothek.lake.cube.handle import Cube
 from kubothek.lake.cube.log import CubeLog
 from kubothek.lake.door import Lake

@@ -11,7 +11,7 @@ import pytest
 
 import kubothek
 from kubothek.lake.commits import Snapshot
-from kubothek.lake.commits.reskip import undescribed
+from kubothek.lake.commits.verbs.reskip import undescribed
 from kubothek.lake.cube.discovery import discover
 from kubothek.lake.cube.handle import Cube
 from kubothek.lake.cube.writing import CheckSchema

@@ -14,9 +14,10 @@ import pytest
 
 from kubothek.lake.collector import Collection, Mode, Retention, collect
 from kubothek.lake.collector.areas import Kind
-from kubothek.lake.commits import DatasetLog, StoreSettings, keys, write_settings
+from kubothek.lake.commits import DatasetLog, StoreSettings, write_settings
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.ledger.derivative import Derivative, OnChange, create, inputs_of
-from kubothek.lake.ledger.events import DatasetKind, DatasetSnapshot
+from kubothek.lake.ledger.formats.events import DatasetKind, DatasetSnapshot
 from kubothek.lake.ledger.root import Root, again
 from kubothek.lake.ledger.root import create as create_root
 from kubothek.lake.store import Store, StoreConfig

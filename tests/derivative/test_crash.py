@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from kubothek.lake.collector.areas import Kind, areas
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.ledger.derivative import Derivative, OnChange, Pulled, inputs_of
 from kubothek.lake.ledger.derivative.dividing import DividedEngine
-from kubothek.lake.ledger.events import SetInfo
+from kubothek.lake.ledger.formats.events import SetInfo
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.store.spread import spread_here
 from tests.derivative.world import LATE, answer, derived, opened, pull, push, root, runs, sound, table, transform

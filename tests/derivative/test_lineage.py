@@ -10,8 +10,8 @@ import pytest
 from kubothek.lake.errors import InputError, InputMissing
 from kubothek.lake.ledger.derivative import inputs_of
 from kubothek.lake.ledger.derivative.lineage import dot, graph, of_record, record_dot, record_tree, to_json, tree
-from kubothek.lake.ledger.events import SetTransform
-from kubothek.lake.ledger.sources import TransformSql
+from kubothek.lake.ledger.formats.events import SetTransform
+from kubothek.lake.ledger.formats.sources import TransformSql
 from kubothek.lake.store import Store
 from tests.derivative.world import APPEND, PER_CARRIER, derived, opened, pull, push, root, settle, transform
 

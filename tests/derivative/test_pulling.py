@@ -21,9 +21,9 @@ from kubothek.lake.errors import (
 )
 from kubothek.lake.ledger import Timestamp
 from kubothek.lake.ledger.derivative import Derivative, Limits, OnChange, inputs_of, open_ledger
-from kubothek.lake.ledger.events import DatasetKind, DatasetSnapshot, SetDataSchema, SetInfo, SetTransform
+from kubothek.lake.ledger.formats.events import DatasetKind, DatasetSnapshot, SetDataSchema, SetInfo, SetTransform
+from kubothek.lake.ledger.formats.sources import TransformSql
 from kubothek.lake.ledger.root import Ledger, Root, Table, again, export, import_chain
-from kubothek.lake.ledger.sources import TransformSql
 from kubothek.lake.ledger.transform import ENGINE_VERSION, checkpoint
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.verification import verify_dataset

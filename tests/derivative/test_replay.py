@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import ChainCorrupt, InputMissing
 from kubothek.lake.ledger import Block, Layout, Multihash, logical_hash
 from kubothek.lake.ledger.derivative import definition, inputs_of, running
 from kubothek.lake.ledger.derivative.verification import verify_runs
-from kubothek.lake.ledger.events import (
+from kubothek.lake.ledger.formats.events import (
     Checkpoint,
     DataSlice,
     ExecuteTransform,
@@ -26,11 +27,11 @@ from kubothek.lake.ledger.events import (
     OffsetInterval,
     SetTransform,
 )
-from kubothek.lake.ledger.layout import head_bytes, parse_head
-from kubothek.lake.ledger.problems import Severity
+from kubothek.lake.ledger.formats.layout import head_bytes, parse_head
+from kubothek.lake.ledger.formats.sources import TransformSql
 from kubothek.lake.ledger.root import Root
-from kubothek.lake.ledger.sources import TransformSql
 from kubothek.lake.ledger.transform import ENGINE_VERSION
+from kubothek.lake.ledger.validity.problems import Severity
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.store.spread import spread_here
 from kubothek.lake.verification import DatasetVerdict, verify_dataset

@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.door import Lake
 from kubothek.lake.ledger import Layout, OwnerKey, Verdict, verify
 from kubothek.lake.ledger.derivative import Derivative, Limits, Pulled, create, inputs_of
-from kubothek.lake.ledger.events import (
+from kubothek.lake.ledger.formats.events import (
     AddPushSource,
     DatasetKind,
     DatasetSnapshot,
@@ -21,16 +22,16 @@ from kubothek.lake.ledger.events import (
     SetTransform,
     TransformInput,
 )
-from kubothek.lake.ledger.problems import Severity
-from kubothek.lake.ledger.root import Ingested, Root, again
-from kubothek.lake.ledger.root import create as create_root
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.sources import (
     MergeStrategy,
     MergeStrategyAppend,
     MergeStrategySnapshot,
     ReadStepNdJson,
     TransformSql,
 )
+from kubothek.lake.ledger.root import Ingested, Root, again
+from kubothek.lake.ledger.root import create as create_root
+from kubothek.lake.ledger.validity.problems import Severity
 from kubothek.lake.store import Store
 from kubothek.lake.table.scan import scan
 

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 import kubothek
-from kubothek.lake.commits import Change, DatasetLog, Operation, Transaction, compare
-from kubothek.lake.commits.compare import Difference, PartitionChange
+from kubothek.lake.commits import Change, DatasetLog, Operation, Transaction
+from kubothek.lake.commits.past import compare
+from kubothek.lake.commits.past.compare import Difference, PartitionChange
 from kubothek.lake.door import Dataset, Lake
 from kubothek.lake.errors import VersionNotFound
 

@@ -13,8 +13,8 @@ from kubothek.lake.commits import DatasetLog
 from kubothek.lake.dataset import Dataset
 from kubothek.lake.door import Lake
 from kubothek.lake.errors import DatasetExists, LedgerOnly, NotALedger, QueryInvalid, VersionNotFound
-from kubothek.lake.ledger.events import AddData
-from kubothek.lake.ledger.manifests import read_snapshot
+from kubothek.lake.ledger.formats.events import AddData
+from kubothek.lake.ledger.formats.manifests import read_snapshot
 from kubothek.lake.ledger.root import Table, again, export, import_chain, owner_key_file
 from kubothek.lake.store import StoreConfig, open_store
 

@@ -11,11 +11,11 @@ import pytest
 from kubothek.lake.errors import FormatInvalid, TransformChanged, TransformInvalid
 from kubothek.lake.ledger.derivative import inputs_of
 from kubothek.lake.ledger.derivative.running import OURS
-from kubothek.lake.ledger.engine_wire import enveloped, unwrapped
-from kubothek.lake.ledger.events import SetTransform
-from kubothek.lake.ledger.problems import Severity
-from kubothek.lake.ledger.sources import TransformSql
+from kubothek.lake.ledger.formats.engine_wire import enveloped, unwrapped
+from kubothek.lake.ledger.formats.events import SetTransform
+from kubothek.lake.ledger.formats.sources import TransformSql
 from kubothek.lake.ledger.transform import ENGINE_VERSION
+from kubothek.lake.ledger.validity.problems import Severity
 from kubothek.lake.store import Store
 from kubothek.lake.verification import verify_dataset
 from tests.derivative.world import (

@@ -18,7 +18,7 @@ import pytest
 
 from kubothek.lake.errors import EngineFailed, EngineMisbehaved, LakeError, SchemaMismatch, TransformInvalid
 from kubothek.lake.ledger import Timestamp
-from kubothek.lake.ledger.engine_messages import (
+from kubothek.lake.ledger.formats.engine_messages import (
     TransformRequest,
     TransformResponseInternalError,
     TransformResponseInvalidQuery,
@@ -28,8 +28,8 @@ from kubothek.lake.ledger.engine_messages import (
     decode_message,
     encode_message,
 )
-from kubothek.lake.ledger.engine_wire import enveloped, unwrapped
-from kubothek.lake.ledger.events import OffsetInterval
+from kubothek.lake.ledger.formats.engine_wire import enveloped, unwrapped
+from kubothek.lake.ledger.formats.events import OffsetInterval
 from kubothek.lake.store import Store
 from tests.derivative.world import APPEND, LATE, opened, push, root, runs, sound, table
 from tests.engine.world import declared, driven, pull

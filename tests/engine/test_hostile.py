@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kubothek.lake.ledger import DatasetId, OwnerKey, Timestamp
-from kubothek.lake.ledger.engine_messages import (
+from kubothek.lake.ledger.formats.engine_messages import (
     DatasetVocabulary,
     RawQueryRequest,
     RawQueryResponseInvalidQuery,
@@ -31,9 +31,9 @@ from kubothek.lake.ledger.engine_messages import (
     decode_message,
     encode_message,
 )
-from kubothek.lake.ledger.engine_wire import MOST_REQUEST_BYTES, enveloped, unwrapped
-from kubothek.lake.ledger.events import OffsetInterval
-from kubothek.lake.ledger.sources import SqlQueryStep, TransformSql
+from kubothek.lake.ledger.formats.engine_wire import MOST_REQUEST_BYTES, enveloped, unwrapped
+from kubothek.lake.ledger.formats.events import OffsetInterval
+from kubothek.lake.ledger.formats.sources import SqlQueryStep, TransformSql
 from tests.engine.world import LONG
 
 NAMES = DatasetVocabulary(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kubothek.lake.ledger import Block, Layout, read_chain
-from kubothek.lake.ledger.events import AddData
+from kubothek.lake.ledger.formats.events import AddData
 from kubothek.lake.store import Store
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import LakeError
 from kubothek.lake.exchange import Reach, Web, WebRepository, pull
 from kubothek.lake.exchange.smart.pushing import push_smart

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import ChainCorrupt, DatasetNotFound, Diverged, LakeError
 from kubothek.lake.exchange import Pulled, Relation, StoreRepository, Web, WebRepository, pull
 from kubothek.lake.ledger import Layout, Multihash, OwnerKey, verify

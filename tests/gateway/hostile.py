@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.exchange.smart.batch import batch_of
 from kubothek.lake.exchange.smart.messages import Dialect
 from kubothek.lake.ledger import Layout, Multihash, read_chain

@@ -19,7 +19,8 @@ import psutil
 import pytest
 
 from kubothek.gateway.limits import Limits
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.exchange import StoreRepository, pull
 from kubothek.lake.ledger import Layout, verify
 from kubothek.lake.store import Store

@@ -12,7 +12,8 @@ from unittest.mock import patch
 import pytest
 
 from kubothek.gateway.access import Tokens
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import DatasetNotFound
 from kubothek.lake.exchange import Reach, Web, pull_remote, push_remote
 from kubothek.lake.exchange.smart.client import Conversation

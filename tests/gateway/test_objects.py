@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubothek.gateway.limits import Limits
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import InputError
 from kubothek.lake.ledger import Multihash
 from kubothek.lake.store import Store, StoreConfig, open_store
@@ -89,7 +90,7 @@ def test_all_kinds_of_objects_with_their_headers(store: Store, gateway: Running)
 
 
 def test_hs_05_a_hash_in_another_base_names_the_same(store: Store, gateway: Running) -> None:
-    from kubothek.lake.ledger import multibase
+    from kubothek.lake.ledger.formats import multibase
 
     path, data = one(store, "blocks")
     text = path.rpartition("/")[2]

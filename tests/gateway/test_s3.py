@@ -8,7 +8,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.exchange import Reach, pull_remote, push_remote
 from kubothek.lake.ledger import Layout, Multihash, verify
 from kubothek.lake.ledger.root import Root, Table

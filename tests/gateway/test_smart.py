@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import (
     AccessDenied,
     DatasetNotFound,

@@ -7,7 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from kubothek.lake.commits import DatasetLog, Transaction, keys
+from kubothek.lake.commits import DatasetLog, Transaction
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import Conflict, Contended, InputError, StoreUnavailable, VersionIncomplete
 from kubothek.lake.intake import Landed, Page
 from kubothek.lake.intake.round import BATCHES

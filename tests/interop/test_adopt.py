@@ -20,7 +20,7 @@ from kubothek.cli.main import main
 from kubothek.jobs.main import perform
 from kubothek.jobs.progress import Reporter
 from kubothek.lake.commits import Claim, DatasetLog, Operation, owner_of
-from kubothek.lake.commits import keys as key_of
+from kubothek.lake.commits.objects import keys as key_of
 from kubothek.lake.door import Dataset, Lake
 from kubothek.lake.errors import DatasetExists, InputError, NeedsConversion, NotAdopted, QueryInvalid
 from kubothek.lake.store import Store

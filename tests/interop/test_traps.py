@@ -18,7 +18,7 @@ from plateau.io.eager import (
 )
 
 from kubothek.lake.commits import DatasetLog, Operation
-from kubothek.lake.commits.reindex import reindex
+from kubothek.lake.commits.verbs.reindex import reindex
 from kubothek.lake.door import Dataset, Lake
 from kubothek.lake.errors import PartitionInvalid, SchemaMismatch, VersionIncomplete
 from kubothek.lake.indices import Dialect, IndexKind

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from kubothek.jobs.main import perform
 from kubothek.jobs.progress import Reporter
 from kubothek.lake.commits import Claim, DatasetLog, Snapshot
-from kubothek.lake.commits import keys as lake_keys
+from kubothek.lake.commits.objects import keys as lake_keys
 from kubothek.lake.errors import ObjectNotFound
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.resources.jobs import JobResult

@@ -12,7 +12,8 @@ import pytest
 
 from kubothek.jobs import collect, outcome
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import Claim, DatasetLog, keys, read_settings, take_claim
+from kubothek.lake.commits import Claim, DatasetLog, read_settings, take_claim
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import AccessDenied, StoreUnavailable
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import JOB, CollectJob, CollectOutcome, ExitCode, JobResult

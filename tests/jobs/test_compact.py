@@ -9,7 +9,8 @@ import pytest
 
 from kubothek.jobs import compact
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import Operation, Transaction, keys
+from kubothek.lake.commits import Operation, Transaction
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.operations import delete
 from kubothek.lake.predicates import parse
 from kubothek.lake.store import Store

@@ -16,7 +16,7 @@ import pytest
 
 from kubothek.jobs import commit
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.resources.jobs import JOB, CommitJob, ExitCode
 from tests.faultstore import Crash, FaultStore, every_crash
 from tests.jobs.conftest import ALL_IN_PROCESS, Here

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from kubothek.lake.commits import keys, read_settings
+from kubothek.lake.commits import read_settings
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.store import StoreConfig, open_store
 from kubothek.resources.jobs import ExitCode
 from tests.jobs.conftest import Here

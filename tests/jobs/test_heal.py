@@ -9,7 +9,7 @@ import pytest
 
 from kubothek.jobs import heal, outcome
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import StoreUnavailable
 from kubothek.resources.jobs import JOB, ExitCode, HealJob, HealOutcome, JobResult
 from tests.faultstore import Crash, Fault, FaultStore, every_crash

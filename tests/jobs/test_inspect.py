@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from kubothek.jobs import outcome
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import StoreUnavailable
 from kubothek.resources.jobs import JOB, RESULT_LIMIT_BYTES, CommitJob, DatasetState, ExitCode, JobResult
 from tests.faultstore import Fault, FaultStore

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kubothek.lake.ledger import Layout, verify
-from kubothek.lake.ledger.events import DisablePollingSource, SetInfo
 from kubothek.lake.ledger.feeding import polling
 from kubothek.lake.ledger.fetching import poll as fetch
-from kubothek.lake.ledger.identity import OwnerKey
+from kubothek.lake.ledger.formats.events import DisablePollingSource, SetInfo
+from kubothek.lake.ledger.formats.identity import OwnerKey
 from kubothek.lake.ledger.root import Root
 from kubothek.lake.sources import trying
 from kubothek.lake.table.layout import Layout as TableLayout

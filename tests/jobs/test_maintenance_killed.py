@@ -25,7 +25,8 @@ from plateau.io.eager import read_table, update_dataset_from_dataframes
 
 from kubothek.jobs import collect, compact
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import DatasetLog, Operation, keys
+from kubothek.lake.commits import DatasetLog, Operation
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import StoreUnavailable
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import JOB, CollectJob, CompactJob, ExitCode

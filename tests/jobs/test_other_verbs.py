@@ -9,7 +9,7 @@ import pytest
 from kubothek.jobs import outcome
 from kubothek.jobs.inspect import run as run_inspect
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import StoreUnavailable
 from kubothek.resources.jobs import JOB, ExitCode, InspectJob, JobResult
 from tests.faultstore import Fault, FaultStore

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import kubothek
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import ObjectNotFound
 from kubothek.lake.ledger import Layout, verify
 from kubothek.lake.ledger.root import Root

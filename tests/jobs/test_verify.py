@@ -6,7 +6,7 @@ import pytest
 
 from kubothek.jobs import outcome, verify
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import StoreUnavailable
 from kubothek.resources.jobs import JOB, ExitCode, FindingState, JobResult, VerifyJob, VerifyOutcome
 from tests.faultstore import Fault, FaultStore

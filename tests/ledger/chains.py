@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kubothek.lake.errors import EventInvalid
-from kubothek.lake.ledger.arrow_schema import encode_schema
-from kubothek.lake.ledger.blocks import Block
-from kubothek.lake.ledger.events import (
+from kubothek.lake.ledger.formats.arrow_schema import encode_schema
+from kubothek.lake.ledger.formats.blocks import Block
+from kubothek.lake.ledger.formats.events import (
     AddData,
     AddPushSource,
     Checkpoint,
@@ -27,11 +27,9 @@ from kubothek.lake.ledger.events import (
     SourceState,
     TransformInput,
 )
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.multihash import Codec, Multihash
-from kubothek.lake.ledger.problems import Severity
-from kubothek.lake.ledger.rules import append, problems
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.multihash import Codec, Multihash
+from kubothek.lake.ledger.formats.sources import (
     FetchStepUrl,
     MergeStrategyAppend,
     ReadStepCsv,
@@ -39,7 +37,9 @@ from kubothek.lake.ledger.sources import (
     TransformSql,
     Unknown,
 )
-from kubothek.lake.ledger.state import ChainState, advance
+from kubothek.lake.ledger.validity.problems import Severity
+from kubothek.lake.ledger.validity.rules import append, problems
+from kubothek.lake.ledger.validity.state import ChainState, advance
 from tests.ledger.making import KEY, SCHEMA, later
 
 A, B, C = (DatasetId(bytes([number]) * 32) for number in (1, 2, 3))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kubothek.lake.ledger import Layout, verify
-from kubothek.lake.ledger.problems import Problem
+from kubothek.lake.ledger.validity.problems import Problem
 from kubothek.lake.store import Store, StoreConfig, open_store
 
 

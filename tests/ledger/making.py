@@ -10,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.ledger.arrow_schema import encode_schema
-from kubothek.lake.ledger.blocks import Block, Dialect
-from kubothek.lake.ledger.digest import logical_hash
-from kubothek.lake.ledger.events import (
+from kubothek.lake.ledger.formats.arrow_schema import encode_schema
+from kubothek.lake.ledger.formats.blocks import Block, Dialect
+from kubothek.lake.ledger.formats.events import (
     AddData,
     Checkpoint,
     DatasetKind,
@@ -24,10 +23,11 @@ from kubothek.lake.ledger.events import (
     Seed,
     SetDataSchema,
 )
-from kubothek.lake.ledger.identity import OwnerKey
-from kubothek.lake.ledger.layout import Layout, head_bytes
-from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.identity import OwnerKey
+from kubothek.lake.ledger.formats.layout import Layout, head_bytes
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.hashing.digest import logical_hash
 from kubothek.lake.store import Store
 
 KEY = OwnerKey(bytes(range(32)))

@@ -18,15 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubothek.lake.errors import FormatInvalid, InputError
-from kubothek.lake.ledger.blocks import Block, Dialect, link_of
-from kubothek.lake.ledger.decode import Decoder
-from kubothek.lake.ledger.events import MetadataBlock, MetadataEvent, Seed, SetAttachments, SetInfo
-from kubothek.lake.ledger.fields import Choice, Simple, Table, Type, Union, Vector, fields_of, union_of
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.manifests import plain_value, read_value
-from kubothek.lake.ledger.multihash import Codec, Multihash
-from kubothek.lake.ledger.sources import Unknown
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.blocks import Block, Dialect, link_of
+from kubothek.lake.ledger.formats.decode import Decoder
+from kubothek.lake.ledger.formats.events import MetadataBlock, MetadataEvent, Seed, SetAttachments, SetInfo
+from kubothek.lake.ledger.formats.fields import Choice, Simple, Table, Type, Union, Vector, fields_of, union_of
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.manifests import plain_value, read_value
+from kubothek.lake.ledger.formats.multihash import Codec, Multihash
+from kubothek.lake.ledger.formats.sources import Unknown
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from tests.ledger.values import SOAK, events, examples
 from tests.ledger.vectors import GOLDEN, VECTORS
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubothek.lake.errors import InputError
-from kubothek.lake.ledger.digest import LogicalHash, logical_hash
-from kubothek.lake.ledger.multihash import Codec, Multihash
+from kubothek.lake.ledger.formats.multihash import Codec, Multihash
+from kubothek.lake.ledger.hashing.digest import LogicalHash, logical_hash
 from tests.ledger.slow_digest import slow_digest
 from tests.ledger.values import examples
 from tests.ledger.vectors import GOLDEN, VECTORS

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kubothek.lake.errors import FormatInvalid
-from kubothek.lake.ledger import engine_messages
-from kubothek.lake.ledger.engine_messages import decode_message, encode_message
-from kubothek.lake.ledger.fields import Table
-from kubothek.lake.ledger.manifests import read_value
+from kubothek.lake.ledger.formats import engine_messages
+from kubothek.lake.ledger.formats.engine_messages import decode_message, encode_message
+from kubothek.lake.ledger.formats.fields import Table
+from kubothek.lake.ledger.formats.manifests import read_value
 from tests.ledger.vectors import VECTORS
 
 

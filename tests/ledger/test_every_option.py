@@ -22,14 +22,14 @@ import pytest
 import yaml
 
 from kubothek.lake.errors import FormatInvalid
-from kubothek.lake.ledger import plain_yaml
-from kubothek.lake.ledger.blocks import Block, Dialect
-from kubothek.lake.ledger.events import MetadataEvent
-from kubothek.lake.ledger.fields import union_of
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.manifests import plain_value, read_event, read_manifest, write_block
-from kubothek.lake.ledger.multihash import Codec, Multihash
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats import plain_yaml
+from kubothek.lake.ledger.formats.blocks import Block, Dialect
+from kubothek.lake.ledger.formats.events import MetadataEvent
+from kubothek.lake.ledger.formats.fields import union_of
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.manifests import plain_value, read_event, read_manifest, write_block
+from kubothek.lake.ledger.formats.multihash import Codec, Multihash
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from tests.ledger.making import KEY
 from tests.ledger.vectors import GOLDEN
 

@@ -8,14 +8,21 @@ import pytest
 from hypothesis import given
 
 from kubothek.lake.errors import EventInvalid, FormatInvalid, InputError
-from kubothek.lake.ledger import plain_yaml
-from kubothek.lake.ledger.blocks import Block, Dialect
-from kubothek.lake.ledger.events import DatasetKind, DatasetSnapshot, MetadataBlock, MetadataEvent, Seed, SetTransform
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.manifests import read_event, read_manifest, read_snapshot, write_block, write_snapshot
-from kubothek.lake.ledger.snapshots import first_blocks
-from kubothek.lake.ledger.sources import MergeStrategyAppend, TransformSql
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats import plain_yaml
+from kubothek.lake.ledger.formats.blocks import Block, Dialect
+from kubothek.lake.ledger.formats.events import (
+    DatasetKind,
+    DatasetSnapshot,
+    MetadataBlock,
+    MetadataEvent,
+    Seed,
+    SetTransform,
+)
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.manifests import read_event, read_manifest, read_snapshot, write_block, write_snapshot
+from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, TransformSql
+from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.validity.snapshots import first_blocks
 from tests.ledger.making import KEY, NOON
 from tests.ledger.values import events, examples
 from tests.ledger.vectors import VECTORS

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from kubothek.lake.errors import FormatInvalid
-from kubothek.lake.ledger import multibase, names
-from kubothek.lake.ledger.identity import DatasetId, OwnerKey
-from kubothek.lake.ledger.layout import Layout, head_bytes, parse_head
-from kubothek.lake.ledger.multihash import Codec, Multihash, split_varint, varint
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats import multibase, names
+from kubothek.lake.ledger.formats.identity import DatasetId, OwnerKey
+from kubothek.lake.ledger.formats.layout import Layout, head_bytes, parse_head
+from kubothek.lake.ledger.formats.multihash import Codec, Multihash, split_varint, varint
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from tests.ledger.vectors import VECTORS
 
 DATA = b"\x00\x00multi\xffbase"

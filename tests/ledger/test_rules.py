@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubothek.lake.ledger.arrow_schema import encode_schema
-from kubothek.lake.ledger.blocks import Block
-from kubothek.lake.ledger.events import (
+from kubothek.lake.ledger.formats.arrow_schema import encode_schema
+from kubothek.lake.ledger.formats.blocks import Block
+from kubothek.lake.ledger.formats.events import (
     AddData,
     ExecuteTransform,
     ExecuteTransformInput,
@@ -20,13 +20,13 @@ from kubothek.lake.ledger.events import (
     SetDataSchema,
     SetInfo,
 )
-from kubothek.lake.ledger.multihash import Codec, Multihash
-from kubothek.lake.ledger.problems import Severity
-from kubothek.lake.ledger.rules import append, problems
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.multihash import Codec, Multihash
+from kubothek.lake.ledger.formats.sources import (
     Unknown,
 )
-from kubothek.lake.ledger.state import ChainState, Consumed, advance
+from kubothek.lake.ledger.validity.problems import Severity
+from kubothek.lake.ledger.validity.rules import append, problems
+from kubothek.lake.ledger.validity.state import ChainState, Consumed, advance
 from tests.ledger.chains import (
     DERIVATIVE,
     H1,

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.ledger.arrow_schema import decode_schema, encode_schema
-from kubothek.lake.ledger.blocks import Block
-from kubothek.lake.ledger.events import (
+from kubothek.lake.ledger.formats.arrow_schema import decode_schema, encode_schema
+from kubothek.lake.ledger.formats.blocks import Block
+from kubothek.lake.ledger.formats.events import (
     AttachmentEmbedded,
     AttachmentsEmbedded,
     DisablePollingSource,
@@ -22,7 +22,7 @@ from kubothek.lake.ledger.events import (
     SetVocab,
     TransformInput,
 )
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.sources import (
     FetchStepUrl,
     MergeStrategyLedger,
     MergeStrategySnapshot,
@@ -30,7 +30,7 @@ from kubothek.lake.ledger.sources import (
     SqlQueryStep,
     TransformSql,
 )
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.validity.state import Vocabulary
 from tests.ledger.chains import (
     DERIVATIVE,
     POLL,

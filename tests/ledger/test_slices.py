@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kubothek.lake.ledger import Layout, verify
-from kubothek.lake.ledger.arrow_schema import encode_schema
-from kubothek.lake.ledger.events import OffsetInterval, SetDataSchema, SetVocab
-from kubothek.lake.ledger.multihash import Codec, Multihash
+from kubothek.lake.ledger.formats.arrow_schema import encode_schema
+from kubothek.lake.ledger.formats.events import OffsetInterval, SetDataSchema, SetVocab
+from kubothek.lake.ledger.formats.multihash import Codec, Multihash
 from kubothek.lake.store import Store
 from tests.ledger.conftest import first
 from tests.ledger.making import SCHEMA, Maker, changes, later, rows

@@ -13,14 +13,14 @@ import pytest
 
 from kubothek.lake.errors import ChainCorrupt, StoreUnavailable
 from kubothek.lake.ledger import BrokenChain, Layout, Level, Scope, read_chain, verify
-from kubothek.lake.ledger.blocks import Dialect
-from kubothek.lake.ledger.events import AddData, AddPushSource, SetInfo
-from kubothek.lake.ledger.layout import head_bytes
-from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.problems import Problem, Severity
-from kubothek.lake.ledger.slices import Expected, check_slices
-from kubothek.lake.ledger.sources import MergeStrategyAppend, ReadStepCsv
-from kubothek.lake.ledger.verification import audit_store
+from kubothek.lake.ledger.checking.slices import Expected, check_slices
+from kubothek.lake.ledger.checking.verification import audit_store
+from kubothek.lake.ledger.formats.blocks import Dialect
+from kubothek.lake.ledger.formats.events import AddData, AddPushSource, SetInfo
+from kubothek.lake.ledger.formats.layout import head_bytes
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, ReadStepCsv
+from kubothek.lake.ledger.validity.problems import Problem, Severity
 from kubothek.lake.store import Store
 from tests.faultstore import Fault, FaultStore
 from tests.ledger.conftest import first
@@ -174,7 +174,7 @@ def test_hs_09_blocks_that_the_reference_would_write_otherwise_are_noted(store: 
 
 
 def test_ve_01_no_number_of_notes_hides_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubothek.lake.ledger.verification._KEPT", 2)
+    monkeypatch.setattr("kubothek.lake.ledger.checking.verification._KEPT", 2)
     maker = Maker(store)
     maker.start()
     for number in range(4):

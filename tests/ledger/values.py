@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from kubothek.lake.ledger.events import MetadataEvent
-from kubothek.lake.ledger.fields import Choice, Simple, Table, Type, Union, Vector, fields_of, union_of
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.multihash import Codec, Multihash
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.events import MetadataEvent
+from kubothek.lake.ledger.formats.fields import Choice, Simple, Table, Type, Union, Vector, fields_of, union_of
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.multihash import Codec, Multihash
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 
 SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
 

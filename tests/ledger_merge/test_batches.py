@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.sources import (
     MergeStrategy,
     MergeStrategyAppend,
     MergeStrategyLedger,

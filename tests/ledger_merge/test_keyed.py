@@ -9,19 +9,19 @@ import pyarrow as pa
 import pytest
 
 from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.ledgers import ChainNote
+from kubothek.lake.commits.objects.ledgers import ChainNote
 from kubothek.lake.errors import VersionIncomplete
-from kubothek.lake.ledger.events import AddPushSource, DatasetKind, DatasetSnapshot
-from kubothek.lake.ledger.identity import OwnerKey
-from kubothek.lake.ledger.root import Root, again, create
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, DatasetSnapshot
+from kubothek.lake.ledger.formats.identity import OwnerKey
+from kubothek.lake.ledger.formats.sources import (
     MergeStrategy,
     MergeStrategyAppend,
     MergeStrategyLedger,
     MergeStrategySnapshot,
     ReadStepParquet,
 )
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.root import Root, again, create
 from kubothek.lake.store import Store
 from tests.ledger_merge.world import World, columns, moment
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kubothek.lake.indices.lookup import values_held
-from kubothek.lake.ledger.sources import MergeStrategyLedger
+from kubothek.lake.ledger.formats.sources import MergeStrategyLedger
 from kubothek.lake.ledger.view.keys import KeySearch, in_table
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from kubothek.lake.errors import DataTypeMismatch, InputError, MergeInvalid, SchemaMismatch
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.sources import (
     MergeStrategy,
     MergeStrategyAppend,
     MergeStrategyLedger,
     MergeStrategySnapshot,
     Unknown,
 )
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.store import Store
 from tests.ledger_merge.world import MS, Model, World, columns, moment, shown
 

@@ -10,10 +10,10 @@ import pytest
 from kubothek.lake.commits import Transaction
 from kubothek.lake.errors import MergeTooLarge, NotALedger, PartitionInvalid, RowsLost, VersionNotFound
 from kubothek.lake.indices import IndexKind
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, MergeStrategyLedger, MergeStrategySnapshot
 from kubothek.lake.ledger.merging import Scratch
-from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.sources import MergeStrategyAppend, MergeStrategyLedger, MergeStrategySnapshot
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.ledger.view import as_at, as_of, keys, wanted_indices
 from kubothek.lake.operations import delete, rewrite_here
 from kubothek.lake.predicates import parse

@@ -16,18 +16,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kubothek.lake.commits import Change, DatasetLog, Operation, Snapshot, Transaction
-from kubothek.lake.commits.snapshot import snapshot_of
+from kubothek.lake.commits.past.snapshot import snapshot_of
 from kubothek.lake.errors import DatasetNotFound
 from kubothek.lake.indices import IndexKind
-from kubothek.lake.ledger.merging import RETRACTS, Merged, Scratch, merge
-from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.sources import (
     MergeStrategy,
     MergeStrategyAppend,
     MergeStrategyLedger,
     MergeStrategySnapshot,
 )
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.merging import RETRACTS, Merged, Scratch, merge
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.ledger.view import History, Part, ViewChange, ViewWriter, as_of, rebuild, seen_of, wanted_indices
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout

@@ -9,18 +9,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.ledger import Layout, Multihash, OwnerKey, Verdict, verify
-from kubothek.lake.ledger.events import AddPushSource, DatasetKind, DatasetSnapshot, MetadataEvent, SetInfo
-from kubothek.lake.ledger.problems import Severity
-from kubothek.lake.ledger.root import Ingested, Root, Rows, again, create
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, DatasetSnapshot, MetadataEvent, SetInfo
+from kubothek.lake.ledger.formats.sources import (
     MergeStrategy,
     MergeStrategyAppend,
     MergeStrategyLedger,
     MergeStrategySnapshot,
     ReadStepNdJson,
 )
+from kubothek.lake.ledger.root import Ingested, Root, Rows, again, create
+from kubothek.lake.ledger.validity.problems import Severity
 from kubothek.lake.store import Store
 from kubothek.lake.table.scan import scan
 

@@ -9,10 +9,11 @@ import pytest
 
 from kubothek.lake.collector import Collection, Mode, Retention, collect
 from kubothek.lake.collector.areas import Kind
-from kubothek.lake.commits import Claim, DatasetLog, StoreSettings, keys, write_settings
+from kubothek.lake.commits import Claim, DatasetLog, StoreSettings, write_settings
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import VersionIncomplete
 from kubothek.lake.ledger import Multihash
-from kubothek.lake.ledger.events import SetInfo
+from kubothek.lake.ledger.formats.events import SetInfo
 from kubothek.lake.ledger.root import Root, Table, create
 from kubothek.lake.store import Store
 from tests.collector.aging import GRACE, AgingStore

@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import StoreUnavailable
-from kubothek.lake.ledger.events import SetInfo
+from kubothek.lake.ledger.formats.events import SetInfo
 from kubothek.lake.ledger.root import Root, create
 from kubothek.lake.store import Store
 from tests.commits.memory import MemoryStore

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import ChainCorrupt, DatasetExists, DatasetNotFound, Diverged
 from kubothek.lake.ledger import Layout, verify
 from kubothek.lake.ledger.root import Root, Table, export, import_chain

@@ -8,10 +8,11 @@ from itertools import islice
 import pytest
 
 from kubothek.cli.ledger.tail import last_records
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import ChainCorrupt, EventInvalid
 from kubothek.lake.ledger.chain import read_back, read_chain
-from kubothek.lake.ledger.events import SetInfo, SetVocab
+from kubothek.lake.ledger.formats.events import SetInfo, SetVocab
 from kubothek.lake.ledger.root import Root
 from kubothek.lake.store import Store
 from tests.faultstore import FaultStore

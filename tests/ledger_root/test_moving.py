@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from kubothek.lake.commits import DatasetLog, Operation, keys
+from kubothek.lake.commits import DatasetLog, Operation
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import ChainCorrupt, Diverged, Drift
 from kubothek.lake.ledger import Block, Multihash, OwnerKey, Timestamp
-from kubothek.lake.ledger.events import AddData, MetadataBlock, Seed, SetInfo, SourceState
-from kubothek.lake.ledger.layout import head_bytes
+from kubothek.lake.ledger.formats.events import AddData, MetadataBlock, Seed, SetInfo, SourceState
+from kubothek.lake.ledger.formats.layout import head_bytes
 from kubothek.lake.store import Store
 from tests.ledger_root.planes import APPEND, LAYOUT, UUID, made, opened, planes, push, sound, source, table
 

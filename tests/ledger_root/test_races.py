@@ -9,11 +9,12 @@ from itertools import pairwise
 import orjson
 import pytest
 
-from kubothek.lake.commits import Change, DatasetLog, Operation, keys
-from kubothek.lake.commits.ledgers import ChainMove, LedgerChange
+from kubothek.lake.commits import Change, DatasetLog, Operation
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.ledgers import ChainMove, LedgerChange
 from kubothek.lake.door import Lake
 from kubothek.lake.errors import Conflict, Drift, IdReused
-from kubothek.lake.ledger.events import AddData, SetInfo
+from kubothek.lake.ledger.formats.events import AddData, SetInfo
 from kubothek.lake.ledger.root import Root
 from kubothek.lake.store import Store
 from tests.faultstore import FaultStore

@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.commits import Change, Claim, DatasetLog, Operation, keys
+from kubothek.lake.commits import Change, Claim, DatasetLog, Operation
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import (
     DatasetExists,
     EventInvalid,
@@ -22,7 +23,7 @@ from kubothek.lake.errors import (
     SourceCorrupt,
 )
 from kubothek.lake.ledger import Timestamp
-from kubothek.lake.ledger.events import (
+from kubothek.lake.ledger.formats.events import (
     AddData,
     DatasetKind,
     DatasetSnapshot,
@@ -34,8 +35,8 @@ from kubothek.lake.ledger.events import (
     SetVocab,
     SourceState,
 )
+from kubothek.lake.ledger.formats.sources import FetchStepUrl, ReadStepNdJson
 from kubothek.lake.ledger.root import Root, Table, Types, create, owner_key_file
-from kubothek.lake.ledger.sources import FetchStepUrl, ReadStepNdJson
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout as TableLayout
 from tests.faultstore import FaultStore

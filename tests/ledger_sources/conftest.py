@@ -6,11 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.ledger.events import SetPollingSource, SourceState
 from kubothek.lake.ledger.fetching import FetchContext, Fetched, UpToDate, poll
+from kubothek.lake.ledger.formats.events import SetPollingSource, SourceState
+from kubothek.lake.ledger.formats.sources import FetchStep, MergeStrategyAppend, ReadStep, ReadStepCsv
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.readers import FileContent, read
-from kubothek.lake.ledger.sources import FetchStep, MergeStrategyAppend, ReadStep, ReadStepCsv
-from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.sources import UrlPolicy, trying
 from tests.webserver import web
 

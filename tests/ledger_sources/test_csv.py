@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kubothek.lake.errors import DataTypeMismatch, FormatInvalid, LakeError, SchemaMismatch, SourceCorrupt
+from kubothek.lake.ledger.formats.sources import ReadStepCsv
 from kubothek.lake.ledger.readers import FileContent, filters, read
-from kubothek.lake.ledger.sources import ReadStepCsv
 from tests.ledger_sources.conftest import SOAK, rows_of, table
 
 TEXTS = ("a STRING", "b STRING")

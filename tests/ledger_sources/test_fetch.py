@@ -21,9 +21,9 @@ from kubothek.lake.errors import (
     SourceRefused,
     SourceUnavailable,
 )
-from kubothek.lake.ledger.events import SourceState
 from kubothek.lake.ledger.fetching import SOURCE_NAME, UpToDate, in_stores, poll
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.events import SourceState
+from kubothek.lake.ledger.formats.sources import (
     CompressionFormat,
     EventTimeSourceFromMetadata,
     EventTimeSourceFromPath,
@@ -37,7 +37,7 @@ from kubothek.lake.ledger.sources import (
     TransformSql,
     Unknown,
 )
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.sources import UrlPolicy
 from kubothek.lake.store import StoreConfig, open_store
 from tests.ledger_sources.conftest import NOW_MS, all_rows, context, is_up_to_date, polled, source

@@ -11,8 +11,8 @@ import pytest
 import shapefile
 
 from kubothek.lake.errors import DataTypeMismatch, SchemaMismatch, SourceCorrupt, SourceNotFound, SourceRefused
+from kubothek.lake.ledger.formats.sources import ReadStepEsriShapefile, ReadStepParquet
 from kubothek.lake.ledger.readers import FileContent, read
-from kubothek.lake.ledger.sources import ReadStepEsriShapefile, ReadStepParquet
 from tests.ledger_sources.conftest import rows_of, table
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from kubothek.lake.errors import SourceNotFound, SourceRefused, SourceUnavailable
-from kubothek.lake.ledger.sources import FetchStepUrl
+from kubothek.lake.ledger.formats.sources import FetchStepUrl
 from kubothek.lake.sources import UrlPolicy
 from tests.ledger_sources.conftest import NOW_MS, all_rows, context, polled
 

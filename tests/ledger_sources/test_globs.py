@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from kubothek.lake.errors import InputError, SourceFailed, SourceRefused
-from kubothek.lake.ledger.events import SourceState
 from kubothek.lake.ledger.fetching import (
     SOURCE_NAME,
     ContainerOutput,
@@ -21,9 +20,8 @@ from kubothek.lake.ledger.fetching import (
     poll,
 )
 from kubothek.lake.ledger.fetching.containers import run_locally
-from kubothek.lake.ledger.readers import FileContent
-from kubothek.lake.ledger.readers.globs import matcher
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.events import SourceState
+from kubothek.lake.ledger.formats.sources import (
     CompressionFormat,
     EnvVar,
     EventTimeSourceFromPath,
@@ -33,6 +31,8 @@ from kubothek.lake.ledger.sources import (
     PrepStepDecompress,
     SourceOrdering,
 )
+from kubothek.lake.ledger.readers import FileContent
+from kubothek.lake.ledger.readers.globs import matcher
 from kubothek.lake.store import StoreConfig, open_store
 from tests.ledger_sources.conftest import NOW_MS, all_rows, context, is_up_to_date, polled, source
 from tests.s3server import S3Server

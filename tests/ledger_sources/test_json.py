@@ -11,9 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubothek.lake.errors import DataTypeMismatch, LakeError, SchemaMismatch, SourceCorrupt
+from kubothek.lake.ledger.formats.sources import (
+    ReadStep,
+    ReadStepGeoJson,
+    ReadStepJson,
+    ReadStepNdGeoJson,
+    ReadStepNdJson,
+)
 from kubothek.lake.ledger.readers import FileContent, filters, read
 from kubothek.lake.ledger.readers.json_arrays import array_lines
-from kubothek.lake.ledger.sources import ReadStep, ReadStepGeoJson, ReadStepJson, ReadStepNdGeoJson, ReadStepNdJson
 from tests.ledger_sources.conftest import SOAK, rows_of, table
 
 ROWS = [{"a": 1, "b": 'x, "y"] \\'}, {"a": None, "b": "\n"}]

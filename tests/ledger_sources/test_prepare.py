@@ -13,8 +13,7 @@ import pytest
 from kubothek.lake.errors import InputError, LakeError, SourceCorrupt, SourceFailed, SourceNotFound, SourceRefused
 from kubothek.lake.ledger.fetching import FetchContext
 from kubothek.lake.ledger.fetching.prepare import prepare
-from kubothek.lake.ledger.readers import FileContent, read
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.sources import (
     CompressionFormat,
     PrepStep,
     PrepStepDecompress,
@@ -22,6 +21,7 @@ from kubothek.lake.ledger.sources import (
     ReadStepEsriShapefile,
     ReadStepParquet,
 )
+from kubothek.lake.ledger.readers import FileContent, read
 from kubothek.lake.sources import UrlPolicy
 from tests.ledger_sources.conftest import context
 from tests.ledger_sources.test_files import parquet, shapes

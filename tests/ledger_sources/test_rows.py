@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from kubothek.lake.errors import DataTypeMismatch, QueryInvalid, SchemaMismatch
+from kubothek.lake.ledger.formats.sources import SqlQueryStep, TransformSql
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.readers import latest_event_time, normalise, preprocess
 from kubothek.lake.ledger.readers.normalise import MILLISECONDS
-from kubothek.lake.ledger.sources import SqlQueryStep, TransformSql
-from kubothek.lake.ledger.state import Vocabulary
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.sql import Limits
 from tests.hostile.conftest import cases
 from tests.ledger_sources.conftest import SOAK

@@ -9,8 +9,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from kubothek.lake.commits import AlreadyApplied, Change, Claim, DatasetLog, Head, Operation, keys, take_claim
+from kubothek.lake.commits import AlreadyApplied, Change, Claim, DatasetLog, Head, Operation, take_claim
 from kubothek.lake.commits import journal as journals
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.door import Dataset, Lake
 from kubothek.lake.errors import DatasetNotFound, OwnedByAnother, VersionIncomplete
 from kubothek.lake.indices.native import read_manifest

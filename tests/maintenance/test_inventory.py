@@ -9,7 +9,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.commits import Change, DatasetLog, Operation, keys
+from kubothek.lake.commits import Change, DatasetLog, Operation
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.door import Dataset, Lake
 from kubothek.lake.errors import LakeError
 from kubothek.lake.maintenance import Health, health

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.reindex import reindex
+from kubothek.lake.commits.verbs.reindex import reindex
 from kubothek.lake.door import Dataset, Lake
 from kubothek.lake.errors import Conflict
 from kubothek.lake.indices import IndexKind

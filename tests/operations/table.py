@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.door import Dataset
 from kubothek.lake.store import Store
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.indices.native import read_manifest
 from kubothek.lake.store import Store
 from tests.faultstore import WRITES, Crash, Fault, FaultStore

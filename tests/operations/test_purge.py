@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kubothek.lake.commits import AlreadyApplied, DatasetLog, keys
+from kubothek.lake.commits import AlreadyApplied, DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.transaction import Transaction
 from kubothek.lake.door import Dataset, Lake
 from kubothek.lake.errors import Conflict, FilterInvalid, IdReused, VersionNotFound, VersionTagged

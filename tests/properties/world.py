@@ -11,7 +11,7 @@ from plateau.io.eager import commit_dataset, garbage_collect_dataset, read_table
 
 import kubothek
 from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.reindex import reindex
+from kubothek.lake.commits.verbs.reindex import reindex
 from kubothek.lake.errors import FilterMatchesAll, RowLevelNeeded
 from kubothek.lake.indices import Dialect, IndexKind
 from tests.interop.kinds import theirs

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kubothek.lake.errors import FormatInvalid
-from kubothek.lake.ledger import events as chain
-from kubothek.lake.ledger.fields import Choice as ChainChoice
-from kubothek.lake.ledger.fields import Simple, Table, Type, Union, Vector, fields_of
-from kubothek.lake.ledger.manifests import plain_value, read_event
+from kubothek.lake.ledger.formats import events as chain
+from kubothek.lake.ledger.formats.fields import Choice as ChainChoice
+from kubothek.lake.ledger.formats.fields import Simple, Table, Type, Union, Vector, fields_of
+from kubothek.lake.ledger.formats.manifests import plain_value, read_event
 from kubothek.resources.kinds import InvalidResource, parse
 from kubothek.resources.ledger_events import EVENTS, FLAG, TEXT, Choice, Many, OneOf, checked_event
 from tests.resources.manifests import DERIVED, POLLED, PUSHED, READ, Case, derivative, ledger

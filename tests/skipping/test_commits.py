@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from kubothek.lake.commits import DatasetLog, Operation, Transaction
-from kubothek.lake.commits.reskip import reskip, undescribed
+from kubothek.lake.commits.verbs.reskip import reskip, undescribed
 from kubothek.lake.door import Dataset, Lake
 from kubothek.lake.errors import SkippingInvalid
 from kubothek.lake.maintenance.heal import ailments

@@ -20,18 +20,11 @@ from pyspark.sql import SparkSession
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.errors import DataTypeMismatch
 from kubothek.lake.ledger import verify
-from kubothek.lake.ledger.digest import LogicalHash
-from kubothek.lake.ledger.events import AddPushSource, DatasetKind, DatasetSnapshot, SetPollingSource
 from kubothek.lake.ledger.feeding import poll_source, push_files
 from kubothek.lake.ledger.fetching import FetchContext
-from kubothek.lake.ledger.identity import OwnerKey
-from kubothek.lake.ledger.readers import read as read_file
-from kubothek.lake.ledger.readers.content import ObjectContent
-from kubothek.lake.ledger.readers.preprocess import is_row_wise
-from kubothek.lake.ledger.root import Ingested, Root, Table, create
-from kubothek.lake.ledger.root import base as root_base
-from kubothek.lake.ledger.root.ingesting import Elsewhere
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, DatasetSnapshot, SetPollingSource
+from kubothek.lake.ledger.formats.identity import OwnerKey
+from kubothek.lake.ledger.formats.sources import (
     FetchStepFilesGlob,
     MergeStrategy,
     MergeStrategyAppend,
@@ -43,9 +36,16 @@ from kubothek.lake.ledger.sources import (
     Transform,
     TransformSql,
 )
+from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.hashing.digest import LogicalHash
+from kubothek.lake.ledger.readers import read as read_file
+from kubothek.lake.ledger.readers.content import ObjectContent
+from kubothek.lake.ledger.readers.preprocess import is_row_wise
+from kubothek.lake.ledger.root import Ingested, Root, Table, create
+from kubothek.lake.ledger.root import base as root_base
+from kubothek.lake.ledger.root.ingesting import Elsewhere
 from kubothek.lake.ledger.spreading import StoredFile, plan_pieces, plan_ranges
 from kubothek.lake.ledger.spreading.blobs import blobs_of, is_ordered, order_of, places_of
-from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.sources import UrlPolicy
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.table.layout import Layout

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from kubothek import tracing
 from kubothek.lake.commits import DatasetLog, Transaction
-from kubothek.lake.commits.reskip import reskip, undescribed
+from kubothek.lake.commits.verbs.reskip import reskip, undescribed
 from kubothek.lake.door import Lake
 from kubothek.lake.maintenance import Wish, compact
 from kubothek.lake.operations import Written, append

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.ledger.derivative import inputs_of
 from kubothek.lake.ledger.derivative.dividing import DividedEngine
 from kubothek.lake.store import Store, StoreConfig, open_store

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.door import Lake
 from kubothek.lake.ledger import Layout, verify
-from kubothek.lake.ledger.events import AddData
+from kubothek.lake.ledger.formats.events import AddData
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.verification import verify_dataset
 from kubothek.spark.sweep import spread_with_spark

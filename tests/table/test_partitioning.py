@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubothek.lake.commits.paths import PartitionValue, parse_path
+from kubothek.lake.commits.objects.paths import PartitionValue, parse_path
 from kubothek.lake.errors import PartitionInvalid, SchemaMismatch
 from kubothek.lake.table import partitioning as p
 

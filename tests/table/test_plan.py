@@ -21,8 +21,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubothek.lake.commits.head import INDEX, Head
-from kubothek.lake.commits.snapshot import Snapshot
+from kubothek.lake.commits.objects.head import INDEX, Head
+from kubothek.lake.commits.past.snapshot import Snapshot
 from kubothek.lake.errors import FilterInvalid, StoreError
 from kubothek.lake.indices import IndexChange, IndexKind, IndexState
 from kubothek.lake.indices.maintain import Files, maintain

@@ -12,8 +12,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from kubothek.lake.commits.head import Head
-from kubothek.lake.commits.snapshot import Snapshot
+from kubothek.lake.commits.objects.head import Head
+from kubothek.lake.commits.past.snapshot import Snapshot
 from kubothek.lake.errors import FilterInvalid, InputError, PartitionInvalid, StoreError, VersionIncomplete
 from kubothek.lake.predicates import parse
 from kubothek.lake.schema import parse_common_metadata

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.commits.changes import PartitionFile
+from kubothek.lake.commits.objects.changes import PartitionFile
 from kubothek.lake.schema import normalise, without_time_zones
 from kubothek.lake.store import Store
 

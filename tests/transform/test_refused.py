@@ -9,7 +9,7 @@ import pytest
 
 from kubothek.lake.errors import FormatInvalid, TransformInvalid
 from kubothek.lake.ledger import Vocabulary
-from kubothek.lake.ledger.sources import TemporalTable, TransformSql
+from kubothek.lake.ledger.formats.sources import TemporalTable, TransformSql
 from kubothek.lake.ledger.transform import validate
 from tests.hostile.conftest import cases
 from tests.transform.streams import FLIGHTS, WEATHER

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from kubothek.lake.ledger.retractions import record_keys
-from kubothek.lake.ledger.sources import TransformSql
+from kubothek.lake.ledger.checking.retractions import record_keys
+from kubothek.lake.ledger.formats.sources import TransformSql
 from kubothek.lake.ledger.transform.tracing import Asked, Readable, origins
 from tests.sampling import SOAK
 from tests.transform.streams import FLIGHTS, WEATHER, flights, weather

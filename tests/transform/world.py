@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from kubothek.lake.ledger import DatasetId, Timestamp, Vocabulary
-from kubothek.lake.ledger.sources import SqlQueryStep, TemporalTable, TransformSql
+from kubothek.lake.ledger.formats.sources import SqlQueryStep, TemporalTable, TransformSql
 from kubothek.lake.ledger.transform import TransformInput, TransformRequest, TransformResult, execute
 
 Row = tuple[Any, ...]

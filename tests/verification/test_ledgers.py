@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import InputError
 from kubothek.lake.ledger import Level
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.verification import DatasetVerdict, Finding, Since, keep_damage, known_damage, verify_dataset
 from tests.ledger_root.planes import UUID, made, push

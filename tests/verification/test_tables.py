@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kubothek.lake.commits import DatasetLog, Head, keys
+from kubothek.lake.commits import DatasetLog, Head
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.door import Dataset, Lake
 from kubothek.lake.errors import DatasetNotFound, InputError, NotALedger, StoreUnavailable, VersionNotFound
 from kubothek.lake.indices.native import Manifest, read_manifest

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.commits.compare import Comparison, Difference, PartitionChange
+    from kubothek.lake.commits.past.compare import Comparison, Difference, PartitionChange
 
 
 @click.command()

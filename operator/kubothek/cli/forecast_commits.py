@@ -9,8 +9,8 @@ from kubothek.cli.forecast_cubes import cube_change_step
 from kubothek.cli.forecast_stores import Stores, wrong
 from kubothek.cli.steps import Step, Verb
 from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits import keys as lake_keys
-from kubothek.lake.commits.markers import Marker, Markers
+from kubothek.lake.commits.objects import keys as lake_keys
+from kubothek.lake.commits.objects.markers import Marker, Markers
 from kubothek.lake.errors import BucketNotFound, FilterInvalid, LakeError, ObjectNotFound
 from kubothek.lake.predicates import parse
 from kubothek.lake.store import Store

@@ -26,7 +26,7 @@ def index(choice: StoreChoice, dataset: str, rebuild: bool) -> None:
     from kubothek.cli.columns import columns
     from kubothek.jobs.index import describe
     from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.commits.reindex import reindex
+    from kubothek.lake.commits.verbs.reindex import reindex
     from kubothek.lake.store import open_store
 
     with choice.config() as config:

@@ -113,8 +113,8 @@ def _object(record: Record, parent: Record | None) -> dict[str, Any]:
 
 def _remarks(record: Record) -> Iterator[str]:
     """What else a commit did."""
-    from kubothek.lake.commits import keys
-    from kubothek.lake.commits.head import HORIZON, TAGS, tags_in
+    from kubothek.lake.commits.objects import keys
+    from kubothek.lake.commits.objects.head import HORIZON, TAGS, tags_in
 
     for what, key in (("restores", record.restores), ("merges again", record.recovers)):
         if key is not None and (other := keys.parse_record(record.key.split("/")[1], key)) is not None:

@@ -12,7 +12,7 @@ from kubothek.cli.remembered import recent
 from kubothek.jobs.skip import describe as told_of_dataset
 from kubothek.jobs.skip_files import describe as told_of_files
 from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.reskip import reskip, undescribed
+from kubothek.lake.commits.verbs.reskip import reskip, undescribed
 from kubothek.lake.errors import DatasetNotFound, SkippingUnreadable
 from kubothek.lake.maintenance.choosing import with_chosen
 from kubothek.lake.maintenance.retiming import retime

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 
 from kubothek.engine.server import EngineServer
-from kubothek.lake.ledger.engine_wire import PORT, VOLUME
+from kubothek.lake.ledger.formats.engine_wire import PORT, VOLUME
 from kubothek.lake.ledger.transform import ENGINE_VERSION
 
 _GRACE_SECONDS = 20.0

@@ -17,7 +17,7 @@ from typing import BinaryIO, Final
 import orjson
 
 from kubothek.lake.errors import FormatInvalid
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.transform.checkpoint import MAGIC
 
 MARKS_MAGIC: Final = b"KUBOTHEK-MARKS-1"

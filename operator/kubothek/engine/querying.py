@@ -13,7 +13,7 @@ from kubothek.engine import files
 from kubothek.engine.transforming import Abandoned
 from kubothek.engine.volume import PathRefused, Volume
 from kubothek.lake.errors import QueryInvalid
-from kubothek.lake.ledger import engine_messages as messages
+from kubothek.lake.ledger.formats import engine_messages as messages
 from kubothek.lake.ledger.readers.preprocess import preprocess
 
 _ROWS: Final = 1 << 20

@@ -16,8 +16,8 @@ from kubothek.engine.querying import raw_query
 from kubothek.engine.transforming import Abandoned, transform
 from kubothek.engine.volume import PathRefused, Volume
 from kubothek.lake.errors import FormatInvalid, InputError, LakeError
-from kubothek.lake.ledger import engine_messages as messages
-from kubothek.lake.ledger.engine_wire import (
+from kubothek.lake.ledger.formats import engine_messages as messages
+from kubothek.lake.ledger.formats.engine_wire import (
     EXECUTE_RAW_QUERY,
     EXECUTE_TRANSFORM,
     MOST_ANSWER_BYTES,

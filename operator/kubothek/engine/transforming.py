@@ -15,13 +15,13 @@ from kubothek.engine import files
 from kubothek.engine.marks import Marks, join, split
 from kubothek.engine.volume import PathRefused, Volume
 from kubothek.lake.errors import TransformInvalid
-from kubothek.lake.ledger import engine_messages as messages
-from kubothek.lake.ledger.events import OffsetInterval
+from kubothek.lake.ledger.formats import engine_messages as messages
+from kubothek.lake.ledger.formats.events import OffsetInterval
+from kubothek.lake.ledger.formats.sources import TransformSql
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.root.slicing import Types, numbered, slice_file, slice_schema
-from kubothek.lake.ledger.sources import TransformSql
-from kubothek.lake.ledger.state import Vocabulary
-from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.ledger.transform import TransformInput, TransformRequest, TransformResult, execute
+from kubothek.lake.ledger.validity.state import Vocabulary
 
 _MILLISECOND: Final = 10**6
 _OFFSET: Final = pa.int64()

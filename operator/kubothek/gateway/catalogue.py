@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kubothek.lake.commits import Claim, keys
+from kubothek.lake.commits import Claim
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.door import Lake
 from kubothek.lake.errors import DatasetNotFound, InputError
-from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.formats.layout import Layout
 from kubothek.lake.store import Store
 
 

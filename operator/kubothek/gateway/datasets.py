@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kubothek.gateway.catalogue import Catalogue, Place
-from kubothek.lake.commits import DatasetLog, keys
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import (
     DatasetDeleted,
     DatasetNotFound,
@@ -16,8 +17,8 @@ from kubothek.lake.errors import (
     ObjectNotFound,
     OwnedByAnother,
 )
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.store import Store
 from kubothek.lake.store.kept import Kept, by_store
 

@@ -16,9 +16,9 @@ from kubothek.gateway.objects import received
 from kubothek.gateway.workers import Workers
 from kubothek.lake.errors import FormatInvalid, InputError
 from kubothek.lake.ledger.feeding import InputFormat, push_files
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.readers import FileContent
 from kubothek.lake.ledger.root import DEFAULT_SOURCE, Ingested, Root
-from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.sql import Limits as SqlLimits
 
 _FORMATS: Final = {

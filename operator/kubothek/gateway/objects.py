@@ -18,8 +18,8 @@ from kubothek.gateway.answers import refusal
 from kubothek.gateway.datasets import Exposed
 from kubothek.gateway.gate import NOTE, STARTED, Gate
 from kubothek.lake.errors import FormatInvalid, ObjectNotFound
-from kubothek.lake.ledger.layout import Layout, head_bytes
-from kubothek.lake.ledger.multihash import Codec, Multihash
+from kubothek.lake.ledger.formats.layout import Layout, head_bytes
+from kubothek.lake.ledger.formats.multihash import Codec, Multihash
 from kubothek.lake.ledger.named import Kind
 
 _LONGEST_HASH: Final = 128

@@ -17,7 +17,7 @@ from kubothek.gateway.catalogue import Place
 from kubothek.gateway.datasets import Exposed
 from kubothek.gateway.gate import CLIENT, NOTE, Gate
 from kubothek.gateway.sockets import Conversation, transfer
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import DatasetNotFound, FormatInvalid, ObjectNotFound
 from kubothek.lake.exchange.plan import plan_of
 from kubothek.lake.exchange.pull import pull
@@ -35,8 +35,8 @@ from kubothek.lake.exchange.smart.messages import (
     render,
 )
 from kubothek.lake.ledger.chain import BrokenChain, Stored, read_chain
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.named import Named
 from kubothek.lake.ledger.root import Table
 

@@ -21,7 +21,7 @@ from kubothek.lake.exchange.smart.messages import (
     internal,
     parse,
 )
-from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.formats.layout import Layout
 from kubothek.lake.ledger.named import Named
 from kubothek.lake.store import Store
 

@@ -14,9 +14,9 @@ from kubothek.jobs.outcome import shortened
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.errors import InputError, LakeError
 from kubothek.lake.ledger.derivative import Inputs, inputs_of
-from kubothek.lake.ledger.identity import DatasetId, OwnerKey
+from kubothek.lake.ledger.formats.identity import DatasetId, OwnerKey
 from kubothek.lake.ledger.root import Ledger, Root, Table
-from kubothek.lake.ledger.state import ChainState, Consumed
+from kubothek.lake.ledger.validity.state import ChainState, Consumed
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import DatasetRef, InputRef, LedgerInput, LedgerSource, LedgerState
 

@@ -18,7 +18,7 @@ from kubothek.lake.ledger.fetching import SOURCE_NAME
 from kubothek.lake.ledger.fetching.beforehand import lay_out
 from kubothek.lake.ledger.fetching.containers import container_run
 from kubothek.lake.ledger.fetching.templates import Templates
-from kubothek.lake.ledger.sources import FetchStepContainer
+from kubothek.lake.ledger.formats.sources import FetchStepContainer
 from kubothek.lake.store import Store, open_store
 from kubothek.resources.jobs import ExitCode, PollJob
 

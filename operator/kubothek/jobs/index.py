@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake.commits.reindex import Reindexed, reindex
+from kubothek.lake.commits.verbs.reindex import Reindexed, reindex
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import IndexJob, JobResult
 

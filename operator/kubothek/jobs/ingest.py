@@ -11,7 +11,7 @@ import pyarrow as pa
 from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
 from kubothek.lake.commits import PartitionFile, Snapshot
-from kubothek.lake.commits.drafting import require_rows_open
+from kubothek.lake.commits.drafts.drafting import require_rows_open
 from kubothek.lake.errors import SourceChanged
 from kubothek.lake.indices import IndexKind, check_indexable
 from kubothek.lake.operations import Written

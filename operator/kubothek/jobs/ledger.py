@@ -14,9 +14,9 @@ from kubothek.lake.commits import Change, DatasetLog, Operation, Snapshot
 from kubothek.lake.errors import DatasetNotFound, InputError
 from kubothek.lake.ledger.derivative import Derivative, open_ledger
 from kubothek.lake.ledger.derivative import create as create_derivative
-from kubothek.lake.ledger.events import DatasetKind, DatasetSnapshot, MetadataEvent, SetTransform
 from kubothek.lake.ledger.feeding import missing
-from kubothek.lake.ledger.manifests import read_event
+from kubothek.lake.ledger.formats.events import DatasetKind, DatasetSnapshot, MetadataEvent, SetTransform
+from kubothek.lake.ledger.formats.manifests import read_event
 from kubothek.lake.ledger.root import Ingested, Root, Types, create
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout

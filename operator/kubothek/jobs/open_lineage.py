@@ -25,9 +25,9 @@ from kubothek.jobs.outcome import shortened
 from kubothek.lake.errors import LakeError
 from kubothek.lake.ledger.derivative import Derivative, Inputs
 from kubothek.lake.ledger.derivative.inputs import located
-from kubothek.lake.ledger.events import SetTransform, TransformInput
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.sources import TransformSql
+from kubothek.lake.ledger.formats.events import SetTransform, TransformInput
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.sources import TransformSql
 from kubothek.lake.schema import type_name
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import OpenLineage

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kubothek.jobs.own_pod import OwnPod
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import Conflict, DatasetDeleted, LakeError, OwnedByAnother
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import RESULT_LIMIT_BYTES, Ended, ExitCode, JobResult

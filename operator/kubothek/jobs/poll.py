@@ -9,14 +9,14 @@ from kubothek.jobs import translate
 from kubothek.jobs.chains import opened, variables
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake.ledger.events import SetPollingSource
 from kubothek.lake.ledger.feeding import Polled, poll_source
 from kubothek.lake.ledger.fetching import FetchContext, in_stores
 from kubothek.lake.ledger.fetching.beforehand import ran_beforehand
+from kubothek.lake.ledger.formats.events import SetPollingSource
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.readers.content import ObjectContent
 from kubothek.lake.ledger.root.ingesting import Elsewhere
 from kubothek.lake.ledger.spreading import StoredFile, can_spread
-from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.sources import UrlPolicy
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import JobResult, PollJob, PollOutcome

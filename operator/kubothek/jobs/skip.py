@@ -7,7 +7,7 @@ from typing import Final
 from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake.commits.reskip import Builder, Files, Reskipped, reskip
+from kubothek.lake.commits.verbs.reskip import Builder, Files, Reskipped, reskip
 from kubothek.lake.maintenance.choosing import with_chosen
 from kubothek.lake.skipping.collect_files import Described, Told, describe_files
 from kubothek.lake.skipping.model import Part

@@ -10,7 +10,7 @@ from kubothek.jobs import translate
 from kubothek.jobs.outcome import shortened
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.commits.reskip import undescribed
+from kubothek.lake.commits.verbs.reskip import undescribed
 from kubothek.lake.cube.log import CubeLog
 from kubothek.lake.errors import DatasetNotFound, LakeError
 from kubothek.lake.maintenance import ailments, health

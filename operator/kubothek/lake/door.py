@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from kubothek.lake.commits import Change, Operation, Snapshot, Transaction, Version
 from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.commits.listing import dataset_names
+from kubothek.lake.commits.past.listing import dataset_names
 from kubothek.lake.cube.discovery import cubes
 from kubothek.lake.cube.handle import Cube
 from kubothek.lake.cube.log import CubeLog
@@ -43,8 +43,8 @@ from kubothek.lake.indices import Dialect, IndexChange, IndexKind, check_indexab
 from kubothek.lake.ledger.asking import BLOCK, happened_until, version_of
 from kubothek.lake.ledger.derivative import create as create_derivative
 from kubothek.lake.ledger.derivative import inputs_of
-from kubothek.lake.ledger.events import DatasetKind, DatasetSnapshot
-from kubothek.lake.ledger.identity import OwnerKey
+from kubothek.lake.ledger.formats.events import DatasetKind, DatasetSnapshot
+from kubothek.lake.ledger.formats.identity import OwnerKey
 from kubothek.lake.ledger.root import Table as LedgerTable
 from kubothek.lake.ledger.root import create
 from kubothek.lake.schema import normalise, parse_type, require_distinct

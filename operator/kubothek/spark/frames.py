@@ -19,7 +19,7 @@ from pyspark.sql import functions as sf
 
 import kubothek
 from kubothek.lake.commits import Version
-from kubothek.lake.commits.paths import parse_path
+from kubothek.lake.commits.objects.paths import parse_path
 from kubothek.lake.door import Dataset
 from kubothek.lake.predicates import TRUE
 from kubothek.lake.predicates.written import Filter, as_predicate

@@ -27,12 +27,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.storagelevel import StorageLevel
 
 from kubothek.lake.errors import InputError, RowsLost
+from kubothek.lake.ledger.formats.sources import ReadStep, Transform
 from kubothek.lake.ledger.merging import Scratch
 from kubothek.lake.ledger.merging.ledger import keyed_by
 from kubothek.lake.ledger.root.extension import Extension
 from kubothek.lake.ledger.root.ingesting import Elsewhere, Ground, Ingest, Written
 from kubothek.lake.ledger.root.slicing import Sliced
-from kubothek.lake.ledger.sources import ReadStep, Transform
 from kubothek.lake.ledger.spreading import Piece, Ranges, StoredFile, Summary, Work, plan_pieces, plan_ranges
 from kubothek.lake.ledger.spreading.pieces import PIECE_BYTES, Part
 from kubothek.lake.ledger.spreading.unseen import Unseen

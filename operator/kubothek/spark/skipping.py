@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from kubothek.lake.commits.reskip import Builder, Files
+from kubothek.lake.commits.verbs.reskip import Builder, Files
 from kubothek.lake.errors import RowsLost
 from kubothek.lake.skipping.collect_files import Described, Told, describe_files, in_few
 from kubothek.lake.skipping.model import Part

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.reskip import reskip
+from kubothek.lake.commits.verbs.reskip import reskip
 from kubothek.lake.cube.handle import Cube
 from kubothek.lake.cube.query import CubeQuery, assembling, masks, reading
 from kubothek.lake.cube.query.model import DatasetPlan

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.reskip import reskip
+from kubothek.lake.commits.verbs.reskip import reskip
 from kubothek.lake.cube.handle import Cube
 from kubothek.lake.cube.query import assembling
 from kubothek.lake.errors import FilterInvalid, QueryInvalid

@@ -17,7 +17,7 @@ import pytest
 
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.commits.reskip import reskip
+from kubothek.lake.commits.verbs.reskip import reskip
 from kubothek.lake.cube.handle import Cube
 from kubothek.lake.cube.query import CubeQuery, masks, planning
 from kubothek.lake.skipping.model import IndexDefinition, SkippingState

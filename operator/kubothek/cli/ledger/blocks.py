@@ -10,8 +10,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kubothek.lake.ledger.blocks import Block
-    from kubothek.lake.ledger.events import AddData, ExecuteTransform, MetadataEvent
+    from kubothek.lake.ledger.formats.blocks import Block
+    from kubothek.lake.ledger.formats.events import AddData, ExecuteTransform, MetadataEvent
     from kubothek.lake.store import Store
 
 _SHORT = 8
@@ -22,7 +22,7 @@ def show(store: Store, dataset: str, limit: int, output: str) -> None:
     """Print the blocks, newest first, as a table or as a stream of YAML manifests."""
     from kubothek.cli.columns import columns
     from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.ledger.manifests import write_block
+    from kubothek.lake.ledger.formats.manifests import write_block
     from kubothek.lake.ledger.root import Ledger
 
     root = Ledger(store, DatasetLog(store, dataset))
@@ -43,7 +43,7 @@ def show(store: Store, dataset: str, limit: int, output: str) -> None:
 
 
 def _row(block: Block, names: Mapping[str, str]) -> tuple[str, ...]:
-    from kubothek.lake.ledger.events import AddData, ExecuteTransform
+    from kubothek.lake.ledger.formats.events import AddData, ExecuteTransform
 
     content, event = block.content, block.content.event
     data = event.new_data if isinstance(event, AddData | ExecuteTransform) else None
@@ -61,7 +61,7 @@ def _row(block: Block, names: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _remarks(event: MetadataEvent, names: Mapping[str, str]) -> Iterator[str]:
-    from kubothek.lake.ledger.events import AddData, ExecuteTransform
+    from kubothek.lake.ledger.formats.events import AddData, ExecuteTransform
 
     if isinstance(event, AddData | ExecuteTransform):
         yield from _data_remarks(event, names)
@@ -70,7 +70,7 @@ def _remarks(event: MetadataEvent, names: Mapping[str, str]) -> Iterator[str]:
 
 
 def _data_remarks(event: AddData | ExecuteTransform, names: Mapping[str, str]) -> Iterator[str]:
-    from kubothek.lake.ledger.events import AddData
+    from kubothek.lake.ledger.formats.events import AddData
 
     if event.new_data is not None:
         yield f"offsets {event.new_data.offset_interval.start} to {event.new_data.offset_interval.end}"
@@ -85,7 +85,7 @@ def _data_remarks(event: AddData | ExecuteTransform, names: Mapping[str, str]) -
 
 
 def _definition_remarks(event: MetadataEvent) -> Iterator[str]:
-    from kubothek.lake.ledger.events import (
+    from kubothek.lake.ledger.formats.events import (
         AddPushSource,
         DisablePushSource,
         Seed,

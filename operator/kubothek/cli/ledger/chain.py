@@ -54,7 +54,7 @@ def reset(choice: StoreChoice, dataset: str, block: str, yes: bool) -> None:
     Versions of before can still be read as long as they are kept.
     """
     from kubothek.lake.errors import FormatInvalid
-    from kubothek.lake.ledger.multihash import Multihash
+    from kubothek.lake.ledger.formats.multihash import Multihash
     from kubothek.lake.store import open_store
 
     with choice.config() as config:

@@ -11,8 +11,8 @@ import click
 
 if TYPE_CHECKING:
     from kubothek.lake.commits import DatasetLog
+    from kubothek.lake.ledger.formats.timestamps import Timestamp
     from kubothek.lake.ledger.root import Root
-    from kubothek.lake.ledger.timestamps import Timestamp
     from kubothek.lake.store import Store
 
 BY = "cli"
@@ -26,7 +26,7 @@ class Moment(click.ParamType["Timestamp"]):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Timestamp:
         """The moment."""
         from kubothek.lake.errors import FormatInvalid
-        from kubothek.lake.ledger.timestamps import Timestamp
+        from kubothek.lake.ledger.formats.timestamps import Timestamp
 
         text = str(value)
         try:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubothek.lake.commits import DatasetLog
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.root import Ledger
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.sources import (
     FetchStep,
     FetchStepContainer,
     FetchStepFilesGlob,
     FetchStepUrl,
     TransformSql,
 )
+from kubothek.lake.ledger.root import Ledger
 from kubothek.lake.store import Store
 
 

@@ -15,7 +15,7 @@ from kubothek.cli.options import store_options
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
     from kubothek.lake.ledger.derivative import Derivative
-    from kubothek.lake.ledger.events import DatasetSnapshot
+    from kubothek.lake.ledger.formats.events import DatasetSnapshot
     from kubothek.lake.ledger.root import Root
     from kubothek.lake.store import StoreConfig
 
@@ -83,7 +83,7 @@ def _create(
     from kubothek.jobs.chains import owner_key
     from kubothek.lake.ledger.derivative import create as create_derivative
     from kubothek.lake.ledger.derivative import inputs_of
-    from kubothek.lake.ledger.events import DatasetKind
+    from kubothek.lake.ledger.formats.events import DatasetKind
     from kubothek.lake.ledger.root import create
     from kubothek.lake.store import open_store
     from kubothek.runtime.local.credentials import make_identity
@@ -139,7 +139,7 @@ def _elsewhere(text: str, choice: StoreChoice) -> StoreConfig:
 
 def _snapshot(path: Path) -> DatasetSnapshot:
     from kubothek.lake.errors import FormatInvalid
-    from kubothek.lake.ledger.manifests import read_snapshot
+    from kubothek.lake.ledger.formats.manifests import read_snapshot
 
     try:
         return read_snapshot(path.read_text())
@@ -151,7 +151,7 @@ def _snapshot(path: Path) -> DatasetSnapshot:
 
 def _short_names(snapshot: DatasetSnapshot) -> dict[str, str]:
     """Inputs go by the names that they were imported under."""
-    from kubothek.lake.ledger.events import SetTransform
+    from kubothek.lake.ledger.formats.events import SetTransform
 
     transforms = (event for event in snapshot.metadata if isinstance(event, SetTransform))
     return {each.dataset_ref: short_name(each.dataset_ref) for event in transforms for each in event.inputs}
@@ -174,10 +174,10 @@ def _named_input(given: Mapping[str, str]) -> dict[str, str]:
 
 def _manifest(snapshot: DatasetSnapshot, uuid: str, store: str, partition_on: tuple[str, ...]) -> str:
     """The Dataset that makes the same of its events."""
-    from kubothek.lake.ledger import plain_yaml
-    from kubothek.lake.ledger.events import DatasetSnapshot
-    from kubothek.lake.ledger.fields import Table
-    from kubothek.lake.ledger.manifests import plain_value
+    from kubothek.lake.ledger.formats import plain_yaml
+    from kubothek.lake.ledger.formats.events import DatasetSnapshot
+    from kubothek.lake.ledger.formats.fields import Table
+    from kubothek.lake.ledger.formats.manifests import plain_value
     from kubothek.resources.kinds import InvalidResource, parse
     from kubothek.resources.meta import API_VERSION
 

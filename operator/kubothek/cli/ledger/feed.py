@@ -16,9 +16,9 @@ from kubothek.cli.options import store_options
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
     from kubothek.lake.ledger.feeding import Polled
+    from kubothek.lake.ledger.formats.timestamps import Timestamp
     from kubothek.lake.ledger.readers import Content
     from kubothek.lake.ledger.root import Ingested
-    from kubothek.lake.ledger.timestamps import Timestamp
 
 _FORMATS = ("csv", "json", "ndjson", "geojson", "ndgeojson", "parquet", "shapefile")
 _LARGEST = 64 << 30

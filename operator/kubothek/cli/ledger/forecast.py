@@ -8,9 +8,9 @@ from kubothek.cli.steps import Step, Verb
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.errors import BucketNotFound, DatasetDeleted, DatasetNotFound, InputMissing, LakeError
 from kubothek.lake.ledger.derivative import Derivative, inputs_of, open_ledger
-from kubothek.lake.ledger.events import MetadataEvent
 from kubothek.lake.ledger.feeding import missing
-from kubothek.lake.ledger.manifests import read_event
+from kubothek.lake.ledger.formats.events import MetadataEvent
+from kubothek.lake.ledger.formats.manifests import read_event
 from kubothek.lake.ledger.root import Root
 from kubothek.lake.store import Store
 from kubothek.resources.dataset import Dataset

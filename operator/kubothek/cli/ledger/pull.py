@@ -103,7 +103,7 @@ def _in_order(store: Store, inputs: Inputs, datasets: Sequence[str], *, recursiv
     from graphlib import CycleError, TopologicalSorter
 
     from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.commits.listing import dataset_names
+    from kubothek.lake.commits.past.listing import dataset_names
     from kubothek.lake.errors import DatasetDeleted, DatasetNotFound, InputError, NotALedger
     from kubothek.lake.ledger.root import Ledger
 

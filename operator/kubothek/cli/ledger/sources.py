@@ -22,7 +22,7 @@ def locally(
     """What a poll may do when a person asks for it."""
     from kubothek.lake.ledger.fetching import FetchContext, in_stores
     from kubothek.lake.ledger.fetching.containers import run_locally
-    from kubothek.lake.ledger.timestamps import Timestamp
+    from kubothek.lake.ledger.formats.timestamps import Timestamp
     from kubothek.lake.sources import UrlPolicy
 
     return FetchContext(

@@ -9,7 +9,7 @@ from enum import IntEnum, StrEnum
 from functools import partial
 from operator import eq
 
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.skipping.names import is_own_key, is_pause, location, own_location
 
 _INDEX_SUFFIX = ".by-dataset-index.parquet"

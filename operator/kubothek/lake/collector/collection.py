@@ -36,10 +36,11 @@ from kubothek.lake.collector.pinned import pinned
 from kubothek.lake.collector.plan import NO_OBJECTS, Count, Counts, Found, Spool, added, to_json
 from kubothek.lake.collector.retention import Retention
 from kubothek.lake.collector.sweeping import Sweep
-from kubothek.lake.commits import Change, DatasetLog, Operation, Record, keys, read_settings
-from kubothek.lake.commits.head import digest
+from kubothek.lake.commits import Change, DatasetLog, Operation, Record, read_settings
 from kubothek.lake.commits.journal import Observed
-from kubothek.lake.commits.rebuild import has_checkpoint, rebuild
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.head import digest
+from kubothek.lake.commits.past.rebuild import has_checkpoint, rebuild
 from kubothek.lake.errors import (
     Contended,
     DatasetDeleted,

@@ -7,9 +7,10 @@ from itertools import islice
 from typing import Final
 
 from kubothek.lake.collector.areas import Kind, areas
-from kubothek.lake.commits import Head, keys
-from kubothek.lake.commits.claims import owner_of
-from kubothek.lake.commits.records import parallel
+from kubothek.lake.commits import Head
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.past.records import parallel
+from kubothek.lake.commits.verbs.claims import owner_of
 from kubothek.lake.errors import CommitError, InputError, ObjectNotFound
 from kubothek.lake.store import Store
 

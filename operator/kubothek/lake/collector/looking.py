@@ -19,7 +19,7 @@ from kubothek.lake.collector.areas import Area, Kind, areas
 from kubothek.lake.collector.mark import Moment
 from kubothek.lake.collector.plan import Found, Spool
 from kubothek.lake.collector.sorted_keys import unreferenced
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.store import ObjectInfo, Store
 
 RANGE_KEYS: Final = 10_000

@@ -15,17 +15,18 @@ from kubothek.lake.collector.areas import Area, Kind, notes
 from kubothek.lake.collector.retention import Retention, is_retained, may_be_read
 from kubothek.lake.collector.sorted_keys import SortedKeys, unreferenced
 from kubothek.lake.collector.tagged import TaggedVersions
-from kubothek.lake.commits import Head, Operation, Record, keys
-from kubothek.lake.commits.head import HORIZON, OWN_PREFIX
+from kubothek.lake.commits import Head, Operation, Record
 from kubothek.lake.commits.journal import Journal, Observed
-from kubothek.lake.commits.rebuild import rebuild
-from kubothek.lake.commits.records import Stored, parallel, stored, stored_chain
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.head import HORIZON, OWN_PREFIX
+from kubothek.lake.commits.past.rebuild import rebuild
+from kubothek.lake.commits.past.records import Stored, parallel, stored, stored_chain
 from kubothek.lake.errors import ChainCorrupt, FormatInvalid, IndexStale, ObjectNotFound, VersionIncomplete
 from kubothek.lake.indices.native import read_manifest
 from kubothek.lake.intake.ledger import Page
 from kubothek.lake.ledger.chain import read_chain
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.store import ObjectInfo, Store
 
 _AT_ONCE: Final = 256

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kubothek.lake.commits import Head, Record, keys
-from kubothek.lake.commits.head import INDEX, INTAKE, SKIPPING
+from kubothek.lake.commits import Head, Record
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.head import INDEX, INTAKE, SKIPPING
 from kubothek.lake.indices.native import Manifest
 from kubothek.lake.intake.ledger import Page
-from kubothek.lake.ledger.blocks import Block
-from kubothek.lake.ledger.events import AddData, ExecuteTransform
-from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.formats.blocks import Block
+from kubothek.lake.ledger.formats.events import AddData, ExecuteTransform
+from kubothek.lake.ledger.formats.layout import Layout
 
 
 def of_head(head: Head) -> Iterator[str]:

@@ -8,8 +8,9 @@ from typing import Final
 
 from kubothek.lake.collector.areas import Kind
 from kubothek.lake.collector.plan import Count, Counts, Doomed, Part, objects_of
-from kubothek.lake.commits import DatasetLog, StoreSettings, keys, read_settings
-from kubothek.lake.commits.records import parallel
+from kubothek.lake.commits import DatasetLog, StoreSettings, read_settings
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.past.records import parallel
 from kubothek.lake.errors import ObjectNotFound
 from kubothek.lake.store import Store
 

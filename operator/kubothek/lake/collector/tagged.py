@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kubothek.lake.commits import Head
-from kubothek.lake.commits.head import TAGS, tags_in
-from kubothek.lake.commits.records import Stored
+from kubothek.lake.commits.objects.head import TAGS, tags_in
+from kubothek.lake.commits.past.records import Stored
 
 
 class TaggedVersions:

@@ -11,7 +11,8 @@ The rules are those of docs/commit-protocol.md.
 
 from __future__ import annotations
 
-from kubothek.lake.commits.changes import (
+from kubothek.lake.commits.log import DatasetLog, DatasetState
+from kubothek.lake.commits.objects.changes import (
     Change,
     Everything,
     Freed,
@@ -22,15 +23,14 @@ from kubothek.lake.commits.changes import (
     Partitions,
     ReadPredicate,
 )
-from kubothek.lake.commits.claims import Claim, owner_of, take_claim
-from kubothek.lake.commits.head import Head
-from kubothek.lake.commits.history import Version
-from kubothek.lake.commits.log import DatasetLog, DatasetState
-from kubothek.lake.commits.paths import partition_path
-from kubothek.lake.commits.record import Delta, Record, Totals
+from kubothek.lake.commits.objects.head import Head
+from kubothek.lake.commits.objects.paths import partition_path
+from kubothek.lake.commits.objects.record import Delta, Record, Totals
+from kubothek.lake.commits.past.history import Version
+from kubothek.lake.commits.past.snapshot import Snapshot
 from kubothek.lake.commits.settings import StoreSettings, ask_for_grace, read_settings, write_settings
-from kubothek.lake.commits.snapshot import Snapshot
 from kubothek.lake.commits.transaction import AlreadyApplied, Committed, Transaction
+from kubothek.lake.commits.verbs.claims import Claim, owner_of, take_claim
 
 __all__ = [
     "AlreadyApplied",

@@ -18,15 +18,15 @@ from typing import Final
 
 import zstandard
 
-from kubothek.lake.commits import keys
-from kubothek.lake.commits.apply import apply
-from kubothek.lake.commits.changes import NOTHING, Operation, ReadPredicate
-from kubothek.lake.commits.head import Head, digest
-from kubothek.lake.commits.ledgers import ChainMove
-from kubothek.lake.commits.markers import Marker, Markers
-from kubothek.lake.commits.record import Delta, Distance, Record, Totals, utc
-from kubothek.lake.commits.refs import advance_ref, named_block, was_left
-from kubothek.lake.commits.schemas import Schemas
+from kubothek.lake.commits.drafts.apply import apply
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.changes import NOTHING, Operation, ReadPredicate
+from kubothek.lake.commits.objects.head import Head, digest
+from kubothek.lake.commits.objects.ledgers import ChainMove
+from kubothek.lake.commits.objects.markers import Marker, Markers
+from kubothek.lake.commits.objects.record import Delta, Distance, Record, Totals, utc
+from kubothek.lake.commits.objects.refs import advance_ref, named_block, was_left
+from kubothek.lake.commits.objects.schemas import Schemas
 from kubothek.lake.errors import (
     HeadUnreadable,
     ObjectNotFound,

@@ -10,20 +10,19 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
-from kubothek.lake.commits import convert, keys, tombstone
-from kubothek.lake.commits.claims import Claim, ensure_claim, owner_of, require_unowned
 from kubothek.lake.commits.cubes.gate import way_of
 from kubothek.lake.commits.cubes.snapshots import at_version
-from kubothek.lake.commits.history import History, Version
 from kubothek.lake.commits.journal import Draft, Journal, Observed, system_clock
-from kubothek.lake.commits.legacy import one_table
-from kubothek.lake.commits.rebuild import rebuild
-from kubothek.lake.commits.record import Record, Totals
-from kubothek.lake.commits.recover import accept_overwritten, versions_in
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.record import Record, Totals
+from kubothek.lake.commits.others.legacy import one_table
+from kubothek.lake.commits.others.recover import accept_overwritten, versions_in
+from kubothek.lake.commits.others.unconditional import OneWriterStore
+from kubothek.lake.commits.past.history import History, Version
+from kubothek.lake.commits.past.rebuild import rebuild
+from kubothek.lake.commits.past.snapshot import Snapshot, snapshot_of
+from kubothek.lake.commits.past.sound import require_sound_ledger
 from kubothek.lake.commits.settle import Patience, look, settle_thoroughly
-from kubothek.lake.commits.snapshot import Snapshot, snapshot_of
-from kubothek.lake.commits.sound import require_sound_ledger
-from kubothek.lake.commits.tagging import retag, versions_of
 from kubothek.lake.commits.transaction import (
     AlreadyApplied,
     Request,
@@ -31,7 +30,9 @@ from kubothek.lake.commits.transaction import (
     applied,
     require_alive,
 )
-from kubothek.lake.commits.unconditional import OneWriterStore
+from kubothek.lake.commits.verbs import convert, tombstone
+from kubothek.lake.commits.verbs.claims import Claim, ensure_claim, owner_of, require_unowned
+from kubothek.lake.commits.verbs.tagging import retag, versions_of
 from kubothek.lake.errors import (
     CommitError,
     DatasetNotFound,
@@ -159,7 +160,7 @@ class DatasetLog:
         return self._way.settled(self._new_patience(), look)
 
     def convert(self, table: str | None = None) -> list[str]:
-        """Make another library's dataset one that can be written; see :mod:`kubothek.lake.commits.convert`.
+        """Make another library's dataset one that can be written; see :mod:`kubothek.lake.commits.verbs.convert`.
 
         ``table`` stays, if there are several; returns the uuids of the datasets that the others became.
         """

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from kubothek.lake.commits.journal import Journal
-from kubothek.lake.commits.record import Record
+from kubothek.lake.commits.objects.record import Record
 from kubothek.lake.commits.settings import read_settings
 from kubothek.lake.errors import ObjectNotFound, TooSlow
 

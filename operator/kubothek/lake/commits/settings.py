@@ -8,8 +8,8 @@ from typing import Final
 
 import orjson
 
-from kubothek.lake.commits import keys
-from kubothek.lake.commits.unconditional import OneWriterStore
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.others.unconditional import OneWriterStore
 from kubothek.lake.errors import InputError, ObjectNotFound, PreconditionFailed
 from kubothek.lake.store import Store
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from kubothek.lake.commits import keys
-from kubothek.lake.commits.foreign import adopt, understood
 from kubothek.lake.commits.journal import Journal, Observed
-from kubothek.lake.commits.legacy import require_writable
-from kubothek.lake.commits.recover import note_lost, recover
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.others.foreign import adopt, understood
+from kubothek.lake.commits.others.legacy import require_writable
+from kubothek.lake.commits.others.recover import note_lost, recover
 from kubothek.lake.errors import Contended, HeadMissing
 
 _FIRST_PAUSE: Final = 0.02

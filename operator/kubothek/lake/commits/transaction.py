@@ -7,19 +7,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from kubothek.lake.commits import keys
-from kubothek.lake.commits.changes import Change, Operation
-from kubothek.lake.commits.claims import Claim
-from kubothek.lake.commits.conflict import touches
-from kubothek.lake.commits.drafting import draft
-from kubothek.lake.commits.head import Head
+from kubothek.lake.commits.drafts.conflict import touches
+from kubothek.lake.commits.drafts.drafting import draft
 from kubothek.lake.commits.journal import Journal, Observed
-from kubothek.lake.commits.markers import Marker
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.changes import Change, Operation
+from kubothek.lake.commits.objects.head import Head
+from kubothek.lake.commits.objects.markers import Marker
+from kubothek.lake.commits.objects.record import Totals
 from kubothek.lake.commits.pace import Pace
-from kubothek.lake.commits.record import Totals
-from kubothek.lake.commits.records import chain
+from kubothek.lake.commits.past.records import chain
+from kubothek.lake.commits.past.snapshot import Snapshot, live_head, snapshot_of
 from kubothek.lake.commits.settle import Patience
-from kubothek.lake.commits.snapshot import Snapshot, live_head, snapshot_of
+from kubothek.lake.commits.verbs.claims import Claim
 from kubothek.lake.commits.way import Way
 from kubothek.lake.errors import (
     Conflict,

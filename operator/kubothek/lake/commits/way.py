@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kubothek.lake.commits.cubes.head import MemberVersion
 from kubothek.lake.commits.journal import Draft, Journal, Observed
-from kubothek.lake.commits.record import Record
+from kubothek.lake.commits.objects.record import Record
 from kubothek.lake.commits.settle import Patience, settled
 
 Look = Callable[[], Observed | None]

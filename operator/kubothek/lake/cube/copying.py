@@ -11,12 +11,13 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
-from kubothek.lake.commits import PartitionFile, Snapshot, keys, partition_path
+from kubothek.lake.commits import PartitionFile, Snapshot, partition_path
 from kubothek.lake.commits.cubes.members import LEGACY, OWN, Member
 from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.commits.head import OWN_PREFIX
-from kubothek.lake.commits.measure import measure
-from kubothek.lake.commits.records import parallel
+from kubothek.lake.commits.drafts.measure import measure
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.head import OWN_PREFIX
+from kubothek.lake.commits.past.records import parallel
 from kubothek.lake.cube.state import CubeSnapshot
 from kubothek.lake.cube.writing import CheckSchema, Writer
 from kubothek.lake.errors import CubeInvalid

@@ -7,12 +7,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from kubothek.lake.commits import DatasetLog, Snapshot, keys
+from kubothek.lake.commits import DatasetLog, Snapshot
 from kubothek.lake.commits.cubes.head import CubeHead, head_key
 from kubothek.lake.commits.cubes.members import in_order, spec_in
 from kubothek.lake.commits.cubes.rules import check
 from kubothek.lake.commits.cubes.spec import SEPARATOR, check_prefix, memberships
-from kubothek.lake.commits.records import parallel
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.past.records import parallel
 from kubothek.lake.cube.state import CubeSnapshot, Member
 from kubothek.lake.errors import DatasetNotFound, HeadMissing, ObjectNotFound
 from kubothek.lake.store import Store

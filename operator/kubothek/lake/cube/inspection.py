@@ -8,9 +8,9 @@ from typing import Any
 
 from kubothek.lake.commits.cubes.members import LEGACY, OWN, Member
 from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.commits.head import OWN_PREFIX
-from kubothek.lake.commits.measure import measure
-from kubothek.lake.commits.record import size_of
+from kubothek.lake.commits.drafts.measure import measure
+from kubothek.lake.commits.objects.head import OWN_PREFIX
+from kubothek.lake.commits.objects.record import size_of
 from kubothek.lake.cube.state import CubeSnapshot
 from kubothek.lake.schema import type_name
 from kubothek.lake.store import Store

@@ -15,11 +15,11 @@ from kubothek.lake.commits.cubes.settle import adopted, settled_cube
 from kubothek.lake.commits.cubes.snapshots import at_version
 from kubothek.lake.commits.cubes.spec import SEPARATOR, CubeSpec
 from kubothek.lake.commits.journal import Journal, system_clock
-from kubothek.lake.commits.keys import check_id
 from kubothek.lake.commits.log import PATIENCE, DatasetLog
-from kubothek.lake.commits.record import utc
-from kubothek.lake.commits.records import parallel
-from kubothek.lake.commits.unconditional import OneWriterStore
+from kubothek.lake.commits.objects.keys import check_id
+from kubothek.lake.commits.objects.record import utc
+from kubothek.lake.commits.others.unconditional import OneWriterStore
+from kubothek.lake.commits.past.records import parallel
 from kubothek.lake.cube.discovery import discover
 from kubothek.lake.cube.settling import ClaimOf, Settling
 from kubothek.lake.cube.state import CubeSnapshot, Member

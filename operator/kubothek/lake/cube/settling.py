@@ -8,7 +8,6 @@ from datetime import timedelta
 from functools import partial
 
 from kubothek.lake.commits import Claim
-from kubothek.lake.commits.claims import ensure_claim, require_unowned
 from kubothek.lake.commits.cubes.head import CubeHead, MemberVersion
 from kubothek.lake.commits.cubes.journal import CubeJournal, SeenCube
 from kubothek.lake.commits.cubes.members import in_order
@@ -16,8 +15,9 @@ from kubothek.lake.commits.cubes.planned import bring_to
 from kubothek.lake.commits.cubes.settle import adopted, at_record, record_of, settled_cube, version_of
 from kubothek.lake.commits.cubes.spec import SEPARATOR, CubeSpec
 from kubothek.lake.commits.journal import Observed
-from kubothek.lake.commits.records import parallel
+from kubothek.lake.commits.past.records import parallel
 from kubothek.lake.commits.settle import Patience, settled
+from kubothek.lake.commits.verbs.claims import ensure_claim, require_unowned
 from kubothek.lake.cube.discovery import discover, member_names
 from kubothek.lake.errors import DatasetNotFound, NotAdopted, OwnedByAnother
 from kubothek.lake.store import Store

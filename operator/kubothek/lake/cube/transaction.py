@@ -12,13 +12,13 @@ from kubothek.lake.commits.cubes.journal import SeenCube
 from kubothek.lake.commits.cubes.members import Member, in_order
 from kubothek.lake.commits.cubes.publish import Step, Title, publish
 from kubothek.lake.commits.cubes.spec import SEPARATOR, CubeSpec
-from kubothek.lake.commits.drafting import draft
+from kubothek.lake.commits.drafts.drafting import draft
+from kubothek.lake.commits.objects.record import Record, Totals
 from kubothek.lake.commits.pace import Pace
-from kubothek.lake.commits.record import Record, Totals
-from kubothek.lake.commits.records import parallel
-from kubothek.lake.commits.snapshot import snapshot_of
-from kubothek.lake.commits.tombstone import drop
+from kubothek.lake.commits.past.records import parallel
+from kubothek.lake.commits.past.snapshot import snapshot_of
 from kubothek.lake.commits.transaction import require_alive
+from kubothek.lake.commits.verbs.tombstone import drop
 from kubothek.lake.cube.discovery import another_cube_of
 from kubothek.lake.cube.settling import Heads, Settling
 from kubothek.lake.errors import CommitError, Conflict, CubeInvalid

@@ -15,8 +15,8 @@ from kubothek.lake.commits import Change, Everything, Head, Operation, Partition
 from kubothek.lake.commits.cubes.members import Member, in_order, metadata_of
 from kubothek.lake.commits.cubes.rules import check
 from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.commits.head import LAYOUT, OWN_PREFIX, PENDING
-from kubothek.lake.commits.skipping import skipping_metadata
+from kubothek.lake.commits.drafts.skipping import skipping_metadata
+from kubothek.lake.commits.objects.head import LAYOUT, OWN_PREFIX, PENDING
 from kubothek.lake.cube import validation
 from kubothek.lake.cube.cells import Given, Named, check_files, checked
 from kubothek.lake.cube.log import CubeTransaction

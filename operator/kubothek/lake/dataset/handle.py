@@ -10,8 +10,9 @@ from typing import Final, Literal, Protocol, TypeAlias, get_args
 import pyarrow as pa
 
 from kubothek.lake import operations
-from kubothek.lake.commits import AlreadyApplied, Change, Committed, DatasetLog, Snapshot, Transaction, Version, keys
-from kubothek.lake.commits.drafting import require_rows_open
+from kubothek.lake.commits import AlreadyApplied, Change, Committed, DatasetLog, Snapshot, Transaction, Version
+from kubothek.lake.commits.drafts.drafting import require_rows_open
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import DatasetNotFound, InputError
 from kubothek.lake.operations import Rows
 from kubothek.lake.predicates import Filter

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from kubothek.lake.commits import Record, Snapshot, Version
-from kubothek.lake.commits.compare import Comparison, compare
+from kubothek.lake.commits.past.compare import Comparison, compare
 from kubothek.lake.dataset.handle import Handle, Where
 from kubothek.lake.predicates import as_predicate
 from kubothek.lake.table.layout import Layout

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from kubothek.lake.collector import MAX_DELETES, Collection, Mode, Retention, collect
 from kubothek.lake.commits import Version
-from kubothek.lake.commits.reskip import Reskipped, reskip
+from kubothek.lake.commits.verbs.reskip import Reskipped, reskip
 from kubothek.lake.dataset.handle import BY, Handle, Where
 from kubothek.lake.errors import InputError
 from kubothek.lake.ledger import Level

@@ -14,12 +14,12 @@ from typing import Final
 from kubothek.lake.errors import ChainCorrupt, Diverged, FormatInvalid, ObjectNotFound
 from kubothek.lake.exchange.repository import Repository
 from kubothek.lake.exchange.writing import BlockWriter
-from kubothek.lake.ledger.blocks import Block
 from kubothek.lake.ledger.chain import ADVICE, Place, Stored, checked
-from kubothek.lake.ledger.events import Seed
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.state import ChainState
+from kubothek.lake.ledger.formats.blocks import Block
+from kubothek.lake.ledger.formats.events import Seed
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.validity.state import ChainState
 from kubothek.lake.store import Store
 
 _SHORT: Final = 64

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kubothek.lake.exchange.smart.messages import Plan
 from kubothek.lake.ledger.chain import Stored
-from kubothek.lake.ledger.events import AddData, ExecuteTransform
+from kubothek.lake.ledger.formats.events import AddData, ExecuteTransform
 from kubothek.lake.ledger.named import named_by
 
 

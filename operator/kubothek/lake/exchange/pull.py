@@ -22,13 +22,13 @@ from kubothek.lake.exchange.urls import parse
 from kubothek.lake.exchange.web import Web
 from kubothek.lake.exchange.writing import BlockWriter
 from kubothek.lake.ledger.chain import Stored, read_chain
-from kubothek.lake.ledger.events import DatasetKind
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.checking.verification import audit, verify_new
+from kubothek.lake.ledger.formats.events import DatasetKind
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.named import named_by
 from kubothek.lake.ledger.root import Came, Root, Table, take_over
-from kubothek.lake.ledger.state import ChainState
-from kubothek.lake.ledger.verification import audit, verify_new
+from kubothek.lake.ledger.validity.state import ChainState
 from kubothek.lake.store import Store
 
 _REFUSED: Final = {

@@ -13,7 +13,7 @@ from kubothek.lake.exchange.transfer import Told
 from kubothek.lake.exchange.urls import parse
 from kubothek.lake.exchange.web import Web, WebRepository
 from kubothek.lake.ledger.chain import BrokenChain, read_chain
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.root import Root
 
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from kubothek.lake.errors import ChainCorrupt, ObjectNotFound
 from kubothek.lake.exchange.repository import Stream
 from kubothek.lake.ledger.chain import Stored
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.named import Named
 from kubothek.lake.store import Store
 from kubothek.lake.store.hashed import hashed

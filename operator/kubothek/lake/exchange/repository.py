@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.named import Named
 from kubothek.lake.sources.policy import UrlPolicy
 

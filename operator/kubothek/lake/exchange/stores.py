@@ -10,13 +10,13 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final, cast
 
-from kubothek.lake.commits.records import parallel
+from kubothek.lake.commits.past.records import parallel
 from kubothek.lake.errors import ChainCorrupt, DatasetNotFound, FormatInvalid, ObjectNotFound
 from kubothek.lake.exchange.repository import Stream
 from kubothek.lake.exchange.transfer import Told, bring_objects
 from kubothek.lake.ledger.chain import BrokenChain, Stored, read_chain
-from kubothek.lake.ledger.layout import Layout, head_bytes, parse_head
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.layout import Layout, head_bytes, parse_head
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.named import Named, named_by
 from kubothek.lake.store import Store
 

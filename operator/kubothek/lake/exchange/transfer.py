@@ -17,7 +17,7 @@ from kubothek.lake.errors import ObjectNotFound
 from kubothek.lake.exchange.repository import Repository
 from kubothek.lake.exchange.verified import PIECE, Arriving, Verified, stage
 from kubothek.lake.lanes import Lanes
-from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.formats.layout import Layout
 from kubothek.lake.ledger.named import Named
 from kubothek.lake.store import Store
 

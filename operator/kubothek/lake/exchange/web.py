@@ -22,9 +22,9 @@ from kubothek.lake.errors import (
 )
 from kubothek.lake.exchange.connections import connections, origin_of
 from kubothek.lake.exchange.repository import Reach, Stream
-from kubothek.lake.ledger.blocks import LARGEST
-from kubothek.lake.ledger.layout import HEAD_BYTES, Layout, parse_head
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.blocks import LARGEST
+from kubothek.lake.ledger.formats.layout import HEAD_BYTES, Layout, parse_head
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.named import Named
 from kubothek.lake.store.retry import Patience, Verdict, with_retries
 

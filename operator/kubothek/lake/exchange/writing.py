@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from kubothek.lake.ledger.chain import Stored
-from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.formats.layout import Layout
 from kubothek.lake.store import Store
 
 _WRITERS: Final = 16

@@ -28,7 +28,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import ObjectNotFound, VersionIncomplete
 from kubothek.lake.intake.runs import ENTRIES, Run, RunReader, merged, write_run
 from kubothek.lake.store import Store

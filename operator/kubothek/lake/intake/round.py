@@ -21,7 +21,8 @@ from typing import Final
 import orjson
 import pyarrow as pa
 
-from kubothek.lake.commits import Committed, DatasetLog, Transaction, keys
+from kubothek.lake.commits import Committed, DatasetLog, Transaction
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import Contended, DatasetNotFound, HeadMissing
 from kubothek.lake.intake.backlog import Backlog
 from kubothek.lake.intake.landing import Landed

@@ -6,17 +6,17 @@ verdict.first                                   # the first thing that is wrong 
 
 from __future__ import annotations
 
-from kubothek.lake.ledger.blocks import Block, Dialect
 from kubothek.lake.ledger.chain import BrokenChain, read_chain, read_head
-from kubothek.lake.ledger.digest import LogicalHash, logical_hash
-from kubothek.lake.ledger.identity import DatasetId, OwnerKey
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.problems import Problem, Severity
-from kubothek.lake.ledger.rules import append, problems
-from kubothek.lake.ledger.state import ChainState, Vocabulary
-from kubothek.lake.ledger.timestamps import Timestamp
-from kubothek.lake.ledger.verification import Level, Scope, Verdict, verify
+from kubothek.lake.ledger.checking.verification import Level, Scope, Verdict, verify
+from kubothek.lake.ledger.formats.blocks import Block, Dialect
+from kubothek.lake.ledger.formats.identity import DatasetId, OwnerKey
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.hashing.digest import LogicalHash, logical_hash
+from kubothek.lake.ledger.validity.problems import Problem, Severity
+from kubothek.lake.ledger.validity.rules import append, problems
+from kubothek.lake.ledger.validity.state import ChainState, Vocabulary
 
 __all__ = [
     "Block",

@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from kubothek.lake.commits import DatasetLog, Snapshot, keys
+from kubothek.lake.commits import DatasetLog, Snapshot
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import QueryInvalid, VersionNotFound
-from kubothek.lake.ledger.blocks import Block, link_of
-from kubothek.lake.ledger.events import AddData, ExecuteTransform
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.blocks import Block, link_of
+from kubothek.lake.ledger.formats.events import AddData, ExecuteTransform
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.root.definition import read_noted
 from kubothek.lake.predicates import Op, Predicate, Term
 from kubothek.lake.sql import Restrict

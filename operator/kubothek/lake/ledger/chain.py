@@ -15,10 +15,10 @@ from itertools import dropwhile, islice
 from typing import Final
 
 from kubothek.lake.errors import ChainCorrupt, FormatInvalid, ObjectNotFound
-from kubothek.lake.ledger.blocks import LARGEST, Block, link_of
-from kubothek.lake.ledger.layout import Layout, parse_head
-from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.problems import Problem
+from kubothek.lake.ledger.formats.blocks import LARGEST, Block, link_of
+from kubothek.lake.ledger.formats.layout import Layout, parse_head
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.validity.problems import Problem
 from kubothek.lake.store import Store
 
 _THREADS: Final = 16

@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from kubothek.lake.errors import ChainCorrupt, FormatInvalid
 from kubothek.lake.ledger.chain import Stored
-from kubothek.lake.ledger.events import AddData, ExecuteTransform
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Codec, Multihash
+from kubothek.lake.ledger.formats.events import AddData, ExecuteTransform
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Codec, Multihash
 
 
 class Kind(StrEnum):

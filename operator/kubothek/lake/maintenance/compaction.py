@@ -26,8 +26,8 @@ from kubothek.lake.commits import (
     Transaction,
     partition_path,
 )
-from kubothek.lake.commits.record import size_of
-from kubothek.lake.commits.reskip import tidied_with
+from kubothek.lake.commits.objects.record import size_of
+from kubothek.lake.commits.verbs.reskip import tidied_with
 from kubothek.lake.errors import Conflict, FilterInvalid, VersionIncomplete
 from kubothek.lake.indices import Collected, IndexChange
 from kubothek.lake.maintenance.grouping import Bundle, Thresholds, bundles

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from kubothek.lake.commits import DatasetLog, Record, Totals
 from kubothek.lake.commits.journal import Journal
-from kubothek.lake.commits.record import size_of
-from kubothek.lake.commits.records import parallel, records_from
+from kubothek.lake.commits.objects.record import size_of
+from kubothek.lake.commits.past.records import parallel, records_from
 from kubothek.lake.errors import VersionIncomplete
 from kubothek.lake.maintenance.inventory import Inventory
 

@@ -15,15 +15,16 @@ from hashlib import sha256
 from itertools import islice
 from typing import Final
 
-from kubothek.lake.commits import DatasetLog, Head, Record, Snapshot, keys
+from kubothek.lake.commits import DatasetLog, Head, Record, Snapshot
 from kubothek.lake.commits.journal import Journal, Observed
-from kubothek.lake.commits.markers import Marker
-from kubothek.lake.commits.presence import absent
-from kubothek.lake.commits.rebuild import rebuild
-from kubothek.lake.commits.record import Distance
-from kubothek.lake.commits.records import chain
-from kubothek.lake.commits.reindex import reindex
-from kubothek.lake.commits.reskip import reskip, resume_xskipper, undescribed
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.markers import Marker
+from kubothek.lake.commits.objects.record import Distance
+from kubothek.lake.commits.past.presence import absent
+from kubothek.lake.commits.past.rebuild import rebuild
+from kubothek.lake.commits.past.records import chain
+from kubothek.lake.commits.verbs.reindex import reindex
+from kubothek.lake.commits.verbs.reskip import reskip, resume_xskipper, undescribed
 from kubothek.lake.errors import (
     DatasetNotFound,
     IndexStale,

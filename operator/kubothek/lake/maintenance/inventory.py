@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kubothek.lake.commits import DatasetLog, Head, PartitionFile, Record, Snapshot, Totals, keys
-from kubothek.lake.commits.measure import measure
-from kubothek.lake.commits.records import chain
+from kubothek.lake.commits import DatasetLog, Head, PartitionFile, Record, Snapshot, Totals
+from kubothek.lake.commits.drafts.measure import measure
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.past.records import chain
 from kubothek.lake.errors import ObjectNotFound, VersionIncomplete
 from kubothek.lake.maintenance.runs import runs
 from kubothek.lake.store import Store

@@ -17,9 +17,10 @@ from typing import Final
 
 import orjson
 
-from kubothek.lake.commits import DatasetLog, Record, Snapshot, keys
-from kubothek.lake.commits.presence import absent
-from kubothek.lake.commits.records import chain
+from kubothek.lake.commits import DatasetLog, Record, Snapshot
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.past.presence import absent
+from kubothek.lake.commits.past.records import chain
 from kubothek.lake.errors import ObjectNotFound, VersionIncomplete
 from kubothek.lake.maintenance.runs import runs
 from kubothek.lake.store import Store

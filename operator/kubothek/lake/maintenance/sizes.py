@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from kubothek.lake.commits import DatasetLog, Head, PartitionFile, Record
-from kubothek.lake.commits.measure import measure
+from kubothek.lake.commits.drafts.measure import measure
 from kubothek.lake.errors import VersionIncomplete
 from kubothek.lake.maintenance.inventory import kept
 from kubothek.lake.store import Store

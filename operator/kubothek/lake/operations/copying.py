@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from kubothek.lake.commits import Head, Snapshot
-from kubothek.lake.commits.head import TABLE
+from kubothek.lake.commits.objects.head import TABLE
 from kubothek.lake.operations.gathering import Gatherer, Gathering
 from kubothek.lake.store import Store, StoreConfig
 from kubothek.lake.table.files import Observer, PartitionedWriter

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kubothek.lake.commits import Change, Operation, Snapshot
-from kubothek.lake.commits.records import parallel
-from kubothek.lake.commits.tagging import require_untagged
+from kubothek.lake.commits.past.records import parallel
+from kubothek.lake.commits.verbs.tagging import require_untagged
 from kubothek.lake.indices import IndexChange
 from kubothek.lake.operations import filters
 from kubothek.lake.operations.rewrite import Rewrite, Rewriter, Rewritten, count_matches

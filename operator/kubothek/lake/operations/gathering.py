@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kubothek.lake.commits import Snapshot
-from kubothek.lake.commits.paths import parse_path, partition_path
+from kubothek.lake.commits.objects.paths import parse_path, partition_path
 from kubothek.lake.indices import Collected, IndexCollector
 from kubothek.lake.skipping.collect import Describing, SkippingCollector
 from kubothek.lake.skipping.model import Part, SkippingState

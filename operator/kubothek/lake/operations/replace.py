@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from kubothek.lake.commits import Change, Matching, Operation, Partitions, Snapshot, partition_path
-from kubothek.lake.commits.paths import parse_path
+from kubothek.lake.commits.objects.paths import parse_path
 from kubothek.lake.errors import FilterInvalid, FilterMatchesAll, FilterNotMet
 from kubothek.lake.operations.filters import require_not_everything, require_whole, surely
 from kubothek.lake.operations.written import Written

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kubothek.lake.commits import Change, DatasetLog, Everything, Operation, Snapshot, Version
-from kubothek.lake.commits.apply import difference
-from kubothek.lake.commits.measure import measure
+from kubothek.lake.commits.drafts.apply import difference
+from kubothek.lake.commits.drafts.measure import measure
 from kubothek.lake.errors import SchemaMismatch
 from kubothek.lake.operations.compatibility import misfit
 from kubothek.lake.operations.filters import require_table

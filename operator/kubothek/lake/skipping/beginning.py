@@ -18,8 +18,8 @@ def beginning(
 ) -> SkippingState | None:
     """The wish, if a table of this stored schema can have all of it and each key is at hand; else None.
 
-    Rows matter more than their metadata: whoever is asked for these alone (:mod:`kubothek.lake.commits.reskip`) says
-    what is wrong with the wish.
+    Rows matter more than their metadata: whoever is asked for these alone (:mod:`kubothek.lake.commits.verbs.reskip`)
+    says what is wrong with the wish.
     """
     labels = {each.key for each in wish.indices if each.key is not None}
     try:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import IdReused, InputError, ObjectNotFound, PreconditionFailed, QueryInvalid
 from kubothek.lake.schema import require_distinct
 from kubothek.lake.sql.read import Read

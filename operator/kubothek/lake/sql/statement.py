@@ -22,7 +22,7 @@ import duckdb
 import orjson
 
 from kubothek.lake.commits import Version
-from kubothek.lake.commits.record import utc
+from kubothek.lake.commits.objects.record import utc
 from kubothek.lake.errors import QueryInvalid
 
 Node: TypeAlias = dict[str, Any]

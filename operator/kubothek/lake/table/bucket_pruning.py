@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.lake.commits.head import Head
+from kubothek.lake.commits.objects.head import Head
 from kubothek.lake.errors import LayoutInvalid
 from kubothek.lake.predicates import Op, Term
 from kubothek.lake.table.bucketing import Bucketing

@@ -19,8 +19,8 @@ from typing import Any, Final, Protocol, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.commits import keys
-from kubothek.lake.commits.changes import PartitionFile
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.changes import PartitionFile
 from kubothek.lake.lanes import Lanes, Stream
 from kubothek.lake.schema import conform
 from kubothek.lake.store.base import Store

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from kubothek.lake.commits.head import LAYOUT, OWN_PREFIX, Head
+from kubothek.lake.commits.objects.head import LAYOUT, OWN_PREFIX, Head
 from kubothek.lake.errors import LayoutInvalid, PartitionInvalid
 from kubothek.lake.schema import type_name
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.lake.commits.paths import PartitionValue
+from kubothek.lake.commits.objects.paths import PartitionValue
 from kubothek.lake.errors import PartitionInvalid, SchemaMismatch
 from kubothek.lake.schema import require_distinct, type_name
 from kubothek.lake.table.bucketing import Bucketing

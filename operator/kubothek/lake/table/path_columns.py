@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.lake.commits.head import Head, partition_keys_in
-from kubothek.lake.commits.paths import parse_path, value_parser
+from kubothek.lake.commits.objects.head import Head, partition_keys_in
+from kubothek.lake.commits.objects.paths import parse_path, value_parser
 from kubothek.lake.errors import PartitionInvalid
 from kubothek.lake.predicates import Term
 from kubothek.lake.predicates.arrow import truth

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple, overload
 import numpy as np
 import pyarrow as pa
 
-from kubothek.lake.commits.head import Head
-from kubothek.lake.commits.paths import parse_path, partition_path
-from kubothek.lake.commits.snapshot import Snapshot
+from kubothek.lake.commits.objects.head import Head
+from kubothek.lake.commits.objects.paths import parse_path, partition_path
+from kubothek.lake.commits.past.snapshot import Snapshot
 from kubothek.lake.indices import lookup
 from kubothek.lake.predicates import TRUE, Predicate, Range, Term
 from kubothek.lake.skipping.implied import implied

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import fs
 
-from kubothek.lake.commits.head import Head
-from kubothek.lake.commits.paths import parse_path
-from kubothek.lake.commits.snapshot import Snapshot
+from kubothek.lake.commits.objects.head import Head
+from kubothek.lake.commits.objects.paths import parse_path
+from kubothek.lake.commits.past.snapshot import Snapshot
 from kubothek.lake.errors import InputError, LakeError, StoreError, VersionIncomplete
 from kubothek.lake.predicates import Predicate
 from kubothek.lake.store.base import Store

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.commits.records import parallel
+from kubothek.lake.commits.past.records import parallel
 from kubothek.lake.predicates import Predicate, Range
 from kubothek.lake.store import Store
 from kubothek.lake.store.kept import Kept

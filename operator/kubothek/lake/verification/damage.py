@@ -11,7 +11,8 @@ from typing import Self
 
 import orjson
 
-from kubothek.lake.commits import Snapshot, keys
+from kubothek.lake.commits import Snapshot
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import AccessDenied, ObjectNotFound
 from kubothek.lake.ledger import Level
 from kubothek.lake.store import Store

@@ -9,13 +9,14 @@ import os
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kubothek.lake.commits import DatasetLog, Version, keys
+from kubothek.lake.commits import DatasetLog, Version
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import HeadMissing, HeadUnreadable, InputError, NotALedger, VersionIncomplete
 from kubothek.lake.ledger import BrokenChain, Layout, Level, Multihash, Scope, Severity, Verdict, read_chain, verify
 from kubothek.lake.ledger.derivative.inputs import Inputs, inputs_of
 from kubothek.lake.ledger.derivative.replay import NOT_REPLAYED
 from kubothek.lake.ledger.derivative.verification import verify_runs
-from kubothek.lake.ledger.events import DatasetKind
+from kubothek.lake.ledger.formats.events import DatasetKind
 from kubothek.lake.store import Store
 from kubothek.lake.store.spread import Spread, Told, spread_here
 from kubothek.lake.verification.finding import Finding

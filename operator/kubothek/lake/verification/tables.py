@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kubothek.lake.commits import DatasetLog, PartitionFile, Record, Snapshot
-from kubothek.lake.commits.rebuild import rebuild
+from kubothek.lake.commits.past.rebuild import rebuild
 from kubothek.lake.errors import VersionIncomplete
 from kubothek.lake.ledger import Level
 from kubothek.lake.store import Store

@@ -15,9 +15,9 @@ from kubothek.lake.commits.cubes.publish import Step, Title, publish
 from kubothek.lake.commits.cubes.settle import adopted, settled_cube
 from kubothek.lake.commits.cubes.spec import memberships
 from kubothek.lake.commits.journal import Draft, Journal, Observed
-from kubothek.lake.commits.keys import OWN_ID_PREFIX
-from kubothek.lake.commits.markers import Marker
-from kubothek.lake.commits.record import Record
+from kubothek.lake.commits.objects.keys import OWN_ID_PREFIX
+from kubothek.lake.commits.objects.markers import Marker
+from kubothek.lake.commits.objects.record import Record
 from kubothek.lake.commits.settle import Patience, settled
 from kubothek.lake.commits.way import Look, Straight, Way
 from kubothek.lake.errors import CubeBroken

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import orjson
 
-from kubothek.lake.commits import keys
 from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.commits.record import Totals
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.record import Totals
 from kubothek.lake.errors import CubeInvalid, HeadUnreadable, VersionIncomplete
 
 _FORMAT: Final = 1
@@ -188,7 +188,7 @@ class CubeRecord:
 
 
 def own(prefix: str) -> str:
-    """In place of a uuid in :mod:`kubothek.lake.commits.keys`: no dataset can have it."""
+    """In place of a uuid in :mod:`kubothek.lake.commits.objects.keys`: no dataset can have it."""
     return f"++cubes/{prefix}"
 
 

@@ -11,12 +11,12 @@ from typing import Final
 
 import orjson
 
-from kubothek.lake.commits import keys
 from kubothek.lake.commits.cubes.head import CubeHead, CubeRecord, head_key, own
 from kubothek.lake.commits.cubes.spec import check_prefix
 from kubothek.lake.commits.journal import Journal
-from kubothek.lake.commits.record import utc
-from kubothek.lake.commits.records import parallel
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.record import utc
+from kubothek.lake.commits.past.records import parallel
 from kubothek.lake.errors import IdReused, ObjectNotFound, PreconditionFailed, StoreUnavailable, VersionIncomplete
 from kubothek.lake.store import Store
 

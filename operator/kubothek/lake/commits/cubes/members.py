@@ -10,8 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kubothek.lake.commits.cubes.spec import LEGACY_TIME, CubeSpec, is_hidden
-from kubothek.lake.commits.head import Head
-from kubothek.lake.commits.snapshot import Snapshot
+from kubothek.lake.commits.objects.head import Head
+from kubothek.lake.commits.past.snapshot import Snapshot
 from kubothek.lake.errors import CubeInvalid
 
 IS_SEED: Final = "is_seed"

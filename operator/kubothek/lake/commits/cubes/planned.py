@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kubothek.lake.commits import keys, tombstone
-from kubothek.lake.commits.apply import apply, difference
-from kubothek.lake.commits.changes import Change, Everything, Operation
 from kubothek.lake.commits.cubes.head import MemberVersion, Planned
-from kubothek.lake.commits.drafting import draft
-from kubothek.lake.commits.head import LAYOUT, OWN_PREFIX, Head, digest
-from kubothek.lake.commits.history import missing_files
+from kubothek.lake.commits.drafts.apply import apply, difference
+from kubothek.lake.commits.drafts.drafting import draft
+from kubothek.lake.commits.drafts.measure import measure
 from kubothek.lake.commits.journal import Draft, Journal, Observed, Prepared
-from kubothek.lake.commits.markers import Marker
-from kubothek.lake.commits.measure import measure
-from kubothek.lake.commits.rebuild import rebuild
-from kubothek.lake.commits.record import Record
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.changes import Change, Everything, Operation
+from kubothek.lake.commits.objects.head import LAYOUT, OWN_PREFIX, Head, digest
+from kubothek.lake.commits.objects.markers import Marker
+from kubothek.lake.commits.objects.record import Record
+from kubothek.lake.commits.past.history import missing_files
+from kubothek.lake.commits.past.rebuild import rebuild
 from kubothek.lake.commits.settle import Patience, settled
+from kubothek.lake.commits.verbs import tombstone
 from kubothek.lake.errors import VersionIncomplete
 from kubothek.lake.indices.model import IndexChange, IndexKind
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from kubothek.lake.commits.changes import Operation
 from kubothek.lake.commits.cubes.head import CubeHead, CubeRecord, Intent, MemberVersion, Planned
 from kubothek.lake.commits.cubes.journal import CubeJournal, SeenCube
 from kubothek.lake.commits.cubes.members import Member
@@ -14,12 +13,13 @@ from kubothek.lake.commits.cubes.rules import check
 from kubothek.lake.commits.cubes.settle import end, record_of
 from kubothek.lake.commits.cubes.snapshots import at_version
 from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.commits.head import OWN_PREFIX
 from kubothek.lake.commits.journal import Draft, Observed, Prepared
-from kubothek.lake.commits.record import Record
-from kubothek.lake.commits.records import parallel
+from kubothek.lake.commits.objects.changes import Operation
+from kubothek.lake.commits.objects.head import OWN_PREFIX
+from kubothek.lake.commits.objects.record import Record
+from kubothek.lake.commits.past.records import parallel
+from kubothek.lake.commits.past.snapshot import Snapshot
 from kubothek.lake.commits.settle import Patience
-from kubothek.lake.commits.snapshot import Snapshot
 
 _IN_AND_OUT = (Operation.DROP, Operation.RESTORE)
 

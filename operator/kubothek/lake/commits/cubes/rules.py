@@ -11,7 +11,7 @@ from typing import Final
 
 from kubothek.lake.commits.cubes.members import Member, is_seed
 from kubothek.lake.commits.cubes.spec import CubeSpec, is_hidden
-from kubothek.lake.commits.keys import DEFAULT_TABLE
+from kubothek.lake.commits.objects.keys import DEFAULT_TABLE
 from kubothek.lake.errors import CubeInvalid
 from kubothek.lake.schema import type_name
 

@@ -18,11 +18,11 @@ from kubothek.lake.commits.cubes.planned import Outcome, Ready, carry_out, take_
 from kubothek.lake.commits.cubes.rules import check
 from kubothek.lake.commits.cubes.snapshots import at_version
 from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.commits.foreign import FOREIGN
 from kubothek.lake.commits.journal import Observed
-from kubothek.lake.commits.records import parallel
+from kubothek.lake.commits.others.foreign import FOREIGN
+from kubothek.lake.commits.past.records import parallel
+from kubothek.lake.commits.past.snapshot import snapshot_of
 from kubothek.lake.commits.settle import Patience, settled
-from kubothek.lake.commits.snapshot import snapshot_of
 from kubothek.lake.errors import CubeBroken, CubeInvalid, HeadMissing
 
 EXTERNAL: Final = "External"

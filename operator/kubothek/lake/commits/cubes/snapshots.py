@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kubothek.lake.commits.cubes.head import MemberVersion
-from kubothek.lake.commits.history import History
 from kubothek.lake.commits.journal import Journal
-from kubothek.lake.commits.rebuild import rebuild
-from kubothek.lake.commits.snapshot import Snapshot, snapshot_of
+from kubothek.lake.commits.past.history import History
+from kubothek.lake.commits.past.rebuild import rebuild
+from kubothek.lake.commits.past.snapshot import Snapshot, snapshot_of
 
 
 def at_version(journal: Journal, wanted: MemberVersion) -> Snapshot:

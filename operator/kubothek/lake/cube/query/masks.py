@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kubothek.lake.commits.cubes.members import Member
-from kubothek.lake.commits.paths import parse_path, partition_path
+from kubothek.lake.commits.objects.paths import parse_path, partition_path
 from kubothek.lake.indices import lookup
 from kubothek.lake.predicates import Predicate, Range, Term
 from kubothek.lake.skipping.implied import implied

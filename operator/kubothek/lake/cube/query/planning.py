@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from kubothek.lake.commits.records import parallel
+from kubothek.lake.commits.past.records import parallel
 from kubothek.lake.cube.query.alignment import aligned, of_seed, partitions
 from kubothek.lake.cube.query.asking import Intent, Join, Source, restricts
 from kubothek.lake.cube.query.assembling import assembled

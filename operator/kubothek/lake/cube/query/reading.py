@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from kubothek.lake.commits.paths import parse_path, partition_path
+from kubothek.lake.commits.objects.paths import parse_path, partition_path
 from kubothek.lake.cube.query.asking import Join, restricts
 from kubothek.lake.cube.query.model import DatasetPlan, Numbers, Plan
 from kubothek.lake.predicates import Predicate

@@ -13,9 +13,9 @@ from typing import Any, Final, cast
 
 from kubothek.lake.errors import ChainCorrupt, FormatInvalid
 from kubothek.lake.exchange.smart.messages import Dialect, Message
-from kubothek.lake.ledger.blocks import LARGEST
 from kubothek.lake.ledger.chain import Stored
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.blocks import LARGEST
+from kubothek.lake.ledger.formats.multihash import Multihash
 
 MOST_BYTES: Final = 1 << 30
 """Of all blocks of a batch together, unpacked."""

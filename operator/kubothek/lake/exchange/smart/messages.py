@@ -19,9 +19,9 @@ from typing import Any, Final, Self
 import orjson
 
 from kubothek.lake.errors import FormatInvalid, InputError
-from kubothek.lake.ledger.multihash import Codec, Multihash
+from kubothek.lake.ledger.formats.multihash import Codec, Multihash
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.named import Kind, Named
-from kubothek.lake.ledger.timestamps import Timestamp
 
 VERSION_HEADER: Final = "x-odf-smtp-version"
 VERSION: Final = "1"

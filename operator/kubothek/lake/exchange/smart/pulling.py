@@ -15,8 +15,8 @@ from kubothek.lake.exchange.smart.batch import blocks_of
 from kubothek.lake.exchange.smart.client import Conversation
 from kubothek.lake.exchange.smart.messages import Dialect, Refused, Transfer, named_of, reference, render
 from kubothek.lake.exchange.web import Web, WebRepository, streamed
-from kubothek.lake.ledger.blocks import link_of
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.blocks import link_of
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.named import Named, named_by
 
 _FEW: Final = 16

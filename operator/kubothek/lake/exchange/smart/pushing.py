@@ -23,8 +23,8 @@ from kubothek.lake.exchange.smart.messages import Dialect, Message, Refused, Tra
 from kubothek.lake.exchange.transfer import Progress, Told, each_of
 from kubothek.lake.exchange.web import Web, WebRepository
 from kubothek.lake.ledger.chain import ADVICE, Stored
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.named import Named, named_by
 from kubothek.lake.store import Store
 

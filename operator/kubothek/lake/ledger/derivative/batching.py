@@ -12,11 +12,11 @@ from heapq import merge
 from typing import Final
 
 from kubothek.lake.ledger.derivative.links import Link, Shape
-from kubothek.lake.ledger.events import ExecuteTransformInput
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.state import Consumed
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.events import ExecuteTransformInput
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.validity.state import Consumed
 from kubothek.lake.ledger.view import Part
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.slices import Expected, read_batches
+from kubothek.lake.ledger.checking.slices import Expected, read_batches
+from kubothek.lake.ledger.formats.layout import Layout
 from kubothek.lake.store import Store
 
 _SHOWN: Final = 60

@@ -7,18 +7,18 @@ from typing import Final
 
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.errors import EventInvalid
-from kubothek.lake.ledger.blocks import Block
 from kubothek.lake.ledger.derivative.definition import stored_transform
 from kubothek.lake.ledger.derivative.handle import Derivative
 from kubothek.lake.ledger.derivative.inputs import Inputs
-from kubothek.lake.ledger.events import DatasetKind, DatasetSnapshot, SetTransform, SetVocab
-from kubothek.lake.ledger.identity import DatasetId, OwnerKey
+from kubothek.lake.ledger.formats.blocks import Block
+from kubothek.lake.ledger.formats.events import DatasetKind, DatasetSnapshot, SetTransform, SetVocab
+from kubothek.lake.ledger.formats.identity import DatasetId, OwnerKey
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.root.creating import begin_chain, digest_of
 from kubothek.lake.ledger.root.slicing import Types
 from kubothek.lake.ledger.root.table import Table
-from kubothek.lake.ledger.snapshots import first_blocks
-from kubothek.lake.ledger.state import Vocabulary
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.validity.snapshots import first_blocks
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.store import Store
 
 _USUAL: Final = Table()

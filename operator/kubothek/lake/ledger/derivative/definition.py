@@ -10,11 +10,11 @@ import pyarrow as pa
 from kubothek.lake.errors import InputError
 from kubothek.lake.ledger.derivative.inputs import Input, Inputs, all_located, resolver
 from kubothek.lake.ledger.derivative.running import sql_of
-from kubothek.lake.ledger.events import SetTransform
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.snapshots import resolved
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.formats.events import SetTransform
+from kubothek.lake.ledger.formats.identity import DatasetId
 from kubothek.lake.ledger.transform import ENGINE_VERSION, validate
+from kubothek.lake.ledger.validity.snapshots import resolved
+from kubothek.lake.ledger.validity.state import Vocabulary
 
 
 def stored_transform(

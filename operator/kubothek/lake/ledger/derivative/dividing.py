@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.ledger.derivative.batching import Batch
 from kubothek.lake.ledger.derivative.running import OURS, Task, records_of
 from kubothek.lake.ledger.transform import ENGINE_VERSION, TransformRequest, TransformResult

@@ -24,13 +24,13 @@ from kubothek.lake.ledger.derivative.restarting import restarted
 from kubothek.lake.ledger.derivative.restoring import Restored, restore
 from kubothek.lake.ledger.derivative.running import OURS, Engine
 from kubothek.lake.ledger.derivative.waiting import Pending, Seen, all_waiting, pending
-from kubothek.lake.ledger.events import DatasetKind, MetadataEvent, SetTransform
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.events import DatasetKind, MetadataEvent, SetTransform
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.root import Ingested, Ledger, Root
 from kubothek.lake.ledger.root.definition import Chain
 from kubothek.lake.ledger.root.extension import Extension
 from kubothek.lake.ledger.root.ingesting import Ground, Made, events_made
-from kubothek.lake.ledger.state import ChainState
+from kubothek.lake.ledger.validity.state import ChainState
 from kubothek.lake.store import Store
 
 

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from kubothek.lake.commits import DatasetLog, keys
-from kubothek.lake.commits.listing import dataset_names
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.past.listing import dataset_names
 from kubothek.lake.errors import FormatInvalid, InputMissing, LakeError, StoreError
-from kubothek.lake.ledger.events import TransformInput
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.events import TransformInput
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.root.definition import Chain, read_noted
-from kubothek.lake.ledger.snapshots import Resolver
+from kubothek.lake.ledger.validity.snapshots import Resolver
 from kubothek.lake.store import Store
 
 

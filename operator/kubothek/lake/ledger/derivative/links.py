@@ -9,15 +9,15 @@ from typing import Final
 import pyarrow as pa
 
 from kubothek.lake.errors import ChainCorrupt, FormatInvalid, InputDiverged, InputMissing, ObjectNotFound
-from kubothek.lake.ledger.blocks import Block
 from kubothek.lake.ledger.chain import BrokenChain, Stored, read_chain
 from kubothek.lake.ledger.derivative.inputs import Input
-from kubothek.lake.ledger.events import AddData, ExecuteTransform, SetDataSchema, SetVocab
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.blocks import Block
+from kubothek.lake.ledger.formats.events import AddData, ExecuteTransform, SetDataSchema, SetVocab
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.root.parts import moment
-from kubothek.lake.ledger.state import ChainState, Vocabulary, advance
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.validity.state import ChainState, Vocabulary, advance
 from kubothek.lake.ledger.view import Part
 from kubothek.lake.store import Store
 

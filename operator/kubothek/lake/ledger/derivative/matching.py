@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from kubothek.lake.commits import Snapshot
 from kubothek.lake.errors import RecordMissing
+from kubothek.lake.ledger.checking.retractions import record_keys
+from kubothek.lake.ledger.checking.row_checks import RETRACT
 from kubothek.lake.ledger.merging import RETRACTS, Scratch
-from kubothek.lake.ledger.retractions import record_keys
-from kubothek.lake.ledger.row_checks import RETRACT
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.ledger.view.history import OFFSET_TYPE, OP_TYPE
 from kubothek.lake.ledger.view.keys import Stored
 from kubothek.lake.ledger.view.state import events_of, gone_among, is_back

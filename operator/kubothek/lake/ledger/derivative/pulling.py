@@ -30,12 +30,12 @@ from kubothek.lake.ledger.derivative.running import (
     sql_of,
     store_checkpoint,
 )
-from kubothek.lake.ledger.events import Checkpoint, SetTransform
+from kubothek.lake.ledger.formats.events import Checkpoint, SetTransform
+from kubothek.lake.ledger.formats.sources import TransformSql
 from kubothek.lake.ledger.root.definition import Chain
 from kubothek.lake.ledger.root.extension import Extension
 from kubothek.lake.ledger.root.ingesting import Ground, Made, next_schema
 from kubothek.lake.ledger.root.slicing import Sliced
-from kubothek.lake.ledger.sources import TransformSql
 from kubothek.lake.ledger.view import ViewWriter
 
 ONE_SLICE: Final = 1 << 62

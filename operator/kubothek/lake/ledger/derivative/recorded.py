@@ -14,17 +14,17 @@ from kubothek.lake.ledger.chain import Stored
 from kubothek.lake.ledger.derivative.batching import Batch, InputBatch, Waiting, batch_of
 from kubothek.lake.ledger.derivative.links import NOTHING, Link
 from kubothek.lake.ledger.derivative.running import Task, sql_of
-from kubothek.lake.ledger.events import (
+from kubothek.lake.ledger.formats.events import (
     Checkpoint,
     DataSlice,
     ExecuteTransform,
     ExecuteTransformInput,
     SetTransform,
 )
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.state import ChainState, Consumed, advance
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.validity.state import ChainState, Consumed, advance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

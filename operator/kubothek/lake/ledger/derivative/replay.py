@@ -28,18 +28,18 @@ from kubothek.lake.errors import (
     StoreError,
     TransformInvalid,
 )
+from kubothek.lake.ledger.checking.slices import Expected, check_checkpoint, check_slices
 from kubothek.lake.ledger.derivative.comparing import first_difference
 from kubothek.lake.ledger.derivative.recorded import Recorded
 from kubothek.lake.ledger.derivative.running import OCI, Run, checkpoint_of, fetch_checkpoint, running
-from kubothek.lake.ledger.digest import LogicalHash
-from kubothek.lake.ledger.events import Checkpoint
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.problems import Problem, Severity
+from kubothek.lake.ledger.formats.events import Checkpoint
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.hashing.digest import LogicalHash
 from kubothek.lake.ledger.root.slicing import Types, evolved, numbered, slice_schema
-from kubothek.lake.ledger.slices import Expected, check_checkpoint, check_slices
-from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.ledger.transform import ENGINE_VERSION
+from kubothek.lake.ledger.validity.problems import Problem, Severity
 from kubothek.lake.store import Store
 from kubothek.lake.store.spread import Spread
 

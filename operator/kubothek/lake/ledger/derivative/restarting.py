@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kubothek.lake.commits import Change, Operation
-from kubothek.lake.ledger.blocks import Block
-from kubothek.lake.ledger.events import Seed, SetDataSchema, SetTransform
+from kubothek.lake.ledger.formats.blocks import Block
+from kubothek.lake.ledger.formats.events import Seed, SetDataSchema, SetTransform
 from kubothek.lake.ledger.root.definition import Chain
 from kubothek.lake.ledger.root.extension import Extension
 from kubothek.lake.ledger.root.ingesting import Ground, Made

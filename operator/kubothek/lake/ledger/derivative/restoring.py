@@ -17,8 +17,8 @@ from kubothek.lake.ledger.derivative.recorded import Recorded
 from kubothek.lake.ledger.derivative.replay import Again, Lineage
 from kubothek.lake.ledger.derivative.running import store_checkpoint
 from kubothek.lake.ledger.derivative.verification import RunsOf
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.root.slicing import SliceWriter
 from kubothek.lake.store import Store
 

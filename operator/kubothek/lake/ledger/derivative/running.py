@@ -16,13 +16,12 @@ import pyarrow.compute as pc
 from kubothek.lake.errors import InputError, InputMissing, ObjectNotFound, StoreError, VersionIncomplete
 from kubothek.lake.ledger.chain import ADVICE
 from kubothek.lake.ledger.derivative.batching import Batch, InputBatch
-from kubothek.lake.ledger.events import Checkpoint
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Codec, Multihash
-from kubothek.lake.ledger.sources import Transform, TransformSql
-from kubothek.lake.ledger.state import Vocabulary
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.events import Checkpoint
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Codec, Multihash
+from kubothek.lake.ledger.formats.sources import Transform, TransformSql
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.transform import (
     ENGINE_VERSION,
     TransformInput,
@@ -30,6 +29,7 @@ from kubothek.lake.ledger.transform import (
     TransformResult,
     execute,
 )
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.ledger.view import History, Part
 from kubothek.lake.store import Store
 from kubothek.lake.store.hashed import hashed

@@ -11,11 +11,11 @@ from kubothek.lake.ledger.derivative.inputs import Inputs, located
 from kubothek.lake.ledger.derivative.links import new_links
 from kubothek.lake.ledger.derivative.recorded import Past, Recorded, Unreadable, recorded
 from kubothek.lake.ledger.derivative.replay import replay
-from kubothek.lake.ledger.events import SetTransform, TransformInput
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.problems import Problem, Severity
+from kubothek.lake.ledger.formats.events import SetTransform, TransformInput
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.validity.problems import Problem, Severity
 from kubothek.lake.store import Store
 from kubothek.lake.store.spread import Spread
 

@@ -10,11 +10,11 @@ from kubothek.lake.errors import InputDiverged, InputMissing, LakeError, StoreEr
 from kubothek.lake.ledger.derivative.batching import Waiting, is_moved
 from kubothek.lake.ledger.derivative.inputs import Input, Inputs, located
 from kubothek.lake.ledger.derivative.links import Link, Shape, new_links, watermark_at
-from kubothek.lake.ledger.events import TransformInput
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.state import ChainState, Consumed
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.events import TransformInput
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.validity.state import ChainState, Consumed
 from kubothek.lake.store import Store
 
 

@@ -9,12 +9,12 @@ from hashlib import sha256
 import orjson
 
 from kubothek.lake.errors import InputError
-from kubothek.lake.ledger.events import SetPollingSource, SourceState
 from kubothek.lake.ledger.fetching import SOURCE_NAME, FetchContext, Fetched, UpToDate, poll
+from kubothek.lake.ledger.formats.events import SetPollingSource, SourceState
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.readers.content import ObjectContent
 from kubothek.lake.ledger.root import Root, Rows, again
 from kubothek.lake.ledger.root.ingesting import Elsewhere
-from kubothek.lake.ledger.timestamps import Timestamp
 
 Spreading = Callable[[SetPollingSource, ObjectContent], Elsewhere | None]
 """Who reads and writes what is in a file; None: this process."""

@@ -10,10 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kubothek.lake.errors import InputError, SchemaMismatch
-from kubothek.lake.ledger.events import AddPushSource
-from kubothek.lake.ledger.readers import Content, preprocess, read
-from kubothek.lake.ledger.root import Ingested, Root
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.events import AddPushSource
+from kubothek.lake.ledger.formats.sources import (
     ReadStep,
     ReadStepCsv,
     ReadStepEsriShapefile,
@@ -23,7 +21,9 @@ from kubothek.lake.ledger.sources import (
     ReadStepNdJson,
     ReadStepParquet,
 )
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.readers import Content, preprocess, read
+from kubothek.lake.ledger.root import Ingested, Root
 from kubothek.lake.sql import Limits
 
 

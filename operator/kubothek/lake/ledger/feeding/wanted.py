@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kubothek.lake.ledger.events import (
+from kubothek.lake.ledger.formats.events import (
     AddPushSource,
     DisablePollingSource,
     DisablePushSource,
@@ -12,8 +12,8 @@ from kubothek.lake.ledger.events import (
     SetPollingSource,
 )
 from kubothek.lake.ledger.root import Root
-from kubothek.lake.ledger.snapshots import resolved
-from kubothek.lake.ledger.state import ChainState
+from kubothek.lake.ledger.validity.snapshots import resolved
+from kubothek.lake.ledger.validity.state import ChainState
 
 
 def missing(root: Root, wanted: Sequence[MetadataEvent]) -> list[MetadataEvent]:

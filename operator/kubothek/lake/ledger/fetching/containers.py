@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Final
 
 from kubothek.lake.errors import InputError, SourceFailed, SourceRefused
-from kubothek.lake.ledger.events import SourceState
 from kubothek.lake.ledger.fetching.context import (
     ETAG,
     LAST_MODIFIED,
@@ -25,10 +24,11 @@ from kubothek.lake.ledger.fetching.context import (
 from kubothek.lake.ledger.fetching.event_times import to_milliseconds
 from kubothek.lake.ledger.fetching.processes import tail_of
 from kubothek.lake.ledger.fetching.templates import Templates
+from kubothek.lake.ledger.formats.events import SourceState
+from kubothek.lake.ledger.formats.sources import EnvVar, FetchStepContainer
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.plain_files import NotPlain, open_plain
 from kubothek.lake.ledger.readers.content import FileContent
-from kubothek.lake.ledger.sources import EnvVar, FetchStepContainer
-from kubothek.lake.ledger.timestamps import Timestamp
 
 OUT: Final = "/opt/odf/out"
 NEW_ETAG: Final = "new-etag"

@@ -9,10 +9,10 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from kubothek.lake.errors import SourceRefused
-from kubothek.lake.ledger.events import SourceState
+from kubothek.lake.ledger.formats.events import SourceState
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.readers.content import Content, ObjectContent
 from kubothek.lake.ledger.readers.preprocess import LIMITS
-from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.sources.policy import UrlPolicy
 from kubothek.lake.sql import Limits
 from kubothek.lake.store import Store, StoreConfig, open_store

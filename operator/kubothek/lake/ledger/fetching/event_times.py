@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 from kubothek.lake.errors import FormatInvalid, InputError
-from kubothek.lake.ledger.readers.formats import strftime_of
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.sources import (
     EventTimeSource,
     EventTimeSourceFromMetadata,
     EventTimeSourceFromPath,
     EventTimeSourceFromSystemTime,
 )
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.readers.formats import strftime_of
 
 _DEFAULT_FORMAT: Final = "%Y-%m-%d"
 _FINER: Final = {"%g": "%f", "%n": "%f"}

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kubothek.lake.errors import InputError, SourceRefused
-from kubothek.lake.ledger.events import SourceState
 from kubothek.lake.ledger.fetching.context import ETAG, FetchContext, File, UpToDate, state_of
 from kubothek.lake.ledger.fetching.event_times import of_path
+from kubothek.lake.ledger.formats.events import SourceState
+from kubothek.lake.ledger.formats.sources import EventTimeSourceFromPath, FetchStepFilesGlob, SourceOrdering
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.readers.content import Content, FileContent, ObjectContent
 from kubothek.lake.ledger.readers.globs import fixed_part, fixed_start, matcher
-from kubothek.lake.ledger.sources import EventTimeSourceFromPath, FetchStepFilesGlob, SourceOrdering
-from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.store import Store
 
 

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from kubothek.lake.errors import InputError
-from kubothek.lake.ledger.events import SetPollingSource, SourceState
 from kubothek.lake.ledger.fetching.containers import fetch_from_container
 from kubothek.lake.ledger.fetching.context import FetchContext, Fetched, File, UpToDate
 from kubothek.lake.ledger.fetching.globs import fetch_next
 from kubothek.lake.ledger.fetching.prepare import prepare
 from kubothek.lake.ledger.fetching.templates import Templates
 from kubothek.lake.ledger.fetching.urls import fetch_url
+from kubothek.lake.ledger.formats.events import SetPollingSource, SourceState
+from kubothek.lake.ledger.formats.sources import FetchStep, FetchStepContainer, FetchStepFilesGlob, FetchStepUrl
 from kubothek.lake.ledger.readers.content import ObjectContent
 from kubothek.lake.ledger.readers.preprocess import preprocess
 from kubothek.lake.ledger.readers.read import read
-from kubothek.lake.ledger.sources import FetchStep, FetchStepContainer, FetchStepFilesGlob, FetchStepUrl
 
 
 def poll(source: SetPollingSource, state: SourceState | None, context: FetchContext) -> Fetched | UpToDate:

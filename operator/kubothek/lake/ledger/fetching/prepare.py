@@ -12,10 +12,10 @@ import pyarrow as pa
 from kubothek.lake.errors import InputError, SourceCorrupt, SourceRefused
 from kubothek.lake.ledger.fetching.context import FetchContext
 from kubothek.lake.ledger.fetching.processes import piped
+from kubothek.lake.ledger.formats.sources import CompressionFormat, PrepStep, PrepStepDecompress, PrepStepPipe
 from kubothek.lake.ledger.readers.archives import DAMAGE, members, opened_member, the_one
 from kubothek.lake.ledger.readers.content import Content, DerivedContent
 from kubothek.lake.ledger.readers.filters import Filtered, blocks_of
-from kubothek.lake.ledger.sources import CompressionFormat, PrepStep, PrepStepDecompress, PrepStepPipe
 
 _DAMAGE: Final = (*DAMAGE, zlib.error, pa.ArrowException)
 

@@ -10,14 +10,14 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from kubothek.lake.errors import FormatInvalid, InputError, SourceRefused
-from kubothek.lake.ledger.events import SourceState
 from kubothek.lake.ledger.fetching.context import ETAG, LAST_MODIFIED, FetchContext, File, UpToDate, state_of
 from kubothek.lake.ledger.fetching.event_times import of_url, to_milliseconds
 from kubothek.lake.ledger.fetching.ftp import fetch_ftp
 from kubothek.lake.ledger.fetching.templates import Templates
+from kubothek.lake.ledger.formats.events import SourceState
+from kubothek.lake.ledger.formats.sources import FetchStepUrl, SourceCachingForever
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.readers.content import FileContent, ObjectContent, too_large
-from kubothek.lake.ledger.sources import FetchStepUrl, SourceCachingForever
-from kubothek.lake.ledger.timestamps import Timestamp
 from kubothek.lake.sources.fetch import download
 from kubothek.lake.sources.trying import tried
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import grpc
 
 from kubothek.lake.errors import EngineFailed, EngineMisbehaved, FormatInvalid, InputError, TransformInvalid
-from kubothek.lake.ledger.engine_messages import (
+from kubothek.lake.ledger.formats.engine_messages import (
     TransformRequest,
     TransformResponseInternalError,
     TransformResponseInvalidQuery,
@@ -18,7 +18,7 @@ from kubothek.lake.ledger.engine_messages import (
     decode_message,
     encode_message,
 )
-from kubothek.lake.ledger.engine_wire import (
+from kubothek.lake.ledger.formats.engine_wire import (
     EXECUTE_TRANSFORM,
     MOST_ANSWER_BYTES,
     MOST_REQUEST_BYTES,

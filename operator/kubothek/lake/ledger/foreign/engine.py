@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Final
 
 from kubothek.lake.errors import InputError
-from kubothek.lake.ledger import engine_messages as messages
 from kubothek.lake.ledger.derivative.batching import InputBatch
 from kubothek.lake.ledger.derivative.running import OCI, OURS_BEGIN, Task
-from kubothek.lake.ledger.engine_wire import VOLUME
-from kubothek.lake.ledger.events import OffsetInterval
 from kubothek.lake.ledger.foreign.calling import transformed
 from kubothek.lake.ledger.foreign.returned import returned_rows, returned_watermark
 from kubothek.lake.ledger.foreign.volume import Volume
+from kubothek.lake.ledger.formats import engine_messages as messages
+from kubothek.lake.ledger.formats.engine_wire import VOLUME
+from kubothek.lake.ledger.formats.events import OffsetInterval
 from kubothek.lake.ledger.root.slicing import empty_file
-from kubothek.lake.ledger.state import Vocabulary
 from kubothek.lake.ledger.transform import TransformRequest, TransformResult
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.store import Store
 
 PATIENCE: Final = 300.0

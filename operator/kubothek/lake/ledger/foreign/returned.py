@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kubothek.lake.errors import EngineMisbehaved
-from kubothek.lake.ledger.columns import column_problems
+from kubothek.lake.ledger.checking.columns import column_problems
+from kubothek.lake.ledger.checking.row_checks import RowChecks
+from kubothek.lake.ledger.checking.slice_columns import SliceColumns
 from kubothek.lake.ledger.derivative.running import Task
-from kubothek.lake.ledger.engine_messages import TransformResponseSuccess
-from kubothek.lake.ledger.problems import Severity
-from kubothek.lake.ledger.row_checks import RowChecks
-from kubothek.lake.ledger.slice_columns import SliceColumns
-from kubothek.lake.ledger.state import Vocabulary
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.engine_messages import TransformResponseSuccess
+from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.validity.problems import Severity
+from kubothek.lake.ledger.validity.state import Vocabulary
 
 _MILLISECOND: Final = 10**6
 _ROWS: Final = 1 << 16

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 from kubothek.lake.errors import EngineMisbehaved, InputMissing, ObjectNotFound
 from kubothek.lake.ledger.chain import ADVICE
-from kubothek.lake.ledger.multihash import Codec, Multihash
+from kubothek.lake.ledger.formats.multihash import Codec, Multihash
 from kubothek.lake.ledger.plain_files import NotPlain, open_plain
 from kubothek.lake.store import Store
 

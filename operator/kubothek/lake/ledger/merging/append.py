@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kubothek.lake.ledger.formats.sources import MergeStrategyAppend
 from kubothek.lake.ledger.merging.batch import New, Order, Rows
 from kubothek.lake.ledger.merging.carried import Carrier
 from kubothek.lake.ledger.merging.output import Merged, Output
 from kubothek.lake.ledger.merging.seen import Seen
-from kubothek.lake.ledger.sources import MergeStrategyAppend
 
 
 def append(strategy: MergeStrategyAppend, new: New, seen: Seen, output: Output) -> Merged:

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kubothek.lake.ledger.formats.sources import MergeStrategyLedger
 from kubothek.lake.ledger.merging.batch import New, Rows, check_key, filled
 from kubothek.lake.ledger.merging.output import Merged, Output
 from kubothek.lake.ledger.merging.scratch import ROW, Scratch
 from kubothek.lake.ledger.merging.seen import Seen
-from kubothek.lake.ledger.sources import MergeStrategyLedger
 
 _KEYS_AT_ONCE: Final = 1 << 20
 """Keys that are looked up together; what they take is all that is in memory of them."""

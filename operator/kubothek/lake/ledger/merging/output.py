@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from kubothek.lake.ledger.checking.row_checks import APPEND, CORRECT_FROM, RETRACT
 from kubothek.lake.ledger.merging.batch import RETRACTS, Rows, fill
 from kubothek.lake.ledger.merging.scratch import ROW, Scratch
-from kubothek.lake.ledger.row_checks import APPEND, CORRECT_FROM, RETRACT
 
 _OP_TYPE: Final = pa.int32()
 _OFFSET_TYPE: Final = pa.int64()

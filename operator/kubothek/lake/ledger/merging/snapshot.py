@@ -13,12 +13,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kubothek.lake.errors import MergeInvalid
+from kubothek.lake.ledger.checking.row_checks import APPEND, CORRECT_FROM, CORRECT_TO, RETRACT
+from kubothek.lake.ledger.formats.sources import MergeStrategySnapshot
 from kubothek.lake.ledger.merging.batch import New, Rows, check_column, check_key, filled
 from kubothek.lake.ledger.merging.output import OFFSETS, OPS, Merged, Output
 from kubothek.lake.ledger.merging.scratch import ROW, Scratch
 from kubothek.lake.ledger.merging.seen import Seen
-from kubothek.lake.ledger.row_checks import APPEND, CORRECT_FROM, CORRECT_TO, RETRACT
-from kubothek.lake.ledger.sources import MergeStrategySnapshot
 
 _EVENT_TIME: Final = "c0"
 _OFFSET: Final = "o"

@@ -13,6 +13,13 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from kubothek.lake.errors import InputError
+from kubothek.lake.ledger.formats.sources import (
+    MergeStrategy,
+    MergeStrategyAppend,
+    MergeStrategyLedger,
+    MergeStrategySnapshot,
+    Unknown,
+)
 from kubothek.lake.ledger.merging.append import append
 from kubothek.lake.ledger.merging.batch import New, check_columns
 from kubothek.lake.ledger.merging.ledger import ledger
@@ -20,14 +27,7 @@ from kubothek.lake.ledger.merging.output import Merged, Output
 from kubothek.lake.ledger.merging.scratch import Scratch
 from kubothek.lake.ledger.merging.seen import Seen
 from kubothek.lake.ledger.merging.snapshot import snapshot
-from kubothek.lake.ledger.sources import (
-    MergeStrategy,
-    MergeStrategyAppend,
-    MergeStrategyLedger,
-    MergeStrategySnapshot,
-    Unknown,
-)
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.validity.state import Vocabulary
 
 
 class Merge(Protocol):

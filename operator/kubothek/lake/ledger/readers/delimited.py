@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from kubothek.lake.errors import DataTypeMismatch, FormatInvalid, SchemaMismatch
+from kubothek.lake.ledger.formats.sources import ReadStepCsv
 from kubothek.lake.ledger.readers.coerce import Coercion
 from kubothek.lake.ledger.readers.content import Content
 from kubothek.lake.ledger.readers.ddl import parse_ddl
@@ -17,7 +18,6 @@ from kubothek.lake.ledger.readers.filters import as_utf8
 from kubothek.lake.ledger.readers.formats import RFC3339, strftime_of
 from kubothek.lake.ledger.readers.lines import csv_lines, header_bytes, with_line
 from kubothek.lake.ledger.readers.samples import first_lines, inferred
-from kubothek.lake.ledger.sources import ReadStepCsv
 from kubothek.lake.sources.delimited import infer_csv, read_csv, read_header
 from kubothek.lake.sources.model import Compression, CsvOptions
 from kubothek.lake.sources.streams import TextStream

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from kubothek.lake.errors import DataTypeMismatch, SchemaMismatch, SourceCorrupt
+from kubothek.lake.ledger.formats.sources import ReadStepGeoJson, ReadStepJson, ReadStepNdGeoJson, ReadStepNdJson
 from kubothek.lake.ledger.readers.coerce import Coercion
 from kubothek.lake.ledger.readers.content import Content
 from kubothek.lake.ledger.readers.ddl import parse_ddl
@@ -15,7 +16,6 @@ from kubothek.lake.ledger.readers.filters import Open, as_utf8, filtered
 from kubothek.lake.ledger.readers.json_arrays import array_lines
 from kubothek.lake.ledger.readers.lines import text_lines, with_line
 from kubothek.lake.ledger.readers.samples import first_lines, without_times
-from kubothek.lake.ledger.sources import ReadStepGeoJson, ReadStepJson, ReadStepNdGeoJson, ReadStepNdJson
 from kubothek.lake.sources.json_lines import infer_json_lines, read_json_lines
 from kubothek.lake.sources.model import Compression
 from kubothek.lake.sources.streams import TextStream

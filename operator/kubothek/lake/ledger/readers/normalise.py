@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.lake.errors import SchemaMismatch
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.readers.coerce import to_utc
-from kubothek.lake.ledger.state import Vocabulary
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.validity.state import Vocabulary
 
 MILLISECONDS: Final = pa.timestamp("ms", "UTC")
 _DAY: Final = 86_400_000

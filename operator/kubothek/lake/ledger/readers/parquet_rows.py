@@ -8,10 +8,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kubothek.lake.errors import SchemaMismatch
+from kubothek.lake.ledger.formats.sources import ReadStepParquet
 from kubothek.lake.ledger.readers.coerce import Coercion
 from kubothek.lake.ledger.readers.content import Content
 from kubothek.lake.ledger.readers.ddl import parse_ddl
-from kubothek.lake.ledger.sources import ReadStepParquet
 from kubothek.lake.sources.parquet_files import open_parquet
 
 _BATCH_ROWS: Final = 1 << 16

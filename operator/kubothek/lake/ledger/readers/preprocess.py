@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from kubothek.lake.errors import InputError, LakeError, QueryInvalid
 from kubothek.lake.ledger.duckdb_rows import cast, for_duckdb
+from kubothek.lake.ledger.formats.sources import SqlQueryStep, Transform, TransformSql
 from kubothek.lake.ledger.readers.coerce import uuids_of
-from kubothek.lake.ledger.sources import SqlQueryStep, Transform, TransformSql
 from kubothek.lake.sql import Limits
 from kubothek.lake.sql.query import LOCKED
 from kubothek.lake.sql.statement import Statement, base_tables, parse

@@ -8,11 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from kubothek.lake.errors import InputError, LakeError, SourceEmpty
-from kubothek.lake.ledger.readers.content import Content
-from kubothek.lake.ledger.readers.delimited import read_delimited
-from kubothek.lake.ledger.readers.json_rows import read_geo_json, read_json, read_nd_geo_json, read_nd_json
-from kubothek.lake.ledger.readers.parquet_rows import read_parquet_rows
-from kubothek.lake.ledger.sources import (
+from kubothek.lake.ledger.formats.sources import (
     ReadStep,
     ReadStepCsv,
     ReadStepEsriShapefile,
@@ -22,6 +18,10 @@ from kubothek.lake.ledger.sources import (
     ReadStepNdJson,
     ReadStepParquet,
 )
+from kubothek.lake.ledger.readers.content import Content
+from kubothek.lake.ledger.readers.delimited import read_delimited
+from kubothek.lake.ledger.readers.json_rows import read_geo_json, read_json, read_nd_geo_json, read_nd_json
+from kubothek.lake.ledger.readers.parquet_rows import read_parquet_rows
 
 LIMIT: Final = 64 << 30
 """Bytes of one file, as it is unpacked."""

@@ -18,12 +18,12 @@ import pyarrow as pa
 import shapefile
 
 from kubothek.lake.errors import SchemaMismatch, SourceCorrupt
+from kubothek.lake.ledger.formats.sources import ReadStepEsriShapefile
 from kubothek.lake.ledger.readers.archives import members, opened_member, the_one
 from kubothek.lake.ledger.readers.content import Content, FileContent
 from kubothek.lake.ledger.readers.features import GEOMETRY, geometry_text
 from kubothek.lake.ledger.readers.filters import Filtered
 from kubothek.lake.ledger.readers.json_rows import read_lines
-from kubothek.lake.ledger.sources import ReadStepEsriShapefile
 
 _ROWS: Final = 1000
 _DAMAGE: Final = (shapefile.ShapefileException, struct.error, OSError, EOFError, ValueError, LookupError, TypeError)

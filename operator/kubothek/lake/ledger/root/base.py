@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kubothek.lake.commits import AlreadyApplied, Change, DatasetLog, Snapshot, Transaction, keys
-from kubothek.lake.commits.drafting import require_no_drift
-from kubothek.lake.commits.refs import named_block
+from kubothek.lake.commits import AlreadyApplied, Change, DatasetLog, Snapshot, Transaction
+from kubothek.lake.commits.drafts.drafting import require_no_drift
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.refs import named_block
 from kubothek.lake.errors import EventInvalid, NotALedger, VersionIncomplete
-from kubothek.lake.ledger.blocks import Block
 from kubothek.lake.ledger.chain import read_back
-from kubothek.lake.ledger.events import (
+from kubothek.lake.ledger.formats.blocks import Block
+from kubothek.lake.ledger.formats.events import (
     AddData,
     DisablePollingSource,
     DisablePushSource,
@@ -29,9 +30,11 @@ from kubothek.lake.ledger.events import (
     SetLicense,
     SetTransform,
 )
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.sources import Unknown
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.root import moving
 from kubothek.lake.ledger.root.compacting import compact
 from kubothek.lake.ledger.root.definition import Chain, read_noted
@@ -40,10 +43,8 @@ from kubothek.lake.ledger.root.following import Find, followed
 from kubothek.lake.ledger.root.ingesting import Ground, Made, events_made, history_of
 from kubothek.lake.ledger.root.parts import parts_back
 from kubothek.lake.ledger.root.slicing import SLICE_BYTES
-from kubothek.lake.ledger.snapshots import resolved
-from kubothek.lake.ledger.sources import Unknown
-from kubothek.lake.ledger.state import ChainState
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.validity.snapshots import resolved
+from kubothek.lake.ledger.validity.state import ChainState
 from kubothek.lake.ledger.view import History, Part
 from kubothek.lake.store import Store
 

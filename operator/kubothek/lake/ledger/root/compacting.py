@@ -15,13 +15,13 @@ import pyarrow as pa
 from kubothek.lake.commits import Change, Operation
 from kubothek.lake.errors import ChainCorrupt
 from kubothek.lake.ledger.chain import read_chain
-from kubothek.lake.ledger.events import AddData, DataSlice, MetadataEvent
+from kubothek.lake.ledger.checking.slices import Expected, read_batches
+from kubothek.lake.ledger.checking.verification import verify
+from kubothek.lake.ledger.formats.events import AddData, DataSlice, MetadataEvent
 from kubothek.lake.ledger.root.definition import Chain
 from kubothek.lake.ledger.root.extension import Extension
 from kubothek.lake.ledger.root.ingesting import Ground, Made
 from kubothek.lake.ledger.root.slicing import cast_column
-from kubothek.lake.ledger.slices import Expected, read_batches
-from kubothek.lake.ledger.verification import verify
 
 
 @dataclass

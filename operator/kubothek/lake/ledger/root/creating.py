@@ -13,10 +13,11 @@ from uuid import uuid4
 from kubothek.lake.commits import AlreadyApplied, Change, DatasetLog, Operation, Transaction
 from kubothek.lake.commits.cubes.spec import memberships
 from kubothek.lake.errors import CubeInvalid, DatasetExists, EventInvalid, FormatInvalid, IdReused
-from kubothek.lake.ledger.blocks import Block
-from kubothek.lake.ledger.events import DatasetKind, DatasetSnapshot
-from kubothek.lake.ledger.identity import OwnerKey
-from kubothek.lake.ledger.manifests import write_snapshot
+from kubothek.lake.ledger.formats.blocks import Block
+from kubothek.lake.ledger.formats.events import DatasetKind, DatasetSnapshot
+from kubothek.lake.ledger.formats.identity import OwnerKey
+from kubothek.lake.ledger.formats.manifests import write_snapshot
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.root.base import system_now
 from kubothek.lake.ledger.root.definition import Chain
 from kubothek.lake.ledger.root.extension import Extension
@@ -24,8 +25,7 @@ from kubothek.lake.ledger.root.handle import Root
 from kubothek.lake.ledger.root.moving import ref_healed
 from kubothek.lake.ledger.root.slicing import SLICE_BYTES, Types
 from kubothek.lake.ledger.root.table import Table
-from kubothek.lake.ledger.snapshots import first_blocks
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.validity.snapshots import first_blocks
 from kubothek.lake.store import Store
 
 _CREATE_ID: Final = "ledger:create"

@@ -2,8 +2,9 @@
 
 The blocks that still define it (seed, vocabulary, schema, sources, and what describes the dataset) are gathered, as
 they were stored, in one object that is named by its content and written anew only when one of them changes. All else
-that a chain amounts to are a few numbers, which stand in the head (:class:`~kubothek.lake.commits.ledgers.ChainNote`).
-Both are derived: if the object is gone, it is made from the chain again.
+that a chain amounts to are a few numbers, which stand in the head
+(:class:`~kubothek.lake.commits.objects.ledgers.ChainNote`). Both are derived: if the object is gone, it is made from
+the chain again.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import Any, Final, Self, TypeVar
 
 import orjson
 
-from kubothek.lake.commits import keys
-from kubothek.lake.commits.ledgers import ChainNote
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.ledgers import ChainNote
 from kubothek.lake.errors import ChainCorrupt, FormatInvalid, ObjectNotFound
-from kubothek.lake.ledger.blocks import Block
 from kubothek.lake.ledger.chain import read_chain
-from kubothek.lake.ledger.events import (
+from kubothek.lake.ledger.formats.blocks import Block
+from kubothek.lake.ledger.formats.events import (
     AddData,
     AddPushSource,
     DisablePollingSource,
@@ -37,12 +38,12 @@ from kubothek.lake.ledger.events import (
     SetVocab,
     SourceState,
 )
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.root.slicing import Types
-from kubothek.lake.ledger.state import ChainState, Consumed, advance
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.validity.state import ChainState, Consumed, advance
 from kubothek.lake.store import Store
 
 _FORMAT: Final = 1

@@ -10,15 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from kubothek.lake.commits import Change, DatasetLog, Operation, Transaction, keys
-from kubothek.lake.commits.ledgers import LedgerChange
-from kubothek.lake.commits.records import parallel
+from kubothek.lake.commits import Change, DatasetLog, Operation, Transaction
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.ledgers import LedgerChange
+from kubothek.lake.commits.past.records import parallel
 from kubothek.lake.errors import ChainCorrupt, Diverged, ObjectNotFound
 from kubothek.lake.ledger.chain import BrokenChain, Stored, read_chain, read_head
-from kubothek.lake.ledger.layout import Layout, head_bytes, parse_head
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.checking.verification import audit, verify
+from kubothek.lake.ledger.formats.layout import Layout, head_bytes, parse_head
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.named import Named, named_by
-from kubothek.lake.ledger.problems import Severity
 from kubothek.lake.ledger.root.base import Ledger
 from kubothek.lake.ledger.root.creating import begin_new_dataset
 from kubothek.lake.ledger.root.definition import Chain
@@ -26,7 +27,7 @@ from kubothek.lake.ledger.root.extension import move_of
 from kubothek.lake.ledger.root.moving import ref_healed, table_of
 from kubothek.lake.ledger.root.slicing import SLICE_BYTES, Types
 from kubothek.lake.ledger.root.table import Table
-from kubothek.lake.ledger.verification import audit, verify
+from kubothek.lake.ledger.validity.problems import Severity
 from kubothek.lake.store import Store
 
 _IN_MEMORY: Final = 16 << 20

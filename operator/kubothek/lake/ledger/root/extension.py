@@ -7,12 +7,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from kubothek.lake.commits import keys
-from kubothek.lake.commits.ledgers import ChainMove, LedgerChange
-from kubothek.lake.commits.records import parallel
-from kubothek.lake.ledger.arrow_schema import encode_schema
-from kubothek.lake.ledger.blocks import Block
-from kubothek.lake.ledger.events import (
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.ledgers import ChainMove, LedgerChange
+from kubothek.lake.commits.past.records import parallel
+from kubothek.lake.ledger.formats.arrow_schema import encode_schema
+from kubothek.lake.ledger.formats.blocks import Block
+from kubothek.lake.ledger.formats.events import (
     AddData,
     Checkpoint,
     DataSlice,
@@ -23,12 +23,12 @@ from kubothek.lake.ledger.events import (
     SetDataSchema,
     SourceState,
 )
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.root.definition import Chain
 from kubothek.lake.ledger.root.slicing import Sliced
-from kubothek.lake.ledger.rules import append
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.validity.rules import append
 from kubothek.lake.store import Store
 
 DEFAULT_SOURCE: Final = "default"

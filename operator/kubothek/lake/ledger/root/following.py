@@ -9,20 +9,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from kubothek.lake.commits import Change, Operation, keys
-from kubothek.lake.commits.ledgers import LedgerChange
+from kubothek.lake.commits import Change, Operation
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.ledgers import LedgerChange
 from kubothek.lake.errors import Diverged
-from kubothek.lake.ledger.blocks import Block
 from kubothek.lake.ledger.chain import Stored
-from kubothek.lake.ledger.events import AddData, ExecuteTransform
+from kubothek.lake.ledger.formats.blocks import Block
+from kubothek.lake.ledger.formats.events import AddData, ExecuteTransform
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.merging import Scratch
-from kubothek.lake.ledger.multihash import Multihash
 from kubothek.lake.ledger.root.definition import Chain, fold
 from kubothek.lake.ledger.root.extension import Extension, move_of
 from kubothek.lake.ledger.root.ingesting import Ground, Made
 from kubothek.lake.ledger.root.moving import moved
 from kubothek.lake.ledger.root.parts import moment
-from kubothek.lake.ledger.state import ChainState
+from kubothek.lake.ledger.validity.state import ChainState
 from kubothek.lake.ledger.view import History, Part, ViewWriter, taking_in
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kubothek.lake.errors import EventInvalid, InputError
-from kubothek.lake.ledger.events import SourceState
+from kubothek.lake.ledger.formats.events import SourceState
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.root.base import Ingested, Ledger
 from kubothek.lake.ledger.root.extension import DEFAULT_SOURCE, Extension
 from kubothek.lake.ledger.root.ingesting import Elsewhere, Ground, Ingest, Made, events_made, ingest
 from kubothek.lake.ledger.root.rows import Rows
-from kubothek.lake.ledger.timestamps import Timestamp
 
 
 class Root(Ledger):

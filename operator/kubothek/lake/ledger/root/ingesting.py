@@ -16,9 +16,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.lake.commits import Change, Operation, Snapshot, keys
-from kubothek.lake.ledger.events import Checkpoint, SourceState
-from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.commits import Change, Operation, Snapshot
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.ledger.formats.events import Checkpoint, SourceState
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.sources import MergeStrategy
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.merging import RETRACTS, Merged, Scratch, merge
 from kubothek.lake.ledger.readers import normalise
 from kubothek.lake.ledger.root.definition import Chain
@@ -26,9 +29,7 @@ from kubothek.lake.ledger.root.extension import Extension
 from kubothek.lake.ledger.root.parts import ChainParts, moment
 from kubothek.lake.ledger.root.rows import Rows
 from kubothek.lake.ledger.root.slicing import SLICE_BYTES, Sliced, SliceWriter, cast_column, evolved, slice_schema
-from kubothek.lake.ledger.sources import MergeStrategy
-from kubothek.lake.ledger.state import ChainState, Vocabulary
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.validity.state import ChainState, Vocabulary
 from kubothek.lake.ledger.view import History, ViewWriter, seen_of, wanted_indices
 from kubothek.lake.store import Store
 

@@ -6,18 +6,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from kubothek.lake.commits import Change, DatasetLog, Operation, Snapshot, keys
-from kubothek.lake.commits.ledgers import ChainMove, ChainNote, LedgerChange
+from kubothek.lake.commits import Change, DatasetLog, Operation, Snapshot
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.ledgers import ChainMove, ChainNote, LedgerChange
 from kubothek.lake.errors import Conflict, Diverged, FormatInvalid, ObjectNotFound, PreconditionFailed
 from kubothek.lake.ledger.chain import BrokenChain, Stored, read_chain
-from kubothek.lake.ledger.layout import Layout, head_bytes, parse_head
+from kubothek.lake.ledger.checking.verification import verify
+from kubothek.lake.ledger.formats.layout import Layout, head_bytes, parse_head
+from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.merging import Scratch
-from kubothek.lake.ledger.multihash import Multihash
 from kubothek.lake.ledger.root.definition import Chain, fold
 from kubothek.lake.ledger.root.extension import Extension, move_of
 from kubothek.lake.ledger.root.ingesting import Ground, Made, history_of
 from kubothek.lake.ledger.root.table import Table
-from kubothek.lake.ledger.verification import verify
 from kubothek.lake.ledger.view import rebuild
 from kubothek.lake.store import Store
 

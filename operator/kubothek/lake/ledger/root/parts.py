@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from kubothek.lake.errors import ChainCorrupt, FormatInvalid
-from kubothek.lake.ledger.blocks import Block
 from kubothek.lake.ledger.chain import read_chain
-from kubothek.lake.ledger.events import AddData, ExecuteTransform, Seed, SetVocab
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.state import ChainState, Vocabulary, advance
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.blocks import Block
+from kubothek.lake.ledger.formats.events import AddData, ExecuteTransform, Seed, SetVocab
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.validity.state import ChainState, Vocabulary, advance
 from kubothek.lake.ledger.view import Part
 from kubothek.lake.store import Store
 

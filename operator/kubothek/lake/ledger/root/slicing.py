@@ -20,13 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kubothek.lake.errors import DataTypeMismatch, InputError, SchemaMismatch
-from kubothek.lake.ledger.digest import LogicalHash
-from kubothek.lake.ledger.events import DataSlice, OffsetInterval
-from kubothek.lake.ledger.layout import Layout
-from kubothek.lake.ledger.multihash import Multihash
+from kubothek.lake.ledger.formats.events import DataSlice, OffsetInterval
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.hashing.digest import LogicalHash
 from kubothek.lake.ledger.readers import latest_event_time
-from kubothek.lake.ledger.state import Vocabulary
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.schema import require_distinct
 from kubothek.lake.store import Store
 

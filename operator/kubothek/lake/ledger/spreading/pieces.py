@@ -16,10 +16,10 @@ from typing import Final
 import pyarrow as pa
 
 from kubothek.lake.errors import SourceCorrupt
+from kubothek.lake.ledger.formats.sources import ReadStep, ReadStepCsv, ReadStepNdJson, ReadStepParquet
 from kubothek.lake.ledger.readers import Content, read
 from kubothek.lake.ledger.readers.content import DerivedContent, ObjectContent
 from kubothek.lake.ledger.readers.delimited import header_of
-from kubothek.lake.ledger.sources import ReadStep, ReadStepCsv, ReadStepNdJson, ReadStepParquet
 from kubothek.lake.sources.model import Compression
 from kubothek.lake.sources.parquet_files import open_parquet, row_group_bytes
 from kubothek.lake.sources.streams import LineRange, TextStream

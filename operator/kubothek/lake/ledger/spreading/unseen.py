@@ -12,15 +12,16 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
-from kubothek.lake.commits import Snapshot, keys
-from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.commits import Snapshot
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.ledger.formats.layout import Layout
 from kubothek.lake.ledger.merging import Scratch
 from kubothek.lake.ledger.merging.batch import Rows
 from kubothek.lake.ledger.merging.carried import Carrier
 from kubothek.lake.ledger.merging.ledger import unseen
 from kubothek.lake.ledger.merging.scratch import ROW
 from kubothek.lake.ledger.root.ingesting import history_of
-from kubothek.lake.ledger.state import ChainState
+from kubothek.lake.ledger.validity.state import ChainState
 from kubothek.lake.ledger.view import seen_of
 from kubothek.lake.store import Store
 

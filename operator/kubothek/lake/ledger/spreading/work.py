@@ -8,9 +8,18 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import InputError, SchemaMismatch
-from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.checking.row_checks import APPEND
+from kubothek.lake.ledger.formats.layout import Layout
+from kubothek.lake.ledger.formats.sources import (
+    MergeStrategy,
+    MergeStrategyAppend,
+    MergeStrategyLedger,
+    ReadStep,
+    Transform,
+)
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.merging import shaped
 from kubothek.lake.ledger.merging.batch import check_key, fill, filled
 from kubothek.lake.ledger.merging.carried import Carrier
@@ -19,18 +28,9 @@ from kubothek.lake.ledger.readers.preprocess import LIMITS, is_row_wise
 from kubothek.lake.ledger.root.ingesting import Ground, Ingest, next_schema, prepared
 from kubothek.lake.ledger.root.parts import moment
 from kubothek.lake.ledger.root.slicing import SliceWriter
-from kubothek.lake.ledger.row_checks import APPEND
-from kubothek.lake.ledger.sources import (
-    MergeStrategy,
-    MergeStrategyAppend,
-    MergeStrategyLedger,
-    ReadStep,
-    Transform,
-)
 from kubothek.lake.ledger.spreading.blobs import AT, is_ordered, order_of, places_of, with_places
 from kubothek.lake.ledger.spreading.pieces import Part, Piece, StoredFile
-from kubothek.lake.ledger.state import Vocabulary
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.ledger.view import ViewPlan, wanted_indices
 from kubothek.lake.sql import Limits
 from kubothek.lake.store import Store, StoreConfig

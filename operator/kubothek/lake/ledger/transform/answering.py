@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from kubothek.lake.errors import TransformInvalid
-from kubothek.lake.ledger.sources import SqlQueryStep, TransformSql
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.formats.sources import SqlQueryStep, TransformSql
 from kubothek.lake.ledger.transform.contract import Records
 from kubothek.lake.ledger.transform.delta import Delta
 from kubothek.lake.ledger.transform.dialect import temporal
@@ -23,6 +22,7 @@ from kubothek.lake.ledger.transform.scan import check_input, scan
 from kubothek.lake.ledger.transform.session import Session
 from kubothek.lake.ledger.transform.state import State
 from kubothek.lake.ledger.transform.walk import Walk
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.sql.statement import Statement, base_tables
 
 Made = Callable[[Session, State, Lateness, Mapping[str, Sequence[str]]], Walk]

@@ -9,10 +9,10 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.sources import TransformSql
-from kubothek.lake.ledger.state import Vocabulary
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.sources import TransformSql
+from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.validity.state import Vocabulary
 
 Records: TypeAlias = Callable[[], pa.RecordBatchReader]
 """Gives the records from the first on, each time."""

@@ -8,14 +8,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kubothek.lake.errors import InputError, TransformInvalid
-from kubothek.lake.ledger.columns import column_problems
+from kubothek.lake.ledger.checking.columns import column_problems
+from kubothek.lake.ledger.checking.row_checks import APPEND, CORRECT_FROM, CORRECT_TO, RETRACT
 from kubothek.lake.ledger.readers.coerce import uuids_of
-from kubothek.lake.ledger.row_checks import APPEND, CORRECT_FROM, CORRECT_TO, RETRACT
-from kubothek.lake.ledger.state import Vocabulary
 from kubothek.lake.ledger.transform.delta import Delta
 from kubothek.lake.ledger.transform.scan import INPUT, KEY, RECORD, WEIGHT
 from kubothek.lake.ledger.transform.session import Session, listed, quoted
 from kubothek.lake.ledger.transform.state import sort_key
+from kubothek.lake.ledger.validity.state import Vocabulary
 
 OP: Final = "__op"
 ORDER: Final = "__order"

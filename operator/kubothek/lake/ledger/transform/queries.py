@@ -9,7 +9,7 @@ from typing import Final
 import orjson
 
 from kubothek.lake.errors import TransformInvalid
-from kubothek.lake.ledger.sources import SqlQueryStep, TransformSql
+from kubothek.lake.ledger.formats.sources import SqlQueryStep, TransformSql
 from kubothek.lake.ledger.transform.hints import Hints, read_hints
 from kubothek.lake.ledger.transform.session import ENGINES, Session
 from kubothek.lake.sql.statement import Statement

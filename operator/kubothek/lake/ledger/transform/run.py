@@ -8,9 +8,8 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from kubothek.lake.ledger.sources import TransformSql
-from kubothek.lake.ledger.state import Vocabulary
-from kubothek.lake.ledger.timestamps import Timestamp
+from kubothek.lake.ledger.formats.sources import TransformSql
+from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.transform.answering import Given, answered
 from kubothek.lake.ledger.transform.checkpoint import Reader
 from kubothek.lake.ledger.transform.contract import TransformInput, TransformRequest, TransformResult
@@ -20,6 +19,7 @@ from kubothek.lake.ledger.transform.places import Mapped
 from kubothek.lake.ledger.transform.queries import engine_of, fingerprint, hints_of
 from kubothek.lake.ledger.transform.session import Session
 from kubothek.lake.ledger.transform.state import State
+from kubothek.lake.ledger.validity.state import Vocabulary
 
 ENGINE_VERSION: Final = f"kubothek-2+duckdb-{duckdb.__version__}"
 """What a block names as the engine (EN-11): another version may give other bytes."""

@@ -8,12 +8,12 @@ from typing import Final
 import pyarrow as pa
 
 from kubothek.lake.errors import TransformInvalid
+from kubothek.lake.ledger.checking.row_checks import APPEND, CORRECT_TO
 from kubothek.lake.ledger.duckdb_rows import cast, for_duckdb
-from kubothek.lake.ledger.row_checks import APPEND, CORRECT_TO
-from kubothek.lake.ledger.state import Vocabulary
 from kubothek.lake.ledger.transform.allowed import HIDDEN
 from kubothek.lake.ledger.transform.contract import Records
 from kubothek.lake.ledger.transform.session import Session, listed, quoted
+from kubothek.lake.ledger.validity.state import Vocabulary
 
 WEIGHT: Final = "__weight"
 INPUT: Final = "__input"

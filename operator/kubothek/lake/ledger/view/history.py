@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from kubothek.lake.errors import VersionNotFound
-from kubothek.lake.ledger.multihash import Multihash
-from kubothek.lake.ledger.row_checks import CORRECT_FROM, RETRACT
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.checking.row_checks import CORRECT_FROM, RETRACT
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.store import Store
 from kubothek.lake.table.filesystem import arrow_filesystem
 from kubothek.lake.table.scan import read_failure

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kubothek.lake.commits import PartitionFile, Snapshot
 from kubothek.lake.indices import Dialect, IndexChange, IndexKind
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.ledger.view.change import ViewChange
 from kubothek.lake.ledger.view.history import OFFSET_TYPE
 from kubothek.lake.ledger.view.types import storable

@@ -10,8 +10,8 @@ import pyarrow as pa
 from kubothek.lake.commits import Snapshot
 from kubothek.lake.errors import NotALedger
 from kubothek.lake.indices import Dialect, IndexKind
+from kubothek.lake.ledger.checking.row_checks import APPEND
 from kubothek.lake.ledger.merging import Scratch
-from kubothek.lake.ledger.row_checks import APPEND
 from kubothek.lake.ledger.view.change import ViewChange
 from kubothek.lake.ledger.view.history import History
 from kubothek.lake.ledger.view.state import standing

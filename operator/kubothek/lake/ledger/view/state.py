@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kubothek.lake.ledger.checking.retractions import record_keys
+from kubothek.lake.ledger.checking.row_checks import CORRECT_FROM, RETRACT
 from kubothek.lake.ledger.merging import Scratch
-from kubothek.lake.ledger.retractions import record_keys
-from kubothek.lake.ledger.row_checks import CORRECT_FROM, RETRACT
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.ledger.view.history import OFFSET_TYPE, OP_TYPE, History
 
 _Numbers = npt.NDArray[np.int64]

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kubothek.lake.commits import Snapshot
-from kubothek.lake.commits.records import parallel
+from kubothek.lake.commits.past.records import parallel
 from kubothek.lake.errors import RowsLost
 from kubothek.lake.ledger.merging import RETRACTS
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.operations.rows import stored_after
 from kubothek.lake.predicates import Op, Predicate, Term
 from kubothek.lake.schema import conform

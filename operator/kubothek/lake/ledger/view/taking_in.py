@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.lake.commits import Snapshot
+from kubothek.lake.ledger.checking.retractions import record_keys
+from kubothek.lake.ledger.checking.row_checks import APPEND, RETRACT
 from kubothek.lake.ledger.merging import RETRACTS, Scratch
-from kubothek.lake.ledger.retractions import record_keys
-from kubothek.lake.ledger.row_checks import APPEND, RETRACT
 from kubothek.lake.ledger.view.change import ViewChange
 from kubothek.lake.ledger.view.history import OP_TYPE, History
 from kubothek.lake.ledger.view.keys import Stored

@@ -15,10 +15,10 @@ from kubothek.lake.commits import PartitionFile, Snapshot
 from kubothek.lake.errors import RowsLost
 from kubothek.lake.indices import Dialect, IndexKind
 from kubothek.lake.indices.types import is_indexable
+from kubothek.lake.ledger.checking.row_checks import APPEND, CORRECT_TO
+from kubothek.lake.ledger.formats.sources import MergeStrategy, MergeStrategyLedger
 from kubothek.lake.ledger.merging import RETRACTS
-from kubothek.lake.ledger.row_checks import APPEND, CORRECT_TO
-from kubothek.lake.ledger.sources import MergeStrategy, MergeStrategyLedger
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.ledger.view.change import ViewChange
 from kubothek.lake.ledger.view.plan import ViewPlan
 from kubothek.lake.ledger.view.taking_back import Hints, Holder, holders, kept_rows

@@ -14,17 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.lake.errors import TransformInvalid
+from kubothek.lake.ledger.checking.retractions import record_keys
+from kubothek.lake.ledger.checking.row_checks import APPEND
+from kubothek.lake.ledger.checking.slices import Expected, read_batches
 from kubothek.lake.ledger.derivative.lineage.reading import stood_after, taken_by
 from kubothek.lake.ledger.derivative.recorded import Recorded
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.formats.layout import Layout
 from kubothek.lake.ledger.merging import Scratch
-from kubothek.lake.ledger.retractions import record_keys
 from kubothek.lake.ledger.root.slicing import numbered
-from kubothek.lake.ledger.row_checks import APPEND
-from kubothek.lake.ledger.slices import Expected, read_batches
-from kubothek.lake.ledger.state import Vocabulary
 from kubothek.lake.ledger.transform.tracing import Asked, Readable, origins
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.ledger.view.history import OP_TYPE
 from kubothek.lake.ledger.view.state import is_back
 from kubothek.lake.store import Store

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
-from kubothek.lake.commits.listing import dataset_names
-from kubothek.lake.commits.records import parallel
+from kubothek.lake.commits.past.listing import dataset_names
+from kubothek.lake.commits.past.records import parallel
 from kubothek.lake.errors import InputMissing
 from kubothek.lake.ledger.derivative.inputs import Input, Inputs, inputs_of, located
-from kubothek.lake.ledger.events import DatasetKind, TransformInput
-from kubothek.lake.ledger.identity import DatasetId
-from kubothek.lake.ledger.state import Consumed
+from kubothek.lake.ledger.formats.events import DatasetKind, TransformInput
+from kubothek.lake.ledger.formats.identity import DatasetId
+from kubothek.lake.ledger.validity.state import Consumed
 from kubothek.lake.store import Store
 
 

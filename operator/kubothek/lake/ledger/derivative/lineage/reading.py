@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.lake.errors import TransformInvalid
+from kubothek.lake.ledger.checking.row_checks import APPEND
 from kubothek.lake.ledger.derivative.batching import InputBatch
 from kubothek.lake.ledger.derivative.recorded import Recorded
 from kubothek.lake.ledger.derivative.running import given, readable, records_of
 from kubothek.lake.ledger.merging import Scratch
-from kubothek.lake.ledger.row_checks import APPEND
 from kubothek.lake.ledger.transform.hints import Hints
 from kubothek.lake.ledger.transform.queries import hints_of
 from kubothek.lake.ledger.transform.tracing import Readable

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kubothek.lake.commits import keys
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import InputError, InputMissing
 from kubothek.lake.ledger.chain import read_chain
 from kubothek.lake.ledger.derivative.batching import InputBatch
@@ -24,8 +24,8 @@ from kubothek.lake.ledger.derivative.lineage.asking import Offsets, Told, rows_o
 from kubothek.lake.ledger.derivative.recorded import Recorded
 from kubothek.lake.ledger.derivative.running import records_of
 from kubothek.lake.ledger.derivative.verification import RunsOf
-from kubothek.lake.ledger.events import TransformInput
-from kubothek.lake.ledger.layout import Layout
+from kubothek.lake.ledger.formats.events import TransformInput
+from kubothek.lake.ledger.formats.layout import Layout
 from kubothek.lake.store import Store
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from kubothek.lake.ledger.derivative.lineage.datasets import Edge, Graph, Node
-from kubothek.lake.ledger.events import DatasetKind
+from kubothek.lake.ledger.formats.events import DatasetKind
 
 _SHOWN: Final = 16
 """Characters of a hash, behind those that all have."""

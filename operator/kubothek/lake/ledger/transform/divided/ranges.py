@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.lake.ledger.row_checks import CORRECT_TO
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.checking.row_checks import CORRECT_TO
 from kubothek.lake.ledger.transform.contract import TransformInput
 from kubothek.lake.ledger.transform.state import Span
+from kubothek.lake.ledger.validity.state import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from kubothek.lake.ledger.sources import TransformSql
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.formats.sources import TransformSql
 from kubothek.lake.ledger.transform.answering import Answer, Given, answered
 from kubothek.lake.ledger.transform.checkpoint import Reader, Writer
 from kubothek.lake.ledger.transform.contract import TransformInput
@@ -26,6 +25,7 @@ from kubothek.lake.ledger.transform.places import Mapped, Opened
 from kubothek.lake.ledger.transform.queries import engine_of, fingerprint
 from kubothek.lake.ledger.transform.session import Session
 from kubothek.lake.ledger.transform.state import SEGMENT, Changed, Span, State
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.store import Store
 
 ROWS: Final = "rows"

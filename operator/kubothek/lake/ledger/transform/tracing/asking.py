@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from kubothek.lake.errors import TransformInvalid
 from kubothek.lake.ledger.duckdb_rows import cast, for_duckdb
-from kubothek.lake.ledger.sources import TransformSql
-from kubothek.lake.ledger.state import Vocabulary
+from kubothek.lake.ledger.formats.sources import TransformSql
 from kubothek.lake.ledger.transform.answering import Given, answered
 from kubothek.lake.ledger.transform.contract import TransformInput
 from kubothek.lake.ledger.transform.delta import Delta
@@ -32,6 +31,7 @@ from kubothek.lake.ledger.transform.tracing.bounds import qualified
 from kubothek.lake.ledger.transform.tracing.narrowing import Range, Ranges, narrowed
 from kubothek.lake.ledger.transform.tracing.operators import Tracing, Ways
 from kubothek.lake.ledger.transform.walk import Scope, Walk
+from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.sql.statement import Node
 
 Offsets = npt.NDArray[np.int64]

@@ -1,0 +1,1 @@
+"""Heads that other libraries write, and stores that cannot write conditionally."""

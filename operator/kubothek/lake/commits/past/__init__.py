@@ -1,0 +1,1 @@
+"""What there was: versions, and what lies between them."""

@@ -1,0 +1,1 @@
+"""Whether chains, slices and rows are what they are said to be."""

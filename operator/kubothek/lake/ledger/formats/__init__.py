@@ -1,0 +1,1 @@
+"""The bytes and texts of Open Data Fabric, in and out: events, blocks, manifests, names, identities."""

@@ -1,0 +1,1 @@
+"""The logical hash of rows, by whole columns."""
