@@ -18,8 +18,8 @@ from kubothek.lake.plain.location import open_location
 from kubothek.lake.plain.metadata import location
 from kubothek.lake.plain.refresh import MOST_PARTS, drop
 from kubothek.lake.predicates import parse
+from kubothek.lake.skipping.files.reading import load_location
 from kubothek.lake.skipping.model import IndexDefinition, SkippingState
-from kubothek.lake.skipping.reading import load_location
 from kubothek.lake.sources import CsvOptions
 from tests.plain.conftest import FILES, WISH, Trips
 

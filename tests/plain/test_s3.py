@@ -14,7 +14,7 @@ from kubothek.lake.plain.location import PlainLocation, open_location
 from kubothek.lake.plain.metadata import location
 from kubothek.lake.plain.refresh import Place, describe_here, refresh
 from kubothek.lake.predicates import parse
-from kubothek.lake.skipping.reading import load_location
+from kubothek.lake.skipping.files.reading import load_location
 from kubothek.lake.store import Store, StoreConfig, open_store
 from tests.plain.conftest import WISH
 from tests.s3server import S3Server

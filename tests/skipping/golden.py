@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.skipping.encryption import MasterKeys
 from kubothek.lake.skipping.entries import Describer, EntrySchema, fields
+from kubothek.lake.skipping.files.encryption import MasterKeys
+from kubothek.lake.skipping.files.read_file import MetadataFile
 from kubothek.lake.skipping.model import IndexDefinition
-from kubothek.lake.skipping.read_file import MetadataFile
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "xskipper"
 EXPECTED: dict[str, Any] = json.loads((GOLDEN / "expected.json").read_text())["datasets"]

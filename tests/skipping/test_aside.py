@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kubothek.lake.skipping import aside
-from kubothek.lake.skipping.aside import Aside
+from kubothek.lake.skipping.describing import aside
+from kubothek.lake.skipping.describing.aside import Aside
 
 LARGE = 1 << 21
 

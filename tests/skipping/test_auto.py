@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from kubothek.lake.predicates import parse
-from kubothek.lake.skipping.auto import SAMPLE_FILES, Seen, choose, profile, sampled
-from kubothek.lake.skipping.filters_seen import filters_of
 from kubothek.lake.skipping.model import IndexDefinition
+from kubothek.lake.skipping.planning.auto import SAMPLE_FILES, Seen, choose, profile, sampled
+from kubothek.lake.skipping.planning.filters_seen import filters_of
 
 _COLUMNS: list[tuple[str, pa.DataType]] = [
     ("day", pa.date32()),

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from kubothek.lake.errors import SkippingUnreadable
-from kubothek.lake.skipping import bloom, bloom_index
-from kubothek.lake.skipping.bloom_binary import HEAD, payload_of, render, wrapped
-from kubothek.lake.skipping.bloom_filters import Filters
 from kubothek.lake.skipping.entries import Describer, fields
 from kubothek.lake.skipping.model import IndexDefinition
+from kubothek.lake.skipping.sketches import bloom, bloom_index
+from kubothek.lake.skipping.sketches.bloom_binary import HEAD, payload_of, render, wrapped
+from kubothek.lake.skipping.sketches.bloom_filters import Filters
 from tests.skipping.golden import GOLDEN
 
 SAMPLES = {v: (GOLDEN / "bloom" / f"{v}_ndv1000_fpp0.01.bin").read_bytes() for v in ("v1_spark40", "v2_spark43")}

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from kubothek.lake.predicates import Term, parse
-from kubothek.lake.skipping.clauses import Mask, clause_of, minmax, register, valuelist
-from kubothek.lake.skipping.collect import Describing
+from kubothek.lake.skipping.describing.collect import Describing
 from kubothek.lake.skipping.model import IndexDefinition
-from kubothek.lake.skipping.plan import may_hold
+from kubothek.lake.skipping.planning.clauses import Mask, clause_of, minmax, register, valuelist
+from kubothek.lake.skipping.planning.plan import may_hold
 
 MINMAX = IndexDefinition("MinMax", ("x",))
 VALUES = IndexDefinition("ValueList", ("x",))

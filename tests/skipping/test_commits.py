@@ -19,8 +19,8 @@ from kubothek.lake.door import Dataset, Lake
 from kubothek.lake.errors import SkippingInvalid
 from kubothek.lake.maintenance.heal import ailments
 from kubothek.lake.operations import append, write_rows
+from kubothek.lake.skipping.files.names import location, wish_of
 from kubothek.lake.skipping.model import IndexDefinition, SkippingState
-from kubothek.lake.skipping.names import location, wish_of
 from kubothek.lake.store import Store, StoreConfig, open_store
 from tests.faultstore import WRITES, Crash, Fault, FaultStore
 

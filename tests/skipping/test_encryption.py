@@ -15,14 +15,14 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 from kubothek.lake.errors import SkippingUnreadable
-from kubothek.lake.skipping.encryption import MasterKeys
 from kubothek.lake.skipping.entries import Describer, fields
-from kubothek.lake.skipping.metadata_file import encryption_metadata, xskipper_fields
+from kubothek.lake.skipping.files.encryption import MasterKeys
+from kubothek.lake.skipping.files.metadata_file import encryption_metadata, xskipper_fields
+from kubothek.lake.skipping.files.names import location
+from kubothek.lake.skipping.files.reading import load, load_location
+from kubothek.lake.skipping.files.writing import write
 from kubothek.lake.skipping.model import Encryption, IndexDefinition
-from kubothek.lake.skipping.names import location
-from kubothek.lake.skipping.reading import load, load_location
 from kubothek.lake.skipping.refresh import merged
-from kubothek.lake.skipping.writing import write
 from tests.commits.memory import MemoryStore
 
 COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "city": pa.string(), "vid": pa.string(), "t": pa.timestamp("us")}

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kubothek.lake.skipping.metadata_file import render, xskipper_fields
+from kubothek.lake.skipping.files.metadata_file import render, xskipper_fields
+from kubothek.lake.skipping.files.names import OBJ_NAME, hashed_location, object_path, table_identifier
+from kubothek.lake.skipping.files.spark_schema import ROW_METADATA
+from kubothek.lake.skipping.files.writing import object_names
 from kubothek.lake.skipping.model import entry_column
-from kubothek.lake.skipping.names import OBJ_NAME, hashed_location, object_path, table_identifier
-from kubothek.lake.skipping.spark_schema import ROW_METADATA
-from kubothek.lake.skipping.writing import object_names
 from tests.skipping import golden
 
 BOTH = pytest.mark.parametrize("name", ["flat", "part"])

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from kubothek.lake.skipping import names
 from kubothek.lake.skipping.entries import Describer, EntrySchema, fields
-from kubothek.lake.skipping.metadata_file import xskipper_fields
+from kubothek.lake.skipping.files import names
+from kubothek.lake.skipping.files.metadata_file import xskipper_fields
+from kubothek.lake.skipping.files.spark_schema import render
+from kubothek.lake.skipping.files.writing import write
 from kubothek.lake.skipping.model import IndexDefinition
 from kubothek.lake.skipping.pause import pause
-from kubothek.lake.skipping.spark_schema import render
-from kubothek.lake.skipping.writing import write
 from kubothek.lake.store import StoreConfig, open_store
 from tests.sparks import configured
 

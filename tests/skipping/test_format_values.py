@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kubothek.lake.errors import SkippingInvalid
-from kubothek.lake.skipping.bounds import LONGEST
+from kubothek.lake.skipping.describing.bounds import LONGEST
 from kubothek.lake.skipping.entries import Describer, fields, virtual_type, virtual_value
 from kubothek.lake.skipping.indexes import check
 from kubothek.lake.skipping.model import IndexDefinition, SkippingState

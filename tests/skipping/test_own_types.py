@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from kubothek.lake.errors import SkippingInvalid
 from kubothek.lake.predicates import Op, Predicate, Term, parse
-from kubothek.lake.skipping.clauses import clause_of
-from kubothek.lake.skipping.implied import implied, is_prefix
 from kubothek.lake.skipping.indexes import Values
 from kubothek.lake.skipping.model import IndexDefinition
 from kubothek.lake.skipping.own.boxes import GeometryBox
 from kubothek.lake.skipping.own.parts import MOST_VALUES, Prefix, Suffix
 from kubothek.lake.skipping.own.tokens import MOST_TOKENS, TokenList
+from kubothek.lake.skipping.planning.clauses import clause_of
+from kubothek.lake.skipping.planning.implied import implied, is_prefix
 
 STRINGS = pa.schema([("s", pa.string())])
 POINTS = pa.schema([("x", pa.float64()), ("y", pa.float64())])

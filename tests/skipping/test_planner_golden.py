@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kubothek.lake.predicates import Predicate
-from kubothek.lake.skipping.plan import may_hold
-from kubothek.lake.skipping.reading import current, load_location
+from kubothek.lake.skipping.files.reading import current, load_location
+from kubothek.lake.skipping.planning.plan import may_hold
 from kubothek.lake.sql.filters import needed_rows
 from kubothek.lake.sql.statement import parse
 from tests.commits.memory import MemoryStore

@@ -22,7 +22,7 @@ import kubothek
 from kubothek.lake.door import Dataset, Lake
 from kubothek.lake.errors import SkippingInvalid
 from kubothek.lake.predicates import Op, Predicate, Term
-from kubothek.lake.skipping import collect
+from kubothek.lake.skipping.describing import collect
 from kubothek.lake.skipping.indexes import check
 from kubothek.lake.skipping.model import IndexDefinition
 from tests.predicates.naive import naive

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from kubothek.lake.errors import SkippingUnreadable
-from kubothek.lake.skipping import names
-from kubothek.lake.skipping.aggregate import Skipped, aggregated
-from kubothek.lake.skipping.bloom_filters import Filters
 from kubothek.lake.skipping.entries import EntrySchema, fields
+from kubothek.lake.skipping.files import names
+from kubothek.lake.skipping.files.reading import current, load, load_location
+from kubothek.lake.skipping.files.spark_schema import ROW_METADATA
+from kubothek.lake.skipping.files.writing import modified, write
 from kubothek.lake.skipping.model import IndexDefinition, Part
-from kubothek.lake.skipping.reading import current, load, load_location
-from kubothek.lake.skipping.spark_schema import ROW_METADATA
-from kubothek.lake.skipping.writing import modified, write
+from kubothek.lake.skipping.planning.aggregate import Skipped, aggregated
+from kubothek.lake.skipping.sketches.bloom_filters import Filters
 from kubothek.lake.store import ObjectInfo
 from tests.commits.memory import MemoryStore
 from tests.skipping import golden

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from kubothek.lake.errors import SkippingInvalid
-from kubothek.lake.skipping import names
 from kubothek.lake.skipping.entries import EntrySchema, fields, wish_id
+from kubothek.lake.skipping.files import names
+from kubothek.lake.skipping.files.reading import load, load_location
+from kubothek.lake.skipping.files.writing import write
 from kubothek.lake.skipping.model import Encryption, IndexDefinition, Part, SkippingState, require_footer_key
 from kubothek.lake.skipping.pause import pause, resume
-from kubothek.lake.skipping.reading import load, load_location
 from kubothek.lake.skipping.refresh import merged, tidied
-from kubothek.lake.skipping.writing import write
 from kubothek.lake.store import ObjectInfo
 from tests.commits.memory import MemoryStore
 

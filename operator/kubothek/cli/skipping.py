@@ -188,7 +188,7 @@ def stats(choice: StoreChoice, sql: str, as_of: int | datetime | str | None, out
 
     from kubothek.cli.columns import columns
     from kubothek.lake.door import Lake
-    from kubothek.lake.skipping.aggregate import aggregated
+    from kubothek.lake.skipping.planning.aggregate import aggregated
     from kubothek.lake.store import open_store
     from kubothek.resources.values import render_bytes
 

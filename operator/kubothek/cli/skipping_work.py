@@ -23,10 +23,10 @@ from kubothek.lake.plain.location import PlainLocation, open_location, with_meta
 from kubothek.lake.plain.metadata import location
 from kubothek.lake.plain.refresh import Place, describe_here, drop, refresh
 from kubothek.lake.predicates import Predicate, parse
-from kubothek.lake.skipping import names
-from kubothek.lake.skipping.aggregate import Skipped
-from kubothek.lake.skipping.auto import Seen
+from kubothek.lake.skipping.files import names
 from kubothek.lake.skipping.model import Encryption, IndexDefinition, SkippingState
+from kubothek.lake.skipping.planning.aggregate import Skipped
+from kubothek.lake.skipping.planning.auto import Seen
 from kubothek.lake.store import Store
 from kubothek.lake.table.achieved import skipped
 from kubothek.lake.table.plan import plan

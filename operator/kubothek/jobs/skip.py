@@ -9,7 +9,7 @@ from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
 from kubothek.lake.commits.verbs.reskip import Builder, Files, Reskipped, reskip
 from kubothek.lake.maintenance.choosing import with_chosen
-from kubothek.lake.skipping.collect_files import Described, Told, describe_files
+from kubothek.lake.skipping.describing.collect_files import Described, Told, describe_files
 from kubothek.lake.skipping.model import Part
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import JobResult, SkipJob

@@ -48,10 +48,10 @@ from kubothek.lake.ledger.formats.identity import OwnerKey
 from kubothek.lake.ledger.root import Table as LedgerTable
 from kubothek.lake.ledger.root import create
 from kubothek.lake.schema import normalise, parse_type, require_distinct
-from kubothek.lake.skipping.aggregate import Skipped
 from kubothek.lake.skipping.change import SkippingChange
 from kubothek.lake.skipping.indexes import check as check_skipping
 from kubothek.lake.skipping.model import IndexDefinition, SkippingState
+from kubothek.lake.skipping.planning.aggregate import Skipped
 from kubothek.lake.sql import Look, Query, TableScan, prepare
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import ROW_GROUP_ROWS, TARGET_FILE_BYTES, Layout
@@ -267,7 +267,8 @@ class Lake:
     def skipped(self, statement: str, as_of: Version | None = None) -> dict[str, Skipped]:
         """What planning saves :meth:`sql`, of each dataset: files and bytes, as Xskipper's getLatestQueryStats has it.
 
-        :func:`kubothek.lake.skipping.aggregate.aggregated` sums them. Reads metadata, and lists files for their sizes.
+        :func:`kubothek.lake.skipping.planning.aggregate.aggregated` sums them. Reads metadata, and lists files for
+        their sizes.
         """
         return self._prepare(statement, as_of).skipped()
 

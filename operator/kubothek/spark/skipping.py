@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from kubothek.lake.commits.verbs.reskip import Builder, Files
 from kubothek.lake.errors import RowsLost
-from kubothek.lake.skipping.collect_files import Described, Told, describe_files, in_few
+from kubothek.lake.skipping.describing.collect_files import Described, Told, describe_files, in_few
 from kubothek.lake.skipping.model import Part
 from kubothek.lake.store import Store
 from kubothek.spark.numbered import Numbered

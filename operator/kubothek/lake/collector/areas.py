@@ -10,7 +10,7 @@ from functools import partial
 from operator import eq
 
 from kubothek.lake.commits.objects import keys
-from kubothek.lake.skipping.names import is_own_key, is_pause, location, own_location
+from kubothek.lake.skipping.files.names import is_own_key, is_pause, location, own_location
 
 _INDEX_SUFFIX = ".by-dataset-index.parquet"
 _PART = re.compile(r"[0-9a-f]{32}-([0-9a-f]{32}|state)")

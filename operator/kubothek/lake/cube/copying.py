@@ -25,7 +25,7 @@ from kubothek.lake.indices import IndexKind
 from kubothek.lake.operations import Written
 from kubothek.lake.operations.gathering import Gathered
 from kubothek.lake.skipping.beginning import beginning
-from kubothek.lake.skipping.collect import entry_schema
+from kubothek.lake.skipping.describing.collect import entry_schema
 from kubothek.lake.skipping.model import Part, SkippingState
 from kubothek.lake.skipping.refresh import carried
 from kubothek.lake.store import Store

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pyarrow as pa
 
 from kubothek.lake.commits import Snapshot
-from kubothek.lake.skipping.auto import SAMPLE_ROWS, Seen, choose, profile, sampled
 from kubothek.lake.skipping.model import SkippingState
+from kubothek.lake.skipping.planning.auto import SAMPLE_ROWS, Seen, choose, profile, sampled
 from kubothek.lake.store import Store
 from kubothek.lake.table.filesystem import arrow_filesystem
 from kubothek.lake.table.scan import open_files, read_failure
 
 
 def with_chosen(store: Store, snapshot: Snapshot, wanted: SkippingState, seen: Seen = ()) -> SkippingState:
-    """The wish with what the rule of :mod:`~kubothek.lake.skipping.auto` adds to it.
+    """The wish with what the rule of :mod:`~kubothek.lake.skipping.planning.auto` adds to it.
 
     What the table has beyond the wish was chosen before, and stays. Raises StoreError, VersionIncomplete.
     """

@@ -9,11 +9,11 @@ from typing import Any
 
 from kubothek.lake.commits import Change, DatasetLog, Operation
 from kubothek.lake.skipping.change import SkippingChange
-from kubothek.lake.skipping.collect import entry_schema
+from kubothek.lake.skipping.describing.collect import entry_schema
 from kubothek.lake.skipping.entries import KEY, MODIFIED
-from kubothek.lake.skipping.reading import load
+from kubothek.lake.skipping.files.reading import load
+from kubothek.lake.skipping.files.writing import modified
 from kubothek.lake.skipping.refresh import merged
-from kubothek.lake.skipping.writing import modified
 from kubothek.lake.store import Store
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from kubothek.lake.commits import Snapshot
 from kubothek.lake.commits.objects.paths import parse_path, partition_path
 from kubothek.lake.indices import Collected, IndexCollector
-from kubothek.lake.skipping.collect import Describing, SkippingCollector
+from kubothek.lake.skipping.describing.collect import Describing, SkippingCollector
 from kubothek.lake.skipping.model import Part, SkippingState
 from kubothek.lake.store import Store
 

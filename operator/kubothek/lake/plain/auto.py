@@ -10,8 +10,8 @@ from kubothek.lake.errors import SourceCorrupt
 from kubothek.lake.plain.files import PlainFiles, PlainTable, keys_of, table_of
 from kubothek.lake.plain.refresh import Place
 from kubothek.lake.plain.state import read
-from kubothek.lake.skipping.auto import SAMPLE_ROWS, Seen, choose, profile, sampled
 from kubothek.lake.skipping.model import SkippingState
+from kubothek.lake.skipping.planning.auto import SAMPLE_ROWS, Seen, choose, profile, sampled
 from kubothek.lake.store import Store
 
 

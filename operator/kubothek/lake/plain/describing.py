@@ -13,7 +13,7 @@ from kubothek.lake.errors import LakeError, StoreError
 from kubothek.lake.plain.files import PlainTable
 from kubothek.lake.plain.metadata import VERSIONS, identifier_of, write
 from kubothek.lake.plain.state import PlainPart
-from kubothek.lake.skipping.collect import Describing
+from kubothek.lake.skipping.describing.collect import Describing
 from kubothek.lake.skipping.entries import Describer, EntrySchema, fields
 from kubothek.lake.skipping.model import SkippingState
 from kubothek.lake.store import Store

@@ -16,9 +16,9 @@ from kubothek.lake.plain import state
 from kubothek.lake.plain.files import PlainTable, keys_of
 from kubothek.lake.plain.matching import Matched, by_path_and_time, matched, versions_listed
 from kubothek.lake.predicates import TRUE, Predicate, Term
-from kubothek.lake.skipping.aggregate import Skipped
-from kubothek.lake.skipping.clauses import Mask
-from kubothek.lake.skipping.reading import load_location
+from kubothek.lake.skipping.files.reading import load_location
+from kubothek.lake.skipping.planning.aggregate import Skipped
+from kubothek.lake.skipping.planning.clauses import Mask
 from kubothek.lake.store import Store
 from kubothek.lake.table.plan import SKIPPING_STEP, Step
 

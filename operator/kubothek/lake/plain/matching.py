@@ -18,13 +18,13 @@ from kubothek.lake.plain.files import keys_of
 from kubothek.lake.plain.metadata import VERSIONS, as_part, location, versions_of
 from kubothek.lake.plain.state import PlainIndex
 from kubothek.lake.predicates import Term
-from kubothek.lake.skipping.bloom_filters import Filters
-from kubothek.lake.skipping.clauses import Mask, clause_of
-from kubothek.lake.skipping.implied import implied
+from kubothek.lake.skipping.files.names import object_path
+from kubothek.lake.skipping.files.reading import Metadata, current, load_location
 from kubothek.lake.skipping.model import IndexDefinition
-from kubothek.lake.skipping.names import object_path
-from kubothek.lake.skipping.opened import opened
-from kubothek.lake.skipping.reading import Metadata, current, load_location
+from kubothek.lake.skipping.planning.clauses import Mask, clause_of
+from kubothek.lake.skipping.planning.implied import implied
+from kubothek.lake.skipping.planning.opened import opened
+from kubothek.lake.skipping.sketches.bloom_filters import Filters
 from kubothek.lake.store import Store
 
 log = logging.getLogger(__name__)

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 
 from kubothek.lake.errors import ObjectNotFound, SkippingUnreadable
 from kubothek.lake.plain.state import PlainPart, root
-from kubothek.lake.skipping import names
-from kubothek.lake.skipping.encryption import MasterKeys
 from kubothek.lake.skipping.entries import KEY, MODIFIED, EntrySchema
-from kubothek.lake.skipping.metadata_file import column_keys, own_fields, render, xskipper_fields
+from kubothek.lake.skipping.files import names
+from kubothek.lake.skipping.files.encryption import MasterKeys
+from kubothek.lake.skipping.files.metadata_file import column_keys, own_fields, render, xskipper_fields
+from kubothek.lake.skipping.files.reading import load
+from kubothek.lake.skipping.files.spark_schema import Field
+from kubothek.lake.skipping.files.writing import object_names
 from kubothek.lake.skipping.model import Encryption, IndexDefinition, Part
-from kubothek.lake.skipping.reading import load
-from kubothek.lake.skipping.spark_schema import Field
-from kubothek.lake.skipping.writing import object_names
 from kubothek.lake.store import Store
 
 SIZE: Final = "size"

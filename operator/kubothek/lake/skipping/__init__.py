@@ -4,7 +4,7 @@ An index says of a column, file by file, what values there are: bounds, all of t
 metadata stands for one data file. Files of metadata are immutable; a head names those that are its
 (:class:`~kubothek.lake.skipping.model.SkippingState`), a commit adds one for its new files, and merging keeps them few.
 
-Real Xskipper reads the same files, all that lie in :func:`~kubothek.lake.skipping.names.location`, as an
+Real Xskipper reads the same files, all that lie in :func:`~kubothek.lake.skipping.files.names.location`, as an
 ``EXPLICIT_LOCATION``. It knows no heads: until superseded files are collected it sees some rows twice, and rows of data
 files that are gone, neither of which changes what it skips of the others (xskipper-facts 1.8).
 
@@ -13,5 +13,5 @@ The format is Xskipper's specification version 4; versions 1 to 3 are read too.
 
 from __future__ import annotations
 
-from kubothek.lake.skipping import bloom_index as bloom_index  # with kinds, registers Xskipper's index types
 from kubothek.lake.skipping.own import types as types  # and ours
+from kubothek.lake.skipping.sketches import bloom_index as bloom_index  # with kinds, registers Xskipper's index types

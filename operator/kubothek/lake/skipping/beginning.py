@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from kubothek.lake.errors import SkippingInvalid, SkippingUnreadable
-from kubothek.lake.skipping.encryption import MasterKeys
+from kubothek.lake.skipping.files.encryption import MasterKeys
 from kubothek.lake.skipping.indexes import check
 from kubothek.lake.skipping.model import SkippingState, require_footer_key
 from kubothek.lake.store import Store

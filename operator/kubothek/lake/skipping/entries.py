@@ -17,11 +17,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.lake.skipping.bloom_index import BloomFilter
 from kubothek.lake.skipping.columns import leaf, path_of
+from kubothek.lake.skipping.files.names import VIRTUAL
 from kubothek.lake.skipping.indexes import Collector, Values, check, index_type, types_of
 from kubothek.lake.skipping.model import Encryption, IndexDefinition
-from kubothek.lake.skipping.names import VIRTUAL
+from kubothek.lake.skipping.sketches.bloom_index import BloomFilter
 
 KEY: Final = "key"
 MODIFIED: Final = "modified"

@@ -1,9 +1,9 @@
 """What an index type is, and which there are: the plug-in interface, in the three parts that Xskipper's has.
 
 An index type says what to collect of a file (here), in which form to store it (its entry type; the metadata column is
-made of it), and what an entry means for a predicate (:mod:`.clauses`). Xskipper's own three are in :mod:`.kinds` and
-:mod:`.bloom_index`; types of one's own are stored beside Xskipper's directory, as its REFRESH fails on what it does not
-know.
+made of it), and what an entry means for a predicate (:mod:`.planning.clauses`). Xskipper's own three are in
+:mod:`.kinds` and :mod:`.sketches.bloom_index`; types of one's own are stored beside Xskipper's directory, as its
+REFRESH fails on what it does not know.
 """
 
 from __future__ import annotations

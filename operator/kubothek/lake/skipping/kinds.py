@@ -1,4 +1,4 @@
-"""Index types of Xskipper: MinMax and ValueList (xskipper-facts 1.6); the third is in :mod:`.bloom_index`."""
+"""Index types of Xskipper: MinMax and ValueList (xskipper-facts 1.6); the third is in :mod:`.sketches.bloom_index`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.lake.errors import SkippingInvalid
-from kubothek.lake.skipping.bounds import not_above, not_below
+from kubothek.lake.skipping.describing.bounds import not_above, not_below
 from kubothek.lake.skipping.indexes import Collector, IndexType, Values, refuse, register
 from kubothek.lake.skipping.model import IndexDefinition
 

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from kubothek.lake.skipping import names
 from kubothek.lake.skipping.entries import EntrySchema
-from kubothek.lake.skipping.metadata_file import pause_fields, render
+from kubothek.lake.skipping.files import names
+from kubothek.lake.skipping.files.metadata_file import pause_fields, render
 from kubothek.lake.store import Store
 
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from kubothek.lake.errors import SkippingUnreadable
 from kubothek.lake.skipping.entries import KEY, MODIFIED, EntrySchema, wish_id
+from kubothek.lake.skipping.files.names import wish_of
+from kubothek.lake.skipping.files.reading import load
+from kubothek.lake.skipping.files.writing import modified, write
 from kubothek.lake.skipping.model import Encryption, Part
-from kubothek.lake.skipping.names import wish_of
-from kubothek.lake.skipping.reading import load
-from kubothek.lake.skipping.writing import modified, write
 from kubothek.lake.store import Store
 
 Holds = Callable[[str], bool]

@@ -17,7 +17,7 @@ from kubothek.lake.commits import Snapshot, Version
 from kubothek.lake.errors import DatasetNotFound, InputError, LakeError, QueryInvalid
 from kubothek.lake.plain.location import PlainLocation, PlainPlan, open_location
 from kubothek.lake.predicates import Predicate
-from kubothek.lake.skipping.aggregate import Skipped
+from kubothek.lake.skipping.planning.aggregate import Skipped
 from kubothek.lake.sql.filters import needed_rows
 from kubothek.lake.sql.lines import as_json
 from kubothek.lake.sql.read import Read

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple, Self
 
 from kubothek.lake.predicates import Predicate
-from kubothek.lake.skipping.filters_seen import filters_of
+from kubothek.lake.skipping.planning.filters_seen import filters_of
 from kubothek.lake.table.plan import SKIPPING_STEP, Step
 
 
@@ -17,7 +17,7 @@ class Read(NamedTuple):
     ``files``       that were opened
     ``considered``  files that skipping metadata had to decide about
     ``skipped``     those of them that it left out
-    ``filters``     what it was filtered by (:mod:`kubothek.lake.skipping.filters_seen`); the first few
+    ``filters``     what it was filtered by (:mod:`kubothek.lake.skipping.planning.filters_seen`); the first few
     """
 
     name: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubothek.lake.commits.past.snapshot import Snapshot
 from kubothek.lake.predicates import Predicate
-from kubothek.lake.skipping.aggregate import Skipped
+from kubothek.lake.skipping.planning.aggregate import Skipped
 from kubothek.lake.store import Store
 from kubothek.lake.table.plan import Plan
 

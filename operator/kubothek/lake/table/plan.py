@@ -22,8 +22,8 @@ from kubothek.lake.commits.objects.paths import parse_path, partition_path
 from kubothek.lake.commits.past.snapshot import Snapshot
 from kubothek.lake.indices import lookup
 from kubothek.lake.predicates import TRUE, Predicate, Range, Term
-from kubothek.lake.skipping.implied import implied
-from kubothek.lake.skipping.plan import Skipping
+from kubothek.lake.skipping.planning.implied import implied
+from kubothek.lake.skipping.planning.plan import Skipping
 from kubothek.lake.store import Store
 from kubothek.lake.table import statistics
 from kubothek.lake.table.bucket_pruning import by_bucket

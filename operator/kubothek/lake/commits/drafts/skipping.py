@@ -11,10 +11,10 @@ import pyarrow as pa
 from kubothek.lake.commits.journal import Journal
 from kubothek.lake.commits.objects.head import SKIPPING, Head
 from kubothek.lake.skipping.change import NO_SKIPPING_CHANGE, SkippingChange
-from kubothek.lake.skipping.collect import entry_schema
+from kubothek.lake.skipping.describing.collect import entry_schema
 from kubothek.lake.skipping.entries import wish_id
+from kubothek.lake.skipping.files.names import wish_of
 from kubothek.lake.skipping.model import NONE, SkippingState
-from kubothek.lake.skipping.names import wish_of
 from kubothek.lake.skipping.refresh import tidied
 
 

@@ -22,14 +22,14 @@ from kubothek.lake.commits.settings import read_settings
 from kubothek.lake.commits.transaction import Transaction
 from kubothek.lake.errors import DatasetNotFound
 from kubothek.lake.skipping.change import SkippingChange
-from kubothek.lake.skipping.collect import Describing, entry_schema, usable
-from kubothek.lake.skipping.collect_files import Described, Told, describe_files
+from kubothek.lake.skipping.describing.collect import Describing, entry_schema, usable
+from kubothek.lake.skipping.describing.collect_files import Described, Told, describe_files
 from kubothek.lake.skipping.entries import EntrySchema, wish_id
+from kubothek.lake.skipping.files.names import wish_of
 from kubothek.lake.skipping.indexes import check
 from kubothek.lake.skipping.model import NONE, Part, SkippingState, require_footer_key
-from kubothek.lake.skipping.names import wish_of
-from kubothek.lake.skipping.opened import opened
 from kubothek.lake.skipping.pause import resume
+from kubothek.lake.skipping.planning.opened import opened
 from kubothek.lake.skipping.refresh import merged
 from kubothek.lake.store import Store
 

@@ -27,8 +27,8 @@ from kubothek.lake.commits.cubes.members import Member
 from kubothek.lake.commits.objects.paths import parse_path, partition_path
 from kubothek.lake.indices import lookup
 from kubothek.lake.predicates import Predicate, Range, Term
-from kubothek.lake.skipping.implied import implied
-from kubothek.lake.skipping.plan import Skipping
+from kubothek.lake.skipping.planning.implied import implied
+from kubothek.lake.skipping.planning.plan import Skipping
 from kubothek.lake.store import Store
 from kubothek.lake.table import statistics
 from kubothek.lake.table.bucket_pruning import by_bucket

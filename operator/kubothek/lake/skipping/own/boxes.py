@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from kubothek.lake.errors import SkippingInvalid
 from kubothek.lake.predicates import Op, Term
 from kubothek.lake.predicates.terms import is_nan
-from kubothek.lake.skipping.clauses import Mask, flags
 from kubothek.lake.skipping.indexes import Collector, IndexType, Values, refuse
 from kubothek.lake.skipping.model import IndexDefinition
+from kubothek.lake.skipping.planning.clauses import Mask, flags
 
 _EDGES: Final = ("xmin", "ymin", "xmax", "ymax")
 _ENTRY: Final = pa.struct([pa.field(edge, pa.float64()) for edge in _EDGES])

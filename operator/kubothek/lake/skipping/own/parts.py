@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from kubothek.lake.errors import SkippingInvalid
 from kubothek.lake.predicates import Op, Term
-from kubothek.lake.skipping.clauses import Mask, any_of, flags
 from kubothek.lake.skipping.indexes import Collector, IndexType, Values, refuse
 from kubothek.lake.skipping.model import IndexDefinition
 from kubothek.lake.skipping.own.patterns import beginning, ending
+from kubothek.lake.skipping.planning.clauses import Mask, any_of, flags
 
 DEFAULT_LENGTH: Final = 8
 MOST_LENGTH: Final = 64

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.lake.predicates import Op, Term
-from kubothek.lake.skipping.clauses import Mask, any_of, flags
 from kubothek.lake.skipping.indexes import Collector, IndexType, Values
 from kubothek.lake.skipping.model import IndexDefinition
 from kubothek.lake.skipping.own.parts import require_string
 from kubothek.lake.skipping.own.patterns import Chunk, chunks
+from kubothek.lake.skipping.planning.clauses import Mask, any_of, flags
 
 MOST_TOKENS: Final = 65_536
 """Of one entry: a file with more is always opened."""

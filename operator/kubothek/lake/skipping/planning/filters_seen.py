@@ -7,8 +7,8 @@ from collections.abc import Container
 from typing import Final
 
 from kubothek.lake.predicates import Op, Predicate, Term
-from kubothek.lake.skipping.implied import is_prefix
 from kubothek.lake.skipping.own.patterns import beginning, chunks, ending
+from kubothek.lake.skipping.planning.implied import is_prefix
 
 EQUAL: Final = "Equal"
 RANGE: Final = "Range"

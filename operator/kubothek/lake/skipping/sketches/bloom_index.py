@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from kubothek.lake.errors import SkippingInvalid
-from kubothek.lake.skipping import bloom
-from kubothek.lake.skipping.bloom_binary import render
 from kubothek.lake.skipping.indexes import Collector, IndexType, Values, refuse, register
 from kubothek.lake.skipping.kinds import check_column, entry_value_type
 from kubothek.lake.skipping.model import IndexDefinition
+from kubothek.lake.skipping.sketches import bloom
+from kubothek.lake.skipping.sketches.bloom_binary import render
 
 FPP: Final = 0.01
 NDV: Final = 100_000

@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.lake.errors import SkippingInvalid
-from kubothek.lake.skipping.filters_seen import CONTAINS, EQUAL, PREFIX, RANGE, SUFFIX
 from kubothek.lake.skipping.indexes import check
 from kubothek.lake.skipping.model import IndexDefinition
+from kubothek.lake.skipping.planning.filters_seen import CONTAINS, EQUAL, PREFIX, RANGE, SUFFIX
 
 SAMPLE_FILES: Final = 16
 SAMPLE_ROWS: Final = 65_536

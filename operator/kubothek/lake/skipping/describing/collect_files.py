@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kubothek.lake.errors import ObjectNotFound
-from kubothek.lake.skipping.collect import Describing, EntryWriter, entry_schema
 from kubothek.lake.skipping.columns import path_of
+from kubothek.lake.skipping.describing.collect import Describing, EntryWriter, entry_schema
+from kubothek.lake.skipping.describing.footers import Footers, Leaf, told_by_footers
 from kubothek.lake.skipping.entries import Describer, EntrySchema
-from kubothek.lake.skipping.footers import Footers, Leaf, told_by_footers
 from kubothek.lake.skipping.model import Part
 from kubothek.lake.store import Store
 

@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kubothek.lake.errors import SkippingInvalid
-from kubothek.lake.skipping.aside import Aside
-from kubothek.lake.skipping.dictionaries import distinct_texts, told_by_dictionaries
+from kubothek.lake.skipping.describing.aside import Aside
+from kubothek.lake.skipping.describing.dictionaries import distinct_texts, told_by_dictionaries
+from kubothek.lake.skipping.describing.footers import Footers, told_by_footers
 from kubothek.lake.skipping.entries import Describer, EntrySchema, fields, wish_id
-from kubothek.lake.skipping.footers import Footers, told_by_footers
+from kubothek.lake.skipping.files.names import wish_of
+from kubothek.lake.skipping.files.writing import modified, write
 from kubothek.lake.skipping.indexes import check
 from kubothek.lake.skipping.model import IndexDefinition, Part, SkippingState
-from kubothek.lake.skipping.names import wish_of
 from kubothek.lake.skipping.pause import pause
 from kubothek.lake.skipping.refresh import merged
-from kubothek.lake.skipping.writing import modified, write
 from kubothek.lake.store import Store
 
 FALSE_FILES: Final = 0.1

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 
 from kubothek.lake.predicates import Predicate, Term
 from kubothek.lake.predicates.arrow import truth
-from kubothek.lake.skipping.clauses import Clause, Mask, clause_of, flags
+from kubothek.lake.skipping.files.names import VIRTUAL
 from kubothek.lake.skipping.model import IndexDefinition, Part, SkippingState
-from kubothek.lake.skipping.names import VIRTUAL
-from kubothek.lake.skipping.opened import as_asked, opened
+from kubothek.lake.skipping.planning.clauses import Clause, Mask, clause_of, flags
+from kubothek.lake.skipping.planning.opened import as_asked, opened
 from kubothek.lake.store import Store
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class Skipping:
 
 
 def may_hold(where: Predicate, definitions: Sequence[IndexDefinition], rows: pa.Table) -> Mask:
-    """For each row of metadata, in the form of :mod:`.reading`, whether its file may hold a match; of anybody's files.
+    """For each row of metadata, in the form of :mod:`..files.reading`, whether its file may hold a match; of any files.
 
     ``where`` is bound. What it says of partition columns is looked up in the ``virtual_`` columns.
     """

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kubothek.lake.errors import SkippingUnreadable
-from kubothek.lake.skipping.bloom import Bits
+from kubothek.lake.skipping.sketches.bloom import Bits
 
 BLOCK: Final = 1024
 """Java writes the payload in blocks of so many bytes, each with a header."""

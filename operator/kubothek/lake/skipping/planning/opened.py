@@ -9,10 +9,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kubothek.lake.errors import SkippingUnreadable
-from kubothek.lake.skipping.bloom_filters import Filters
 from kubothek.lake.skipping.entries import KEY
+from kubothek.lake.skipping.files.reading import load
 from kubothek.lake.skipping.model import IndexDefinition, Part
-from kubothek.lake.skipping.reading import load
+from kubothek.lake.skipping.sketches.bloom_filters import Filters
 from kubothek.lake.store import Store
 from kubothek.lake.store.kept import Kept, by_store
 

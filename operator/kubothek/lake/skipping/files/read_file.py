@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kubothek.lake.errors import SkippingUnreadable
-from kubothek.lake.skipping import spark_schema
-from kubothek.lake.skipping.encryption import MasterKeys
-from kubothek.lake.skipping.foreign_values import trusted
+from kubothek.lake.skipping.files import spark_schema
+from kubothek.lake.skipping.files.encryption import MasterKeys
+from kubothek.lake.skipping.files.foreign_values import trusted
+from kubothek.lake.skipping.files.metadata_file import OURS
+from kubothek.lake.skipping.files.names import OBJ_NAME, VIRTUAL
 from kubothek.lake.skipping.indexes import index_type, is_known
-from kubothek.lake.skipping.metadata_file import OURS
 from kubothek.lake.skipping.model import IndexDefinition
-from kubothek.lake.skipping.names import OBJ_NAME, VIRTUAL
 
 _IN_FOOTERS: Final = frozenset({"byte", "short", "integer", "long", "float", "double"})
 """Types of which Xskipper takes bounds from footers, if no index is on any other (xskipper-facts 1.6)."""

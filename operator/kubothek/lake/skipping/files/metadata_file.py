@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.skipping import spark_schema
-from kubothek.lake.skipping.bloom_index import BloomFilter, BloomParams
 from kubothek.lake.skipping.entries import EntrySchema
+from kubothek.lake.skipping.files import spark_schema
+from kubothek.lake.skipping.files.names import OBJ_NAME, VIRTUAL
+from kubothek.lake.skipping.files.spark_schema import BLOOM_UDT, ROW_METADATA, SPARK_VERSION, Field
 from kubothek.lake.skipping.indexes import index_type
 from kubothek.lake.skipping.model import Encryption, IndexDefinition
-from kubothek.lake.skipping.names import OBJ_NAME, VIRTUAL
-from kubothek.lake.skipping.spark_schema import BLOOM_UDT, ROW_METADATA, SPARK_VERSION, Field
+from kubothek.lake.skipping.sketches.bloom_index import BloomFilter, BloomParams
 
 SPARK: Final = "4.0.0"
 """Tells Spark that days and moments are of today's calendar throughout."""

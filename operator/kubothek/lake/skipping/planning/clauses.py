@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 from kubothek.lake.predicates import Op, Term
 from kubothek.lake.predicates.arrow import truth
 from kubothek.lake.predicates.terms import is_nan
-from kubothek.lake.skipping.bloom import can_hash
-from kubothek.lake.skipping.bloom_filters import Filters
 from kubothek.lake.skipping.model import IndexDefinition
+from kubothek.lake.skipping.sketches.bloom import can_hash
+from kubothek.lake.skipping.sketches.bloom_filters import Filters
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Clause: TypeAlias = Callable[[Term, IndexDefinition, Any], Mask | None]
@@ -184,7 +184,7 @@ def flags(found: Any) -> Mask:
 
 
 def bloomfilter(term: Term, definition: IndexDefinition, entries: Any) -> Mask | None:
-    """``entries``: :class:`~kubothek.lake.skipping.bloom_filters.Filters`, one a file."""
+    """``entries``: :class:`~kubothek.lake.skipping.sketches.bloom_filters.Filters`, one a file."""
     if term.op not in (Op.EQ, Op.IN) or term.never or not can_hash(_type(term)):
         return None
     values = term.value if isinstance(term.value, tuple) else (term.value,)

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute
 
 from kubothek.lake.errors import ObjectNotFound, SkippingUnreadable
-from kubothek.lake.skipping.encryption import MasterKeys
 from kubothek.lake.skipping.entries import KEY, MODIFIED
+from kubothek.lake.skipping.files.encryption import MasterKeys
+from kubothek.lake.skipping.files.names import OBJ_NAME, VIRTUAL
+from kubothek.lake.skipping.files.read_file import MetadataFile
 from kubothek.lake.skipping.model import IndexDefinition, Part
-from kubothek.lake.skipping.names import OBJ_NAME, VIRTUAL
-from kubothek.lake.skipping.read_file import MetadataFile
 from kubothek.lake.store import Store
 
 pc: Final[Any] = pyarrow.compute
@@ -31,7 +31,7 @@ _HIDDEN: Final = ("_", ".")
 
 
 def load(store: Store, part: Part, *, columns: Collection[IndexDefinition] | None = None) -> pa.Table:
-    """Entries of a part, in the form of :mod:`.entries`: the same rows in the same order whichever are asked for.
+    """Entries of a part, in the form of :mod:`..entries`: the same rows in the same order whichever are asked for.
 
     ``columns``  indices to read; None: all, and the partition columns. An index that the part has not is left out
 

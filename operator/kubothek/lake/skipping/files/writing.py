@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.lake.errors import ObjectNotFound
-from kubothek.lake.skipping import names
-from kubothek.lake.skipping.encryption import MasterKeys
 from kubothek.lake.skipping.entries import KEY, MODIFIED, EntrySchema, complete, wish_id
-from kubothek.lake.skipping.metadata_file import column_keys, own_fields, render, xskipper_fields
+from kubothek.lake.skipping.files import names
+from kubothek.lake.skipping.files.encryption import MasterKeys
+from kubothek.lake.skipping.files.metadata_file import column_keys, own_fields, render, xskipper_fields
+from kubothek.lake.skipping.files.spark_schema import Field
 from kubothek.lake.skipping.model import Encryption, Part
-from kubothek.lake.skipping.spark_schema import Field
 from kubothek.lake.store import Store
 
 _THREADS: Final = 16

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.lake.errors import SkippingUnreadable
-from kubothek.lake.skipping import bloom
-from kubothek.lake.skipping.bloom import Pairs
-from kubothek.lake.skipping.bloom_binary import (
+from kubothek.lake.skipping.sketches import bloom
+from kubothek.lake.skipping.sketches.bloom import Pairs
+from kubothek.lake.skipping.sketches.bloom_binary import (
     BLOCK_SHORT,
     HEAD,
     LONG_HEADER,

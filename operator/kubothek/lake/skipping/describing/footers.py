@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kubothek.lake.skipping.bounds import not_above, not_below
 from kubothek.lake.skipping.columns import path_of
+from kubothek.lake.skipping.describing.bounds import not_above, not_below
 from kubothek.lake.skipping.kinds import entry_value_type
 from kubothek.lake.skipping.model import IndexDefinition
 

@@ -1,0 +1,1 @@
+"""Metadata as files: Xskipper's and our own, read and written."""
