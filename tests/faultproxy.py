@@ -206,7 +206,10 @@ class _Handler(BaseHTTPRequestHandler):
         cut = fault.body_bytes if isinstance(fault, Truncated) else None
         pause = fault.seconds / _PIECES if isinstance(fault, Slow) else 0.0
         self._respond(response.status, dict(response.getheaders()), data, cut, pause)
-        self.close_connection = self.close_connection or fault is not None
+        if (
+            cut is not None
+        ):  # whatever else is answered in full, and the connection goes on: to close it unsaid is a fault
+            self.close_connection = True
 
     def _respond(
         self, status: int, headers: dict[str, str], body: bytes, cut: int | None = None, pause: float = 0.0
