@@ -19,7 +19,7 @@ from kubothek.lake.ledger.transform import TransformRequest, TransformResult, ch
 from kubothek.lake.ledger.transform.divided import Crew, Division, execute_divided, plan_of
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.store.spread import Spread, spread_here
-from tests.transform.streams import flights, random_cuts, weather
+from tests.transform.streams import FLIGHTS, WEATHER, flights, random_cuts, weather
 from tests.transform.test_kinds import KINDS
 from tests.transform.world import Stream, at, run, sql, whole
 
@@ -27,14 +27,35 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
+CLOSING = "LATE(IGNORE), LATENESS('3 hours')"
+SESSIONS = (
+    "SELECT /*+ {} */ session_window(event_time, '3 hours').start AS event_time, carrier, count(*) AS n, "
+    "max(delay) AS m FROM flights GROUP BY session_window(event_time, '3 hours'), carrier"
+)
+WINDOWS = (
+    "SELECT /*+ {} */ window.start AS event_time, carrier, sum(ratio) AS s, max(delay) AS m FROM flights "
+    "GROUP BY window(event_time, '6 hours'), carrier"
+)
+INTERVAL = (
+    "SELECT /*+ {} */ f.event_time, f.carrier, delay, wind FROM flights f LEFT JOIN weather w ON {} "
+    "f.event_time BETWEEN w.event_time + INTERVAL '{} hours' AND w.event_time + INTERVAL '{} hours'"
+)
+VERSIONS = (
+    "SELECT /*+ {} */ f.event_time, f.carrier, delay, wind FROM flights f "
+    "JOIN weather FOR SYSTEM_TIME AS OF f.event_time AS w ON f.carrier = w.carrier"
+)
 MORE = {
-    "closing": (
-        "SELECT /*+ LATE(IGNORE), LATENESS('3 hours') */ window.start AS event_time, carrier, "
-        "sum(ratio) AS s, max(delay) AS m FROM flights GROUP BY window(event_time, '6 hours'), carrier"
-    ),
-    "final": (
-        "SELECT /*+ LATE(IGNORE), LATENESS('3 hours'), EMIT(FINAL) */ window.start AS event_time, carrier, "
-        "count(*) AS n FROM flights GROUP BY window(event_time, '6 hours'), carrier"
+    "closing": WINDOWS.format(CLOSING),
+    "final": WINDOWS.format(f"{CLOSING}, EMIT(FINAL)"),
+    "closing sessions": SESSIONS.format(CLOSING),
+    "final sessions": SESSIONS.format(f"{CLOSING}, EMIT(FINAL)"),
+    "closing join": INTERVAL.format(CLOSING, "f.carrier = w.carrier AND", -2, 1),
+    "closing versions": VERSIONS.format(CLOSING),
+    "keyless join": INTERVAL.format("", "", -2, 1),
+    "far join": INTERVAL.format("", "f.carrier = w.carrier AND", 10, 13),
+    "beside": (
+        "SELECT event_time, carrier, delay FROM flights UNION ALL "
+        "SELECT max(event_time), carrier, sum(delay)::BIGINT FROM flights GROUP BY carrier"
     ),
 }
 
@@ -51,7 +72,7 @@ class Given:
 
 @dataclass
 class Divided:
-    """Runs what can be divided so, all else in one process."""
+    """Runs what can be divided."""
 
     store: Store
     streams: list[Stream]
@@ -60,8 +81,7 @@ class Divided:
 
     def __call__(self, request: TransformRequest, **_: Any) -> TransformResult:
         plan = plan_of(request)
-        if plan.division is None:
-            return execute(request)
+        assert plan.division is not None
         ends = {each.query_alias: each.blocks[-1][2] + 1 for each in request.inputs if each.blocks}
         shown = tuple(Stream(each.name, each.columns, each.records[: ends.get(each.name, 0)]) for each in self.streams)
         crew = Crew(spread=self.spread, store=self.store, directory="parts/", records=self.records)
@@ -69,7 +89,7 @@ class Divided:
 
 
 def streams_of(chance: random.Random, query: str, records: int) -> list[Stream]:
-    found = [flights(chance, records)] + ([weather(chance, records // 4)] if "weather" in query else [])
+    found = [flights(chance, records)] + ([weather(chance, records // 2)] if "weather" in query else [])
     for each in found:
         marks = sorted(chance.sample(range(1, len(each.records)), 4))
         each.watermarks = [
@@ -79,8 +99,15 @@ def streams_of(chance: random.Random, query: str, records: int) -> list[Stream]:
 
 
 ALL: dict[str, str | tuple[str, str]] = {**KINDS, **MORE}
-FEW = {"flatten": 17, "sums": 60, "values": 30, "newest": 60, "closing": 30, "final": 60}
-"""What the suite tries always, with records of a part: three parts of two runs, and more."""
+FEW = {
+    "flatten": 8,
+    "newest": 1000,
+    "two groupings": 40,
+    "closing sessions": 15,
+    "numbered join": 20,
+    "chained": 30,
+}
+"""What the suite tries always, with records of a part: of both runs together one part, three, or seven."""
 
 
 @pytest.mark.timeout(600)
@@ -90,12 +117,13 @@ def test_the_bytes_of_one_process(kind: str, seed: int, tmp_path: Path, monkeypa
     monkeypatch.setattr(checkpoint, "SEGMENT_ROWS", 3)
     chance = random.Random(f"{kind} {seed}")
     query = query_of(kind)
-    streams = streams_of(chance, query, 120)
-    cuts = random_cuts(chance, streams, 2)
+    streams = streams_of(chance, query, 120 if SOAK else 60)
+    cuts = random_cuts(chance, streams, 3 if SOAK else 2)
     alone: list[bytes] = []
     wanted = run(sql(query), streams, cuts, checkpoints=alone)
+    assert sum(table.num_rows for table in wanted)
     store = open_store(StoreConfig(tmp_path.as_uri()))
-    for records in (1000, *chance.sample(range(10, 90), 2)) if SOAK else (FEW[kind],):
+    for records in (1000, *chance.sample(range(5, 90), 2)) if SOAK else (FEW[kind],):
         left: list[bytes] = []
         found = run(
             sql(query), streams, cuts, checkpoints=left, by=Divided(store, streams, records, spread_here(store, 1))
@@ -108,38 +136,57 @@ def test_the_bytes_of_one_process(kind: str, seed: int, tmp_path: Path, monkeypa
         assert not [*store.list("")]
 
 
+def test_a_part_that_looks_where_another_has_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few records into a large state of a join, by times and carriers: partners are in the ranges of others."""
+    monkeypatch.setattr(checkpoint, "SEGMENT_ROWS", 3)
+    chance = random.Random(1)
+    query = INTERVAL.format("", "f.carrier = w.carrier AND", -2, 2)
+    seen = [(at(chance.randrange(24)), chance.choice("ABCDEFGHIJKLMNO"), chance.randrange(9)) for _ in range(260)]
+    streams = [
+        Stream("flights", FLIGHTS, [(0, (*values, None, None)) for values in seen[:130]]),
+        Stream("weather", WEATHER, [(0, values) for values in seen[130:]]),
+    ]
+    cuts = [{"flights": 120, "weather": 120}, *whole(streams)]
+    store = open_store(StoreConfig(tmp_path.as_uri()))
+    divided = Divided(store, streams, 3, spread_here(store, 1))
+    alone: list[bytes] = []
+    left: list[bytes] = []
+    wanted = run(sql(query), streams, cuts, checkpoints=alone)
+    found = run(
+        sql(query),
+        streams,
+        cuts,
+        checkpoints=left,
+        by=lambda request, **_: (execute if request.checkpoint is None else divided)(request),
+    )
+    assert found == wanted
+    assert left == alone
+
+
 def query_of(kind: str) -> str:
     both = ALL[kind]
     return both if isinstance(both, str) else both[0]
 
 
-DIVIDED = {
-    Division.RECORDS: ["map", "filter", "flatten"],
-    Division.KEYS: ["sums", "values", "tumbling", "hopping", "distinct", "newest", "ranks", *MORE],
-    None: ["sessions", "interval join", "left join", "key join", "temporal join", "chained"],
-}
-QUERIES = [(division, query_of(kind)) for division, kinds in DIVIDED.items() for kind in kinds]
-QUERIES += [
-    (Division.RECORDS, "SELECT event_time, delay FROM flights UNION ALL SELECT event_time, -delay FROM flights"),
-    (None, "SELECT max(event_time) AS event_time, count(*) AS n FROM flights"),
-    (None, "SELECT * FROM flights QUALIFY row_number() OVER (ORDER BY event_time, carrier) = 1"),
-    (
-        None,
-        "SELECT event_time, carrier, delay FROM flights UNION ALL "
-        "SELECT max(event_time), carrier, sum(delay)::BIGINT FROM flights GROUP BY carrier",
-    ),
-    (
-        None,
-        "SELECT /*+ LATE(SIDE), LATENESS('3 hours') */ window.start AS event_time, count(*) AS n FROM flights "
-        "GROUP BY window(event_time, '6 hours')",
-    ),
+ROWS = "SELECT event_time, delay FROM flights UNION ALL SELECT event_time, -delay FROM flights"
+WHOLE = [
+    "SELECT max(event_time) AS event_time, count(*) AS n FROM flights",
+    "SELECT * FROM flights QUALIFY row_number() OVER (ORDER BY event_time, carrier) = 1",
+    "SELECT session_window(event_time, '3 hours').start AS event_time, count(*) AS n FROM flights "
+    "GROUP BY session_window(event_time, '3 hours')",
+    "WITH days AS (SELECT date_trunc('day', event_time) AS event_time, count(*) AS n FROM flights GROUP BY ALL) "
+    "SELECT max(event_time) AS event_time, max(n) AS n FROM days",
+    WINDOWS.format("LATE(SIDE), LATENESS('3 hours')"),
 ]
+"""What nothing divides."""
 
 
 def test_what_is_divided_is_seen_from_the_query() -> None:
-    assert {kind for kinds in DIVIDED.values() for kind in kinds} == {*ALL}
-    found = [(query, plan_of(request_of(query)).division) for _, query in QUERIES]
-    assert found == [(query, division) for division, query in QUERIES]
+    """Of all others, the bytes are compared."""
+    kinds = [(Division.KEYS, query_of(kind)) for kind in ("interval join", "keyless join", "temporal join", "beside")]
+    asked = [(Division.RECORDS, ROWS), *kinds, *((None, query) for query in WHOLE)]
+    found = [(plan_of(request_of(query)).division, query) for _, query in asked]
+    assert found == asked
 
 
 def request_of(query: str) -> TransformRequest:
@@ -158,8 +205,8 @@ def request_of(query: str) -> TransformRequest:
 
 def test_a_part_that_is_done_twice_or_dies_changes_nothing(tmp_path: Path) -> None:
     """Each part once more, as Spark does when a worker is lost; then one that fails for good, which leaves nothing."""
-    query, store = query_of("newest"), open_store(StoreConfig(tmp_path.as_uri()))
-    streams = [flights(random.Random(3), 60)]
+    query, store = query_of("sessions"), open_store(StoreConfig(tmp_path.as_uri()))
+    streams = [flights(random.Random(3), 30)]
     alone: list[bytes] = []
     wanted = run(sql(query), streams, whole(streams), checkpoints=alone)
 

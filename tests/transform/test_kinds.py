@@ -90,6 +90,18 @@ KINDS: dict[str, str | tuple[str, str]] = {
         f"SELECT f.event_time, f.carrier, delay, wind FROM flights f ASOF JOIN {_VERSIONS} w "
         "ON f.carrier = w.carrier AND f.event_time >= w.event_time",
     ),
+    "numbered join": (
+        "SELECT f.event_time, f.carrier, delay, wind FROM flights f JOIN weather FOR SYSTEM_TIME AS OF f.event_time "
+        "AS w ON f.delay % 4 = w.wind",
+        "SELECT f.event_time, f.carrier, delay, wind FROM flights f ASOF JOIN (SELECT * FROM weather QUALIFY "
+        "row_number() OVER (PARTITION BY wind, event_time ORDER BY carrier DESC NULLS LAST) = 1) w "
+        "ON f.delay % 4 = w.wind AND f.event_time >= w.event_time",
+    ),
+    "two groupings": (
+        "SELECT max(event_time) AS event_time, carrier, sum(ratio) AS s FROM flights GROUP BY carrier UNION ALL "
+        "SELECT max(event_time), number::VARCHAR, sum(ratio) FROM "
+        "(SELECT event_time, delay::INTEGER AS number, ratio FROM flights) GROUP BY number"
+    ),
     "chained": (
         "WITH days AS (SELECT date_trunc('day', event_time) AS event_time, carrier, count(*) AS n FROM flights "
         "GROUP BY ALL), all_days AS (SELECT event_time, n FROM days UNION ALL SELECT event_time, wind FROM weather) "

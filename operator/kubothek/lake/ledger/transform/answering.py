@@ -39,18 +39,6 @@ class Given:
     rows: Records | None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """``delta``      what changes in it
-    ``operators``  how many parts of the queries have a state
-    ``mixed``      whether rows that went through one lie beside rows that did not
-    """
-
-    delta: Delta
-    operators: int
-    mixed: bool
-
-
 def answered(
     session: Session,
     state: State,
@@ -59,7 +47,7 @@ def answered(
     inputs: Sequence[Given],
     exchange: Exchange = straight,
     made: Made | None = None,
-) -> Answer:
+) -> Delta:
     """What changes in the answer of the last query. Raises TransformInvalid, TransformTooLarge.
 
     ``made``  makes another walk through the queries, which has no exchange
@@ -89,7 +77,7 @@ def answered(
         (lateness.records,) = scope.values()
     last = _last(walk, steps, statements, scope)
     lateness.require_judged()
-    return Answer(last if lateness.late is None else lateness.late, walk.operators.number, walk.operators.mixed)
+    return last if lateness.late is None else lateness.late
 
 
 def _last(walk: Walk, steps: Sequence[SqlQueryStep], statements: Sequence[Statement], scope: dict[str, Delta]) -> Delta:

@@ -18,6 +18,7 @@ class Delta:
                  otherwise ``__weight``, and where the row is from: ``__input``, ``__record``; and ``__horizon``
     ``own``      the engine's columns of a side of a join, where they have other names
     ``time``     the column with the event times, if it is called so
+    ``step``     the number of the place (see :mod:`.exchange`) its rows come from: 0 for records, None for several
     ``whole``    each record gives one row at most, and they come in the order of the records of one input
     """
 
@@ -27,6 +28,7 @@ class Delta:
     whole: bool
     own: tuple[str, ...] = ()
     time: str = "event_time"
+    step: int | None = 0
 
     @property
     def hidden(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from kubothek.lake.ledger.transform.aggregates import Aggregate, aggregate, argu
 from kubothek.lake.ledger.transform.allowed import aggregates, function_of, own_nodes
 from kubothek.lake.ledger.transform.delta import Delta
 from kubothek.lake.ledger.transform.ends import end_of, length_of
-from kubothek.lake.ledger.transform.exchange import Exchange, straight
+from kubothek.lake.ledger.transform.exchange import Exchange, Inflow, straight
 from kubothek.lake.ledger.transform.grouping import Grouping
 from kubothek.lake.ledger.transform.lateness import Lateness
 from kubothek.lake.ledger.transform.scan import KEY, WEIGHT
@@ -100,9 +100,7 @@ class GroupedSelect:
             return f"SELECT {listed([*items, KEY])} FROM {groups}{condition}"
 
         closing = self._lateness.closing(self._end(parts))
-        return self._walk.delta(
-            grouping.difference(self._session, self._state, self.rows, answers, closing), keyed=True
-        )
+        return self._walk.answered(grouping.difference(self._session, self._state, self.rows, answers, closing))
 
     def _check(self, node: Node) -> None:
         if len(node["group_sets"]) > 1:
@@ -226,6 +224,7 @@ class GroupedSelect:
         if gap is not None:
             keys = [f"k{n}" for n in range(len(parts.keys)) if n != gap[0]]
             closing = self._lateness.closing(f"epoch_us(k{gap[0]})")
+            (name,) = self._exchange(self._session, Inflow(name, keys))
             name = with_sessions(
                 self._session,
                 self._state,
@@ -238,8 +237,7 @@ class GroupedSelect:
                 closing,
             )
             types[f"k{gap[0]}"] = self._session.columns(name)[f"k{gap[0]}"]
-        elif parts.keys:
-            name = self._exchange(self._session, name, [f"k{n}" for n in range(len(parts.keys))])
+        (name,) = self._exchange(self._session, Inflow(name, [f"k{n}" for n in range(len(parts.keys))]))
         return name, types
 
     def _arguments(self, call: Node) -> tuple[str, ...]:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from kubothek.lake.errors import TransformInvalid
 from kubothek.lake.ledger.transform.delta import Delta
+from kubothek.lake.ledger.transform.exchange import Exchange
 from kubothek.lake.ledger.transform.join_terms import Side, Terms, conjuncts, terms, using
 from kubothek.lake.ledger.transform.lateness import Lateness
 from kubothek.lake.ledger.transform.scan import KEY, WEIGHT
 from kubothek.lake.ledger.transform.session import Session, listed, quoted
-from kubothek.lake.ledger.transform.sides import Remembered, weight_of
+from kubothek.lake.ledger.transform.sides import Remembered, come_together, compared, weight_of
 from kubothek.lake.ledger.transform.sources import From, Leaf
 from kubothek.lake.ledger.transform.state import State, sort_key
 from kubothek.lake.sql.statement import Node
@@ -25,13 +26,17 @@ if TYPE_CHECKING:
     from kubothek.lake.ledger.transform.walk import Walk
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sought:
-    """How rows of a side are found: ``own`` is the key of a row itself, ``probes`` those of the rows that fit it."""
+    """How rows of a side are found: ``own`` is the key of a row itself, ``probes`` those of the rows that fit it.
+
+    ``reach``  the least and the greatest of the first of these, if they are several
+    """
 
     names: list[str]
     own: list[str]
     probes: list[str]
+    reach: tuple[str, str] | None = None
 
 
 def understood(where: str, session: Session, source: From, condition: Node | None) -> Terms:
@@ -59,10 +64,23 @@ def understood(where: str, session: Session, source: From, condition: Node | Non
 
 
 class Joined:
-    """A join of two; ``name`` is that of its state."""
+    """A join of two; ``name`` is that of its state.
 
-    def __init__(self, walk: Walk, session: Session, state: State, lateness: Lateness, name: str, source: From) -> None:
+    Of a part of the keys, it answers for the rows of the left that are in it, with all of the right that fit them.
+    """
+
+    def __init__(
+        self,
+        walk: Walk,
+        session: Session,
+        state: State,
+        lateness: Lateness,
+        name: str,
+        source: From,
+        exchange: Exchange,
+    ) -> None:
         self._walk, self._session, self._state, self._name = walk, session, state, name
+        self._exchange = exchange
         self._lateness = lateness
         self._source = source
         self._left: Leaf = source.leaves[0]
@@ -74,6 +92,7 @@ class Joined:
         bounds = found.bounds
         self._lateness.judge_sides(self._source, None if bounds is None else bounds[0])
         left, right = self._sought(found)
+        come_together(self._session, self._exchange, self._source, (left.own, right.own), right.reach)
         one = Remembered(f"{self._name}.0", 0, self._left, left.names, left.own)
         other = Remembered(f"{self._name}.1", 1, self._right, right.names, right.own)
         asked = [one.own(one.names), other.ask(right.probes, one.names, self._right.delta.name)]
@@ -93,7 +112,7 @@ class Joined:
                 alone = self._session.keep("alone", f"SELECT * FROM {self._tree(pair, 'ANTI')}")
                 parts.append(self._query(items, condition, (alone, nothing), f"{sign}{weight_of(0)}", "LEFT"))
         self._session.require_distinct(parts[0], self._walk.where)
-        return self._walk.delta(self._session.keep("joined", " UNION ALL ".join(parts)), keyed=True)
+        return self._walk.answered(self._session.keep("joined", " UNION ALL ".join(parts)))
 
     def _sides(
         self, side: Remembered, asked: list[str], bounds: tuple[tuple[str, str], int, int] | None
@@ -106,6 +125,8 @@ class Joined:
             if (closed := self._lateness.horizon.closed) is not None:
                 reach = -lower if side.number == 0 else upper
                 leaves = f"(e + 1) * {max(upper - lower, 1)} - 1 + {reach} <= {closed}"
+        if side.number == 0:
+            asked = [f"SELECT * FROM ({each}) WHERE {self._state.holds(side.names)}" for each in asked]
         keys = side.keys(self._session, asked, side.names)
         before, after = side.both(self._session, self._state, keys, len(side.names), leaves)
         return side.named(self._session, before), side.named(self._session, after)
@@ -113,7 +134,6 @@ class Joined:
     # --- keys --------------------------------------------------------------------------------------------------
 
     def _sought(self, found: Terms) -> tuple[Sought, Sought]:
-        text = self._session.text
         left, right = Sought([], [], []), Sought([], [], [])
         if (bounds := found.bounds) is not None:
             times, lower, upper = bounds
@@ -122,28 +142,19 @@ class Joined:
             for side, moment, least, most in ((left, moments[0], -upper, -lower), (right, moments[1], lower, upper)):
                 side.names.append("e")
                 side.own.append(f"{moment} // {width}")
-                side.probes.append(
-                    f"unnest(range(({moment} + {least}) // {width}, ({moment} + {most}) // {width} + 1))"
-                )
-        for number, (one, other) in enumerate(found.equal):
-            for side, mine, others in ((left, one, other), (right, other, one)):
+                side.reach = f"({moment} + {least}) // {width}", f"({moment} + {most}) // {width}"
+                side.probes.append(f"unnest(range({side.reach[0]}, {side.reach[1]} + 1))")
+        for number, pair in enumerate(found.equal):
+            for side, key in zip((left, right), compared(self._session, self._source, pair), strict=True):
                 side.names.append(f"e{number}")
-                kind = self._common(mine, others)
-                side.own.append(f"CAST({text(mine)} AS {kind})")
-                side.probes.append(f"CAST({text(mine)} AS {kind})")
+                side.own.append(key)
+                side.probes.append(key)
         if not left.names:
             raise TransformInvalid(
                 f"{self._walk.where}: a join needs columns that are equal, or times that are bounded on both sides: "
                 "ON a.key = b.key AND a.event_time BETWEEN b.event_time - INTERVAL '1 hour' AND b.event_time"
             )
         return left, right
-
-    def _common(self, one: Node, other: Node) -> str:
-        """The type in which two expressions are compared."""
-        text = self._session.text
-        tree = self._tree((self._left.delta.name, self._right.delta.name), "INNER")
-        query = f"(SELECT [{text(one)}, {text(other)}][1] AS x FROM {tree})"
-        return self._session.columns(query)["x"]
 
     def _tree(self, pair: tuple[str, str], kind: str) -> str:
         """The FROM clause over these relations."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kubothek.lake.errors import TransformInvalid
 from kubothek.lake.ledger.transform.delta import Delta
-from kubothek.lake.ledger.transform.exchange import Exchange, straight
+from kubothek.lake.ledger.transform.exchange import Exchange, Inflow, straight
 from kubothek.lake.ledger.transform.grouped import GroupedSelect
 from kubothek.lake.ledger.transform.grouping import Grouping
 from kubothek.lake.ledger.transform.joining import Joined, understood
@@ -30,7 +30,7 @@ class Operators:
     """Of one run; each has a table or more of the state, called after its place in the queries.
 
     ``tables``    temporal tables, in lower case, and their primary keys
-    ``exchange``  what becomes of rows that come together by a key
+    ``exchange``  what becomes of rows that come together by a key; ``step`` counts how often they did
     """
 
     beside: Mapping[str, str] = MappingProxyType({})
@@ -47,14 +47,18 @@ class Operators:
         self._session = session
         self._state = state
         self._tables = tables
-        self._exchange = exchange
+        self._passing = exchange
         self.lateness = lateness
         self.number = 0
-        self.mixed = False
+        self.step = 0
 
     def _next(self, what: str) -> str:
         self.number += 1
         return f"{self.number}.{what}"
+
+    def _exchange(self, session: Session, *inflows: Inflow) -> list[str]:
+        self.step += 1
+        return self._passing(session, *inflows)
 
     def distinct(self, walk: Walk, rows: Delta) -> Delta:
         """Each row once."""
@@ -62,7 +66,7 @@ class Operators:
         names = {column: f"k{number}" for number, column in enumerate(rows.columns)}
         items = [f"{quoted(column)} AS {name}" for column, name in names.items()]
         given = self._session.keep("distinct", f"SELECT {listed([*items, '__weight'])} FROM {rows.name}")
-        given = self._exchange(self._session, given, list(names.values()))
+        (given,) = self._exchange(self._session, Inflow(given, list(names.values())))
         types = {name: rows.columns[column] for column, name in names.items()}
         grouping = Grouping(self._next("distinct"), list(types), types, [])
         back = [f"{name} AS {quoted(column)}" for column, name in names.items()]
@@ -70,7 +74,7 @@ class Operators:
         def answers(groups: str) -> str:
             return f"SELECT {listed([*back, KEY])} FROM {groups}"
 
-        return walk.delta(grouping.difference(self._session, self._state, given, answers), keyed=True)
+        return walk.answered(grouping.difference(self._session, self._state, given, answers))
 
     def grouped(self, walk: Walk, node: Node, source: From) -> Delta:
         """A SELECT with GROUP BY."""
@@ -95,11 +99,12 @@ class Operators:
         """A join of two inputs."""
         found = understood(walk.where, self._session, source, condition)
         if is_temporal(walk.where, source):
-            join = Temporal(walk, self._session, self._state, self.lateness, self._next("temporal"), source)
+            name = self._next("temporal")
+            join = Temporal(walk, self._session, self._state, self.lateness, name, source, self._exchange)
             return join.answer(found, items, condition, self._tables)
-        return Joined(walk, self._session, self._state, self.lateness, self._next("join"), source).answer(
-            found, items, condition
-        )
+        return Joined(
+            walk, self._session, self._state, self.lateness, self._next("join"), source, self._exchange
+        ).answer(found, items, condition)
 
 
 def is_temporal(where: str, source: From) -> bool:

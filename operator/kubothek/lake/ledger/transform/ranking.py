@@ -11,7 +11,7 @@ from kubothek.lake.errors import TransformInvalid
 from kubothek.lake.ledger.transform.allowed import function_of, own_nodes
 from kubothek.lake.ledger.transform.delta import Delta
 from kubothek.lake.ledger.transform.ends import end_of, length_of
-from kubothek.lake.ledger.transform.exchange import Exchange, straight
+from kubothek.lake.ledger.transform.exchange import Exchange, Inflow, straight
 from kubothek.lake.ledger.transform.keyed import Closing, Recompute
 from kubothek.lake.ledger.transform.lateness import Lateness
 from kubothek.lake.ledger.transform.scan import WEIGHT
@@ -88,7 +88,7 @@ class RankedSelect:
         found = self.read(node, source)
         operator = Recompute(self._name, found.keys, found.columns)
         changed = operator.difference(self._session, self._state, found.rows, found.answer, found.closing)
-        return self._walk.delta(changed, keyed=True)
+        return self._walk.answered(changed)
 
     def read(self, node: Node, source: From) -> Ranked:
         """Raises TransformInvalid, TransformTooLarge."""
@@ -110,8 +110,7 @@ class RankedSelect:
         end = next((end_of(name, length) for name, length in lengths.items() if length is not None), None)
         judged = self._lateness.judged(rows, end)
         kept = self._session.keep("ranked", f"SELECT {listed([*rows.columns, *self._beside, WEIGHT])} FROM {judged}")
-        if keys:
-            kept = self._exchange(self._session, kept, list(keys))
+        (kept,) = self._exchange(self._session, Inflow(kept, list(keys)))
         select_list, qualify = parts
         names = [f"{name} AS {quoted(column)}" for name, column in inside.items()]
         found = Ranked(

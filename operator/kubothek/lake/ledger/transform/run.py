@@ -43,7 +43,7 @@ def validate(
         given = [Given(name, schema, vocabularies[name], None) for name, schema in inputs.items()]
         horizon = nothing_late(hints_of(transform), len(given))
         state = State(session, None, fingerprint(transform))
-        return Output(session, answered(session, state, horizon, transform, given).delta, vocabulary).schema
+        return Output(session, answered(session, state, horizon, transform, given), vocabulary).schema
     finally:
         session.close()
 
@@ -59,8 +59,8 @@ def execute(request: TransformRequest, *, memory: str = MEMORY, threads: int | N
         given = [Given(each.query_alias, each.schema, each.vocabulary, each.rows) for each in request.inputs]
         state = State(session, checkpoint_before(request), fingerprint(request.transform))
         horizon = horizon_of(hints_of(request.transform), request.inputs, state.header)
-        answer = answered(session, state, horizon, request.transform, given)
-        output = Output(session, answer.delta, request.vocabulary)
+        delta = answered(session, state, horizon, request.transform, given)
+        output = Output(session, delta, request.vocabulary)
         rows = output.rows(request.vocabulary.op)
         if state.used:
             state.write(request.new_checkpoint, horizon.header)

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kubothek.lake.ledger.transform.delta import Delta
+from kubothek.lake.ledger.transform.exchange import Exchange, Inflow
 from kubothek.lake.ledger.transform.keyed import COPIES, both
 from kubothek.lake.ledger.transform.scan import HORIZON, WEIGHT
 from kubothek.lake.ledger.transform.session import Session, listed, quoted
 from kubothek.lake.ledger.transform.sources import From, Leaf
 from kubothek.lake.ledger.transform.state import ID, Shape, State, same
+from kubothek.lake.sql.statement import Node
 
 
 def weight_of(number: int) -> str:
@@ -28,6 +30,31 @@ def replace_rows(leaf: Leaf, name: str) -> None:
     leaf.delta = replace(leaf.delta, name=name)
     leaf.node["table_name"] = name
     leaf.node["qualified_name"] = {"path": [name]}
+
+
+def compared(session: Session, source: From, pair: tuple[Node, Node]) -> list[str]:
+    """What has to be equal, of the left and of the right, in the type in which it is compared; as SQL."""
+    texts = [session.text(each) for each in pair]
+    both_sides = listed([f"{leaf.delta.name} AS {quoted(leaf.alias)}" for leaf in source.leaves])
+    kind = session.columns(f"(SELECT [{listed(texts)}][1] AS x FROM {both_sides})")["x"]
+    return [f"CAST({text} AS {kind})" for text in texts]
+
+
+def come_together(
+    session: Session,
+    exchange: Exchange,
+    source: From,
+    keys: tuple[Sequence[str], Sequence[str]],
+    reach: tuple[str, str] | None = None,
+) -> None:
+    """What changes in both sides, by keys; ``reach`` is that of the right (see :class:`~.exchange.Inflow`)."""
+    left, right = source.leaves
+    inflows = [
+        Inflow(left.delta.name, keys[0], left.alias),
+        Inflow(right.delta.name, keys[1], right.alias, reach),
+    ]
+    for leaf, name in zip(source.leaves, exchange(session, *inflows), strict=True):
+        replace_rows(leaf, name)
 
 
 def prepare(session: Session, source: From, beside: Sequence[str] = ()) -> None:

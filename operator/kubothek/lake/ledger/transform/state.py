@@ -54,24 +54,40 @@ ALL: Final = Span()
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A table of the state that a run changes: its columns, and the numbers of the segments that it meets."""
+    """A table of the state that a run changes: its columns, and the numbers of the segments that it meets.
+
+    ``given``  those whose rows there will be, of a span as far as they are in it
+    """
 
     name: str
     columns: Mapping[str, str]
     segments: tuple[int, ...]
+    given: tuple[int, ...]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """Of a table: what there was of it, the segments in which keys are, those of them that are the span's, and rows."""
+
+    stored: Stored | None = None
+    segments: Sequence[int] = ()
+    given: Sequence[int] = ()
+    rows: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Change:
     shape: Shape
-    segments: list[int]
-    loaded: str | None
+    loaded: _Loaded
     keys: str
     rows: str
 
 
 class State:
-    """What the previous run left, and what this one will leave; of a part of the keys, if there is a ``span``."""
+    """What the previous run left, and what this one will leave; of a part of the keys, if there is a ``span``.
+
+    ``here``  whether it is there for whoever asks now; if not, there is nothing of it, and nothing is put
+    """
 
     def __init__(self, session: Session, reader: Reader | None, fingerprint: str, span: Span = ALL) -> None:
         self._session = session
@@ -79,7 +95,8 @@ class State:
         self._span = span
         self.header: Mapping[str, Any] = self._reader.header if self._reader is not None else {}
         self._fingerprint = fingerprint
-        self._loaded: dict[str, tuple[list[int], str | None]] = {}
+        self.here = True
+        self._loaded: dict[str, _Loaded] = {}
         self._changes: dict[str, _Change] = {}
         require_same(reader, fingerprint)
 
@@ -96,12 +113,13 @@ class State:
         stored = self._stored(shape)
         if stored is None:
             columns = [f"NULL::{kind} AS {name}" for name, kind in shape.columns.items()]
-            self._loaded[shape.name] = ([], None)
+            self._loaded[shape.name] = _Loaded()
             return self._session.keep("old", f"SELECT {listed(columns)}, 0::BIGINT AS {ID} WHERE false")
-        numbers = self._find(shape, stored, keys)
-        cut = [number for number in self._at_ends(shape, stored) if number is not None]
-        loaded = self._load(shape, stored, sorted({*numbers, *cut}))
-        self._loaded[shape.name] = (numbers, loaded)
+        numbers, own = self._find(shape, stored, keys), self._own(shape, stored)
+        cut = {own.start, own.stop - 1} if self._span != ALL and own else set()
+        given = sorted({*(number for number in numbers if number in own), *cut})
+        loaded = self._load(shape, stored, sorted({*numbers, *given}))
+        self._loaded[shape.name] = _Loaded(stored, numbers, given, loaded)
         columns = [f"s.{name}" for name in shape.columns]
         return self._session.keep(
             "old",
@@ -114,16 +132,21 @@ class State:
         if stored is None:
             columns = [f"NULL::{shape.columns[name]} AS {name}" for name in shape.key]
             return self._session.view("keys", f"SELECT {listed(columns) or '1'} WHERE false")
-        first, last = self._at_ends(shape, stored)
-        before = -1 if self._span.end is not None and last is None else stored.index.num_rows - 1
-        loaded = self._load(shape, stored, list(range(first or 0, (before if last is None else last) + 1)))
-        inside = self._span.holds(sort_key(shape.key))
-        return self._session.view("keys", f"SELECT DISTINCT {listed(shape.key) or '1'} FROM {loaded} WHERE {inside}")
+        loaded = self._load(shape, stored, self._own(shape, stored))
+        return self._session.view(
+            "keys", f"SELECT DISTINCT {listed(shape.key) or '1'} FROM {loaded} WHERE {self.holds(shape.key)}"
+        )
+
+    def holds(self, key: Sequence[str]) -> str:
+        """Whether a key is of the span; as SQL."""
+        return self._span.holds(sort_key(key))
 
     def put(self, shape: Shape, keys: str, rows: str) -> None:
-        """What there will be under the keys for which :meth:`old` was asked, instead of what there was."""
-        segments, loaded = self._loaded[shape.name]
-        self._changes[shape.name] = _Change(shape, segments, loaded, keys, rows)
+        """What there will be under the keys for which :meth:`old` was asked, instead of what there was; of keys that
+        are not of the span nothing is put.
+        """
+        if self.here:
+            self._changes[shape.name] = _Change(shape, self._loaded[shape.name], keys, rows)
 
     def write(self, path: Path, header: Mapping[str, Any]) -> None:
         """Leave the new state."""
@@ -138,13 +161,14 @@ class State:
         take, in order. Of a span these are its own, and those of segments at its ends that it may not change itself.
         """
         for change in self._changes.values():
-            changed = Changed(change.shape.name, change.shape.columns, tuple(change.segments))
+            loaded = change.loaded
+            changed = Changed(change.shape.name, change.shape.columns, (*loaded.segments,), (*loaded.given,))
             yield changed, self._rows(change)
 
     # --- finding -----------------------------------------------------------------------------------------------
 
     def _stored(self, shape: Shape) -> Stored | None:
-        if self._reader is None or (stored := self._reader.tables.get(shape.name)) is None:
+        if not self.here or self._reader is None or (stored := self._reader.tables.get(shape.name)) is None:
             return None
         if dict(stored.columns) != dict(shape.columns):
             raise FormatInvalid("the checkpoint is of inputs with other columns: build the derivative anew")
@@ -172,7 +196,7 @@ class State:
         columns = [f"{column}::{kind} AS {column}" for column, kind in shape.columns.items()]
         return self._session.view("index", f"SELECT {listed(columns)}, {SEGMENT} FROM {name}")
 
-    def _load(self, shape: Shape, stored: Stored, numbers: list[int]) -> str:
+    def _load(self, shape: Shape, stored: Stored, numbers: Sequence[int]) -> str:
         assert self._reader is not None, "there is a table in it"
         reader = self._reader
         schema = stored.index.select(list(shape.columns)).schema.append(pa.field(SEGMENT, pa.int64()))
@@ -188,27 +212,34 @@ class State:
         self._session.forget(name)
         return loaded
 
-    def _at_ends(self, shape: Shape, stored: Stored) -> tuple[int | None, int | None]:
-        """The last segments that begin before the ends of the span: they can have rows of other spans as well."""
-        cuts = (self._span.first, self._span.end)
-        if cuts == (None, None):
-            return None, None
+    def _own(self, shape: Shape, stored: Stored) -> range:
+        """The segments that can have rows of the span: to the last that begins before its end. The first of them and
+        the last can have rows of others as well.
+        """
+        cuts, count = (self._span.first, self._span.end), stored.index.num_rows
+        if self._span == ALL:
+            return range(count)
         index = self._indexed(shape, stored)
         key = sort_key([f"i.{name}" for name in shape.key])
         wanted = [
             "NULL::BIGINT" if cut is None else f"max({SEGMENT}) FILTER ({key} < {_blob(cut)})::BIGINT" for cut in cuts
         ]
         first, last = self._session.first(f"SELECT {listed(wanted)} FROM {index} i")
-        return first, last
+        if self._span.end is None:
+            last = count - 1
+        return range(first or 0, 0 if last is None else last + 1)
 
     # --- writing -----------------------------------------------------------------------------------------------
 
     def _rows(self, change: _Change) -> Iterator[tuple[int, pa.RecordBatch]]:
         """What there will be in the segments that change, and in those at the ends of the span, in order."""
         shape, columns = change.shape, list(change.shape.columns)
-        stored = self._stored(shape)
+        stored = change.loaded.stored
         order = sort_key([f"r.{column}" for column in columns])
-        new = f"SELECT {listed([f'r.{column}' for column in columns])}, {order} AS {_SORT} FROM {change.rows} r"
+        new = (
+            f"SELECT {listed([f'r.{column}' for column in columns])}, {order} AS {_SORT} FROM {change.rows} r "
+            f"WHERE {self._span.holds(order)}"
+        )
         if stored is None:
             rows = self._session.rows(f"SELECT {listed(columns)} FROM ({new}) ORDER BY {_SORT}")
             yield from ((0, batch) for batch in rows)
@@ -218,7 +249,7 @@ class State:
         firsts = f"SELECT {SEGMENT}, {first} AS {_SORT} FROM {index} i"
         old = [f"s.{column}" for column in columns]
         kept = (
-            f"SELECT * FROM (SELECT {listed(old)}, {sort_key(old)} AS {_SORT}, s.{SEGMENT} FROM {change.loaded} s "
+            f"SELECT * FROM (SELECT {listed(old)}, {sort_key(old)} AS {_SORT}, s.{SEGMENT} FROM {change.loaded.rows} s "
             f"ANTI JOIN {change.keys} k ON {same('s', 'k', shape.key)}) WHERE {self._span.holds(_SORT)}"
         )
         routed = (
@@ -254,13 +285,15 @@ def _blob(value: bytes) -> str:
 
 
 def sort_key(columns: Sequence[str]) -> str:
-    """Bytes that sort as the columns do."""
+    """Bytes that sort as the columns do, and begin with those of the first columns."""
     if not columns:
         return "''::BLOB"
-    return f"create_sort_key({listed([part for column in columns for part in (column, _ORDER)])})"
+    return f"create_sort_key({listed([part for column in (_TEXT, *columns) for part in (column, _ORDER)])})"
 
 
 _ORDER: Final = "'ASC NULLS FIRST'"
+_TEXT: Final = "''"
+"""Before all columns: of few and short numbers alone, DuckDB makes a number and not bytes."""
 
 
 def same(one: str, other: str, columns: Sequence[str]) -> str:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from kubothek.lake.errors import TransformInvalid
 from kubothek.lake.ledger.transform.delta import Delta
+from kubothek.lake.ledger.transform.exchange import Exchange, straight
 from kubothek.lake.ledger.transform.join_terms import Terms, require_key
 from kubothek.lake.ledger.transform.lateness import Lateness
 from kubothek.lake.ledger.transform.scan import KEY, WEIGHT
 from kubothek.lake.ledger.transform.session import Session, listed, quoted
-from kubothek.lake.ledger.transform.sides import Remembered, weight_of
+from kubothek.lake.ledger.transform.sides import Remembered, come_together, compared, weight_of
 from kubothek.lake.ledger.transform.sources import From
 from kubothek.lake.ledger.transform.state import State, same, sort_key
 from kubothek.lake.sql.statement import Node
@@ -29,8 +30,18 @@ class Temporal:
     Of versions of one key and one time, the greatest by all columns counts.
     """
 
-    def __init__(self, walk: Walk, session: Session, state: State, lateness: Lateness, name: str, source: From) -> None:
+    def __init__(
+        self,
+        walk: Walk,
+        session: Session,
+        state: State,
+        lateness: Lateness,
+        name: str,
+        source: From,
+        exchange: Exchange = straight,
+    ) -> None:
         self._lateness = lateness
+        self._exchange = exchange
         self._where, self._walk, self._session, self._state = walk.where, walk, session, state
         self._source = source
         self._left, self._right = source.leaves
@@ -41,14 +52,13 @@ class Temporal:
     ) -> Delta:
         """What changes in ``SELECT items FROM … WHERE condition``. Raises TransformInvalid, TransformTooLarge."""
         require_key(tables, self._right.table, found.equal, self._where)
-        text = self._session.text
         moments = self.moments(found)
         names = [f"e{number}" for number in range(len(found.equal))]
+        one, other = zip(*(compared(self._session, self._source, pair) for pair in found.equal), strict=True)
+        come_together(self._session, self._exchange, self._source, (one, other))
         sides = [
-            Remembered(
-                f"{self._name}.{n}", n, leaf, [*names, _TIME], [*(text(pair[n]) for pair in found.equal), moments[n]]
-            )
-            for n, leaf in enumerate((self._left, self._right))
+            Remembered(f"{self._name}.{n}", n, leaf, [*names, _TIME], [*keys, moments[n]])
+            for n, (leaf, keys) in enumerate(((self._left, one), (self._right, other)))
         ]
         left, right = sides
         self._remember(left)
@@ -63,7 +73,7 @@ class Temporal:
             self._query(found, moments, items, condition, (touched, versions[0]), f"-{weight_of(0)}"),
         ]
         self._session.require_distinct(parts[0], self._where)
-        return self._walk.delta(self._session.keep("joined", " UNION ALL ".join(parts)), keyed=True)
+        return self._walk.answered(self._session.keep("joined", " UNION ALL ".join(parts)))
 
     def _asked(self, asked: list[str], side: Remembered, names: Sequence[str]) -> list[str]:
         """All keys that there are as well, if some can leave."""

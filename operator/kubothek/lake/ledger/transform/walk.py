@@ -83,10 +83,10 @@ class Walk:
             )
         parts = [self.query(child, scope) for child in node["children"]]
         keyed = any(part.keyed for part in parts)
-        self.operators.mixed |= keyed and not all(part.keyed for part in parts)
         queries = [f"SELECT {self._all(part, keyed)} FROM {part.name}" for part in parts]
         name = self._session.view("union", f" {word} ".join(queries))
-        return self.delta(name, keyed=keyed, whole=False)
+        steps = {part.step for part in parts}
+        return self.delta(name, keyed=keyed, step=steps.pop() if len(steps) == 1 else None)
 
     @staticmethod
     def _all(part: Delta, keyed: bool) -> str:
@@ -148,11 +148,15 @@ class Walk:
         self._session.require_distinct(query, self.where)
         name = self._session.view("rows", query)
         whole = leaf.delta.whole and not source.unfolds and not has_unnest(parts)
-        return self.delta(name, keyed=leaf.delta.keyed, whole=whole)
+        return self.delta(name, keyed=leaf.delta.keyed, whole=whole, step=leaf.delta.step)
 
-    def delta(self, name: str, *, keyed: bool, whole: bool = False) -> Delta:
+    def answered(self, name: str) -> Delta:
+        """A relation that an operator with a state made, of rows that came together last. Raises as :meth:`delta`."""
+        return self.delta(name, keyed=True, step=self.operators.step)
+
+    def delta(self, name: str, *, keyed: bool, whole: bool = False, step: int | None = 0) -> Delta:
         """A relation that a part of the query made. Raises TransformInvalid for columns that are not told apart."""
-        found = Delta(name, {}, keyed, whole)
+        found = Delta(name, {}, keyed, whole, step=step)
         columns = {column: kind for column, kind in self._session.columns(name).items() if column not in found.hidden}
         return replace(found, columns=columns)
 

@@ -2,10 +2,10 @@
 
 1. *Parts of the records* (:mod:`.ranges`): each runs the queries on its own, as far as records are looked at alone.
    Of queries without a state that is all, and what comes out follows each other as the records do.
-2. *Parts of the keys*: of queries with one operator that has a state by keys (:mod:`.plan`), the first parts leave
-   their rows in the order of their keys, and say which keys there are about. The keys are cut into ranges. A part of
-   the keys gets all rows of its range and the range's part of the state, and gives a part of the output and of the
-   state.
+2. *Parts of the keys*: where rows come together by keys (:mod:`.plan`), the parts before leave them in the order of
+   these, and say which keys there are about. The keys are cut into ranges. A part gets all rows of its range and the
+   range's part of the operator's state, gives its part of the new state, and leaves rows for the next place
+   (:mod:`.stages`), or a part of the output.
 3. The parts are put together (:mod:`.joining`): states follow each other as the keys do, outputs are merged.
 
 Parts are files of a store, in the form of a checkpoint: tables in order, in segments that are found by what they begin

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import merge
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +26,34 @@ def rows_of(file: Path, table: str = ROWS) -> Iterator[pa.RecordBatch]:
         yield from (batch for _, batch in reader.segments(table, range(stored.index.num_rows)))
 
 
-def join_states(
-    parts: Sequence[tuple[Left, Path]], before: Reader | None, path: Path, header: Mapping[str, Any]
-) -> None:
-    """The new checkpoint, of parts in the order of their keys."""
+Parts = Sequence[tuple[Left, Path]]
+"""Of one step, in the order of their keys, each with its file on this machine."""
+
+
+def join_states(steps: Sequence[Parts], before: Reader | None, path: Path, header: Mapping[str, Any]) -> None:
+    """The new checkpoint, of the parts of all steps in their order."""
     with Writer(path) as writer:
-        for number, table in enumerate(parts[0][0].tables):
-            changed = {segment for left, _ in parts for segment in left.tables[number].segments}
-            rows = _in_place(parts, table.name, changed if before is not None and table.name in before.tables else None)
-            rewrite(writer.table(table.name, table.columns), before, table.name, changed, rows)
+        for parts in steps:
+            for number in range(len(parts[0][0].tables)):
+                _join_table(writer, before, parts, number)
         writer.finish(header)
 
 
-def _in_place(
-    parts: Sequence[tuple[Left, Path]], table: str, changed: set[int] | None
-) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _join_table(writer: Writer, before: Reader | None, parts: Parts, number: int) -> None:
+    """A table of a step. What a part has met of another's keys, which did not meet it itself, is as it was before."""
+    tables = [left.tables[number] for left, _ in parts]
+    name, columns = tables[0].name, tables[0].columns
+    changed = {segment for table in tables for segment in table.segments}
+    if before is None or name not in before.tables:
+        rows = _in_place(parts, name, None)
+    else:
+        given = {segment for table in tables for segment in table.given}
+        others = before.segments(name, sorted(changed - given))
+        rows = merge(_in_place(parts, name, changed), others, key=itemgetter(0))
+    rewrite(writer.table(name, columns), before, name, changed, rows)
+
+
+def _in_place(parts: Parts, table: str, changed: set[int] | None) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of all parts, without those of segments that no part changes; None: there were none before."""
     for _, file in parts:
         for batch in rows_of(file, STATE + table):

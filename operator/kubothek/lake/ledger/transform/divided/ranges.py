@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from kubothek.lake.ledger.checking.row_checks import CORRECT_TO
 from kubothek.lake.ledger.transform.contract import TransformInput
+from kubothek.lake.ledger.transform.divided.stages import BEFORE, SORT
 from kubothek.lake.ledger.transform.state import Span
 from kubothek.lake.ledger.validity.state import Vocabulary
 
@@ -68,19 +69,27 @@ def segments_of(span: Span, firsts: Sequence[bytes]) -> list[int]:
     """The numbers of the segments that can have rows of a range of keys; ``firsts`` is what each begins with. One goes
     up to where the next begins.
     """
+    ends = [*firsts[1:], None] if firsts else []
     return [
         number
-        for number, (begins, ends) in enumerate(zip(firsts, [*firsts[1:], None], strict=True))
-        if (span.end is None or begins < span.end) and (span.first is None or ends is None or ends >= span.first)
+        for number, (begins, end) in enumerate(zip(firsts, ends, strict=True))
+        if (span.end is None or begins < span.end) and (span.first is None or end is None or end >= span.first)
     ]
 
 
-def of_span(span: Span, batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
-    """The rows whose key, which is in ``column``, is in a range of keys."""
-    keys: Any = batch.column(column)
+def of_span(span: Span, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with a key in a range of keys, each once: one that is sent under several is there under the first that
+    is in it.
+    """
     for cut, holds in ((span.first, pc.greater_equal), (span.end, pc.less)):
         if cut is not None:
+            keys: Any = batch.column(SORT)
             inside: Any = holds(keys, pa.scalar(cut, keys.type))
             batch = batch.filter(inside)
-            keys = batch.column(column)
-    return batch
+    if BEFORE not in batch.schema.names:
+        return batch
+    before: Any = batch.column(BEFORE)
+    first: Any = pc.is_null(before)
+    if span.first is not None:
+        first = pc.or_kleene(first, pc.less(before, pa.scalar(span.first, before.type)))
+    return batch.filter(first)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from kubothek.lake.errors import StoreError
 from kubothek.lake.ledger.transform.contract import TransformRequest, TransformResult
-from kubothek.lake.ledger.transform.divided.joining import join_states, merged, rows_of
+from kubothek.lake.ledger.transform.divided.joining import Parts, join_states, merged, rows_of
 from kubothek.lake.ledger.transform.divided.plan import Division, Plan
 from kubothek.lake.ledger.transform.divided.ranges import Range, ranges_of, spans_of
 from kubothek.lake.ledger.transform.divided.work import Left, Reads, Work, of_keys, of_records
@@ -71,23 +72,22 @@ def execute_divided(request: TransformRequest, plan: Plan, reads: Reads, crew: C
         vocabulary=request.vocabulary,
         inputs=tuple(replace(each, rows=None) for each in request.inputs),
         horizon=horizon,
-        division=plan.division,
+        plan=plan,
         reads=reads,
         directory=f"{crew.directory}{uuid4().hex}-",
         memory=crew.memory,
         threads=crew.threads,
     )
     try:
-        parts = _parts(request, work, ranges, crew)
+        steps = _steps(request, work, ranges, crew)
     finally:
         with suppress(StoreError):  # what is left is garbage, which the collector knows
             crew.store.delete([info.key for info in crew.store.list(work.directory)])
     keyed = plan.division is Division.KEYS
     if keyed:
-        join_states(
-            parts, before, request.new_checkpoint, {**horizon.header, "fingerprint": fingerprint(request.transform)}
-        )
-    rows = even(_rows(parts, keyed=keyed), plan.schema)
+        header = {**horizon.header, "fingerprint": fingerprint(request.transform)}
+        join_states(steps[1:], before, request.new_checkpoint, header)
+    rows = even(_rows(steps[plan.output], keyed=keyed), plan.schema)
     return TransformResult(
         rows=pa.RecordBatchReader.from_batches(plan.schema, rows),
         watermark=watermark_after(request.inputs, request.previous_watermark),
@@ -95,21 +95,26 @@ def execute_divided(request: TransformRequest, plan: Plan, reads: Reads, crew: C
     )
 
 
-def _parts(request: TransformRequest, work: Work, ranges: Sequence[Range], crew: Crew) -> list[tuple[Left, Path]]:
-    """What the last parts left, each in a file of this machine, in their order."""
-    left = crew.spread(partial(of_records, work), ranges, _RECORDS_TITLE)
-    if work.division is Division.KEYS:
-        if request.checkpoint is not None:
-            state = f"{work.directory}state"
-            with request.checkpoint.open("rb") as content:
-                crew.store.upload(state, content)
-            work = replace(work, state=state)
-        work = replace(work, sent=tuple(each.key for each in left))
-        spans = spans_of((key for each in left for key in each.sample), max(1, len(ranges)))
-        left = crew.spread(partial(of_keys, work), spans, _KEYS_TITLE)
-    names = [(each.key, request.scratch / f"part-{number}") for number, each in enumerate(left)]
-    spread_here(crew.store)(_fetched, names, "fetch")
-    return [(each, path) for each, (_, path) in zip(left, names, strict=True)]
+def _steps(request: TransformRequest, work: Work, ranges: Sequence[Range], crew: Crew) -> list[Parts]:
+    """What the parts left, of the records and then of each place where rows come together."""
+    left = [crew.spread(partial(of_records, work), ranges, _RECORDS_TITLE)]
+    if work.plan.steps and request.checkpoint is not None:
+        work = replace(work, state=f"{work.directory}state")
+        with request.checkpoint.open("rb") as content:
+            crew.store.upload(f"{work.directory}state", content)
+    for step in range(1, work.plan.steps + 1):
+        samples = {each.sent: each.sample(step) for parts in left for each in parts if each.sent is not None}
+        sent = tuple(key for key, sample in samples.items() if sample)
+        spans = spans_of(chain.from_iterable(samples.values()), max(1, len(ranges)))
+        left.append(crew.spread(partial(of_keys, replace(work, step=step, sent=sent)), spans, _KEYS_TITLE))
+    return [_at_hand(request, crew, parts, f"part-{number}") for number, parts in enumerate(left)]
+
+
+def _at_hand(request: TransformRequest, crew: Crew, parts: Sequence[Left], name: str) -> Parts:
+    """Those that made something, each with its file on this machine."""
+    made = [(each, each.made, request.scratch / f"{name}-{n}") for n, each in enumerate(parts) if each.made is not None]
+    spread_here(crew.store)(_fetched, [(key, path) for _, key, path in made], "fetch")
+    return [(each, path) for each, _, path in made]
 
 
 def _fetched(store: Store, what: tuple[str, Path]) -> None:
@@ -118,7 +123,7 @@ def _fetched(store: Store, what: tuple[str, Path]) -> None:
         shutil.copyfileobj(source, file, 1 << 22)
 
 
-def _rows(parts: Sequence[tuple[Left, Path]], *, keyed: bool) -> Iterator[pa.RecordBatch]:
+def _rows(parts: Parts, *, keyed: bool) -> Iterator[pa.RecordBatch]:
     streams = [rows_of(path) for _, path in parts]
     if keyed:
         yield from merged(streams)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Protocol
@@ -13,23 +13,26 @@ from uuid import uuid4
 import pyarrow as pa
 
 from kubothek.lake.ledger.formats.sources import TransformSql
-from kubothek.lake.ledger.transform.answering import Answer, Given, answered
+from kubothek.lake.ledger.transform.answering import Given, answered
 from kubothek.lake.ledger.transform.checkpoint import Reader, Writer
 from kubothek.lake.ledger.transform.contract import TransformInput
-from kubothek.lake.ledger.transform.divided.plan import Division
+from kubothek.lake.ledger.transform.delta import Delta
+from kubothek.lake.ledger.transform.divided.plan import Division, Plan
 from kubothek.lake.ledger.transform.divided.ranges import Range, of_span, segments_of, within
-from kubothek.lake.ledger.transform.exchange import SORT, Exchange, Received, Sent, straight
+from kubothek.lake.ledger.transform.divided.stages import SORT, Stage, step_of
+from kubothek.lake.ledger.transform.exchange import Inflow
 from kubothek.lake.ledger.transform.late import Horizon
 from kubothek.lake.ledger.transform.output import Output
 from kubothek.lake.ledger.transform.places import Mapped, Opened
 from kubothek.lake.ledger.transform.queries import engine_of, fingerprint
+from kubothek.lake.ledger.transform.scan import KEY
 from kubothek.lake.ledger.transform.session import Session
 from kubothek.lake.ledger.transform.state import SEGMENT, Changed, Span, State
 from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.store import Store
 
 ROWS: Final = "rows"
-"""The table with the rows of a part: those that are sent, or those of its output."""
+"""The table with the rows of a part's output."""
 STATE: Final = "state:"
 """How the names of the tables begin that a part has of the state."""
 
@@ -46,7 +49,8 @@ class Work:
 
     ``inputs``     without their rows, which ``reads`` gives
     ``directory``  the prefix of what parts leave in the store
-    ``sent``       the keys of what the parts of the records left
+    ``step``       at which place parts of keys begin, counted from 1
+    ``sent``       the keys of files with rows that come together there
     ``state``      that of the checkpoint before, None if there is none
     """
 
@@ -54,22 +58,32 @@ class Work:
     vocabulary: Vocabulary
     inputs: tuple[TransformInput, ...]
     horizon: Horizon
-    division: Division
+    plan: Plan
     reads: Reads
     directory: str
     memory: str
     threads: int | None
+    step: int = 0
     sent: tuple[str, ...] = ()
     state: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a part left: the key of its file, some keys of its rows, the tables of the state that it has."""
+    """What a part left.
 
-    key: str
-    sample: tuple[bytes, ...] = ()
+    ``made``    the key of the file with its part of the output, and of the state, whose ``tables`` it has
+    ``sent``    that of the file with tables of rows on their way, and some keys of these
+    """
+
+    made: str | None
     tables: tuple[Changed, ...] = ()
+    sent: str | None = None
+    keys: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
+
+    def sample(self, step: int) -> list[bytes]:
+        """Some keys of the rows that come together at a place; empty if there are none."""
+        return [key for table, keys in self.keys.items() if step_of(table) == step for key in keys]
 
 
 def of_records(work: Work, store: Store, part: Range) -> Left:
@@ -78,35 +92,37 @@ def of_records(work: Work, store: Store, part: Range) -> Left:
     Raises what the engine and the records raise.
     """
     with _running(work) as (session, room):
-        sent = Sent() if work.division is Division.KEYS else None
         state = State(session, None, fingerprint(work.transform))
-        answer = _answered(work, session, state, sent or straight, store, part)
-        file = room / "part"
-        if sent is None:
-            made = Output(session, answer.delta, work.vocabulary).rows(work.vocabulary.op)
-            _write(file, made)
-            return Left(_stored(work, store, file))
-        _write(file, session.rows(sent.query))
-        return Left(_stored(work, store, file), tuple(_firsts(Reader(Mapped(file)))))
+        stage = Stage(0, state, lambda table: iter(()))
+        delta = _answered(work, session, state, stage, store, part)
+        if work.plan.division is Division.KEYS:
+            return _sent(work, store, Left(None), session, stage, room)
+        with Writer(room / "part") as writer:
+            _table(writer, ROWS, Output(session, delta, work.vocabulary).rows(work.vocabulary.op))
+            writer.finish({})
+        return Left(_stored(work, store, room / "part"))
 
 
 def of_keys(work: Work, store: Store, span: Span) -> Left:
-    """The queries on all rows of a range of keys, from where they come together to the end. Raises what the engine
-    raises, StoreError.
+    """The queries on all rows of a range of keys, from where they come together: to the end, or up to where they come
+    together next. Raises what the engine raises, StoreError.
     """
     with _running(work) as (session, room), ExitStack() as stack:
         before = None if work.state is None else Reader(Opened(stack.enter_context(store.open(work.state))))
         state = State(session, before, fingerprint(work.transform), span)
-        answer = _answered(work, session, state, Received(_received(work, store, span)), store, None)
-        output = Output(session, answer.delta, work.vocabulary)
-        file, tables = room / "part", list[Changed]()
-        with Writer(file) as writer:
-            _table(writer, ROWS, output.rows_with_order(work.vocabulary.op))
+        stage = Stage(work.step, state, lambda table: _received(work, store, span, table))
+        delta = _answered(work, session, state, stage, store, None)
+        tables = list[Changed]()
+        with Writer(room / "part") as writer:
+            if work.step == work.plan.output:
+                output = Output(session, delta, work.vocabulary)
+                _table(writer, ROWS, output.rows_with_order(work.vocabulary.op))
             for changed, rows in state.changes():
                 _table(writer, STATE + changed.name, map(_numbered, rows))
                 tables.append(changed)
             writer.finish({})
-        return Left(_stored(work, store, file), (), tuple(tables))
+        left = Left(_stored(work, store, room / "part"), tuple(tables))
+        return _sent(work, store, left, session, stage, room) if stage.sent else left
 
 
 @contextmanager
@@ -119,9 +135,7 @@ def _running(work: Work) -> Iterator[tuple[Session, Path]]:
             session.close()
 
 
-def _answered(
-    work: Work, session: Session, state: State, exchange: Exchange, store: Store, part: Range | None
-) -> Answer:
+def _answered(work: Work, session: Session, state: State, stage: Stage, store: Store, part: Range | None) -> Delta:
     """Of a part of the records, or of none."""
 
     def given(number: int, each: TransformInput) -> Given:
@@ -136,21 +150,25 @@ def _answered(
         return Given(each.query_alias, each.schema, each.vocabulary, rows)
 
     inputs = [given(number, each) for number, each in enumerate(work.inputs)]
-    return answered(session, state, work.horizon, work.transform, inputs, exchange)
+    delta = answered(session, state, work.horizon, work.transform, inputs, stage)
+    if not work.plan.gathers:
+        return delta
+    (name,) = stage(session, Inflow(delta.name, [KEY]))
+    return replace(delta, name=name)
 
 
-def _received(work: Work, store: Store, span: Span) -> Iterator[pa.RecordBatch]:
-    """All rows of a range of keys that parts of the records sent."""
+def _received(work: Work, store: Store, span: Span, table: str) -> Iterator[pa.RecordBatch]:
+    """All rows of a range of keys that other parts sent."""
     for key in work.sent:
         with store.open(key) as stream:
             reader = Reader(Opened(stream))
-            wanted = segments_of(span, _firsts(reader))
-            yield from (of_span(span, batch, SORT) for _, batch in reader.segments(ROWS, wanted))
+            wanted = segments_of(span, _firsts(reader, table))
+            yield from (of_span(span, batch) for _, batch in reader.segments(table, wanted))
 
 
-def _firsts(reader: Reader) -> list[bytes]:
-    """What each segment of the rows that a part of the records sent begins with."""
-    stored = reader.tables.get(ROWS)
+def _firsts(reader: Reader, table: str) -> list[bytes]:
+    """What each segment of the rows that a part sent begins with."""
+    stored = reader.tables.get(table)
     found: list[Any] = [] if stored is None else stored.index.column(SORT).to_pylist()
     return found
 
@@ -160,17 +178,23 @@ def _numbered(row: tuple[int, pa.RecordBatch]) -> pa.RecordBatch:
     return batch.append_column(SEGMENT, pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows))
 
 
-def _write(file: Path, batches: Iterable[pa.RecordBatch]) -> None:
-    with Writer(file) as writer:
-        _table(writer, ROWS, batches)
-        writer.finish({})
-
-
 def _table(writer: Writer, name: str, batches: Iterable[pa.RecordBatch]) -> None:
     table = writer.table(name, {})
     for batch in batches:
         table.add(batch)
     table.close()
+
+
+def _sent(work: Work, store: Store, left: Left, session: Session, stage: Stage, room: Path) -> Left:
+    """What a part left, with its rows that go on to others."""
+    file = room / "sent"
+    with Writer(file) as writer:
+        for table, query in stage.sent.items():
+            _table(writer, table, session.rows(query))
+        writer.finish({})
+    reader = Reader(Mapped(file))
+    keys = {table: tuple(_firsts(reader, table)) for table in stage.sent}
+    return replace(left, sent=_stored(work, store, file), keys=keys)
 
 
 def _stored(work: Work, store: Store, file: Path) -> str:

@@ -95,8 +95,8 @@ def origins(
         def walk(*parts: Any) -> Walk:
             return _Walk(session, Tracing(ways, *parts))
 
-        answer = answered(session, State(session, None, ""), horizon, transform, given, made=walk)
-        found = ways.back(_found(session, Output(session, answer.delta, vocabulary), asked))
+        delta = answered(session, State(session, None, ""), horizon, transform, given, made=walk)
+        found = ways.back(_found(session, Output(session, delta, vocabulary), asked))
         return _split(session.table(f"SELECT {INPUT}, {RECORD} FROM {found} ORDER BY ALL"), len(inputs))
     finally:
         session.close()
