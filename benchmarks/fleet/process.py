@@ -38,6 +38,12 @@ class Operator:
         times = self._stats.cpu_times()
         return float(times.user + times.system)
 
+    @property
+    def starved(self) -> float:
+        """Seconds so far in which it could have run, and waited for a core: what neighbours took from it."""
+        _, waited, _ = Path(f"/proc/{self.pid}/schedstat").read_text().split()
+        return int(waited) / 1e9
+
     def check(self) -> None:
         """Raises if it is gone."""
         if self._process.poll() is not None:
@@ -82,7 +88,7 @@ async def _running(
 ) -> AsyncIterator[Operator]:
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), **settings}
     with log.open("wb") as sink:
-        process = subprocess.Popen(command, env=environment, stdout=sink, stderr=sink)  # noqa: S603
+        process = subprocess.Popen(command, env=environment, stdout=sink, stderr=sink, start_new_session=True)  # noqa: S603
     try:
         yield Operator(process, metrics, log)
     finally:

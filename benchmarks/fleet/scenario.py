@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import gcd
 from statistics import quantiles
 from typing import Any, Final
 
@@ -104,23 +106,30 @@ async def measure(
     try:
         async with start() as operator:
             await _settle(found, "first", cluster, size, operator)
-            tell(_told(found, "first"))
+            tell(_over(found, "first", operator))
             await _idle(found, cluster, size, operator, kubelet)
-            tell(_told(found, "idle"))
+            tell(_over(found, "idle", operator))
         cluster.audit.since()
         async with start() as operator:
             await _restarted(found, cluster, size, operator)
-            tell(_told(found, "restart"))
-            await _queue(found, cluster, size, operator, kubelet)
-            tell(_told(found, "flow"))
+            tell(_over(found, "restart", operator))
+            await _queued(found, cluster, size, operator, kubelet)
+            tell(_over(found, "queued", operator))
+            await _flow(found, cluster, size, operator, kubelet)
+            tell(_over(found, "flow", operator))
     finally:
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)
     return found
 
 
-def _told(found: Findings, phase: str) -> str:
-    """What was found in a phase, in one line: a long run that is stopped has told of what it did."""
+def _over(found: Findings, phase: str, operator: Operator) -> str:
+    """What was found in a phase, in one line: a long run that is stopped has told of what it did.
+
+    With it, how much else the machine had to do: times are the operator's only where that is little.
+    """
+    found.values[f"{phase}: load of the machine at its end"] = os.getloadavg()[0]
+    found.values[f"{phase}: seconds since its start that it waited for a core"] = operator.starved
     rows = (f"{row.partition(': ')[2]} {value:.2f}" for row, value in found.values.items() if row.startswith(phase))
     return f"{phase}: {'; '.join(rows)}"
 
@@ -185,8 +194,8 @@ async def _restarted(found: Findings, cluster: Cluster, size: Size, operator: Op
     found.values["restart: writes to Datasets"] = max(writes - 1, 0)
 
 
-async def _queue(found: Findings, cluster: Cluster, size: Size, operator: Operator, kubelet: Kubelet) -> None:
-    """Commits queue up and wait, while people edit Datasets; then they all go through."""
+async def _queued(found: Findings, cluster: Cluster, size: Size, operator: Operator, kubelet: Kubelet) -> None:
+    """Commits queue up and wait, while people edit Datasets."""
     kubelet.may_end.clear()
     cluster.audit.since()
     await cluster.create_all(_commits(size))
@@ -198,6 +207,10 @@ async def _queue(found: Findings, cluster: Cluster, size: Size, operator: Operat
     asked = cluster.audit.since()
     found.requests["edits"] = asked
     found.values["queued: status writes an edit"] = asked["patch", "datasets/status"] / len(waits)
+
+
+async def _flow(found: Findings, cluster: Cluster, size: Size, operator: Operator, kubelet: Kubelet) -> None:
+    """They all go through."""
     begun, cpu = time.monotonic(), operator.cpu
     lonely = asyncio.create_task(_complete(cluster, size.spaces[-1], "lonely"))
     kubelet.may_end.set()
@@ -222,6 +235,8 @@ async def _queue(found: Findings, cluster: Cluster, size: Size, operator: Operat
 def _canaries(size: Size) -> list[tuple[str, str]]:
     """Namespaces and names of Datasets to edit, from all over the fleet."""
     step = max(1, size.datasets // 50)
+    while gcd(step, size.namespaces) > 1:  # or they would all be in a few namespaces
+        step += 1
     return [(size.spaces[number % size.namespaces], _dataset(number)) for number in range(0, size.datasets, step)]
 
 

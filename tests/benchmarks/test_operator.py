@@ -1,6 +1,6 @@
 """The operator as a process over a real API server, with some dozen resources: what it asks for, counted there.
 
-Nothing here is timed. What `make bench-operator` measures with 10,000 Datasets is true of 80 by the same structure: no
+Nothing here is timed. What `make bench-operator` measures with 10,000 Datasets is true of 30 by the same structure: no
 request without a cause, one write a transition, one pod an inspection.
 """
 
@@ -15,7 +15,7 @@ from benchmarks.fleet.cluster import cluster
 from benchmarks.fleet.process import kubothek
 from benchmarks.fleet.scenario import Findings, Size, build, measure
 
-SIZE = Size(datasets=80, commits=16, namespaces=4, interval=10, edits=8)
+SIZE = Size(datasets=30, commits=8, namespaces=3, interval=10, edits=4)
 
 
 @pytest.mark.timeout(900)

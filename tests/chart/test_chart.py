@@ -15,12 +15,13 @@ import click
 import pytest
 import yaml
 
+from kubothek.resources import pod_sizes
 from kubothek.resources.meta import FINALIZER
 from kubothek.resources.profiles import said
 from kubothek.resources.sizes import Sizes
 from kubothek.runtime.kubernetes.__main__ import main
 from kubothek.runtime.kubernetes.api import RESOURCES
-from kubothek.runtime.kubernetes.manifests import pods, sizes
+from kubothek.runtime.kubernetes.manifests import pods
 from kubothek.runtime.kubernetes.selftest import NEEDED
 from tests.chart.conftest import CHART, Objects, Render, grant
 from tests.chart.plain import CONFIG, plain
@@ -307,7 +308,7 @@ def test_network_policies_are_about_the_pods_that_there_are_and_their_ports(rend
         (rule,) = policy["spec"]["ingress"]
         (allowed,) = rule["from"]
         assert allowed == {"podSelector": policy["spec"]["podSelector"]}
-        assert {port["port"] for port in rule["ports"]} == {sizes.DRIVER_PORT, sizes.BLOCK_MANAGER_PORT}
+        assert {port["port"] for port in rule["ports"]} == {pod_sizes.DRIVER_PORT, pod_sizes.BLOCK_MANAGER_PORT}
         assert selects(policy, driver)
         assert selects(policy, executor)
         assert not selects(policy, template)

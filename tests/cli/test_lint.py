@@ -64,6 +64,10 @@ def test_files_of_others_are_passed_over_and_broken_ones_of_ours_are_not(kubothe
     manifests = write(project, STORE, "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: lake}\n")
     (manifests / "values.yaml").write_text("replicas: 1\n")
     assert kubothek("lint", "manifests") == (0, "valid: 1 ObjectStore, 1 Engine\n", "")
+    quota = manifests / "quota.yaml"
+    quota.write_text("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {requests.cpu: 100m}}\n")
+    assert "QuotaExceeded: ResourceQuota 'q' has 100m of requests.cpu in all" in kubothek("lint", "manifests").err
+    quota.unlink()
     (manifests / "typo.yaml").write_text("apiVersion: kubothek.io/v1\nkind: Dataset\nmetadata: {name: d}\n---\na: [\n")
     answer = kubothek("lint", "manifests", "-o", "json")
     lines = [(each["line"], each["reason"]) for each in json.loads(answer.out)["problems"]]

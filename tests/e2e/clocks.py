@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import PurePosixPath
 
 from tests.cluster.debian import Unpacked
 from tests.e2e.kubectl import Kubectl, KubectlError, Manifest, eventually
@@ -11,28 +12,34 @@ _LIBRARY = "libfaketime.so.1"
 _NAME = "clock"
 _DIRECTORY = "/clock"
 _OFFSET = "/tmp/clock"
+_PRELOAD = PurePosixPath("/etc/ld.so.preload")
+"""What loads the library: no template may have LD_PRELOAD."""
 FAKETIME = Unpacked("libfaketime", (_LIBRARY,), directory="usr/lib/*/faketime")
 
 
 def config_maps(*offsets: int) -> list[Manifest]:
-    """The library, small enough to be mounted, and the environment that loads it: of pods whose clock is so many
+    """The library, small enough to be mounted, and what it is told by the environment: of pods whose clock is so many
     seconds off from their first moment, and of those for :func:`step`.
     """
     library = base64.b64encode((FAKETIME.ensure() / _LIBRARY).read_bytes()).decode()
-    faked = {_environment(offset): {"FAKETIME": f"{offset:+}"} for offset in offsets}
-    faked[_environment(0)] = {"FAKETIME_TIMESTAMP_FILE": _OFFSET, "FAKETIME_CACHE_DURATION": "1"}
+    faked = {_environment(offset): {"TIME": f"{offset:+}"} for offset in offsets}
+    faked[_environment(0)] = {"TIME_TIMESTAMP_FILE": _OFFSET, "TIME_CACHE_DURATION": "1"}
     # What measures how long something takes is not the clock that people set.
-    always = {"LD_PRELOAD": f"{_DIRECTORY}/{_LIBRARY}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    environments = [_config_map(name, data={**always, **env}) for name, env in faked.items()]
-    return [_config_map(_NAME, binaryData={_LIBRARY: library}), *environments]
+    environments = [_config_map(name, data={"TIME_DONT_FAKE_MONOTONIC": "1", **env}) for name, env in faked.items()]
+    preload = {_PRELOAD.name: f"{_DIRECTORY}/{_LIBRARY}\n"}
+    return [_config_map(_NAME, binaryData={_LIBRARY: library}, data=preload), *environments]
 
 
 def template(container: str, offset: int = 0) -> Manifest:
     """What a pod template needs for it; the offset is one of those of :func:`config_maps`, or 0 for :func:`step`."""
+    mounts = [
+        {"name": _NAME, "mountPath": _DIRECTORY, "readOnly": True},
+        {"name": _NAME, "mountPath": str(_PRELOAD), "subPath": _PRELOAD.name, "readOnly": True},
+    ]
     inside = {
         "name": container,
-        "envFrom": [{"configMapRef": {"name": _environment(offset)}}],
-        "volumeMounts": [{"name": _NAME, "mountPath": _DIRECTORY, "readOnly": True}],
+        "envFrom": [{"prefix": "FAKE", "configMapRef": {"name": _environment(offset)}}],
+        "volumeMounts": mounts,
     }
     return {"spec": {"containers": [inside], "volumes": [{"name": _NAME, "configMap": {"name": _NAME}}]}}
 

@@ -208,7 +208,8 @@ async def test_a_launch_that_is_repeated_after_a_crash_finds_its_pod(
     uid = Kubelet(server, namespace).pods()["s-1"]["metadata"]["uid"]
     async with bench(api, namespace, {"ObjectStore": launching()}) as restarted:
         # It has not seen the pod yet: the launch itself must find it.
-        restarted.controller.observe("ObjectStore", server.request("GET", resource_path("ObjectStore", namespace, "s")))
+        seen = server.request("GET", resource_path("ObjectStore", namespace, "s"))
+        restarted.controller.observer.observe("ObjectStore", seen)
         await restarted.until(lambda: message(server, namespace, "s") == "Pending")
     assert Kubelet(server, namespace).pods()["s-1"]["metadata"]["uid"] == uid
 
@@ -338,7 +339,7 @@ async def test_an_object_that_went_away_meanwhile_is_dropped(
     stale = create(server, "Engine", namespace, "e", {})
     server.request("DELETE", resource_path("Engine", namespace, "e"))
     async with bench(api, namespace, {"Engine": ready}) as operator:
-        operator.controller.observe("Engine", stale)
+        operator.controller.observer.observe("Engine", stale)
         await operator.until(lambda: len(operator.controller.state.resources["Engine"]) == 0)
         await operator.settled()
     assert len(proxy.writes) <= 1

@@ -153,6 +153,11 @@ def test_new_numbers_of_a_dataset_wake_the_head_of_its_queue_only(state: Cluster
     assert woken(state, "Dataset", before, after) == {"Commit/a-next"}
 
 
+def test_an_edit_of_a_dataset_is_the_business_of_the_next_in_its_queue(state: ClusterState) -> None:
+    before, after = dataset("a", "s", Ready="True"), dataset("a", "s", version=2, generation=2, Ready="True")
+    assert woken(state, "Dataset", before, after) == {"ObjectStore/s", "Commit/a-next"}
+
+
 def test_a_commit_that_ends_wakes_its_dataset_the_next_one_and_who_depends_on_it(state: ClusterState) -> None:
     ended = commit("a-next", "a", 7, Complete="True")
     state.resources["Commit"].put(ended)

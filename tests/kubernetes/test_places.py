@@ -42,9 +42,24 @@ def launch(name: str, verb: type[IndexJob | InspectJob] = IndexJob) -> LaunchJob
     return launch_job(job(name, verb), owner, None)
 
 
+def user(namespace: str, store: str = "lake") -> Place:
+    return Place(namespace, store, maintenance=False)
+
+
+def run(places: Places, namespace: str, name: str, store: str = "lake") -> None:
+    labels = {names.VERB: "commit", names.STORE: store}
+    meta = {"namespace": namespace, "name": name, "labels": labels}
+    places.follow({"metadata": meta, "status": {"phase": "Running"}})
+
+
+def wait(places: Places, waiting: Key, place: Place) -> None:
+    with places.decided(waiting, (AwaitPlace(place),)):
+        pass
+
+
 @pytest.fixture
 def places() -> Places:
-    return Places()
+    return Places(Limits())
 
 
 def test_a_pod_holds_its_place_until_it_has_ended_or_is_gone(places: Places) -> None:
@@ -108,31 +123,81 @@ def test_who_waits_is_counted_until_it_starts_or_goes(places: Places) -> None:
     assert places.load.wanted == {}
 
 
-def test_a_free_place_is_offered_in_turn_by_namespace_until_someone_takes_it(places: Places) -> None:
-    places.follow(pod("a-1"))
-    waiting = [*(key(f"d{number}") for number in range(20)), key("far", "away")]
-    for one in waiting:
-        with places.decided(one, (AwaitPlace(PLACE),)):
-            pass
-    assert list(places.woken()) == [], "nothing has become free"
-    places.follow(pod("b-1"))
+def test_free_places_are_offered_in_turn_by_namespace_to_as_many_as_may_have_them() -> None:
+    places = Places(Limits(jobs=4))
+    for number in range(4):
+        run(places, "ns", f"a-{number}")
+    near, far = [key(f"d{number}") for number in range(20)], key("far", "away")
+    for one in near:
+        wait(places, one, user("ns"))
+    wait(places, far, user("away"))
+    assert list(places.woken()) == [], "nothing is free"
+    places.release("ns", "a-0")
+    assert list(places.woken()) == [far], "one place, and who holds least comes first"
     places.release("ns", "a-1")
-    assert list(places.woken()) == [key("far", "away"), *waiting[:3]], "those first that hold least"
-    assert list(places.woken()) == [], "until they have decided"
-    for one in (key("far", "away"), *waiting[:2]):
-        with places.decided(one, (AwaitPlace(PLACE),)):
+    assert list(places.woken()) == [], "until it has decided"
+    run(places, "away", "far-1")
+    with places.decided(far, ()):
+        pass
+    assert list(places.woken()) == [near[0]]
+    places.answered(near[0])  # its round was over before it decided
+    assert list(places.woken()) == [near[1]], "the next one, however many there are"
+    with places.decided(near[1], (launch("d1-1"),)):
+        places.follow(pod("d1-1", verb="commit"))
+    assert list(places.woken()) == [], "all is taken"
+
+
+def test_a_launch_takes_nothing_from_those_whom_another_limit_holds_back() -> None:
+    places = Places(Limits(jobs_per_namespace=1))
+    for namespace in "az":
+        run(places, namespace, f"{namespace}-1")
+        wait(places, key("k", namespace), user(namespace))
+    places.release("z", "z-1")
+    assert list(places.woken()) == [key("k", "z")]
+    places.release("a", "a-1")  # while that one thinks about it
+    for namespace in "bz":
+        run(places, namespace, f"{namespace}-2")
+    places.answered(key("k", "z"))
+    assert list(places.woken()) == [key("k", "a")]
+
+
+def test_who_waits_for_a_store_that_is_free_is_found_behind_many_that_wait_for_another() -> None:
+    places = Places(Limits(jobs_per_store=1))
+    for store in ("busy", "lake"):
+        run(places, "ns", f"{store}-1", store)
+    for number in range(20):
+        wait(places, key(f"d{number}"), user("ns", "busy"))
+    wait(places, key("last"), user("ns"))
+    places.release("ns", "lake-1")
+    assert list(places.woken()) == [key("last")]
+
+
+def test_launches_that_give_another_namespace_its_turn_wake_it() -> None:
+    places, far = Places(Limits(jobs=7)), [key(f"far{number}", "away") for number in range(5)]
+    for number in range(3):
+        run(places, "ns", f"a-{number}")
+    wait(places, key("near"), user("ns"))
+    for one in far:
+        wait(places, one, user("away"))
+    assert list(places.woken()) == far[:4], "those who have less than their share want all that is free"
+    for one in far[:3]:
+        run(places, "away", f"{one.name}-1")
+        with places.decided(one, ()):
             pass
-    places.answered(waiting[2])  # its round has failed
-    assert list(places.woken()) == [waiting[3]], "none of them could go on, of each namespace four are asked"
-    places.answered(waiting[3])
-    assert list(places.woken()) == []
-    places.release("ns", "b-1")
-    assert len(list(places.woken())) == 4
-    with places.decided(waiting[0], (launch("d0-1"),)):
-        places.follow(pod("d0-1"))
-    for one in (key("far", "away"), *waiting[1:3]):
-        places.answered(one)
-    assert list(places.woken()) == [], "it is taken"
+    places.answered(far[3])
+    assert list(places.woken()) == [key("near")], "now both have their share, and one place is left"
+
+
+def test_nothing_is_kept_free_for_one_whose_round_failed() -> None:
+    places = Places(Limits(jobs=2))
+    for number in range(2):
+        run(places, "ns", f"a-{number}")
+    wait(places, key("near"), user("ns"))
+    wait(places, key("far", "away"), user("away"))
+    places.release("ns", "a-0")
+    assert list(places.woken()) == [key("far", "away")]
+    places.withdraw(key("far", "away"))
+    assert list(places.woken()) == [key("near")]
 
 
 # --- in the control loop ---------------------------------------------------------------------------------------------

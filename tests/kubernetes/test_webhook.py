@@ -293,11 +293,25 @@ async def test_the_operator_serves_it_and_answers_from_what_it_watches(
         again = manifest("Dataset", namespace, f"again-{next(numbers)}", LAKE | {"uuid": "orders"})
         return "OwnedByAnother" in await created(server, again)
 
+    async def too_large() -> bool:
+        engine = manifest("Engine", namespace, f"engine-{next(numbers)}", {"executor": {"instances": 9}})
+        return "ResourceQuota 'team' has 4 of pods in all" in await created(server, engine)
+
+    async def said() -> bool:
+        engine = await asyncio.to_thread(server.request, "GET", resource_path("Engine", namespace, "before"))
+        conditions = (engine.get("status") or {}).get("conditions") or ()
+        return any(each["reason"] == "QuotaExceeded" for each in conditions)
+
+    quota = {"metadata": {"name": "team"}, "spec": {"hard": {"pods": "4"}}}
     try:
         assert await created(server, manifest("Dataset", namespace, "orders", LAKE)) == ""
+        assert await created(server, manifest("Engine", namespace, "before", {"executor": {"instances": 9}})) == ""
         async with registered(server, namespace, port, bundle):
             await until(lambda: asked(server, namespace))
             await until(contradicted)
+            await asyncio.to_thread(server.request, "POST", f"/api/v1/namespaces/{namespace}/resourcequotas", quota)
+            await until(too_large)
+            await until(said)
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait, 60)

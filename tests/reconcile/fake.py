@@ -39,6 +39,7 @@ from kubothek.reconcile.world import (
     Warmth,
 )
 from kubothek.resources import jobs
+from kubothek.resources.bounds import Bound, bounds_of
 from kubothek.resources.commit import Commit
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine
@@ -80,6 +81,8 @@ class Fake:
         self.resources: dict[tuple[str, str], Resource] = {}
         self.jobs: dict[str, JobView] = {}
         self.load = Load()
+        self.bounding: list[dict[str, Any]] = []
+        """ResourceQuotas and LimitRanges."""
         self.refusals: dict[str, tuple[str, str]] = {}
         self.unreadable: dict[str, tuple[str, ...]] = {}
         """Names of invalid resources, by kind."""
@@ -114,6 +117,13 @@ class Fake:
     @property
     def engine_limits(self) -> Sizes:
         return self.settings.engine_limits
+
+    @property
+    def engine_defaults(self) -> Mapping[str, Any]:
+        return self.settings.engine_defaults
+
+    def bounds(self, namespace: str) -> Sequence[Bound]:
+        return [bound for each in self.bounding for bound in bounds_of(each["kind"], each)]
 
     @property
     def subjects(self) -> Subjects:

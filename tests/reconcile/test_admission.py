@@ -11,6 +11,7 @@ from kubothek.reconcile.admission.finding import Finding
 from kubothek.reconcile.admission.gathered import Gathered
 from kubothek.reconcile.admission.references import KIND_OF
 from kubothek.reconcile.admission.rules import findings, new_findings
+from kubothek.resources.bounds import Bound, bounds_of
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.jobs import DatasetState, StoreState, Totals
 from kubothek.resources.kinds import KINDS, parse
@@ -150,6 +151,28 @@ CASES: dict[str, tuple[Resource, list[Resource], list[tuple[str, str, bool]]]] =
         [],
         [("PodTemplateDenied", "spec.podTemplate.driver.spec.containers[0].env[1]", True)],
     ),
+    "variables of which only their object knows the names": (
+        engine(
+            {
+                "containers": [
+                    {
+                        "name": "driver",
+                        "envFrom": [
+                            {"secretRef": {"name": "s"}},
+                            {"prefix": "PYTHON", "configMapRef": {"name": "c"}},
+                            {"prefix": "APP_", "configMapRef": {"name": "c"}},
+                        ],
+                    },
+                    {"name": "proxy", "envFrom": [{"secretRef": {"name": "s"}}]},
+                ]
+            }
+        ),
+        [],
+        [
+            ("PodTemplateDenied", "spec.podTemplate.driver.spec.containers[0].envFrom[0]", True),
+            ("PodTemplateDenied", "spec.podTemplate.driver.spec.containers[0].envFrom[1]", True),
+        ],
+    ),
     "a variable of another container": (
         engine({"containers": [{"name": "proxy", "env": [{"name": "PYTHONPATH"}]}], "nodeSelector": {"a": "b"}}),
         [],
@@ -254,6 +277,89 @@ def test_an_edit_is_not_refused_for_what_was_wrong_before() -> None:
     assert [each.denies for each in new_findings(engine(worse), engine(bad), there)] == [False, True]
 
 
+# --- quotas -----------------------------------------------------------------------------------------------------------
+
+
+def bounding(kind: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": "team", "namespace": NAMESPACE}, "spec": spec}
+
+
+def quota(**hard: str) -> dict[str, Any]:
+    return bounding("ResourceQuota", hard={name.replace("_", "."): value for name, value in hard.items()})
+
+
+def limits(kind: str, **limit: Any) -> dict[str, Any]:
+    return bounding("LimitRange", limits=[{"type": kind, **limit}])
+
+
+# With what they need beside their heaps these are 1.9 GiB and half a core, and four times 2.8 GiB and two cores.
+SIZES = {"driver": {"cores": 1, "memory": "1Gi"}, "executor": {"instances": 4, "cores": 2, "memory": "2Gi"}}
+ALL = ("QuotaExceeded", "spec", True)
+BOUNDS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[tuple[str, str, bool]]]] = {
+    "enough": ([quota(pods="5", cpu="8500m", limits_memory="14Gi"), limits("Pod", max={"cpu": "2"})], SIZES, []),
+    "pods": ([quota(pods="4")], SIZES, [ALL]),
+    "cores": ([quota(requests_cpu="8.4")], SIZES, [ALL]),
+    "memory, by either name": ([quota(memory="13Gi"), quota(limits_memory="13e9")], SIZES, [ALL, ALL]),
+    "an elastic number is counted at its least": (
+        [quota(pods="3")],
+        {**SIZES, "dynamicAllocation": {"min": 2, "max": 100}},
+        [],
+    ),
+    "an elastic number that is too many": (
+        [quota(pods="3")],
+        {**SIZES, "dynamicAllocation": {"min": 3, "max": 100}},
+        [ALL],
+    ),
+    "a limit that nobody has": ([quota(limits_cpu="100")], SIZES, [ALL]),
+    "a limit that a range fills in": ([quota(limits_cpu="10"), limits("Container", default={"cpu": "2"})], SIZES, []),
+    "a limit that is filled in too often": (
+        [quota(limits_cpu="9"), limits("Container", default={"cpu": "2"})],
+        SIZES,
+        [ALL],
+    ),
+    "one container, one pod": (
+        [limits("Container", max={"memory": "2Gi"}), limits("Pod", max={"cpu": "1"})],
+        SIZES,
+        [
+            ("AdmissionDenied", "spec.executor.memory", True),
+            ("AdmissionDenied", "spec.executor.cores", True),
+        ],
+    ),
+    "what is of some pods only, of no shape, or of other things": (
+        [
+            bounding("ResourceQuota", hard={"pods": "1"}, scopes=["BestEffort"]),
+            bounding("ResourceQuota", hard={"pods": "many", "count/secrets": "1"}),
+            limits("PersistentVolumeClaim", max={"storage": "1"}),
+            bounding("LimitRange"),
+        ],
+        SIZES,
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BOUNDS)
+def test_an_engine_whose_jobs_could_never_start_is_refused(case: str) -> None:
+    manifests, spec, expected = BOUNDS[case]
+    found = list(findings(resource("Engine", "e", spec), Gathered([], {NAMESPACE: bounds(*manifests)})))
+    assert told(found) == expected
+    assert all("'team'" in each.message for each in found)
+    assert not list(findings(resource("Engine", "e", spec), Gathered([], {"other": bounds(*manifests)})))
+
+
+def bounds(*manifests: dict[str, Any]) -> list[Bound]:
+    return [bound for each in manifests for bound in bounds_of(each["kind"], each)]
+
+
+def test_what_an_engine_does_not_say_comes_from_the_one_below_it() -> None:
+    there = Gathered([resource("Engine", "default", SIZES)], {NAMESPACE: bounds(quota(pods="4"))})
+    (found,) = findings(resource("Engine", "e", {"driver": {"cores": 2}}), there)
+    assert found.message == (
+        "ResourceQuota 'team' has 4 of pods in all, and a job of this Engine asks for 5 (a driver and 4 executors): it "
+        "could never start; make it smaller, or have the quota raised"
+    )
+
+
 # --- the same rules in the reconcilers -------------------------------------------------------------------------------
 
 
@@ -268,6 +374,21 @@ def test_jobs_of_an_engine_with_a_denied_template_are_not_started() -> None:
         assert world.condition(kind, name) == ("False", "PodTemplateDenied")
         assert "spec.podTemplate.executor.spec.volumes[0]" in world.message(kind, name)
     assert not world.launches
+
+
+def test_an_engine_says_that_its_namespace_has_not_so_much_and_jobs_try_all_the_same() -> None:
+    world = Fake()
+    world.create("ObjectStore", "lake", {"url": "s3://lake"})
+    world.create("Engine", "default", SIZES)
+    world.bounding.append(quota(requests_memory="4Gi"))
+    for kind, name in (("Engine", "default"), ("ObjectStore", "lake")):
+        world.reconcile(kind, name)
+    assert world.condition("Engine", "default") == ("False", "QuotaExceeded")
+    assert "4Gi of requests.memory" in world.message("Engine", "default")
+    assert world.launches, "an inspection is small"
+    world.bounding.clear()
+    world.reconcile("Engine", "default")
+    assert world.condition("Engine", "default") == ("True", "Succeeded")
 
 
 def test_a_dataset_over_a_table_of_other_partitions_says_so_at_the_first_look() -> None:

@@ -8,7 +8,7 @@ in pods, and a pod can name none but those of its namespace: tests/chart/test_te
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 import pytest
@@ -19,6 +19,7 @@ from kubothek.reconcile.kinship import Kinship
 from kubothek.reconcile.reconcilers import RECONCILERS
 from kubothek.reconcile.subjects import Subjects, change_of
 from kubothek.reconcile.world import JobView, LaunchJob, Load, Outcome, PutDataset, Settings, Warmth
+from kubothek.resources.bounds import Bound
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine
 from kubothek.resources.kinds import KINDS, parse
@@ -146,6 +147,14 @@ class TwoTenants:
     @property
     def engine_limits(self) -> Sizes:
         return self.settings.engine_limits
+
+    @property
+    def engine_defaults(self) -> Mapping[str, Any]:
+        return self.settings.engine_defaults
+
+    def bounds(self, namespace: str) -> Sequence[Bound]:
+        assert namespace == OURS, "nobody asks what another namespace has"
+        return ()
 
     def warmth(self, engine: Engine) -> Warmth | None:
         return None

@@ -71,6 +71,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, delete]
+# What the namespace gives to pods: whether an Engine asks for more.
+- apiGroups: [""]
+  resources: [limitranges, resourcequotas]
+  verbs: [list, watch]
 # The private key of a new ledger: made once, never read.
 - apiGroups: [""]
   resources: [secrets]

@@ -53,7 +53,7 @@ def check(paths: Sequence[Path]) -> tuple[list[Key], list[Mistake]]:
 
 
 def _together(manifests: Manifests) -> Iterator[Mistake]:
-    there = Gathered(manifests.resources.values())
+    there = Gathered(manifests.resources.values(), manifests.bounds)
     for key, resource in manifests.resources.items():
         label = f"{key.kind} {key.name}"
         for found in findings(resource, there):

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from kubothek.reconcile.kinship import Kinship
+from kubothek.resources.bounds import Bound
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine
 from kubothek.resources.jobs import AnyJob, JobResult, Progress
@@ -280,6 +281,13 @@ class Lookup(Protocol):
     @property
     def engine_limits(self) -> Sizes:
         """The operator's limits of the sizes of jobs."""
+
+    @property
+    def engine_defaults(self) -> Mapping[str, Any]:
+        """The operator's layer below all Engines."""
+
+    def bounds(self, namespace: str) -> Sequence[Bound]:
+        """What the namespace's quotas and ranges allow."""
 
 
 class World(Lookup, Protocol):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -132,12 +133,7 @@ def _corresponding(model: BaseModel) -> Iterator[tuple[Path, Path, BaseModel]]:
 
     As for the API server, items of a list correspond if they have the same key; without one none do.
     """
-    keys = {
-        info.alias or name: mark.key
-        for name, info in type(model).model_fields.items()
-        for mark in info.metadata
-        if isinstance(mark, UniqueBy)
-    }
+    keys = {alias: key for _, alias, key in _unique(type(model))}
     for step, child in _children(model):
         if len(step) == 1:
             yield step, step, child
@@ -146,22 +142,33 @@ def _corresponding(model: BaseModel) -> Iterator[tuple[Path, Path, BaseModel]]:
 
 
 def _duplicates(model: BaseModel, at: Path) -> Iterator[Problem]:
-    for name, info in type(model).model_fields.items():
-        for mark in info.metadata:
-            if isinstance(mark, UniqueBy):
-                seen: set[object] = set()
-                for index, item in enumerate(getattr(model, name) or ()):
-                    key = getattr(item, mark.key)
-                    if key in seen:
-                        yield Problem(
-                            render_path((*at, info.alias or name, index)), f"Duplicate value: {mark.key} {key!r}"
-                        )
-                    seen.add(key)
+    for name, alias, unique in _unique(type(model)):
+        seen: set[object] = set()
+        for index, item in enumerate(getattr(model, name) or ()):
+            key = getattr(item, unique)
+            if key in seen:
+                yield Problem(render_path((*at, alias, index)), f"Duplicate value: {unique} {key!r}")
+            seen.add(key)
+
+
+@cache
+def _unique(model: type[BaseModel]) -> tuple[tuple[str, str, str], ...]:
+    """Fields whose items differ in something: name, alias, and in what."""
+    fields = ((name, alias, model.model_fields[name].metadata) for name, alias in _fields(model))
+    return tuple(
+        (name, alias, mark.key) for name, alias, marks in fields for mark in marks if isinstance(mark, UniqueBy)
+    )
+
+
+@cache
+def _fields(model: type[BaseModel]) -> tuple[tuple[str, str], ...]:
+    """Names and aliases of the fields: asking pydantic for them costs more than all else in a resource of few."""
+    return tuple((name, info.alias or name) for name, info in model.model_fields.items())
 
 
 def _children(model: BaseModel) -> Iterator[tuple[Path, BaseModel]]:
-    for name, info in type(model).model_fields.items():
-        alias, value = info.alias or name, getattr(model, name)
+    for name, alias in _fields(type(model)):
+        value = getattr(model, name)
         if isinstance(value, BaseModel):
             yield (alias,), value
         elif isinstance(value, tuple):

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 from kubothek.reconcile.derivation import identity, references
 from kubothek.reconcile.kinship import Kinship
 from kubothek.reconcile.world import Lookup
+from kubothek.resources.bounds import Bound
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.meta import Resource
 from kubothek.resources.sizes import Sizes
 
 R = TypeVar("R", bound=Resource)
+_NONE: Final[Mapping[str, Sequence[Bound]]] = MappingProxyType({})
 
 
 class Gathered:
     """A :class:`~kubothek.reconcile.world.Lookup` over resources in memory; of two with one name, the last one."""
 
     engine_limits = Sizes()
-    """Those of an operator, which nobody asks here."""
+    """Those of an operator, which nobody asks here; as its defaults."""
 
-    def __init__(self, resources: Iterable[Resource]) -> None:
+    engine_defaults: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, resources: Iterable[Resource], bounds: Mapping[str, Sequence[Bound]] = _NONE) -> None:
+        """``bounds``  of each namespace"""
+        self._bounds = bounds
         self._places: dict[tuple[str, str], dict[str, Resource]] = {}
         for each in resources:
             self._places.setdefault((each.kind, each.namespace), {})[each.name] = each
@@ -30,6 +37,10 @@ class Gathered:
             for name, each in found.items():
                 if isinstance(each, Dataset):
                     self.kinship.put(namespace, name, references(each), identity(each))
+
+    def bounds(self, namespace: str) -> Sequence[Bound]:
+        """What the namespace's quotas and ranges allow."""
+        return self._bounds.get(namespace, ())
 
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
         """The resource, or None."""
@@ -57,6 +68,15 @@ class Beside:
     def engine_limits(self) -> Sizes:
         """The operator's."""
         return self._there.engine_limits
+
+    @property
+    def engine_defaults(self) -> Mapping[str, Any]:
+        """The operator's."""
+        return self._there.engine_defaults
+
+    def bounds(self, namespace: str) -> Sequence[Bound]:
+        """The namespace's."""
+        return self._there.bounds(namespace)
 
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
         """The resource, or None."""

@@ -103,6 +103,15 @@ def _environment(where: str, container: _Plain) -> Iterator[Finding]:
         if variable.get("name") in DENIED_ENV:
             message = f"{variable['name']} loads or runs code, which is the operator's to say: remove it"
             yield _denied(f"{where}.env[{index}]", message)
+    for index, source in enumerate(_mappings(container.get("envFrom"))):
+        prefix = str(source.get("prefix") or "")
+        hidden = sorted(name for name in DENIED_ENV if name.startswith(prefix))
+        if hidden:
+            message = (
+                f"what names it brings is in an object that anybody may edit, and {hidden[0]} could be one: name the "
+                f"variables in env, with valueFrom, or give it another prefix, such as APP_"
+            )
+            yield _denied(f"{where}.envFrom[{index}]", message)
 
 
 def _privileges(where: str, container: _Plain) -> Iterator[Finding]:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from kubothek.reconcile.admission import circles, claims, layout, pairs, pod_templates, references, schedules, sizes
+from kubothek.reconcile.admission import (
+    circles,
+    claims,
+    layout,
+    pairs,
+    pod_templates,
+    quota,
+    references,
+    schedules,
+    sizes,
+)
 from kubothek.reconcile.admission.finding import Finding
 from kubothek.reconcile.admission.gathered import Beside
 from kubothek.reconcile.world import Lookup
@@ -15,7 +25,7 @@ Rule = Callable[[Any, Lookup], Iterator[Finding]]
 
 _ALL: Final[tuple[Rule, ...]] = (schedules.timeless, references.dangling)
 _OF_KIND: Final[Mapping[str, tuple[Rule, ...]]] = {
-    "Engine": (pod_templates.denied, pod_templates.without_effect, sizes.beyond_limits),
+    "Engine": (pod_templates.denied, pod_templates.without_effect, sizes.beyond_limits, quota.never_fits),
     "Cube": (claims.names_of_members,),
     "Dataset": (
         claims.same_dataset,

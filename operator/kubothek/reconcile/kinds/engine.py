@@ -1,14 +1,15 @@
-"""Engine: its drivers that wait for jobs. What can be wrong with one is its templates."""
+"""Engine: its drivers that wait for jobs. What can be wrong with one is its templates, and its namespace."""
 
 from __future__ import annotations
 
 from kubothek.reconcile.admission.pod_templates import denied
+from kubothek.reconcile.admission.quota import never_fits
 from kubothek.reconcile.admission.sizes import beyond_limits
 from kubothek.reconcile.references import Blocked, find_engine
 from kubothek.reconcile.running.warming import has_company, keep_warm
 from kubothek.reconcile.summary import conclude, unchanged
 from kubothek.reconcile.world import Outcome, World
-from kubothek.resources.conditions import ready, stalled
+from kubothek.resources.conditions import ready, stalled, waiting
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine
 from kubothek.resources.values import Reference
 
@@ -30,6 +31,10 @@ def reconcile(engine: Engine, world: World) -> Outcome:
         return conclude(engine, world, profile.state)
     pool = keep_warm(profile or engine, world)
     status = engine.status.model_copy(update={"warm": pool.state})
+    starved = next(never_fits(engine, world), None)
+    if starved is not None:  # quotas come and go: what fits all the same runs, and the rest waits by itself
+        lacking = waiting(starved.reason, f"{starved.path}: {starved.message}")
+        return conclude(engine, world, lacking, status, actions=pool.actions, again=pool.again)
     told = [f"the engine runs {whose}"]
     if cuts := [cut.message for cut in beyond_limits(engine, world)]:
         told.append(f"the operator's limits cut its sizes: {'; '.join(cuts)}")

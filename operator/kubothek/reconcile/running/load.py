@@ -46,13 +46,22 @@ def admit(place: Place, limits: Limits, load: Load) -> Blocked | None:
     """What a job that wants this place has to wait for; None if it may start now."""
     if limits == Limits():
         return None
+    return _held_back(place, _Case.of(limits, load))
+
+
+def admitted(limits: Limits, load: Load) -> set[Place]:
+    """Those of the wanted places that a job may have now, each by itself: one job may be in the way of another."""
+    if limits == Limits():
+        return set(load.wanted)
     case = _Case.of(limits, load)
-    full = case.full_for(place)
-    if full is not None:
-        return _blocked(_told(full, place, limits))
-    if limits.jobs and _has_its_share(place, case):
-        return _blocked("other namespaces hold fewer places, and wait for those that are left")
-    return None
+    if limits.jobs and case.taken[()] >= limits.jobs:
+        return set()
+    return {place for place in load.wanted if _held_back(place, case) is None}
+
+
+def spare(limits: Limits, load: Load) -> int | None:
+    """How many more jobs may run in all; None: any number."""
+    return max(limits.jobs - sum(load.taken.values()), 0) if limits.jobs else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,15 @@ class _Case:
             if place.maintenance and (self.by_maintenance[scope] >= max(1, limit - 1) or self.due[scope] >= free):
                 return scope
         return None
+
+
+def _held_back(place: Place, case: _Case) -> Blocked | None:
+    full = case.full_for(place)
+    if full is not None:
+        return _blocked(_told(full, place, case.limits))
+    if case.limits.jobs and _has_its_share(place, case):
+        return _blocked("other namespaces hold fewer places, and wait for those that are left")
+    return None
 
 
 def _has_its_share(place: Place, case: _Case) -> bool:

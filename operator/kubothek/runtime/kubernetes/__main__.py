@@ -66,7 +66,7 @@ class _Json(click.ParamType[EngineSpec | Sizes]):
 @click.option("--engine-limits", default="{}", type=_Json(Sizes), help="The largest sizes of jobs, in JSON.")
 @click.option("--logs", default="", help="URL of a job's log, with {namespace}, {pod}, {start} and {end}.")
 @click.option("--lease", default="", help="Of several operators the holder of this Lease works: namespace/name.")
-@click.option("--concurrency", default=8, type=click.IntRange(min=1), help="Resources worked on at a time.")
+@click.option("--concurrency", default=24, type=click.IntRange(min=1), help="Resources worked on at a time.")
 @click.option("--probe-port", default=8080, type=click.IntRange(0, 65535), help="Port of /healthz and /readyz.")
 @click.option("--metrics-port", default=8081, type=click.IntRange(0, 65535), help="Port of /metrics.")
 @click.option(

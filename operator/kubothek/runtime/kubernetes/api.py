@@ -50,6 +50,8 @@ RESOURCES: Mapping[str, tuple[str, str]] = {
     "SkippingIndex": (f"/apis/{API_VERSION}", "skippingindices"),
     "Repository": (f"/apis/{API_VERSION}", "repositories"),
     "Sync": (f"/apis/{API_VERSION}", "syncs"),
+    "LimitRange": ("/api/v1", "limitranges"),
+    "ResourceQuota": ("/api/v1", "resourcequotas"),
     "Pod": ("/api/v1", "pods"),
     "ConfigMap": ("/api/v1", "configmaps"),
     "Secret": ("/api/v1", "secrets"),

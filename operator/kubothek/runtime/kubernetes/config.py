@@ -69,7 +69,7 @@ class OperatorConfig:
     """Where the log of a job is; empty = nowhere."""
     lease: str = ""
     """The Lease that decides which of several operators works, as ``namespace/name``; empty = this one does."""
-    concurrency: int = 8
+    concurrency: int = 24
     """How many resources are worked on at a time."""
     probe_port: int = 8080
     metrics_port: int = 8081

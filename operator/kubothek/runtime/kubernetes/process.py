@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import socket
 from contextlib import nullcontext
@@ -59,6 +60,9 @@ async def _run(config: OperatorConfig) -> None:
             log.info("metrics are on port %d", metrics_port)
             # Complete caches first: a worker that knows half of the cluster decides wrongly at first.
             await resync.until_done()
+            # What is there to stay, and without circles, is not to be looked through for garbage over and over.
+            gc.collect()
+            gc.freeze()
             log.info("serving %s with %d resources", config.namespaces or "all namespaces", len(controller.queue))
             # Before kopf: at its end it cancels every task of the loop that was started after it.
             helpers = [asyncio.create_task(recorder.run()), asyncio.create_task(resync.run())]

@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
+from kubothek.resources.bounds import BOUNDING
 from kubothek.resources.kinds import KINDS
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable, Object
@@ -20,7 +21,7 @@ from kubothek.runtime.kubernetes.queue import Backoff
 
 log = logging.getLogger(__name__)
 
-WATCHED = (*KINDS, "Pod")
+WATCHED = (*BOUNDING, *KINDS, "Pod")
 """Every kind that the operator follows. Pods last: then their owners are known when they are met."""
 
 
@@ -88,16 +89,15 @@ class Resync:
             newest = version
             for obj in page:
                 found.add(obj["metadata"]["uid"])
-                news += self._controller.observe(kind, obj)
+                news += self._controller.observer.observe(kind, obj)
         missed = [obj for obj in self._known(kind, scope) if _is_missing(obj, found, newest)]
         for obj in missed:
             log.info("%s %s/%s is gone; the watch missed it", kind, scope, obj["metadata"]["name"])
-            news += self._controller.gone(kind, obj)
+            news += self._controller.observer.gone(kind, obj)
         return news
 
     def _known(self, kind: str, scope: str | None) -> list[Object]:
-        cache = self._controller.state.pods if kind == "Pod" else self._controller.state.resources[kind]
-        return list(cache.objects(scope))
+        return list(self._controller.state.cache(kind).objects(scope))
 
 
 def _is_missing(obj: Object, found: set[str], listed: int) -> bool:

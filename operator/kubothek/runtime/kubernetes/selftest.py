@@ -13,6 +13,7 @@ from typing import Final
 
 import click
 
+from kubothek.resources.bounds import BOUNDING
 from kubothek.resources.kinds import KINDS
 from kubothek.runtime.kubernetes.api import RESOURCES, Api, ApiError, ApiUnavailable
 
@@ -29,6 +30,7 @@ NEEDED: Final = (
     *((kind, "", "delete") for kind in ("Commit", "Query", "Compaction", "Verification")),  # their time to live
     *(("Pod", "", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
     *(("ConfigMap", "", verb) for verb in ("get", "create", "delete")),
+    *((kind, "", verb) for kind in BOUNDING for verb in ("list", "watch")),
     ("Secret", "", "create"),  # the private key of a ledger
     ("CoreEvent", "", "list"),
     ("Event", "", "create"),

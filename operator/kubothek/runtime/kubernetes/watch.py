@@ -75,11 +75,11 @@ class Watch:
         self._heard.add(kind)
         self._controller.metrics.watched(kind)
         if change == "DELETED":
-            self._controller.gone(kind, obj)
+            self._controller.observer.gone(kind, obj)
             return
         if change is None:
             self._note_listing(obj["metadata"]["uid"])
-        self._controller.observe(kind, obj)
+        self._controller.observer.observe(kind, obj)
 
     def _note_listing(self, uid: str) -> None:
         """An object that is listed for the second time tells that its watch began anew and may have missed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from kubothek.reconcile.admission.circles import of_inputs
 from kubothek.reconcile.admission.gathered import Gathered
+from kubothek.resources.bounds import BOUNDING, Bound, bounds_of
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.kinds import KINDS, InvalidResource, parse
 from kubothek.resources.meta import API_VERSION, GROUP, Resource
@@ -51,6 +53,8 @@ class Manifests:
     documents: Mapping[Key, Document]
     secrets: Mapping[tuple[str, str], Mapping[str, bytes]] = field(default_factory=dict)
     """Contents of core Secrets by namespace and name; they serve ``credentialsSecretRef``."""
+    bounds: Mapping[str, Sequence[Bound]] = field(default_factory=dict)
+    """What ResourceQuotas and LimitRanges among manifests of others allow, by namespace."""
 
     def where(self, key: Key, path: str = "") -> str:
         """``file:line`` of a field, given as ``spec.source.paths[0]``; words for a resource that another one made."""
@@ -76,11 +80,14 @@ def read(paths: Sequence[Path], *, others: bool = False) -> tuple[Manifests, lis
     resources: dict[Key, Resource] = {}
     documents: dict[Key, Document] = {}
     secrets: dict[tuple[str, str], Mapping[str, bytes]] = {}
+    bounds: dict[str, list[Bound]] = {}
     problems: list[Problem] = []
     for file in manifest_files(paths):
         found, unreadable = read_documents(file)
         for document in found:
             if others and _is_foreign(document.content):
+                for namespace, found_bounds in _bounds(document.content):
+                    bounds.setdefault(namespace, []).extend(found_bounds)
                 continue
             if _is_secret(document.content):
                 secret, wrong = _parse_secret(document)
@@ -101,7 +108,7 @@ def read(paths: Sequence[Path], *, others: bool = False) -> tuple[Manifests, lis
         problems += unreadable
     order = {kind: number for number, kind in enumerate(KINDS)}
     ordered = sorted(resources, key=lambda key: (order[key.kind], key.namespace, key.name))
-    return Manifests({key: resources[key] for key in ordered}, documents, secrets), problems
+    return Manifests({key: resources[key] for key in ordered}, documents, secrets, bounds), problems
 
 
 def _circles(manifests: Manifests) -> Iterator[Problem]:
@@ -140,6 +147,14 @@ def _is_foreign(content: object) -> bool:
     if not isinstance(content, dict) or _is_secret(content) or content.get("kind") in KINDS:
         return False
     return not str(content.get("apiVersion")).startswith(f"{GROUP}/")
+
+
+def _bounds(content: object) -> Iterator[tuple[str, Sequence[Bound]]]:
+    if isinstance(content, dict) and content.get("apiVersion") == "v1" and content.get("kind") in BOUNDING:
+        metadata = content.get("metadata")
+        namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
+        with suppress(AttributeError, TypeError):  # of no shape: others will say so
+            yield str(namespace or "default"), bounds_of(content["kind"], content)
 
 
 def _is_secret(content: object) -> bool:

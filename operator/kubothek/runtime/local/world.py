@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from kubothek.reconcile.derivation import identity, references
 from kubothek.reconcile.kinship import Kinship
 from kubothek.reconcile.subjects import Run, Subjects, change_of
 from kubothek.reconcile.world import JobView, Load, Settings
+from kubothek.resources.bounds import Bound
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
 from kubothek.resources.cube import Cube
@@ -241,6 +242,15 @@ class LocalWorld:
     def engine_limits(self) -> Sizes:
         """The operator's limits of the sizes of jobs."""
         return self.settings.engine_limits
+
+    @property
+    def engine_defaults(self) -> Mapping[str, Any]:
+        """The operator's layer below all Engines."""
+        return self.settings.engine_defaults
+
+    def bounds(self, namespace: str) -> Sequence[Bound]:
+        """None: on one's own machine there is what there is."""
+        return ()
 
     @property
     def subjects(self) -> Subjects:

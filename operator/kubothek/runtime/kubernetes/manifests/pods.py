@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from kubothek.reconcile.running.tracing import traceparent
 from kubothek.reconcile.world import LaunchJob
+from kubothek.resources import pod_sizes
 from kubothek.resources.engine import Engine, EngineSpec
 from kubothek.resources.jobs import (
     CollectJob,
@@ -36,7 +37,7 @@ from kubothek.resources.meta import API_VERSION
 from kubothek.resources.values import parse_duration
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.config import OperatorConfig
-from kubothek.runtime.kubernetes.manifests import fetching, placement, scratch, sidecar, sizes, starting
+from kubothek.runtime.kubernetes.manifests import fetching, placement, scratch, sidecar, starting
 from kubothek.runtime.kubernetes.manifests.sparkconf import spark_conf
 from kubothek.runtime.kubernetes.manifests.template import merged
 from kubothek.tracing.ids import VARIABLE
@@ -89,10 +90,10 @@ def driver_pod(action: LaunchJob, config: OperatorConfig) -> Object:
                     "args": ["driver", "python", "-m", "kubothek.jobs.main", f"{names.JOB_DIRECTORY}/job.json"],
                     "env": _driver_env(action, engine, config),
                     "ports": [
-                        {"name": "driver-rpc", "containerPort": sizes.DRIVER_PORT},
-                        {"name": "blockmanager", "containerPort": sizes.BLOCK_MANAGER_PORT},
+                        {"name": "driver-rpc", "containerPort": pod_sizes.DRIVER_PORT},
+                        {"name": "blockmanager", "containerPort": pod_sizes.BLOCK_MANAGER_PORT},
                     ],
-                    "resources": sizes.driver(engine, heavy=heavy, in_memory=scratch.in_memory(engine)),
+                    "resources": pod_sizes.driver(engine, heavy=heavy),
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                     "securityContext": _container_security(),
                     "volumeMounts": [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from kubothek.resources import pod_sizes
 from kubothek.resources.engine import EngineSpec
 from kubothek.resources.values import parse_quantity
-from kubothek.runtime.kubernetes.manifests import sizes
 
 Object = dict[str, Any]
 
@@ -25,7 +25,7 @@ def driver_volume(engine: EngineSpec, *, heavy: bool) -> Object:
         return {"emptyDir": {}}
     if scratch.medium != "EphemeralPVC":
         return {"emptyDir": _empty_dir(engine)}
-    resources = {"requests": {"storage": sizes.mebibytes(parse_quantity(scratch.size or 0))}}
+    resources = {"requests": {"storage": pod_sizes.mebibytes(parse_quantity(scratch.size or 0))}}
     claim: Object = {"accessModes": ["ReadWriteOnce"], "resources": resources}
     if scratch.storage_class_name is not None:
         claim["storageClassName"] = scratch.storage_class_name
@@ -60,11 +60,13 @@ def conf(engine: EngineSpec) -> dict[str, str]:
     if scratch is None:
         return found
     if scratch.medium == "Memory":
-        found["spark.executor.memoryOverhead"] = sizes.jvm(sizes.executor_overhead(engine) + in_memory(engine))
+        found["spark.executor.memoryOverhead"] = pod_sizes.jvm(
+            pod_sizes.executor_overhead(engine) + pod_sizes.in_memory(engine)
+        )
     if claims:
         found |= {
             f"{_CLAIM}.options.claimName": "OnDemand",
-            f"{_CLAIM}.options.sizeLimit": sizes.mebibytes(parse_quantity(scratch.size or 0)),
+            f"{_CLAIM}.options.sizeLimit": pod_sizes.mebibytes(parse_quantity(scratch.size or 0)),
             f"{_CLAIM}.mount.path": _CLAIM_DIRECTORY,
             f"{_CLAIM}.mount.readOnly": "false",
             "spark.shuffle.sort.io.plugin.class": "org.apache.spark.shuffle.KubernetesLocalDiskShuffleDataIO",
@@ -74,15 +76,9 @@ def conf(engine: EngineSpec) -> dict[str, str]:
     return found
 
 
-def in_memory(engine: EngineSpec) -> int:
-    """Bytes of memory that a pod's scratch may take."""
-    scratch = engine.scratch
-    return parse_quantity(scratch.size or 0) if scratch is not None and scratch.medium == "Memory" else 0
-
-
 def _empty_dir(engine: EngineSpec) -> Object:
     assert engine.scratch is not None, "asked only then"
     found: Object = {"medium": "Memory"} if engine.scratch.medium == "Memory" else {}
     if engine.scratch.size is not None:
-        found["sizeLimit"] = sizes.mebibytes(parse_quantity(engine.scratch.size))
+        found["sizeLimit"] = pod_sizes.mebibytes(parse_quantity(engine.scratch.size))
     return found

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubothek.resources import pod_sizes
 from kubothek.resources.engine import ForeignEngine
 from kubothek.resources.jobs import ForeignEngineRef
 from kubothek.resources.values import parse_quantity
 from kubothek.runtime.kubernetes import names
-from kubothek.runtime.kubernetes.manifests import sizes, tokens
+from kubothek.runtime.kubernetes.manifests import tokens
 from kubothek.runtime.kubernetes.manifests.tokens import mounting
 
 Object = dict[str, Any]
@@ -55,7 +56,7 @@ def with_engine(pod: Object, engine: ForeignEngine, place: ForeignEngineRef, pul
 
 def _engine(engine: ForeignEngine, pull_policy: str, *mounts: Object) -> Object:
     """Its root file system is writable, as images expect; the user is ours, as *restricted* and the volumes ask for."""
-    memory = sizes.mebibytes(parse_quantity(engine.memory))
+    memory = pod_sizes.mebibytes(parse_quantity(engine.memory))
     return {
         "image": engine.image,
         "imagePullPolicy": pull_policy,

@@ -7,11 +7,12 @@ itself.
 from __future__ import annotations
 
 from kubothek.reconcile.world import LaunchJob
+from kubothek.resources import pod_sizes
 from kubothek.resources.engine import EngineSpec
 from kubothek.resources.values import parse_duration, parse_quantity
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.config import OperatorConfig
-from kubothek.runtime.kubernetes.manifests import placement, scratch, sizes
+from kubothek.runtime.kubernetes.manifests import placement, scratch
 
 _PREFIX_LIMIT = 47
 """Spark's limit of the pods' name prefix: 63 less what it appends."""
@@ -27,16 +28,16 @@ def spark_conf(action: LaunchJob, engine: EngineSpec, config: OperatorConfig) ->
     conf = {
         "spark.app.name": job.job,
         "spark.app.id": f"{job.job}-{job.uid}"[:63].rstrip("-"),
-        "spark.driver.memory": sizes.jvm(engine.driver.memory),
+        "spark.driver.memory": pod_sizes.jvm(engine.driver.memory),
         "spark.driver.cores": str(engine.driver.cores),
-        "spark.driver.port": str(sizes.DRIVER_PORT),
-        "spark.driver.blockManager.port": str(sizes.BLOCK_MANAGER_PORT),
-        "spark.blockManager.port": str(sizes.BLOCK_MANAGER_PORT),
+        "spark.driver.port": str(pod_sizes.DRIVER_PORT),
+        "spark.driver.blockManager.port": str(pod_sizes.BLOCK_MANAGER_PORT),
+        "spark.blockManager.port": str(pod_sizes.BLOCK_MANAGER_PORT),
         **_number(engine),
         "spark.executor.cores": str(executors.cores),
-        "spark.executor.memory": sizes.jvm(executors.memory),
+        "spark.executor.memory": pod_sizes.jvm(executors.memory),
         # Client mode gives executors the JVM's overhead of 0.1 and nothing for Python unless told.
-        "spark.executor.memoryOverheadFactor": str(sizes.EXECUTOR_OVERHEAD_FACTOR),
+        "spark.executor.memoryOverheadFactor": str(pod_sizes.EXECUTOR_OVERHEAD_FACTOR),
         "spark.kubernetes.resource.type": "python",
         # A crash loop of executors ends the job instead of going on for ever.
         "spark.executor.maxNumFailures": str(max(3, 2 * most)),
@@ -60,13 +61,10 @@ def spark_conf(action: LaunchJob, engine: EngineSpec, config: OperatorConfig) ->
 
 
 def _number(engine: EngineSpec) -> dict[str, str]:
-    """How many executors there are. What layers and limits left in no order is put in one: ``max`` decides."""
-    dynamic = engine.dynamic_allocation
+    """How many executors there are."""
+    dynamic, (least, first, most) = engine.dynamic_allocation, pod_sizes.executors(engine)
     if dynamic is None or not dynamic.enabled:
-        return {"spark.dynamicAllocation.enabled": "false", "spark.executor.instances": str(engine.executor.instances)}
-    most = dynamic.max or max(engine.executor.instances, dynamic.min)
-    least = min(dynamic.min, most)
-    first = least if dynamic.initial is None else min(max(dynamic.initial, least), most)
+        return {"spark.dynamicAllocation.enabled": "false", "spark.executor.instances": str(most)}
     return {
         "spark.dynamicAllocation.enabled": "true",
         "spark.dynamicAllocation.initialExecutors": str(first),

@@ -60,7 +60,8 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
         yield from _users_of_engine(state, namespace, name)
     elif kind == "Dataset":
         appeared = _respecified(before, after) or _ready(before) != _ready(after)
-        yield from _of_dataset(state, obj, appeared=appeared)
+        turned = _came_or_went(before, after) or _ready(before) != _ready(after)
+        yield from _of_dataset(state, obj, appeared=appeared, turned=turned)
         if "ledger" in obj["spec"] and (appeared or progress(before) != progress(after)):
             yield from neighbours(state, obj, appeared=_respecified(before, after))
         yield from _policies(state, namespace, before, after)
@@ -90,12 +91,15 @@ def _of_store(state: ClusterState, before: Object | None, after: Object | None) 
         yield from _queries(state, namespace, "ObjectStore", name)
 
 
-def _of_dataset(state: ClusterState, dataset: Object, *, appeared: bool) -> Iterator[Key]:
+def _of_dataset(state: ClusterState, dataset: Object, *, appeared: bool, turned: bool) -> Iterator[Key]:
+    """``appeared``: it is another one, or says something else; ``turned``: Commits may go on that could not, or the
+    other way round. An edit is the business of those that are next: the others hear of it when it is their turn.
+    """
     namespace, name = dataset["metadata"]["namespace"], dataset["metadata"]["name"]
     if appeared:
         yield Key("ObjectStore", namespace, dataset["spec"]["storeRef"]["name"])
         yield from _queries(state, namespace, "Dataset", name)
-    yield from _queues(state, namespace, {("Dataset", name)}, head_only=not appeared)
+    yield from _queues(state, namespace, {("Dataset", name)}, head_only=not turned)
     yield from _compactions(state, namespace, {name})
     yield from _verifications(state, namespace, {name})
     yield from _syncs(state, namespace, "datasetRef", name)
@@ -297,14 +301,17 @@ def _waiting_for(state: ClusterState, namespace: str, name: str) -> Iterator[Key
 
 def _respecified(before: Object | None, after: Object | None) -> bool:
     """Created, deleted, being deleted, or with another spec."""
+    if before is None or after is None or _came_or_went(before, after):
+        return True
+    return bool(before["metadata"].get("generation") != after["metadata"].get("generation"))
+
+
+def _came_or_went(before: Object | None, after: Object | None) -> bool:
+    """Created, deleted, or being deleted."""
     if before is None or after is None:
         return True
     old, new = before["metadata"], after["metadata"]
-    return bool(
-        old["uid"] != new["uid"]
-        or old.get("generation") != new.get("generation")
-        or old.get("deletionTimestamp") != new.get("deletionTimestamp")
-    )
+    return bool(old["uid"] != new["uid"] or old.get("deletionTimestamp") != new.get("deletionTimestamp"))
 
 
 def _labels(obj: Object | None) -> Object:

@@ -2,6 +2,10 @@
 
 A place is held from the moment in which a launch is decided, so that several workers cannot give the same one away, to
 the end of the pod. Nothing here outlives the process: places are counted again from the pods, and who waits asks again.
+
+Who waits is woken when :func:`kubothek.reconcile.running.load.admitted` says that a job of its may start: the same
+rules by which it then decides. Counting what became free would not do: a job of one namespace takes nothing from
+another where the limits are those of namespaces, and a launch may be what gives others their turn.
 """
 
 from __future__ import annotations
@@ -12,17 +16,14 @@ from contextlib import contextmanager
 from itertools import islice, zip_longest
 from typing import Any, TypeVar
 
-from kubothek.reconcile.running.load import place_of
-from kubothek.reconcile.world import Action, AwaitPlace, LaunchJob, Load, Place
+from kubothek.reconcile.running.load import admitted, place_of, spare
+from kubothek.reconcile.world import Action, AwaitPlace, LaunchJob, Limits, Load, Place
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.queue import Key
 
-_HEADS = 4
-"""How many resources of each namespace are asked whether they take a place that became free: the longest waiting, and
-some in case that one cannot go on.
-"""
 _AT_ONCE = 4
-"""How many are woken together, of all namespaces: what they decide tells whether others are to be asked."""
+"""How many are woken together, if there are places for so many: what they decide tells whether others are to be asked.
+"""
 
 
 T = TypeVar("T")
@@ -31,7 +32,8 @@ T = TypeVar("T")
 class Places:
     """Counts places. Belongs to one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._held: dict[tuple[str, str], Place] = {}
         """By namespace and job."""
         self._pods: set[tuple[str, str]] = set()
@@ -42,10 +44,10 @@ class Places:
         self._wanted: Counter[Place] = Counter()
         self._held_by: Counter[str] = Counter()
         """Places by namespace."""
-        self._free = 0
-        """How many places became free, and were not taken by anyone since."""
+        self._open = False
+        """Whether somebody may go on who has not been asked."""
         self._asked: set[Key] = set()
-        """Who was woken since a place last became free."""
+        """Who was woken since others last held, or wanted, other places."""
         self._deciding: set[Key] = set()
         """Those of ``_asked`` who have not decided yet."""
 
@@ -72,7 +74,7 @@ class Places:
         if place is not None:
             _subtract(self._taken, place)
             _subtract(self._held_by, place.namespace)
-            self._become_free()
+            self._ask_again()
 
     @contextmanager
     def decided(self, key: Key, actions: Sequence[Action]) -> Iterator[None]:
@@ -86,7 +88,7 @@ class Places:
                 launched.append((key.namespace, job.job))
                 self._hold(launched[-1], place)
         awaited = tuple(action.place for action in actions if isinstance(action, AwaitPlace))
-        self._wait(key, awaited, served=bool(launched))
+        self._wait(key, awaited)
         try:
             yield
         finally:
@@ -95,35 +97,44 @@ class Places:
                     self.release(*lost)
 
     def withdraw(self, key: Key) -> None:
-        """The resource is gone."""
-        self._wait(key, (), served=False)
+        """The resource is gone, or its round failed: nothing is kept free for one that may never take it."""
+        self._wait(key, ())
 
     def answered(self, key: Key) -> None:
-        """A round over the resource is over, whatever came of it: nobody waits for its decision any more."""
+        """A round over the resource is over, perhaps without a decision: nobody waits for it any more."""
         self._deciding.discard(key)
 
     def woken(self) -> Iterator[Key]:
         """Who may go on now: a few at a time, in turn by namespace, those first that hold least.
 
-        As long as none of them takes what became free, the next few, until the first ones of all namespaces were asked.
+        As long as they leave places that others may have, the next few, until all of those were asked.
         """
-        if not self._free or self._deciding:
+        if not self._open or self._deciding:
             return
-        following = list(islice(self._following(), _AT_ONCE))
-        if not following:
-            self._free = 0
+        free = spare(self._limits, self.load)
+        following = list(islice(self._following(), _AT_ONCE if free is None else min(free, _AT_ONCE)))
+        self._open = bool(following)
         self._asked.update(following)
         self._deciding.update(following)
         yield from following
 
     def _following(self) -> Iterator[Key]:
-        order = sorted(self._waiting, key=lambda namespace: self._held_by[namespace])
-        heads = [list(islice(self._waiting[namespace], _HEADS)) for namespace in order]
+        places = admitted(self._limits, self.load)
+        admissible = {place.namespace for place in places}
+        waiting = (namespace for namespace in self._waiting if namespace in admissible)
+        order = sorted(waiting, key=lambda namespace: self._held_by[namespace])
+        heads = [list(islice(self._in(namespace, places), _AT_ONCE)) for namespace in order]
         for turn in zip_longest(*heads):
-            yield from (key for key in turn if key is not None and key not in self._asked)
+            yield from (key for key in turn if key is not None)
 
-    def _become_free(self) -> None:
-        self._free += 1
+    def _in(self, namespace: str, places: set[Place]) -> Iterator[Key]:
+        for key, wanted in self._waiting[namespace].items():
+            if key not in self._asked and not places.isdisjoint(wanted):
+                yield key
+
+    def _ask_again(self) -> None:
+        """What is held or wanted has changed: who could not go on before perhaps can."""
+        self._open = True
         self._asked &= self._deciding
 
     def _hold(self, job: tuple[str, str], place: Place) -> None:
@@ -131,9 +142,9 @@ class Places:
             self._held[job] = place
             self._taken[place] += 1
             self._held_by[place.namespace] += 1
-            self._free = max(self._free - 1, 0)
+            self._ask_again()
 
-    def _wait(self, key: Key, places: tuple[Place, ...], *, served: bool) -> None:
+    def _wait(self, key: Key, places: tuple[Place, ...]) -> None:
         self._deciding.discard(key)
         waiting = self._waiting.get(key.namespace, {})
         before = waiting.get(key, ())
@@ -148,8 +159,8 @@ class Places:
             del waiting[key]
             if not waiting:
                 del self._waiting[key.namespace]
-        if before and not served:  # others may have been held back for the sake of what is not wanted any more
-            self._become_free()
+        if before:  # others may have been held back for the sake of what is not wanted any more
+            self._ask_again()
 
 
 def _subtract(counter: Counter[T], what: T) -> None:

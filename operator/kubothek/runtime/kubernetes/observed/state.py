@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from kubothek.reconcile.kinship import Kinship
 from kubothek.reconcile.subjects import KINDS as RUNS
 from kubothek.reconcile.subjects import Subjects
-from kubothek.reconcile.world import JobView, Load, Settings, Warmth
+from kubothek.reconcile.world import JobView, Limits, Load, Settings, Warmth
+from kubothek.resources.bounds import BOUNDING, Bound, bounds_of
 from kubothek.resources.engine import Engine
 from kubothek.resources.kinds import KINDS, InvalidResource, parse
 from kubothek.resources.meta import Resource
@@ -25,6 +26,7 @@ from kubothek.runtime.kubernetes.observed.pools import Pools
 from kubothek.runtime.kubernetes.outcomes import outcome
 
 R = TypeVar("R", bound=Resource)
+NO_LIMITS: Final = Limits()
 
 
 @dataclass(slots=True)
@@ -46,7 +48,7 @@ class ClusterState:
     it had done.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = NO_LIMITS) -> None:
         self.kinship = Kinship()
         self.subjects = Subjects()
         followers = {kind: partial(runs.follow, self.subjects, kind) for kind in RUNS} | {
@@ -57,7 +59,9 @@ class ClusterState:
         }
         self.pods: Cache[JobView | None] = Cache(outcome.ended_view, trimmed_pod)
         """Their model is how their job ended, None as long as it has not."""
-        self.places = Places()
+        self.bounds: dict[str, Cache[tuple[Bound, ...]]] = {kind: Cache(partial(bounds_of, kind)) for kind in BOUNDING}
+        """What namespaces give to pods."""
+        self.places = Places(limits)
         self.pools = Pools()
         self._given: dict[tuple[str, str], str] = {}
         """The pods of jobs that waiting drivers took, by namespace and job."""
@@ -68,7 +72,15 @@ class ClusterState:
 
     def count(self, kind: str) -> int:
         """How many objects of a kind are known."""
-        return len(self.pods if kind == "Pod" else self.resources[kind])
+        return len(self.cache(kind))
+
+    def cache(self, kind: str) -> Cache[Any]:
+        """What is known of a kind."""
+        return self.pods if kind == "Pod" else self.bounds[kind] if kind in BOUNDING else self.resources[kind]
+
+    def bounds_in(self, namespace: str) -> Sequence[Bound]:
+        """What a namespace gives to pods."""
+        return [bound for cache in self.bounds.values() for found in cache.models(namespace) for bound in found]
 
     def put_pod(self, pod: Object) -> bool:
         """Take over a state of a driver pod; False if it is nothing new."""
@@ -113,11 +125,11 @@ class ClusterState:
             trace.lost = outcome.lost_view(pod)
         return pod
 
-    def pods_of(self, owner_uid: str) -> Iterator[Object]:
-        """The driver pods that a resource owns."""
+    def unended_pods_of(self, owner_uid: str) -> Iterator[Object]:
+        """The driver pods of a resource's jobs that have not ended."""
         for namespace, name in self._attempts.get(owner_uid, ()):
             pod = self.pod_of(namespace, name)
-            if pod is not None:
+            if pod is not None and self.pods.model(namespace, pod["metadata"]["name"]) is None:
                 yield pod
 
     def job_view(self, namespace: str, name: str, now: datetime) -> JobView | None:
@@ -200,6 +212,15 @@ class ClusterWorld:
     def engine_limits(self) -> Sizes:
         """The operator's limits of the sizes of jobs."""
         return self.settings.engine_limits
+
+    @property
+    def engine_defaults(self) -> Mapping[str, Any]:
+        """The operator's layer below all Engines."""
+        return self.settings.engine_defaults
+
+    def bounds(self, namespace: str) -> Sequence[Bound]:
+        """What the namespace's quotas and ranges allow."""
+        return self.state.bounds_in(namespace)
 
     @property
     def subjects(self) -> Subjects:

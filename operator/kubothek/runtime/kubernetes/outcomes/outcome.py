@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -62,19 +62,23 @@ def job_view(pod: Json, now: datetime, events: Sequence[Json] = ()) -> JobView:
     """The attempt that this pod is, as of ``now`` (aware). ``events`` are the Warning events about the pod,
     if known.
     """
-    annotations = pod["metadata"].get("annotations") or {}
     view = (
         end_of(pod)
         or unfinished.too_late(pod, now, events)
         or unfinished.stuck(pod, now, events)
         or unfinished.alive(pod)
     )
-    return replace(view, progress=_progress(annotations.get(names.PROGRESS)))
+    return _with_progress(view, pod)
 
 
 def ended_view(pod: Json) -> JobView | None:
     """The attempt of a pod whose job has ended; None if it has not. What it says changes no more."""
-    return None if end_of(pod) is None else job_view(pod, datetime.max.replace(tzinfo=UTC))
+    ended = end_of(pod)
+    return None if ended is None else _with_progress(ended, pod)
+
+
+def _with_progress(view: JobView, pod: Json) -> JobView:
+    return replace(view, progress=_progress((pod["metadata"].get("annotations") or {}).get(names.PROGRESS)))
 
 
 def lost_view(pod: Json) -> JobView:
