@@ -62,7 +62,7 @@ chaos: install ## an hour of faults on the cluster, in the order of KUBOTHEK_SEE
 bench: install ## Kubothek beside its peers, ratios in Markdown: half an hour (benchmarks/README.md)
 	@$(BIN)/python -m benchmarks
 
-bench-latency: install ## from apply to Ready on the cluster, stage by stage, with and without drivers that wait: five minutes
+bench-latency: install ## from apply to Ready on the cluster, stage by stage, with and without drivers that wait: ten minutes
 	@$(BIN)/python -m benchmarks latency
 
 bench-operator: install ## the operator with 10,000 Datasets and 2,000 Commits beside kopf's handlers alone, in Markdown: 40 minutes

@@ -56,6 +56,7 @@ WORK = (
 )
 
 
+_ROUNDS = 20
 _LATENCY_ROUNDS = 5
 
 
@@ -65,7 +66,7 @@ def main() -> None:
     parser.add_argument("work", nargs="*", default=WORK, help=f"of {', '.join(WORK)}; all if none is named")
     parser.add_argument("--partitions", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--places", nargs="+", choices=PLACES, default=PLACES)
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, help=f"{_ROUNDS} if not said, of latency {_LATENCY_ROUNDS}")
     parser.add_argument("--seconds", type=float, default=20, help="a system sits out once it took this long in a table")
     parser.add_argument("--rows", type=int, default=10_000_000, help="of the bulk commit")
     parser.add_argument("--files", type=int, default=2_000, help="that are compacted into eight")
@@ -90,8 +91,10 @@ def main() -> None:
     parser.add_argument("--spread", action="store_true", help="of transform only first runs, also divided over Spark")
     given = parser.parse_args()
     if given.work == ["latency"]:  # on the cluster, and by name only
-        print(latency.run(min(given.rounds, _LATENCY_ROUNDS), given.tag).render())
-        return
+        latencies = latency.run(given.rounds or _LATENCY_ROUNDS, given.tag)
+        print(latency.render(latencies))
+        raise SystemExit(1 if latencies.failed else 0)
+    given.rounds = given.rounds or _ROUNDS
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     print(f"{os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}\n", flush=True)

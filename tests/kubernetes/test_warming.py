@@ -28,7 +28,7 @@ from tests.kubernetes import podshapes
 from tests.kubernetes.apiserver import ApiServer
 from tests.kubernetes.harness import Kubelet, bench, manifest, resource_path
 from tests.kubernetes.podshapes import exited, running
-from tests.kubernetes.proxy import Fault, FaultProxy
+from tests.kubernetes.proxy import Call, Fault, FaultProxy
 from tests.kubernetes.test_operator import COMMIT, result_of, status
 
 MERGE = "application/merge-patch+json"
@@ -148,6 +148,45 @@ async def test_a_commit_runs_on_a_driver_that_waited(api: Api, server: ApiServer
         assert "january-1" not in node.pods()
 
 
+async def test_an_operator_that_restarts_goes_on_with_what_it_has_begun(
+    api: Api, server: ApiServer, namespace: str, node: Node, proxy: FaultProxy
+) -> None:
+    """It dies when it has chosen a driver, and when that has the job; meanwhile the Engine is edited, the job ends."""
+
+    def commit() -> dict[str, Any]:
+        return dict(server.request("GET", resource_path("Commit", namespace, "january")))
+
+    def warm() -> dict[str, int]:
+        return dict(server.request("GET", resource_path("Engine", namespace, "default"))["status"].get("warm") or {})
+
+    def is_hand_over(call: Call) -> bool:
+        return call.method == "PATCH" and "/pods/" in call.path
+
+    async with drivers_that_get_ready(node):
+        async with bench(api, namespace, RECONCILERS) as operator:
+            await operator.until(lambda: warm().get("ready") == 1)
+            (chosen,) = node.waiting()
+            proxy.decide = lambda _, call: Fault.REFUSED if is_hand_over(call) else None
+            create(server, "Commit", namespace, "january", COMMIT)
+            await operator.until(lambda: any(is_hand_over(call) for call in proxy.calls))
+        proxy.decide = lambda position, call: None
+        config = server.request("GET", f"/api/v1/namespaces/{namespace}/configmaps/january-1")
+        assert warm_pods.driver_of(config) == chosen
+        edited = {**WARM, "image": "docker.io/kubothek/kubothek:other"}
+        server.apply(resource_path("Engine", namespace, "default"), manifest("Engine", namespace, "default", edited))
+        async with bench(api, namespace, RECONCILERS) as operator:
+            await operator.until(lambda: bool(node.taken("january-1")))
+        (taken,) = node.taken("january-1")
+        if taken != "january-1":  # drained before it got the job, the driver has left that to another, or to such a pod
+            node.succeed(taken)
+        async with bench(api, namespace, RECONCILERS) as operator:
+            await operator.until(lambda: any(c["type"] == "Complete" for c in commit()["status"]["conditions"]))
+            await operator.until(lambda: chosen not in node.waiting() and bool(node.waiting()))
+        status_of = commit()["status"]
+        assert (status_of["attempt"], status_of.get("failures", 0), status_of.get("disruptions", 0)) == (1, 0, 0)
+        assert node.taken("january-1") == [taken]
+
+
 # --- one driver, one job -------------------------------------------------------------------------------------------
 
 CONFIG = OperatorConfig(namespaces=(), job_image="docker.io/kubothek/kubothek:dev")
@@ -247,6 +286,7 @@ async def test_any_single_call_of_a_launch_may_fail(
         except ApiUnavailable:
             proxy.decide = lambda at, call: None
             await launcher.launch(job, drivers[::-1])
+        assert len(proxy.calls) > begun + position, "there was such a call"
         proxy.decide = lambda at, call: None
         assert len(node.taken(job.job.job)) == 1
         assert len(set(drivers) & set(node.waiting())) == 1

@@ -13,13 +13,15 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kubothek.lake.predicates.text import quoted
+
+if TYPE_CHECKING:
+    import duckdb
 
 FEWEST: Final = 8
 """Files for which a query pays."""
@@ -47,6 +49,8 @@ def decoded(paths: Sequence[Path], schema: pa.Schema) -> pa.Table | None:
 
     None if one of them does not have just these columns, is not there or cannot be read.
     """
+    import duckdb  # not for every job that looks at how healthy its table is: it takes a tenth of a second
+
     names = [str(path) for path in paths]
     if any(_PATTERN.search(name) for name in names):  # it would be other files as well
         return None
@@ -103,6 +107,8 @@ def _rows(paths: Sequence[str], schema: pa.Schema) -> int | None:
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
+    import duckdb
+
     return duckdb.connect(":memory:", config=_CONFIG)
 
 

@@ -10,6 +10,7 @@ message; an API server that does not answer is not, it raises and is tried again
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -46,9 +47,13 @@ class Launcher:
         """Start the attempt, or find it started; returns its pod. ``waiting``: drivers that may take it."""
         namespace, owner_uid = action.owner.metadata.namespace, action.owner.metadata.uid
         try:
-            pod = await self._api.get("Pod", namespace, action.job.job)
+            # Looked for first, so that an operator that dies after each of its writes still gets on to the pod, also
+            # where a quota would let it write nothing more.
+            pod, config_map = await asyncio.gather(
+                *(self._api.get(kind, namespace, action.job.job) for kind in ("Pod", "ConfigMap"))
+            )
             if pod is None:
-                pod = await self._launched(action, namespace, owner_uid, waiting)
+                pod = await self._launched(action, config_map, waiting)
             if _owner_uid(pod) != owner_uid:
                 return _collision("pod", namespace, action.job.job)
             return pod
@@ -59,17 +64,20 @@ class Launcher:
         except _Collision as collision:
             return _collision("ConfigMap", namespace, collision.name)
 
-    async def _launched(self, action: LaunchJob, namespace: str, owner_uid: str, waiting: Iterable[str]) -> Object:
-        wanted, found = pods.config_map(action, self._config), None
-        for driver in (None, *(waiting if warm_pods.fits(wanted) else ())):
-            # Looked for first, so that an operator that dies after each of its writes still gets on to the pod; and
-            # each time, as another operator may have given the job away: then it is that driver's.
-            found = await self._api.get("ConfigMap", namespace, action.job.job)
-            if found is None and driver is not None:
+    async def _launched(self, action: LaunchJob, found: Object | None, waiting: Iterable[str]) -> Object:
+        """``found``: the ConfigMap of the attempt, if there is one."""
+        namespace, owner_uid = action.owner.metadata.namespace, action.owner.metadata.uid
+        wanted = pods.config_map(action, self._config)
+        drivers = iter(waiting if warm_pods.fits(wanted) else ())
+        while True:
+            if found is None:
+                if (driver := next(drivers, None)) is None:
+                    break
+                # Or another operator has given the job away meanwhile: then it is that driver's.
                 found = await self._create_or_get("ConfigMap", namespace, warm_pods.assigned(wanted, driver))
-            given = warm_pods.driver_of(found) if found is not None and _owner_uid(found) == owner_uid else None
-            if found is None or given is None:
-                continue
+            given = warm_pods.driver_of(found) if _owner_uid(found) == owner_uid else None
+            if given is None:
+                break
             pod = await self._hand_over(action, found, given)
             if pod is not None:
                 return pod
