@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha3_256
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,7 @@ from benchmarks.places import Place
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.exchange import Reach, pull_remote
+from kubothek.lake.lanes import WIDTH
 from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, DatasetSnapshot
 from kubothek.lake.ledger.formats.identity import OwnerKey
 from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, ReadStepParquet
@@ -79,11 +81,16 @@ def run(
             cases = [
                 Case("download, synced", partial(download, place, f"{url}/{NAME}", paths, synced=True)),
                 Case("download, not synced", partial(download, place, f"{url}/{NAME}", paths)),
+                Case(
+                    "download, synced, sha3_256 of hashlib",
+                    partial(download, place, f"{url}/{NAME}", paths, synced=True, hashed=True),
+                ),
                 Case("pull", partial(pull, place, f"{url}/{NAME}")),
             ]
             if rate is None:  # by the smart protocol objects come from where the server says, which is past the link
                 cases.append(Case("smart pull", partial(pull, place, f"odf+{url}/{NAME}")))
-            title = f"{link}: pull of {len(paths):,} objects, {size / 1e6:,.0f} MB, {place.name}"
+            lanes = f"{WIDTH} hashed at once" if WIDTH else "hashed one by one: liblanes.so was not built"
+            title = f"{link}: pull of {len(paths):,} objects, {size / 1e6:,.0f} MB, {place.name}, {lanes}"
             yield compare(title, cases, rounds=rounds, seconds=seconds)
     yield at_once(place, clients, nginx)
 
@@ -127,21 +134,29 @@ def pull(place: Place, url: str) -> None:
     pull_remote(store, DatasetLog(store, NAME), url, reach=Reach(objects_at_once=_THREADS))
 
 
-def download(place: Place, url: str, paths: Sequence[str], *, synced: bool = False) -> None:
-    """The same bytes by the same number of threads into files; ``synced``: to the disk, as a store does it."""
+def download(place: Place, url: str, paths: Sequence[str], *, synced: bool = False, hashed: bool = False) -> None:
+    """The same bytes by the same number of threads into files.
+
+    ``synced``  to the disk, as a store does it
+    ``hashed``  as they come, so this is what verification costs whoever does nothing else, and has no lanes
+    """
     target = Path(place.root(f"plain-{next(_numbers)}").scratch)
     target.mkdir(parents=True, exist_ok=True)
     pool = urllib3.PoolManager(maxsize=_THREADS)
 
     def get(path: str) -> None:
+        hasher = sha3_256()
         with (target / path.rpartition("/")[2]).open("wb") as file:
             answer = pool.request("GET", f"{url}/{path}", preload_content=False)
             while piece := answer.read1(_PIECE):  # which copies less than stream()
                 file.write(piece)
+                if hashed:
+                    hasher.update(piece)
             if synced:
                 file.flush()
                 os.fsync(file.fileno())
             answer.release_conn()
+        assert not hashed or hasher.hexdigest() == path[-64:], "a path ends with the hash"
 
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(get, paths))
