@@ -57,7 +57,7 @@ soak: install ## 100,000 landed files with kills, random changes of random table
 		tests/gateway/test_hostile.py tests/exchange/test_pull.py tests/kubernetes/test_operator.py tests/e2e/test_soak.py
 
 chaos: install ## an hour of faults on the cluster, in the order of KUBOTHEK_SEED: what each was, and how long until all was calm
-	@KUBOTHEK_SOAK=1 $(BIN)/python -m pytest -q -s tests/e2e/test_chaos.py
+	@KUBOTHEK_SOAK=$${KUBOTHEK_SOAK:-1} $(BIN)/python -m pytest -q -s tests/e2e/test_chaos.py
 
 bench: install ## Kubothek beside its peers, ratios in Markdown: half an hour (benchmarks/README.md)
 	@$(BIN)/python -m benchmarks

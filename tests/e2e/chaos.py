@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,8 +35,8 @@ TABLES: dict[str, Manifest] = {
     "parts": manifests.dataset("parts", ["p"]),
     "ledger": manifests.dataset("ledger", ledger={"metadata": [PUSHED]}),
 }
-RUNS = ("kcm", "kcp")
-KINDS = (*RUNS, "kds", "kgc", "kos", "keng")
+RUNS = "kcm,kcp"
+RESOURCES = f"{RUNS},kds,kgc,kos,keng"
 KEPT = {"Commit": 20, "Compaction": 20}
 """How many attempts of a resource may be left in the cluster, by its kind; of all others :data:`ROUNDS_KEPT`."""
 ROUNDS_KEPT = 4
@@ -129,13 +129,15 @@ class Stage:
             self.place.kubectl.delete("kcm", self.random.choice(done), wait=False)
         self.place.kubectl.apply(*TABLES.values(), *self.commits.values(), *self.compactions.values())
 
-    def complete(self) -> set[str]:
-        """The names of Commits that say that they are."""
-        return {each["metadata"]["name"] for each in self.place.kubectl.items("kcm") if _true(each, "Complete")}
+    def complete(self, kind: str = "kcm") -> set[str]:
+        """The names of Commits, or of others that happen once, that say that they are."""
+        return {each["metadata"]["name"] for each in self.place.kubectl.items(kind) if _true(each, "Complete")}
 
     @contextmanager
     def held(self, table: str) -> Iterator[str]:
         """The driver of a Commit of this table that is about to swap the head, and cannot while the block lasts."""
+        # A Compaction would swap it as well.
+        eventually(lambda: self.complete("kcp") >= {*self.compactions}, "the Compactions to end")
         held = self.proxy.inject(Hold(), method="PUT", path=f"{table}{HEAD}")
         self.commit(table)
         self.apply()
@@ -159,24 +161,38 @@ class Stage:
         wanted = {*self.commits, *self.compactions}
 
         def calm() -> bool:
-            runs = [each for kind in RUNS for each in kubectl.items(kind)]
-            done = {each["metadata"]["name"] for each in runs if _true(each, "Complete")}
-            return done >= wanted and all(kstatus.compute(each) == "Current" for each in kubectl.items("kds"))
+            found = kubectl.items(f"{RUNS},kds")
+            done = {each["metadata"]["name"] for each in found if _true(each, "Complete")}
+            return done >= wanted and all(kstatus.compute(each) == "Current" for each in _of(found, "Dataset"))
 
         try:
             eventually(calm, "calm")
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{kubectl.situation(*RUNS, 'kds')}") from None
+            raise AssertionError(f"{error}\n{kubectl.situation(f'{RUNS},kds')}") from None
 
     def check(self) -> None:
         """All that must hold in calm."""
-        self._check_data()
-        self._check_conditions()
+        found = self.place.kubectl.items(RESOURCES)
+        self._check_data({each["metadata"]["name"]: each["status"] for each in _of(found, "Commit")})
+        broken = {
+            f"{each['kind']}/{each['metadata']['name']}": rules
+            for each in found
+            if (rules := kstatus.check(each["metadata"]["generation"], each["status"]))
+        }
+        assert not broken
         self._check_budgets()
-        eventually(lambda: not self._leaks(), f"nothing to be left: {self._leaks()}")
+        left: list[str] = []
 
-    def _check_data(self) -> None:
-        statuses = {each["metadata"]["name"]: each["status"] for each in self.place.kubectl.items("kcm")}
+        def clean() -> bool:
+            left[:] = self._leaks()
+            return not left
+
+        try:
+            eventually(clean, "nothing to be left")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {left}") from None
+
+    def _check_data(self, statuses: Mapping[str, Manifest]) -> None:
         for table in TABLES:
             ours = [name for name, commit in self.commits.items() if commit["spec"]["datasetRef"]["name"] == table]
             expected = sorted(x for name in ours for x in _rows(name))
@@ -188,15 +204,6 @@ class Stage:
             assert len(made) == len(history), (table, [record.id for record in history])
             told = {f"{self.place.kubectl.namespace}/{name}": statuses[name]["version"] for name in ours}
             assert {id_: made[id_] for id_ in told} == told, table
-
-    def _check_conditions(self) -> None:
-        broken = {
-            f"{kind}/{each['metadata']['name']}": rules
-            for kind in KINDS
-            for each in self.place.kubectl.items(kind)
-            if (rules := kstatus.check(each["metadata"]["generation"], each["status"]))
-        }
-        assert not broken
 
     def _check_budgets(self) -> None:
         kubectl = self.place.kubectl
@@ -214,10 +221,11 @@ class Stage:
 
     def _leaks(self) -> list[str]:
         """What is there and should not be."""
-        kubectl = self.place.kubectl
-        owners = {each["metadata"]["uid"]: each for kind in KINDS for each in kubectl.items(kind)}
+        objects = self.place.kubectl.items(f"{RESOURCES},pods,configmaps")
+        of_runs = [each for each in objects if "kubothek.io/run" in each["metadata"].get("labels", {})]
+        owners = {each["metadata"]["uid"]: each for each in objects if each["apiVersion"] == manifests.API_VERSION}
         found, kept = [], dict.fromkeys(owners, 0)
-        for pod in kubectl.items("pods", "kubothek.io/run"):
+        for pod in _of(of_runs, "Pod"):
             name, owner = pod["metadata"]["name"], pod["metadata"]["ownerReferences"][0]["uid"]
             if pod["metadata"]["labels"]["app.kubernetes.io/component"] != "driver":
                 found.append(f"executor {name}")
@@ -225,7 +233,7 @@ class Stage:
                 found.append(f"pod {name} of nobody")
             else:
                 kept[owner] += 1
-        for config in kubectl.items("configmaps", "kubothek.io/run"):
+        for config in _of(of_runs, "ConfigMap"):
             if config["metadata"]["ownerReferences"][0]["uid"] not in owners:
                 found.append(f"ConfigMap {config['metadata']['name']} of nobody")
         for uid, count in kept.items():
@@ -237,8 +245,8 @@ class Stage:
 
 
 def policy() -> Manifest:
-    """Keeps all versions, and takes at once what attempts have left behind."""
-    spec = {"selector": {"all": True}, "schedule": {"cron": "* * * * *"}, "gracePeriod": "1m", "mode": "Enforce"}
+    """Keeps all versions, and takes soon what attempts have left behind."""
+    spec = {"selector": {"all": True}, "schedule": {"cron": "* * * * *"}, "gracePeriod": "5m", "mode": "Enforce"}
     return manifests.resource("GCPolicy", POLICY, {**spec, "retention": {"versions": 1000}})
 
 
@@ -257,6 +265,10 @@ def table_of(blows: list[Blow]) -> str:
 def _rows(commit: str) -> range:
     first = ROWS * int(commit.rpartition("-")[2])
     return range(first, first + ROWS)
+
+
+def _of(objects: Sequence[Manifest], kind: str) -> list[Manifest]:
+    return [each for each in objects if each["kind"] == kind]
 
 
 def _true(obj: Manifest, kind: str) -> bool:

@@ -22,7 +22,7 @@ from tests.e2e.demo import Demo
 from tests.e2e.exchanging import GIVERS, TAKERS, Exchange
 from tests.e2e.gateways import Gateway
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.operators import Operator
+from tests.e2e.operators import SHARE, Operator
 from tests.e2e.weather import Weather
 from tests.e2e.workspace import Workspace
 from tests.faultproxy import FaultProxy
@@ -108,7 +108,12 @@ def demo(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     for namespace in (*WATCHED, *WATCHED_BY_ANOTHER):
         kubectl("create", "namespace", namespace)
         kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
-    arguments = f"--set namespaces={{{','.join(WATCHED)}}},allowedSourceImages={{{JOB_IMAGE}}}"
+    values = {
+        "namespaces": f"{{{','.join(WATCHED)}}}",
+        "allowedSourceImages": f"{{{JOB_IMAGE}}}",
+        "resources.requests.cpu": SHARE,
+    }
+    arguments = f"--set {','.join(f'{name}={value}' for name, value in values.items())}"
     environment = {**os.environ, "KUBOTHEK_HELM_ARGS": arguments}
     with Demo(ROOT, environment, tmp_path_factory.mktemp("demo") / "log") as demo:
         demo.wait_for_commits()
@@ -210,6 +215,7 @@ def other_operator(cluster: Cluster, gateway: Gateway) -> Iterator[None]:
         "jobImage.tag": "dev",
         "namespaces": f"{{{','.join(WATCHED_BY_ANOTHER)}}}",
         "allowedSourceHosts": f"{{{gateway.address}}}",
+        "resources.requests.cpu": SHARE,
     }
     sets = [f"--set={name}={value}" for name, value in values.items()]
     install = [*helm, "upgrade", "--install", "kubothek-other", ROOT / "charts/kubothek", *sets]

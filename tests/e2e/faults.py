@@ -14,7 +14,7 @@ from contextlib import suppress
 from tests.e2e import clocks
 from tests.e2e.chaos import HEAD, STEP, Stage
 from tests.e2e.kubectl import KubectlError, eventually
-from tests.e2e.operators import CONTAINER, kill_processes
+from tests.e2e.operators import CONTAINER, signal_processes
 from tests.faultproxy import LostResponse, Reset
 
 DRIVER, EXECUTOR = "driver", "spark-kubernetes-executor"
@@ -24,8 +24,20 @@ HOG = "import os; f = os.memfd_create('hog'); [os.write(f, bytes(1 << 20)) for _
 
 
 def operator_killed(stage: Stage) -> None:
-    """Of two the one that works, without a word: the other one follows."""
+    """Of two the one that works, without a word: its second life goes on, or the other one follows."""
     stage.operator.kill(stage.operator.leader())
+
+
+def operator_frozen(stage: Stage) -> None:
+    """The one that works, until the other one has followed; then it goes on, and must find out."""
+    operator, before = stage.operator, stage.operator.leader()
+    restarts = operator.restarts(before)
+    with operator.frozen(before):
+        eventually(lambda: operator.leader() != before, "the other operator to follow")
+    stage.commit("plain")
+    stage.apply()
+    stage.settle()
+    assert operator.restarts(before) == restarts, "to lose the Lease is no failure"
 
 
 def all_operators_killed(stage: Stage) -> None:
@@ -43,7 +55,7 @@ def operator_alone_killed(stage: Stage) -> None:
 def driver_killed(stage: Stage) -> None:
     """Right before it swaps the head."""
     with stage.held("parts") as pod:
-        kill_processes(stage.place.kubectl, pod, DRIVER)
+        signal_processes(stage.place.kubectl, pod, DRIVER, "KILL")
         _await_end(stage, pod)
     stage.expect(pod, failures=1, reason="Killed")
 
@@ -75,7 +87,7 @@ def executor_killed(stage: Stage) -> None:
         found = kubectl.items("pods", f"kubothek.io/name={name},app.kubernetes.io/component=executor")
         return next((each["metadata"]["name"] for each in found if each["status"]["phase"] == "Running"), None)
 
-    kill_processes(kubectl, eventually(executor, "an executor"), EXECUTOR)
+    signal_processes(kubectl, eventually(executor, "an executor"), EXECUTOR, "KILL")
 
 
 def bad_weather(stage: Stage) -> None:
@@ -161,6 +173,7 @@ def drained(stage: Stage) -> None:
 
 OWN: dict[str, Callable[[Stage], None]] = {
     "operator killed": operator_killed,
+    "operator frozen": operator_frozen,
     "all operators killed": all_operators_killed,
     "the only operator killed": operator_alone_killed,
     "driver killed": driver_killed,

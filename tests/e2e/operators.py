@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.cluster import Cluster
@@ -13,6 +14,8 @@ from tests.e2e.kubectl import Kubectl, KubectlError, eventually
 
 CHART = Path(__file__).parents[2] / "charts/kubothek"
 CONTAINER = "operator"
+SHARE = "50m"
+"""Of a processor, for each operator here: of two processors there is enough left for three drivers."""
 
 
 class Operator:
@@ -36,8 +39,7 @@ class Operator:
             "jobImage.tag": self.tag,
             "namespaces": f"{{{self.namespace}}}",
             "replicas": "0",
-            # Beside the suite's drivers it would come to its turn too seldom to keep its Lease.
-            "resources.requests.cpu": "100m",
+            "resources.requests.cpu": SHARE,
         }
         sets = [f"--set={name}={value}" for name, value in values.items()]
         subprocess.run([*self._helm, "upgrade", "--install", self.name, CHART, *sets], check=True, capture_output=True)
@@ -68,17 +70,31 @@ class Operator:
 
         def holder() -> str | None:
             lease = self.kubectl.find("lease", self.name)
-            identity = str((lease or {}).get("spec", {}).get("holderIdentity") or "")
-            return next((pod for pod in self.pods() if identity.startswith(pod)), None)
+            identity = (lease or {}).get("spec", {}).get("holderIdentity")
+            return next((pod for pod in self.pods() if pod == identity), None)
 
         return eventually(holder, "one of the operators to hold the Lease")
 
+    def restarts(self, pod: str) -> int:
+        """How often its container was started anew."""
+        (container,) = self.kubectl.get("pod", pod)["status"]["containerStatuses"]
+        return int(container["restartCount"])
+
     def kill(self, pod: str) -> None:
         """``kill -9``: nothing is given back, and the kubelet starts the container anew."""
-        kill_processes(self.kubectl, pod, CONTAINER)
+        signal_processes(self.kubectl, pod, CONTAINER, "KILL")
+
+    @contextmanager
+    def frozen(self, pod: str) -> Iterator[None]:
+        """Its processes stand still, and know nothing of it."""
+        signal_processes(self.kubectl, pod, CONTAINER, "STOP")
+        try:
+            yield
+        finally:
+            signal_processes(self.kubectl, pod, CONTAINER, "CONT")
 
 
-def kill_processes(kubectl: Kubectl, pod: str, container: str) -> None:
-    """SIGKILL to all processes of a container but the first, which does nothing but wait for them."""
+def signal_processes(kubectl: Kubectl, pod: str, container: str, signal: str) -> None:
+    """A signal to all processes of a container but the first, which does nothing but wait for them."""
     with suppress(KubectlError):  # whoever is killed has no time to say that it went well
-        kubectl("exec", pod, "-c", container, "--", "/bin/sh", "-c", "kill -9 -1")
+        kubectl("exec", pod, "-c", container, "--", "/bin/sh", "-c", f"kill -{signal} -1")

@@ -270,16 +270,19 @@ async def test_the_queue_tells_how_long_and_how_many_wait_and_fail() -> None:
     def gauge(name: str) -> float:
         return Scrape(state_metrics(ClusterState(), queue, 0, NOW))(f"kubothek_workqueue_{name}")
 
-    assert gauge("depth") == gauge("oldest_seconds") == gauge("failing") == 0
+    def leading() -> float:
+        return Scrape(state_metrics(ClusterState(), queue, 0, NOW))("kubothek_leading")
+
     queue.add(Key("Dataset", "lake", "a"))
     queue.add(Key("Dataset", "other", "b"))
     await asyncio.sleep(0.01)
-    assert gauge("depth") == 2
-    assert gauge("oldest_seconds") >= 0.01
+    assert leading() == gauge("depth") == gauge("oldest_seconds") == gauge("failing") == 0, "nobody works here"
     key = await queue.get()
-    assert (gauge("depth"), gauge("busy")) == (1, 1)
+    assert (leading(), gauge("depth"), gauge("busy")) == (1, 1, 1)
+    assert gauge("oldest_seconds") >= 0.01
+    await queue.get()
     queue.done(key, failed=True)
-    assert (gauge("busy"), gauge("failing")) == (0, 1)
+    assert (gauge("busy"), gauge("failing")) == (1, 1)
     queue.forget(key)
     assert gauge("failing") == 0
 

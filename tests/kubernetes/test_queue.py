@@ -36,6 +36,24 @@ async def test_a_key_added_many_times_is_handed_out_once() -> None:
     assert len(queue) == 0
 
 
+async def test_it_is_served_as_long_as_somebody_waits_or_works() -> None:
+    queue = steady()
+    assert not queue.served
+    worker = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    assert queue.served
+    queue.add(A)
+    assert await worker == A
+    assert queue.served
+    queue.done(A)
+    assert not queue.served
+    worker = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    worker.cancel()
+    await asyncio.wait([worker])
+    assert not queue.served
+
+
 async def test_a_key_that_changes_while_worked_on_is_handed_out_again_after_and_not_before() -> None:
     queue = steady()
     queue.add(A)

@@ -330,6 +330,7 @@ class TooSlow(CommitError):
     """The oldest uncommitted object is older than half the grace period: a collector may already own it."""
 
     reason = "TooSlow"
+    transient = True  # an executor was lost, a machine slept: the next attempt writes its files anew
 
 
 class OwnedByAnother(CommitError):

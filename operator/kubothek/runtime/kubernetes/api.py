@@ -19,6 +19,7 @@ from kubernetes.aio import client, config
 
 from kubothek.resources.meta import API_VERSION
 from kubothek.runtime.kubernetes import names
+from kubothek.runtime.kubernetes.server_clock import ServerClock
 
 Object = dict[str, Any]
 
@@ -115,6 +116,8 @@ class Api:
         configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
         self._client = client.ApiClient(configuration)
         self._answered = answered
+        self.clock = ServerClock()
+        """The time by which the server stamps objects."""
 
     @classmethod
     async def connect(cls, kubeconfig: str | None, context: str | None = None, answered: Answered | None = None) -> Api:
@@ -296,11 +299,12 @@ class Api:
             body=body,
             auth_settings=["BearerToken"],
         )
-        code = "unreachable"
+        code, sent = "unreachable", self.clock.ticks()
         try:
             answer = await self._client.call_api(method, url, headers, data, _request_timeout=timeout)
             found: aiohttp.ClientResponse = answer.response
             code = str(found.status)
+            self.clock.heard(found.headers.get("Date"), sent)
         finally:
             if self._answered is not None:
                 self._answered(method, _resource(where), code)

@@ -3,6 +3,10 @@
 It spares API calls and keeps two operators from working against each other. Data does not depend on it: a holder that
 was taken for dead and is not can start jobs a little longer, and their commits are exactly once all the same
 (docs/commit-protocol.md).
+
+To lose it is no failure: a process that came too seldom to its turn, or whose API server was away, stops in the middle
+of what it does, as every step of the work may be interrupted, and stands again. It knows all that it knew, so that it
+goes on at once when nobody else has come.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -22,7 +26,7 @@ _CONFLICTS: Final = (409, 422)
 """Somebody else was first: with creating it, or with the version that our patch tests for."""
 
 
-class LeaseLost(Exception):
+class _Lost(Exception):
     """Another operator may hold the Lease now; what works by it must stop at once."""
 
 
@@ -54,8 +58,9 @@ class Lease:
         times: Times | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.held = asyncio.Event()
-        """Set from the moment the Lease is ours, for good: a holder that loses it ends."""
+        self._held = False
+        self._heard = False
+        """Whether the API server ever let us do something with it."""
         self._api = api
         self._namespace = namespace
         self._name = name
@@ -64,17 +69,38 @@ class Lease:
         self._clock = clock
         self._seen: tuple[object, float] = (None, clock())
 
-    async def run(self) -> None:
-        """Wait for the Lease, take it and renew it for ever. Raises LeaseLost; gives it back when it is cancelled."""
-        while not await self._tried(self._take):
-            await asyncio.sleep(self._times.poll)
-        _LOG.info("%s holds the Lease %s/%s", self._identity, self._namespace, self._name)
-        self.held.set()
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do ``work`` as long as the Lease is ours, again and again: it is begun with the taking, cancelled at a loss.
+
+        Ends when the work does, with what it raised. Whatever ends it, the Lease is given back after the work's end.
+        Raises ApiError if we have no right to the Lease from the beginning.
+        """
+        while True:
+            while not await self._tried(self._take):
+                await asyncio.sleep(self._times.poll)
+            _LOG.info("%s holds the Lease %s/%s", self._identity, self._namespace, self._name)
+            try:
+                self._held = True
+                return await self._lead(work)
+            except _Lost as lost:
+                _LOG.warning("%s works no more, and waits: %s", self._identity, lost)
+            finally:
+                self._held = False
+
+    async def _lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Raises _Lost, when nothing of the work goes on any more."""
+        working, keeping = asyncio.ensure_future(work()), asyncio.ensure_future(self._keep())
         try:
-            await self._keep()
-        except asyncio.CancelledError:
-            await self._tried(self._give_back)
-            raise
+            await asyncio.wait((working, keeping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (working, keeping):
+                task.cancel()
+            await asyncio.gather(working, keeping, return_exceptions=True)
+            if keeping.cancelled():  # so it is ours still
+                await self._tried(self._give_back)
+        for task in (working, keeping):
+            if not task.cancelled():
+                task.result()
 
     async def _keep(self) -> None:
         renewed = self._clock()
@@ -88,22 +114,29 @@ class Lease:
             except TimeoutError:
                 pass
             if self._clock() - renewed >= self._times.deadline:
-                raise LeaseLost(f"the Lease {self._namespace}/{self._name} was not renewed for too long")
+                raise _Lost(f"the Lease {self._namespace}/{self._name} was not renewed for too long")
 
-    async def _tried(self, step: Callable[[], object]) -> bool:
-        """Whether it worked out. An API server that does not answer is no answer: it is asked again."""
+    async def _tried(self, step: Callable[[], Awaitable[bool]]) -> bool:
+        """Whether it worked out. An API server that does not answer is no answer: it is asked again, and so is one
+        that knows nothing of our rights in the first moments of its life.
+        """
         try:
-            return bool(await step())  # type: ignore[misc]
+            done = bool(await step())
         except ApiUnavailable as error:
             _LOG.warning("Lease %s/%s: %s", self._namespace, self._name, error)
             return False
         except ApiError as error:
             if error.status in _CONFLICTS:
                 return False
-            raise
+            if not self._heard:
+                raise
+            _LOG.warning("Lease %s/%s: %s", self._namespace, self._name, error)
+            return False
+        self._heard = True
+        return done
 
     async def _take(self) -> bool:
-        """Take it, or renew it. Raises LeaseLost if it was ours and is another's."""
+        """Take it, or renew it. Raises _Lost if it was ours and is another's."""
         lease = await self._api.get("Lease", self._namespace, self._name)
         if lease is None:
             spec = self._spec({})
@@ -112,8 +145,8 @@ class Lease:
         spec = lease.get("spec") or {}
         holder = spec.get("holderIdentity")
         if holder not in (None, "", self._identity):
-            if self.held.is_set():
-                raise LeaseLost(f"{holder} holds the Lease {self._namespace}/{self._name} now")
+            if self._held:
+                raise _Lost(f"{holder} holds the Lease {self._namespace}/{self._name} now")
             if not self._silent(lease):
                 return False
             _LOG.info("%s has not renewed the Lease for %.0f s", holder, self._times.duration)

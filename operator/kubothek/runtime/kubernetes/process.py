@@ -45,12 +45,12 @@ async def _run(config: OperatorConfig) -> None:
         resync = Resync(api, controller, config.scopes)
         scopes = Scopes(api, config.namespaces, controller, resync) if config.namespaces else None
         watch = Watch(config, controller, resync, scopes)
-        workers: list[asyncio.Task[None]] = []
+        working: list[asyncio.Task[None]] = []
         async with (
             probes(
                 config.probe_port,
-                healthy=lambda: not any(worker.done() for worker in workers),
-                ready=lambda: bool(workers) and watch.ready,
+                healthy=lambda: not any(task.done() for task in working),
+                ready=lambda: bool(working) and watch.ready,
             ),
             metrics(config.metrics_port, partial(exposition, controller, config.metrics_objects)) as metrics_port,
             webhook(api, config.webhook, lambda: controller.world() if watch.ready else None)
@@ -66,19 +66,15 @@ async def _run(config: OperatorConfig) -> None:
             log.info("serving %s with %d resources", config.namespaces or "all namespaces", len(controller.queue))
             # Before kopf: at its end it cancels every task of the loop that was started after it.
             helpers = [asyncio.create_task(recorder.run()), asyncio.create_task(resync.run())]
-            turn = asyncio.Event()
-            if config.lease:
-                namespace, name = config.lease.split("/")
-                lease = Lease(api, namespace, name, identity=f"{socket.gethostname()}-{uuid4().hex[:8]}")
-                helpers.append(asyncio.create_task(lease.run()))
-                turn = lease.held
-            else:
-                turn.set()
-            workers += [asyncio.create_task(_work(controller, turn)) for _ in range(config.concurrency)]
+            # Before its turn what is seen waits in the queue.
+            led = partial(work, controller, config.concurrency)
+            namespace, _, name = config.lease.partition("/")
+            lease = Lease(api, namespace, name, identity(config)) if name else None
+            working.append(asyncio.create_task(lease.run(led) if lease else led()))
             if scopes:
                 helpers.append(asyncio.create_task(scopes.run()))
             watching = asyncio.create_task(watch.run())
-            await _until_any_ends(watching, *workers, *helpers)
+            await _until_any_ends(watching, *working, *helpers)
     finally:
         await api.close()
 
@@ -91,7 +87,7 @@ async def exposition(controller: Controller, objects: int, accept: str) -> tuple
 
 async def build(api: Api, config: OperatorConfig, counted: Metrics) -> tuple[Controller, EventRecorder]:
     """The controller and its event recorder; asks the cluster for its id unless it is configured."""
-    recorder = EventRecorder(api, instance=socket.gethostname())
+    recorder = EventRecorder(api, instance=socket.gethostname(), clock=api.clock)
     settings = Settings(
         cluster_id=config.cluster_id or await api.cluster_uid(),
         default_image=config.job_image,
@@ -108,19 +104,28 @@ async def build(api: Api, config: OperatorConfig, counted: Metrics) -> tuple[Con
     controller = Controller(
         api=api,
         settings=settings,
-        launcher=Launcher(api, config),
+        launcher=Launcher(api, config, api.clock),
         recorder=recorder,
         reconcilers=RECONCILERS,
         metrics=counted,
         traces=Traces(config.tracing.ratio if config.tracing is not None else 0.0),
+        clock=api.clock,
     )
     return controller, recorder
 
 
-async def _work(controller: Controller, turn: asyncio.Event) -> None:
-    """What is seen meanwhile waits in the queue."""
-    await turn.wait()
-    await controller.work()
+def identity(config: OperatorConfig) -> str:
+    """By which the operator is known as the holder of its Lease: that of its pod, so that a container that is started
+    anew goes on at once with what its predecessor, which is dead for sure, has left. Outside a cluster one of its own.
+    """
+    return socket.gethostname() if config.kubeconfig is None else f"{socket.gethostname()}-{uuid4().hex[:8]}"
+
+
+async def work(controller: Controller, workers: int) -> None:
+    """So many workers, until it is cancelled; then none of them goes on."""
+    async with asyncio.TaskGroup() as group:
+        for _ in range(workers):
+            group.create_task(controller.work())
 
 
 async def _until_any_ends(*tasks: asyncio.Task[None]) -> None:

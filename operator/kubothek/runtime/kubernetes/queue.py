@@ -94,6 +94,7 @@ class WorkQueue:
         self._dirty: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._idle = 0
         self._wakeup = asyncio.Semaphore(0)
 
     def __len__(self) -> int:
@@ -104,6 +105,11 @@ class WorkQueue:
     def busy(self) -> int:
         """How many keys are being worked on."""
         return len(self._working)
+
+    @property
+    def served(self) -> bool:
+        """Whether there is any worker: an operator that waits for its Lease has none."""
+        return bool(self._idle or self._working)
 
     @property
     def failing(self) -> int:
@@ -136,7 +142,11 @@ class WorkQueue:
 
     async def get(self) -> Key:
         """Wait for a key; the caller works on it alone until it calls :meth:`done`."""
-        await self._wakeup.acquire()
+        self._idle += 1
+        try:
+            await self._wakeup.acquire()
+        finally:
+            self._idle -= 1
         namespace, lanes = self._ready.popitem(last=False)
         key = lanes.pop()
         if lanes:

@@ -42,10 +42,17 @@ def state_metrics(state: ClusterState, queue: WorkQueue, limit: int, now: dateti
 
 
 def _queue(queue: WorkQueue) -> Iterator[Metric]:
-    yield _one("kubothek_workqueue_depth", "Resources that wait for a worker.", len(queue))
+    """In an operator that waits for its Lease nothing waits: whoever works looks at all that is queued here."""
+    works = queue.served
+    yield _one("kubothek_leading", "Whether this operator works: others wait for its Lease.", works)
+    yield _one("kubothek_workqueue_depth", "Resources that wait for a worker.", works and len(queue))
     yield _one("kubothek_workqueue_busy", "Resources that are worked on.", queue.busy)
-    yield _one("kubothek_workqueue_oldest_seconds", "How long the first of them has waited.", queue.oldest)
-    yield _one("kubothek_workqueue_failing", "Resources whose last round failed: they are tried again.", queue.failing)
+    yield _one("kubothek_workqueue_oldest_seconds", "How long the first of them has waited.", works and queue.oldest)
+    yield _one(
+        "kubothek_workqueue_failing",
+        "Resources whose last round failed: they are tried again.",
+        works and queue.failing,
+    )
 
 
 def _resources(state: ClusterState, now: datetime) -> Iterator[Metric]:
