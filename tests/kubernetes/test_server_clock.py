@@ -35,6 +35,13 @@ def test_a_clock_that_is_off_is_put_right_and_goes_on_by_itself() -> None:
         assert clock() == NOON + timedelta(seconds=5)
 
 
+def test_what_a_proxy_makes_of_a_date_harms_nobody() -> None:
+    clock = ServerClock(lambda: NOON, Clock())
+    for told in (None, "", "soon", "Mon, 99 Foo 2026 12:00:00 GMT", "Mon, 23 Nov 2026 12:00:01 -0000"):
+        clock.heard(told, sent=0)
+    assert clock() == NOON
+
+
 async def test_it_is_told_with_every_answer(api: Api) -> None:
     api.clock = ServerClock(lambda: datetime.now(UTC) + timedelta(hours=1))
     await api.get("Lease", "default", "none")

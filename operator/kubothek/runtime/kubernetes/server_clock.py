@@ -27,10 +27,12 @@ class ServerClock:
         return self._time(self.ticks())
 
     def heard(self, date: str | None, sent: float) -> None:
-        """The ``Date`` of an answer to a request that was sent at this tick."""
-        if date is None:
+        """The ``Date`` of an answer to a request that was sent at this tick; whatever is no date is passed over."""
+        try:
+            told = parsedate_to_datetime(date or "")
+        except ValueError:
             return
-        told, now = parsedate_to_datetime(date), self.ticks()
+        told, now = told if told.tzinfo else told.replace(tzinfo=UTC), self.ticks()
         if not self._time(sent) - _TRUSTED <= told <= self._time(now) + _TRUSTED:
             self._shown, self._at = told, now
 
