@@ -51,9 +51,9 @@ _NO_REASONS: Final = frozenset(
         "FailedMount",
         "NodeShutdown",
     }
-    | {"Normal", "Preempting", "Shutdown", "StartError", "Warning"}
+    | {"ConfigMap", "Normal", "Pod", "Preempting", "Shutdown", "StartError", "Warning"}
 )
-"""Words of Kubernetes in the same places: types of events, what nodes say of pods."""
+"""Words of Kubernetes in the same places: kinds, types of events, what nodes say of pods."""
 _AT: Final = {
     "ObjectStore": "at the next inspection",
     "Engine": "at the next job",
