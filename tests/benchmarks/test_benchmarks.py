@@ -202,8 +202,9 @@ def test_a_gateway_gives_out_what_a_download_gets() -> None:
     with place("fs") as where:
         pulls, *linked, load = gateway.run(where, 1, rounds=1, clients=3)
     assert isinstance(pulls, Table)
-    assert rows(pulls) == ["download, synced", "download, not synced", "pull", "smart pull"]
-    assert [len(each.series) for each in linked if isinstance(each, Table)] == [3, 3]
+    hashed = "download, synced, sha3_256 of hashlib"
+    assert rows(pulls) == ["download, synced", "download, not synced", hashed, "pull", "smart pull"]
+    assert [len(each.series) for each in linked if isinstance(each, Table)] == [4, 4]
     assert isinstance(load, gateway.Load)
     assert [row[:2] for row in load.rows] == [("gateway", 60)]
 
