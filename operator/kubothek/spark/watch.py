@@ -17,19 +17,23 @@ _SECONDS: Final = 0.5
 def watched(
     context: SparkContext, group: str, told: Callable[[int, int], None], stop: Callable[[], bool]
 ) -> Iterator[None]:
-    """Meanwhile tell ``told(tasks done, tasks in all)``, and cancel the group when ``stop()``."""
+    """Meanwhile, and at a good end, tell ``told(tasks done, tasks in all)``; cancel the group when ``stop()``."""
+
+    def tell() -> None:
+        done, total = _tasks(context, group)
+        if total:
+            told(done, total)
 
     def look() -> bool:
         if stop():
             context.cancelJobGroup(group)
             return True
-        done, total = _tasks(context, group)
-        if total:
-            told(done, total)
+        tell()
         return False
 
     with beside("spark-watch", _SECONDS, look):
         yield
+    tell()
 
 
 def _tasks(context: SparkContext, group: str) -> tuple[int, int]:
