@@ -73,12 +73,12 @@ def _datasets(size: Size) -> Iterator[tuple[str, Object]]:
         )
 
 
-def _commits(size: Size) -> Iterator[tuple[str, Object]]:
+def _commits(size: Size, prefix: str = "commit") -> Iterator[tuple[str, Object]]:
     """Half in the first namespace, the rest in all others but the last, which has one."""
     for number in range(size.commits):
         busy = number % 2 == 0 or size.namespaces < 3
         place = 0 if busy else 1 + (number // 2) % (size.namespaces - 2)
-        yield _commit(size, place, f"commit-{number:05}", number)
+        yield _commit(size, place, f"{prefix}-{number:05}", number)
     yield _commit(size, size.namespaces - 1, "lonely", 0)
 
 
@@ -117,6 +117,8 @@ async def measure(
             tell(_over(found, "queued", operator))
             await _flow(found, cluster, size, operator, kubelet)
             tell(_over(found, "flow", operator))
+            await _again(found, cluster, size, operator)
+            tell(_over(found, "again", operator))
     finally:
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)
@@ -229,6 +231,25 @@ async def _flow(found: Findings, cluster: Cluster, size: Size, operator: Operato
     found.values["flow: MB of memory"] = operator.memory
 
 
+async def _again(found: Findings, cluster: Cluster, size: Size, operator: Operator) -> None:
+    """All Commits go, with what was theirs, and as many new ones come: what was kept of the old ones would show.
+
+    What is theirs the cluster's garbage collector would take away; there is none here.
+    """
+    for space in size.spaces:
+        for path in (
+            _list("commits", space),
+            *(f"/api/v1/namespaces/{space}/{kind}" for kind in ("pods", "configmaps")),
+        ):
+            await cluster.request("DELETE", path)
+    await _until(lambda: _none(cluster), operator, every=1.0)
+    found.values["again: MB of memory without them"] = operator.memory
+    await cluster.create_all(_commits(size, "another"))
+    await _until(lambda: _all_complete(cluster, size), operator, every=1.0)
+    await _calm(cluster, found, "again")
+    found.values["again: MB of memory"] = operator.memory
+
+
 # --- edits -----------------------------------------------------------------------------------------------------------
 
 
@@ -327,6 +348,10 @@ async def _all_complete(cluster: Cluster, size: Size) -> bool:
         if not all(_holds(item, "Complete") for item in items):
             return False
     return True
+
+
+async def _none(cluster: Cluster) -> bool:
+    return not await cluster.items(f"{_API}/commits")
 
 
 async def _complete(cluster: Cluster, space: str, name: str) -> float:

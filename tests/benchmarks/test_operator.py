@@ -47,3 +47,5 @@ def _with_work(found: Findings) -> None:
     assert values["flow: status writes a Commit's life"] <= 6
     asked = found.requests["flow"] + found.requests["queued"] + found.requests["edits"]
     assert asked["create", "pods"] >= SIZE.commits + 1
+    again = found.requests["again"]["create", "pods"]
+    assert again >= SIZE.commits + 1, "what went and came again has run again"
