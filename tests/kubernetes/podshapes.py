@@ -19,8 +19,11 @@ def pod(
     deleted: bool = False,
     annotations: dict[str, str] | None = None,
     sidecars: list[dict[str, Any]] | None = None,
+    owner: str | None = None,
 ) -> dict[str, Any]:
-    """A driver pod; ``state`` is that of its driver container, None = no container status at all."""
+    """A driver pod; ``state`` is that of its driver container, None = no container status at all.
+    ``owner`` is the uid of its controller.
+    """
     meta: dict[str, Any] = {
         "name": "orders-2",
         "namespace": "lake",
@@ -30,6 +33,8 @@ def pod(
         "labels": {"kubothek.io/attempt": "2", "kubothek.io/job": "orders-2"},
         "annotations": annotations or {},
     }
+    if owner is not None:
+        meta["ownerReferences"] = [{"uid": owner, "controller": True}]
     if deleted:
         meta["deletionTimestamp"] = FINISHED
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": SCHEDULED}

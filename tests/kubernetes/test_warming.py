@@ -23,6 +23,7 @@ from kubothek.runtime.kubernetes.api import Api, ApiUnavailable
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.launch import Launcher, Refused
 from kubothek.runtime.kubernetes.manifests import pods, warm_pods
+from kubothek.runtime.kubernetes.observed.state import ClusterState
 from kubothek.runtime.kubernetes.outcomes import outcome
 from tests.kubernetes import podshapes
 from tests.kubernetes.apiserver import ApiServer
@@ -316,6 +317,15 @@ def test_only_a_success_is_believed_before_the_end_of_the_container() -> None:
     lost = podshapes.pod(phase="Running", state=running(), annotations={names.TAKES: "c-1"}, deleted=True)
     gone = outcome.lost_view(lost)
     assert (gone.name, gone.failure) == ("c-1", FailureClass.INFRASTRUCTURE)
+
+
+def test_the_end_of_a_job_that_a_driver_took_is_read_once() -> None:
+    state, now = ClusterState(), datetime(2026, 11, 21, 12, 6, tzinfo=UTC)
+    state.put_pod(podshapes.pod(phase="Running", state=exited(1, "lost"), annotations={names.TAKES: "c-1"}, owner="u"))
+    view = state.job_view("lake", "c-1", now)
+    assert view is not None
+    assert (view.name, view.phase) == ("c-1", JobPhase.FAILED)
+    assert state.job_view("lake", "c-1", now) is view, "what ended is not read again in each round"
 
 
 def test_a_driver_has_what_a_job_of_its_engine_has_but_the_job(server: ApiServer, engine: Engine) -> None:

@@ -136,7 +136,7 @@ class ClusterState:
         """The attempt of this name: its pod, or what is remembered of it."""
         pod = self.pod_of(namespace, name)
         if pod is not None:
-            ended = self.pods.model(namespace, name)
+            ended = self.pods.model(namespace, pod["metadata"]["name"])
             return ended or outcome.job_view(pod, now, self.pod_events.get(pod["metadata"]["uid"], ()))
         trace = self._traces.get((namespace, name))
         return trace.lost if trace else None
