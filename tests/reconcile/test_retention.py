@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from kubothek.reconcile.running.retention import SOONEST
-from kubothek.reconcile.world import FailureClass
-from tests.reconcile.fake import COMMIT_SPEC, Fake, committed, with_dataset, with_running_commit
+from kubothek.reconcile.running.retention import SOONEST, kept
+from kubothek.reconcile.world import DeleteRun, FailureClass
+from kubothek.resources.meta import Resource
+from kubothek.resources.query import Query
+from tests.reconcile.fake import COMMIT_SPEC, Fake, R, committed, with_dataset, with_running_commit
 
 HOUR = timedelta(hours=1)
 
@@ -164,6 +167,29 @@ def test_a_dataset_keeps_the_newest_runs_of_a_kind_and_what_tools_applied(*, wel
     left = {name for kind, name in world.resources if kind == "Commit"}
     assert "c5" in there
     assert left == {"c2", "c4", "c5"}
+
+
+def test_who_waits_for_whom_is_asked_once_a_round() -> None:
+    asked: list[type[Resource]] = []
+
+    class Counting(Fake):
+        def list(self, kind: type[R], namespace: str) -> Sequence[R]:
+            asked.append(kind)
+            return super().list(kind, namespace)
+
+    world = Counting()
+    with_dataset(world, runHistory={"complete": 1})
+    for number in range(1, 6):
+        world.create("Commit", f"c{number}", COMMIT_SPEC)
+        world.reconcile("Commit", f"c{number}")
+        world.job_ends(f"c{number}-1", **committed(number))
+        world.reconcile("Commit", f"c{number}")
+    world.create("Commit", "next", COMMIT_SPEC | {"dependsOn": [{"name": "c2"}], "suspend": True})
+    world.pass_time(HOUR)
+    asked.clear()
+    going = kept(world.commit("c5"), "c5", None, world).actions
+    assert {action.run.name for action in going if isinstance(action, DeleteRun)} == {"c1", "c3", "c4"}
+    assert asked.count(Query) == 1
 
 
 def test_the_round_that_ends_a_run_asks_for_another() -> None:

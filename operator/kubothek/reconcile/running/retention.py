@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -38,15 +39,18 @@ def kept(run: Run, prefix: str, engine: Engine | None, world: World) -> Kept:
     end = _ended(run)
     if end is None or world.settings.keep_runs:
         return Kept()
-    life, patience = _life(run, world), _patience(run, engine)
+    limit, patience = _limit(run, world), _patience(run, engine)
+    goes = limit is not None or run.spec.ttl_seconds_after_finished is not None
+    awaited = _awaited(run, world) if goes else frozenset()
+    life = _life(run, awaited)
     if life is not None and end + life <= world.now:
         return Kept((DeleteRun(run),))
     pods: tuple[Action, ...] = ()
     waits = [] if life is None else [end + life - world.now]
     elders: tuple[Action, ...] = ()
-    if (limit := _limit(run, world)) is not None:
+    if limit is not None:
         if end + SOONEST <= world.now:
-            elders = tuple(map(DeleteRun, _beyond(limit, run, world)))
+            elders = tuple(map(DeleteRun, _beyond(limit, run, world, awaited)))
         else:
             waits.append(end + SOONEST - world.now)
     names = [name for name in _jobs(run, prefix) if world.job(run.namespace, name) is not None]
@@ -67,10 +71,10 @@ def _ended(run: Run) -> datetime | None:
     return None
 
 
-def _life(run: Run, world: World) -> timedelta | None:
+def _life(run: Run, awaited: Set[str]) -> timedelta | None:
     """How long after its end the run goes; None: never, or not as long as another one waits for it."""
     seconds = run.spec.ttl_seconds_after_finished
-    if seconds is None or not _may_go(run, world):
+    if seconds is None or not _may_go(run, awaited):
         return None
     return max(SOONEST, timedelta(seconds=seconds))
 
@@ -85,7 +89,7 @@ def _limit(run: Run, world: World) -> int | None:
     return history.complete if run.status.holds("Complete") else history.failed
 
 
-def _beyond(limit: int, run: Run, world: World) -> list[Run]:
+def _beyond(limit: int, run: Run, world: World, awaited: Set[str]) -> list[Run]:
     """The oldest runs of the same kind and Dataset that ended in the same way, beyond the limit."""
     well = run.status.holds("Complete")
     alike: list[tuple[datetime, str, Run]] = []
@@ -93,26 +97,26 @@ def _beyond(limit: int, run: Run, world: World) -> list[Run]:
         if isinstance(other, Query) or isinstance(run, Query) or other.spec.dataset_ref != run.spec.dataset_ref:
             continue
         end = _ended(other)
-        if end is not None and other.status.holds("Complete") == well and _may_go(other, world):
+        if end is not None and other.status.holds("Complete") == well and _may_go(other, awaited):
             alike.append((end, other.name, other))
     alike.sort(key=lambda each: each[:2], reverse=True)
     return [other for _, _, other in alike[limit:]]
 
 
-def _may_go(run: Run, world: World) -> bool:
+def _may_go(run: Run, awaited: Set[str]) -> bool:
     """Whether the run may be deleted at all: nobody would make it again, and nobody waits for it."""
-    if run.deleting or run.controller is not None or tracker_of(run.metadata) is not None:
-        return False
-    return not (isinstance(run, Commit) and _awaited(run, world))
+    return not run.deleting and run.controller is None and tracker_of(run.metadata) is None and run.name not in awaited
 
 
-def _awaited(commit: Commit, world: World) -> bool:
-    """Whether a run that has not ended depends on the Commit: to it, what is gone would never have been."""
-    waiting: list[Commit | Query] = [*world.list(Commit, commit.namespace), *world.list(Query, commit.namespace)]
-    return any(
-        not other.finished and any(reference.name == commit.name for reference in other.spec.depends_on)
-        for other in waiting
-    )
+def _awaited(run: Run, world: World) -> Set[str]:
+    """Which runs of the same kind others depend on that have not ended: to these, what is gone would never have been.
+
+    Only Commits are waited for.
+    """
+    if not isinstance(run, Commit):
+        return frozenset()
+    others: list[Commit | Query] = [*world.list(Commit, run.namespace), *world.list(Query, run.namespace)]
+    return {reference.name for other in others if not other.finished for reference in other.spec.depends_on}
 
 
 def _patience(run: Run, engine: Engine | None) -> timedelta | None:
