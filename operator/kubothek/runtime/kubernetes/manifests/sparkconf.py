@@ -22,9 +22,7 @@ def spark_conf(action: LaunchJob, engine: EngineSpec, config: OperatorConfig) ->
     """The settings of this attempt. They win over ``Engine.spec.sparkConf``."""
     executors = engine.executor
     job = action.job
-    most = executors.instances
-    if engine.dynamic_allocation is not None and engine.dynamic_allocation.enabled:
-        most = engine.dynamic_allocation.max or most
+    most = pod_sizes.executors(engine)[2]
     conf = {
         "spark.app.name": job.job,
         "spark.app.id": f"{job.job}-{job.uid}"[:63].rstrip("-"),
