@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Annotated
 
@@ -29,6 +29,11 @@ def parse_duration(text: str) -> timedelta:
         raise ValueError(f"{text!r} is not a duration: write a number and ms, s, m or h, such as 90s or 1h30m")
     parts = re.findall(r"([0-9.]+)(ms|s|m|h)", text)
     return timedelta(seconds=float(sum(Decimal(number) * _SECONDS[unit] for number, unit in parts)))
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """A ``metav1.Time``, RFC 3339 as Kubernetes writes it; None if there is none. ValueError for anything else."""
+    return datetime.fromisoformat(text) if text else None
 
 
 def parse_quantity(quantity: int | str) -> int:

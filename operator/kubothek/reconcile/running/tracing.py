@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from kubothek.reconcile.world import LaunchJob
+from kubothek.resources.values import parse_time
 from kubothek.tracing import Ended, RunTrace
 
 RUNS: Final = frozenset({"Commit", "Query", "Compaction", "Verification"})
@@ -40,12 +41,12 @@ def run_ended(kind: str, manifest: Json) -> list[Ended]:
     """The spans of a run whose manifest says that it ended: all of it, and its wait for its turn."""
     meta, status = manifest["metadata"], manifest.get("status") or {}
     failed = next((c for c in _conditions(manifest) if c["type"] == "Failed" and c["status"] == "True"), None)
-    created = _moment(meta.get("creationTimestamp"))
-    ended = _moment(status.get("completionTime") or (failed or {}).get("lastTransitionTime"))
+    created = parse_time(meta.get("creationTimestamp"))
+    ended = parse_time(status.get("completionTime") or (failed or {}).get("lastTransitionTime"))
     if kind not in RUNS or created is None or ended is None:
         return []
     trace = trace_of(kind, meta["uid"], created, "")
-    started = _moment(status.get("startTime"))
+    started = parse_time(status.get("startTime"))
     about = {
         "kubothek.kind": kind,
         "kubothek.namespace": meta.get("namespace", "default"),
@@ -121,7 +122,3 @@ def nanoseconds(moment: datetime) -> int:
 
 def _conditions(manifest: Json) -> Any:
     return (manifest.get("status") or {}).get("conditions") or ()
-
-
-def _moment(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None

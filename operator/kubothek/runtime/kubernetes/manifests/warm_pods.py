@@ -15,7 +15,7 @@ from typing import Any, Final
 from kubothek.reconcile.running.tracing import traceparent
 from kubothek.reconcile.world import LaunchJob, StartDriver
 from kubothek.resources.engine import Engine
-from kubothek.resources.values import parse_duration, parse_quantity
+from kubothek.resources.values import parse_duration, parse_quantity, parse_time
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.manifests import pods
@@ -97,8 +97,8 @@ def hand_over(
     }
     if config.tracing is not None and (part_of := traceparent(action, config.tracing.ratio)) is not None:
         annotations[names.PART_OF] = part_of
-    started = driver["status"].get("startTime")
-    waited = int((now - datetime.fromisoformat(started)).total_seconds()) if started else 0
+    started = parse_time(driver["status"].get("startTime"))
+    waited = 0 if started is None else int((now - started).total_seconds())
     limit = int(parse_duration(pods.engine_spec(action).deadlines.total).total_seconds())
     return [
         {"op": "test", "path": "/metadata/uid", "value": driver["metadata"]["uid"]},

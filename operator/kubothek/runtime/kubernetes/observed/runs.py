@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from kubothek.reconcile.subjects import Change, Subjects
+from kubothek.resources.values import parse_time
 from kubothek.runtime.kubernetes.observed.cache import Object
 
 
@@ -52,8 +51,4 @@ def _change(kind: str, run: Object) -> Change | None:
     except (KeyError, TypeError):
         return None
     created, completed = run["metadata"].get("creationTimestamp"), (run.get("status") or {}).get("completionTime")
-    return Change(subject, _moment(created), finished(run), _moment(completed))
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+    return Change(subject, parse_time(created), finished(run), parse_time(completed))

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from kubothek.reconcile.world import FailureClass, JobPhase, JobView
 from kubothek.resources.jobs import Ended, ExitCode, JobResult, Progress
+from kubothek.resources.values import parse_time
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.outcomes import unfinished
 from kubothek.runtime.kubernetes.outcomes.pod_facts import (
@@ -24,7 +25,6 @@ from kubothek.runtime.kubernetes.outcomes.pod_facts import (
     failed_view,
     shortened,
     terminated_of,
-    time_of,
     view_of,
 )
 
@@ -110,7 +110,7 @@ def end_of(pod: Json) -> JobView | None:
         return replace(
             view_of(pod, JobPhase.SUCCEEDED, ended.result.reason, ended.result.message),
             result=ended.result,
-            since=time_of(ended.finished),
+            since=parse_time(ended.finished),
         )
     status = pod["status"]
     if status.get("phase") == "Succeeded":

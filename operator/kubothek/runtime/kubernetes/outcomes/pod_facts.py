@@ -9,6 +9,7 @@ from typing import Any
 
 from kubothek.reconcile.world import FailureClass, JobPhase, JobView
 from kubothek.resources.jobs import JobResult
+from kubothek.resources.values import parse_time
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.outcomes.advice import advised
 
@@ -42,7 +43,7 @@ def scheduled_at(pod: Json) -> datetime:
     """When the kubelet could begin with the pod."""
     condition = condition_of(pod, "PodScheduled")
     stamp = condition.get("lastTransitionTime") if condition and condition.get("status") == "True" else None
-    created = time_of(stamp or pod["metadata"].get("creationTimestamp"))
+    created = parse_time(stamp or pod["metadata"].get("creationTimestamp"))
     assert created is not None, "every pod has a creation time"
     return created
 
@@ -60,7 +61,7 @@ def view_of(pod: Json, phase: JobPhase, reason: str, message: str) -> JobView:
         phase=phase,
         reason=reason,
         message=advised(reason, message, MESSAGE_LIMIT),
-        since=time_of(since),
+        since=parse_time(since),
         owner_uid=owner["uid"] if owner else "",
     )
 
@@ -70,11 +71,6 @@ def failed_view(
 ) -> JobView:
     """The attempt that this pod is, and failed."""
     return replace(view_of(pod, JobPhase.FAILED, reason, message), failure=failure, result=result)
-
-
-def time_of(text: str | None) -> datetime | None:
-    """As Kubernetes writes times: RFC 3339."""
-    return datetime.fromisoformat(text) if text else None
 
 
 def shortened(text: str) -> str:

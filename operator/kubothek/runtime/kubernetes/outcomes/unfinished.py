@@ -9,6 +9,7 @@ from typing import Any
 
 from kubothek.reconcile.running.attempts import ENGINE_FAULTS
 from kubothek.reconcile.world import FailureClass, JobPhase, JobView
+from kubothek.resources.values import parse_time
 from kubothek.runtime.kubernetes.manifests import starting
 from kubothek.runtime.kubernetes.outcomes.pod_facts import (
     condition_of,
@@ -16,7 +17,6 @@ from kubothek.runtime.kubernetes.outcomes.pod_facts import (
     failed_view,
     scheduled_at,
     shortened,
-    time_of,
     view_of,
 )
 
@@ -113,7 +113,7 @@ def stuck(pod: Json, now: datetime, events: Sequence[Json]) -> JobView | None:
 
 def _node_silent_in(pod: Json, now: datetime) -> timedelta | None:
     """After how long a pod that is to go, and does not, has a node that is not there; None if it is not to go."""
-    gone = time_of(pod["metadata"].get("deletionTimestamp"))  # its grace counted in
+    gone = parse_time(pod["metadata"].get("deletionTimestamp"))  # its grace counted in
     return None if gone is None else gone + NODE_PATIENCE - now
 
 
@@ -122,7 +122,7 @@ def alive(pod: Json) -> JobView:
     running = (driver_of(pod).get("state") or {}).get("running")
     leaving = "Terminating" if pod["metadata"].get("deletionTimestamp") else ""
     if running is not None:
-        return replace(view_of(pod, JobPhase.RUNNING, leaving, ""), since=time_of(running.get("startedAt")))
+        return replace(view_of(pod, JobPhase.RUNNING, leaving, ""), since=parse_time(running.get("startedAt")))
     return view_of(pod, JobPhase.PENDING, leaving, "")
 
 

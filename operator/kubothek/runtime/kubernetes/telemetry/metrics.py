@@ -29,6 +29,7 @@ from prometheus_client.registry import Collector
 
 from kubothek.resources.jobs import AnyJob
 from kubothek.resources.kinds import KINDS
+from kubothek.resources.values import parse_time
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.outcomes import outcome
 
@@ -220,11 +221,6 @@ def verb_of(pod: Json) -> str:
     return verb if verb in VERBS else OTHER
 
 
-def moment(text: str | None) -> datetime | None:
-    """A ``metav1.Time``."""
-    return datetime.fromisoformat(text) if text else None
-
-
 def _between(since: datetime, until: datetime) -> float:
     """Seconds; 0 if the clocks of the API server and of the node disagree so far."""
     return max((until - since).total_seconds(), 0.0)
@@ -245,13 +241,13 @@ def moments_of(pod: Json) -> dict[str, datetime | None]:
     state = next(drivers, nothing).get("state") or {}
     ran = state.get("terminated") or state.get("running") or {}
     told = outcome.told_end(pod)
-    ended = moment(told.finished if told is not None else ran.get("finishedAt"))
-    taken = moment((meta.get("annotations") or {}).get(names.TAKEN_AT))
+    ended = parse_time(told.finished if told is not None else ran.get("finishedAt"))
+    taken = parse_time((meta.get("annotations") or {}).get(names.TAKEN_AT))
     if taken is not None:
         return {"created": taken, "scheduled": taken, "started": taken, "ended": ended}
     return {
-        "created": moment(meta.get("creationTimestamp")),
-        "scheduled": moment(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
-        "started": moment(ran.get("startedAt")),
+        "created": parse_time(meta.get("creationTimestamp")),
+        "scheduled": parse_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
+        "started": parse_time(ran.get("startedAt")),
         "ended": ended,
     }

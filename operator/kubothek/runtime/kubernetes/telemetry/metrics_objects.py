@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from kubothek.runtime.kubernetes.telemetry.metrics import moment
+from kubothek.resources.values import parse_time
 
 Json = Mapping[str, Any]
 
@@ -67,7 +67,7 @@ class StoreGauges:
     def inspected(self, store: Json) -> None:
         """Take in when an ObjectStore was last looked at."""
         look = (store.get("status") or {}).get("lastInspection") or {}
-        finished = moment(look.get("finished") or look.get("previousStarted"))
+        finished = parse_time(look.get("finished") or look.get("previousStarted"))
         if finished is not None:
             self._inspected.add_metric(_name(store), finished.timestamp())
 
@@ -181,6 +181,6 @@ def _counted(name: str, text: str, counts: Mapping[tuple[str, str], float]) -> G
 
 
 def _add_time(family: GaugeMetricFamily, labels: list[str], text: str | None) -> None:
-    since = moment(text)
+    since = parse_time(text)
     if since is not None:
         family.add_metric(labels, since.timestamp())

@@ -15,11 +15,12 @@ from typing import Any, Final
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from kubothek.resources.kinds import KINDS
+from kubothek.resources.values import parse_time
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.observed.pools import phase_of
 from kubothek.runtime.kubernetes.observed.state import ClusterState
 from kubothek.runtime.kubernetes.queue import WorkQueue
-from kubothek.runtime.kubernetes.telemetry.metrics import moment, verb_of
+from kubothek.runtime.kubernetes.telemetry.metrics import verb_of
 from kubothek.runtime.kubernetes.telemetry.metrics_objects import (
     NAMED,
     DatasetGauges,
@@ -63,7 +64,7 @@ def _resources(state: ClusterState, now: datetime) -> Iterator[Metric]:
             namespace, phase = obj["metadata"]["namespace"], state_of(obj)
             counts[kind, namespace, phase] += 1
             if kind in RUNS and phase in ("Unseen", "Progressing", "Waiting"):
-                created = moment(obj["metadata"].get("creationTimestamp")) or now
+                created = parse_time(obj["metadata"].get("creationTimestamp")) or now
                 key = (kind, namespace)
                 oldest[key] = min(oldest.get(key, created), created)
     resources = GaugeMetricFamily(

@@ -20,9 +20,10 @@ from kubothek.reconcile.running.tracing import (
     trace_of_job,
 )
 from kubothek.reconcile.world import JobPhase, LaunchJob
+from kubothek.resources.values import parse_time
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.outcomes import outcome
-from kubothek.runtime.kubernetes.telemetry.metrics import moment, moments_of
+from kubothek.runtime.kubernetes.telemetry.metrics import moments_of
 from kubothek.tracing import Ended, RunTrace, Span, span, tell
 
 Json = Mapping[str, Any]
@@ -92,7 +93,7 @@ class Traces:
 
     def _trace(self, kind: str, meta: Json, job: str) -> RunTrace | None:
         """The trace that a resource's job is in, if it is one of those that are told of."""
-        trace = trace_of(kind, meta["uid"], moment(meta.get("creationTimestamp")), job)
+        trace = trace_of(kind, meta["uid"], parse_time(meta.get("creationTimestamp")), job)
         return trace if trace.sampled(self._ratio) else None
 
 
