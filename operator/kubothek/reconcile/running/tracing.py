@@ -7,12 +7,13 @@ each of its jobs. A job of any other kind is a trace of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Final
 
 from kubothek.reconcile.world import LaunchJob
 from kubothek.resources.values import parse_time
-from kubothek.tracing import Ended, RunTrace
+from kubothek.tracing import Ended, RunTrace, Span, span, tell
 
 RUNS: Final = frozenset({"Commit", "Query", "Compaction", "Verification"})
 """Kinds that are one trace each."""
@@ -35,6 +36,22 @@ def traceparent(action: LaunchJob, ratio: float) -> str | None:
     """What the job is a part of, for its environment; None if it is not traced. ``ratio``: of the runs that are."""
     trace = trace_of_job(action)
     return trace.attempt(action.job.attempt).header if trace.sampled(ratio) else None
+
+
+def launching(action: LaunchJob, ratio: float) -> AbstractContextManager[Span]:
+    """Around the launch of a job; ``ratio``: of the runs that are traced."""
+    trace = trace_of_job(action)
+    return span("launch", trace.attempt(action.job.attempt) if trace.sampled(ratio) else None)
+
+
+def tell_if_ended(kind: str, before: Json, after: Json, ratio: float) -> None:
+    """A manifest is another one than before: maybe it is that of a run that ended, of which to tell."""
+    if kind not in RUNS or has_ended(before) or not has_ended(after):
+        return
+    meta = after["metadata"]
+    if trace_of(kind, meta["uid"], parse_time(meta.get("creationTimestamp")), "").sampled(ratio):
+        for ended in run_ended(kind, after):
+            tell(ended)
 
 
 def run_ended(kind: str, manifest: Json) -> list[Ended]:
@@ -74,11 +91,9 @@ def run_ended(kind: str, manifest: Json) -> list[Ended]:
     return [waited, run]
 
 
-def has_ended(manifest: Json | None) -> bool:
+def has_ended(manifest: Json) -> bool:
     """Whether it is a run that is complete or failed."""
-    return manifest is not None and any(
-        each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in _conditions(manifest)
-    )
+    return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in _conditions(manifest))
 
 
 def attempt_ended(

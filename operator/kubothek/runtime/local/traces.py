@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 
-from kubothek.reconcile.running.tracing import attempt_ended, has_ended, run_ended, trace_of, trace_of_job, traceparent
+from kubothek.reconcile.running.tracing import attempt_ended, launching, tell_if_ended, trace_of, traceparent
 from kubothek.reconcile.world import JobPhase, JobView, LaunchJob
 from kubothek.resources.kinds import manifest_of
 from kubothek.resources.meta import Resource
 from kubothek.runtime.local.attempt import Attempt
 from kubothek.runtime.local.errors import LocalError
-from kubothek.tracing import Span, sending, span, tell
+from kubothek.tracing import Span, sending, tell
 from kubothek.tracing.sending import ENDPOINT, ratio_of
 
 _SERVICE = "kubothek-run"
@@ -40,9 +40,7 @@ class Traces:
 
     def launching(self, action: LaunchJob) -> AbstractContextManager[Span]:
         """Around the launch of a job."""
-        trace = trace_of_job(action)
-        within = trace.attempt(action.job.attempt) if trace.sampled(self._ratio) else None
-        return span("launch", within)
+        return launching(action, self._ratio)
 
     def job_ended(self, owner: Resource, attempt: Attempt, view: JobView | None) -> None:
         """The process of a job has ended; ``view`` says how."""
@@ -67,13 +65,8 @@ class Traces:
 
     def changed(self, before: Resource, after: Resource) -> None:
         """A resource has another status: maybe it is a run that ended."""
-        if not self._ratio or has_ended(manifest_of(before)):
-            return
-        manifest = manifest_of(after)
-        meta = after.metadata
-        if has_ended(manifest) and trace_of(after.kind, meta.uid, meta.creation_timestamp, "").sampled(self._ratio):
-            for ended in run_ended(after.kind, manifest):
-                tell(ended)
+        if self._ratio:
+            tell_if_ended(after.kind, manifest_of(before), manifest_of(after), self._ratio)
 
 
 def _started(attempt: Attempt) -> datetime | None:

@@ -13,18 +13,17 @@ from typing import Any
 from kubothek.reconcile.running.tracing import (
     RUNS,
     attempt_ended,
-    has_ended,
+    launching,
     nanoseconds,
-    run_ended,
+    tell_if_ended,
     trace_of,
-    trace_of_job,
 )
 from kubothek.reconcile.world import JobPhase, LaunchJob
 from kubothek.resources.values import parse_time
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.outcomes import outcome
 from kubothek.runtime.kubernetes.telemetry.metrics import moments_of
-from kubothek.tracing import Ended, RunTrace, Span, span, tell
+from kubothek.tracing import Ended, RunTrace, Span, tell
 
 Json = Mapping[str, Any]
 
@@ -37,8 +36,7 @@ class Traces:
 
     def launching(self, action: LaunchJob) -> AbstractContextManager[Span]:
         """Around the launch of a job."""
-        trace = trace_of_job(action)
-        return span("launch", trace.attempt(action.job.attempt) if trace.sampled(self._ratio) else None)
+        return launching(action, self._ratio)
 
     def round(self, kind: str, obj: Json, begin: datetime, end: datetime, *, did: list[str]) -> None:
         """A round over a run, in which this was done; none is told of in which there was nothing to do."""
@@ -57,11 +55,8 @@ class Traces:
 
     def resource(self, kind: str, before: Json | None, after: Json) -> None:
         """A resource is another one than before: maybe it is a run that ended, and not before we looked."""
-        if kind not in RUNS or before is None or has_ended(before) or not has_ended(after):
-            return
-        if self._trace(kind, after["metadata"], "") is not None:
-            for ended in run_ended(kind, after):
-                tell(ended)
+        if before is not None:
+            tell_if_ended(kind, before, after, self._ratio)
 
     def pod(self, before: Json | None, pod: Json, owner: Json | None) -> None:
         """A driver pod is another one than before; its end is told of, if its life was seen."""
