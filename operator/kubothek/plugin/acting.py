@@ -115,7 +115,7 @@ _MOST_RETRIES = 20
 
 async def _anew(api: Api, namespace: str, resource: Named, there: Object) -> None:
     """Delete the run and create it as it was. If that ends in between, its manifest is told."""
-    from kubothek.runtime.kubernetes.api import ApiError, ApiUnavailable
+    from kubothek.runtime.kubernetes.api import CONFLICT, ApiError, ApiUnavailable
 
     meta = there["metadata"]
     kept = {name: meta[name] for name in ("name", "namespace", "labels", "annotations") if name in meta}
@@ -135,7 +135,7 @@ async def _anew(api: Api, namespace: str, resource: Named, there: Object) -> Non
                 await asyncio.sleep(0.2)
         await api.create(resource.kind, namespace, manifest)
     except ApiError as error:
-        if error.status != 409:
+        if error.status != CONFLICT:
             raise _lost(manifest, error) from error
     except (ApiUnavailable, TimeoutError) as error:
         raise _lost(manifest, error) from error

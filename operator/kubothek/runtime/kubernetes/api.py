@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.request import getproxies
 
 import aiohttp
@@ -68,6 +68,9 @@ RESOURCES: Mapping[str, tuple[str, str]] = {
     "SubjectAccessReview": ("/apis/authorization.k8s.io/v1", "subjectaccessreviews"),
 }
 """Where each kind that the operator or a gateway touches lives: API root and plural."""
+
+CONFLICT: Final = 409
+"""The status of a refusal because of what others wrote: the name is taken, or the version is another one."""
 
 
 class ApiError(Exception):
@@ -238,7 +241,7 @@ class Api:
         try:
             return await self._call("DELETE", path(kind, namespace, name), {}, options)
         except ApiError as error:
-            if error.status == 404 or (error.status == 409 and uid is not None):
+            if error.status == 404 or (error.status == CONFLICT and uid is not None):
                 return None
             raise
 

@@ -20,7 +20,7 @@ from kubothek.reconcile.reconcilers import Reconciler
 from kubothek.reconcile.world import Action, Settings
 from kubothek.resources.kinds import InvalidResource
 from kubothek.resources.meta import API_VERSION
-from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable, Object
+from kubothek.runtime.kubernetes.api import CONFLICT, Api, ApiError, ApiUnavailable, Object
 from kubothek.runtime.kubernetes.launch import Launcher
 from kubothek.runtime.kubernetes.observed.state import ClusterState, ClusterWorld
 from kubothek.runtime.kubernetes.observing import Observer
@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 RECONCILE_TIMEOUT = 60.0
 """Seconds for one round over one resource, all its API calls included."""
 _EVENTS_REFRESH = timedelta(seconds=30)
-_CONFLICT = 409
 _SPREAD = 20.0
 """Seconds by which another look may be late: less than any deadline of a schedule."""
 
@@ -166,7 +165,7 @@ class Controller:
                 {"apiVersion": API_VERSION, "kind": key.kind, "metadata": known, "status": wanted}
             )
         except ApiError as error:
-            if error.status != _CONFLICT:
+            if error.status != CONFLICT:
                 raise
             # Somebody changed it meanwhile: an editor, or another operator. What was decided holds no more.
             if (newer := await self._api.get(key.kind, key.namespace, key.name)) is not None:

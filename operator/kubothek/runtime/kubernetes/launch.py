@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 
 from kubothek.reconcile.world import LaunchJob, StartDriver
 from kubothek.runtime.kubernetes import names
-from kubothek.runtime.kubernetes.api import Api, ApiError, Object
+from kubothek.runtime.kubernetes.api import CONFLICT, Api, ApiError, Object
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.manifests import pods, warm_pods
 from kubothek.runtime.kubernetes.names import controller_of
@@ -95,7 +95,7 @@ class Launcher:
                 patch = warm_pods.hand_over(action, config, pod, self._config, self._clock())
                 return await self._api.json_patch("Pod", namespace, name, patch)
             except ApiError as error:
-                if error.status not in (404, 409, 422):
+                if error.status not in (404, CONFLICT, 422):
                     raise
             pod = await self._api.get("Pod", namespace, name)
         taken = pod is not None and names.job_of(pod) == job and _owner_uid(pod) == action.owner.metadata.uid
@@ -157,7 +157,7 @@ class Launcher:
         try:
             return await self._api.create(kind, namespace, obj)
         except ApiError as error:
-            if error.status != 409 or error.reason != "AlreadyExists":
+            if error.status != CONFLICT or error.reason != "AlreadyExists":
                 raise
             found = await self._api.get(kind, namespace, obj["metadata"]["name"])
             if found is None:  # deleted between the two calls
@@ -176,7 +176,7 @@ def refused(error: ApiError) -> Refused:
     text = error.message
     reason = next((name for pattern, name in _REFUSALS if re.search(pattern, text, re.IGNORECASE)), None)
     if reason is None:
-        reason = {404: "NamespaceTerminating", 409: "NameCollision", 422: "PodInvalid"}.get(
+        reason = {404: "NamespaceTerminating", CONFLICT: "NameCollision", 422: "PodInvalid"}.get(
             error.status, "AdmissionDenied"
         )
     return Refused(reason, text)

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable, Object
+from kubothek.runtime.kubernetes.api import CONFLICT, Api, ApiError, ApiUnavailable, Object
 
 _LOG: Final = logging.getLogger(__name__)
-_CONFLICTS: Final = (409, 422)
+_CONFLICTS: Final = (CONFLICT, 422)
 """Somebody else was first: with creating it, or with the version that our patch tests for."""
 
 

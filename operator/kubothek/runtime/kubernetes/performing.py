@@ -25,7 +25,7 @@ from kubothek.resources.dataset import Dataset
 from kubothek.resources.kinds import manifest_of
 from kubothek.resources.meta import Resource
 from kubothek.runtime.kubernetes import names
-from kubothek.runtime.kubernetes.api import Api, ApiError
+from kubothek.runtime.kubernetes.api import CONFLICT, Api, ApiError
 from kubothek.runtime.kubernetes.launch import Launcher, Refused
 from kubothek.runtime.kubernetes.manifests import pods
 from kubothek.runtime.kubernetes.observed.state import ClusterState
@@ -36,7 +36,6 @@ from kubothek.runtime.kubernetes.telemetry.traces import Traces
 
 log = logging.getLogger(__name__)
 
-_CONFLICT = 409
 _DRIVERS_TRIED = 3
 """How many waiting drivers are offered a job: who loses each of them to another operator starts a pod."""
 
@@ -135,7 +134,7 @@ class Performer:
             else:
                 written = await self._api.json_patch("Dataset", key.namespace, name, edit_patch(there, wanted))
         except ApiError as error:
-            if error.status == _CONFLICT:  # another one came first, and the watch has yet to tell of it
+            if error.status == CONFLICT:  # another one came first, and the watch has yet to tell of it
                 raise
             if self._state.refuse(key.namespace, refusal_key(name), uid, (error.reason or "Refused", error.message)):
                 self._queue.add(key)
@@ -152,7 +151,7 @@ class Performer:
         try:
             await self._api.create("Secret", key.namespace, pods.identity(key.namespace, secret, token_bytes(32)))
         except ApiError as error:
-            if error.status not in (403, _CONFLICT):
+            if error.status not in (403, CONFLICT):
                 raise
             if error.status == 403:
                 log.warning("%s: the Secret %s could not be created: %s", key, secret, error.message)

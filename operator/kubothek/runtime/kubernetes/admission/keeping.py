@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from kubothek.runtime.kubernetes.admission.certificates import Certificate, is_due, make
-from kubothek.runtime.kubernetes.api import Api, ApiError, Object
+from kubothek.runtime.kubernetes.api import CONFLICT, Api, ApiError, Object
 from kubothek.runtime.kubernetes.config import WebhookConfig
 
 _FIELDS: Final = {"tls.crt": "certificate", "tls.key": "key", "ca.crt": "authorities"}
@@ -38,7 +38,7 @@ class Keeper:
                 else:
                     await self._api.json_patch("Secret", namespace, name, _replacement(there, wanted))
             except ApiError as error:
-                if error.status not in (404, 409, 422):
+                if error.status not in (404, CONFLICT, 422):
                     raise
             else:
                 return wanted
