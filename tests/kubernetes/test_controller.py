@@ -496,11 +496,11 @@ async def test_a_pod_that_does_not_start_in_time_is_stopped_by_the_clock_alone(
         return Outcome(status={}) if done else launching(engine)(resource, world)
 
     create(server, "ObjectStore", namespace, "s", STORE)
-    async with bench(api, namespace, {"ObjectStore": reconcile}) as operator:
+    late = timedelta(0)
+    async with bench(api, namespace, {"ObjectStore": reconcile}, clock=lambda: datetime.now(UTC) + late) as operator:
         await operator.settled()
         assert set(kubelet.pods()) == {"s-1"}
-        later = datetime.now(UTC) + timedelta(hours=2)
-        operator.controller.clock = lambda: later
+        late = timedelta(hours=2)
         operator.controller.queue.add(Key("ObjectStore", namespace, "s"))
         await operator.settled()
         assert kubelet.pods() == {}

@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from kubothek.reconcile.kinds import invalid
 from kubothek.reconcile.reconcilers import Reconciler
-from kubothek.reconcile.world import Action, Settings
+from kubothek.reconcile.world import Settings
 from kubothek.resources.kinds import InvalidResource
 from kubothek.resources.meta import API_VERSION
 from kubothek.runtime.kubernetes.api import CONFLICT, Api, ApiError, ApiUnavailable, Object
@@ -68,9 +67,7 @@ class Controller:
         self._traces = Traces(0.0) if traces is None else traces
         self.state = ClusterState(settings.limits)
         self.observer = Observer(self.state, self.queue, self.metrics, self._traces)
-        self._performer = Performer(
-            api, settings, launcher, self.state, self.queue, self.observer, self._traces, lambda: self.clock()
-        )
+        self._performer = Performer(api, settings, launcher, self.state, self.queue, self.observer, self._traces, clock)
 
     async def work(self) -> None:
         """One worker: reconcile what the queue hands out, for ever, whatever goes wrong with one key."""
@@ -97,7 +94,7 @@ class Controller:
         return ClusterWorld(self.state, self._settings, self.clock())
 
     async def reconcile(self, key: Key) -> float | None:
-        """One round over one resource. Returns the seconds after which to look again, if so."""
+        """One round over one resource, for `work`. Returns the seconds after which to look again, if so."""
         cache, began = self.state.resources[key.kind], datetime.now(UTC)
         wake = await self._look_closer(cache.get(key.namespace, key.name))
         obj, resource = cache.get(key.namespace, key.name), cache.model(key.namespace, key.name)
@@ -108,7 +105,10 @@ class Controller:
             decided = invalid.reconcile(obj, resource, world.now)
         else:
             decided = self._reconcilers[key.kind](resource, world)
-        with self._places_for(key, decided.actions):
+        with self.state.places.decided(key, decided.actions):
+            # What is decided may be what gives others their turn, long before it is done. The end of the round may as
+            # well, as a launch can come to nothing: then `work` wakes them.
+            self.observer.wake_waiting()
             if not await self._publish(key, obj, decided.status):
                 return None
             for action in decided.actions:
@@ -124,15 +124,6 @@ class Controller:
         if not wake:
             return None
         return spread(min(wake).total_seconds(), self._rng)
-
-    @contextmanager
-    def _places_for(self, key: Key, actions: Sequence[Action]) -> Iterator[None]:
-        try:
-            with self.state.places.decided(key, actions):
-                self.observer.wake_waiting()
-                yield
-        finally:
-            self.observer.wake_waiting()
 
     async def _look_closer(self, obj: Object | None) -> list[timedelta]:
         """Fetch what the caches lack about the resource's pods; returns when to look at them again."""
