@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from kubothek.reconcile.admission.pod_templates import denied
-from kubothek.reconcile.world import LaunchJob, Settings, World
+from kubothek.reconcile.world import LaunchJob, Lookup, Settings, World
 from kubothek.resources import jobs
 from kubothek.resources.conditions import State, stalled, state_of, waiting
 from kubothek.resources.cube import Cube
@@ -127,13 +127,12 @@ def find_engine(references: Iterable[Reference | None], asker: Resource, world: 
     """How the asker's jobs run: by the operator's defaults, the namespace's Engine ``default``, the first Engine that
     is named, and the sizes that the asker itself has, each before the one before it. None: as the operator has it.
     """
-    default = world.get(Engine, asker.namespace, DEFAULT_ENGINE)
     named = next((reference.name for reference in references if reference is not None), None)
-    chosen = default if named is None else world.get(Engine, asker.namespace, named)
+    chosen = world.get(Engine, asker.namespace, DEFAULT_ENGINE if named is None else named)
     if named is not None and chosen is None:
         return missing("Engine", named, asker, world)
     size: Sizes | None = getattr(asker.spec, "size", None)
-    engines = [engine for engine in (default, chosen if chosen is not default else None) if engine is not None]
+    engines = [] if chosen is None else layers_of(chosen, world)
     for engine in engines:
         wrong = next(denied(engine), None)
         if wrong is not None:
@@ -145,6 +144,12 @@ def find_engine(references: Iterable[Reference | None], asker: Resource, world: 
     if chosen is not None:
         return chosen.model_copy(update={"spec": spec})
     return Engine(metadata=ObjectMeta(name=DEFAULT_ENGINE, namespace=asker.namespace), spec=spec)
+
+
+def layers_of(engine: Engine, there: Lookup) -> list[Engine]:
+    """The Engine, and before it the namespace's ``default`` that it is a layer over."""
+    below = None if engine.name == DEFAULT_ENGINE else there.get(Engine, engine.namespace, DEFAULT_ENGINE)
+    return [engine] if below is None else [below, engine]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

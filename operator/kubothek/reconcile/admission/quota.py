@@ -12,11 +12,11 @@ from decimal import Decimal
 from typing import Final
 
 from kubothek.reconcile.admission.finding import Finding
-from kubothek.reconcile.references import profile
+from kubothek.reconcile.references import layers_of, profile
 from kubothek.reconcile.world import Lookup
 from kubothek.resources import pod_sizes
 from kubothek.resources.bounds import Bound
-from kubothek.resources.engine import DEFAULT_ENGINE, Engine, EngineSpec
+from kubothek.resources.engine import Engine, EngineSpec
 from kubothek.resources.pod_sizes import Container
 from kubothek.resources.profiles import capped
 from kubothek.resources.values import render_bytes
@@ -29,7 +29,7 @@ def never_fits(engine: Engine, there: Lookup) -> Iterator[Finding]:
     bounds = there.bounds(engine.namespace)
     if not bounds:
         return
-    spec = _profile(engine, there)
+    spec, _ = capped(profile(layers_of(engine, there), None, there.engine_defaults), there.engine_limits)
     filled_in = {bound.resource: bound for bound in bounds if bound.filled_in}
     for bound in bounds:
         if bound.filled_in:
@@ -38,13 +38,6 @@ def never_fits(engine: Engine, there: Lookup) -> Iterator[Finding]:
             yield from _together(bound, spec, filled_in)
         else:
             yield from _one_by_one(bound, spec)
-
-
-def _profile(engine: Engine, there: Lookup) -> EngineSpec:
-    """How jobs of the Engine run: it is a layer over the one called ``default``."""
-    below = there.get(Engine, engine.namespace, DEFAULT_ENGINE) if engine.name != DEFAULT_ENGINE else None
-    engines = [each for each in (below, engine) if each is not None]
-    return capped(profile(engines, None, there.engine_defaults), there.engine_limits)[0]
 
 
 def _together(bound: Bound, spec: EngineSpec, filled_in: dict[str, Bound]) -> Iterator[Finding]:
