@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from kubothek.reconcile.kinship import Kinship
 from kubothek.resources.bounds import Bound
@@ -80,6 +80,10 @@ class JobPhase(StrEnum):
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
+
+
+ENDED: Final = (JobPhase.SUCCEEDED, JobPhase.FAILED)
+"""Phases that no other follows. Kubernetes calls those of pods the same."""
 
 
 class FailureClass(StrEnum):

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
 from kubothek.reconcile.running.budget import Budget
-from kubothek.reconcile.world import FailureClass, JobPhase, JobView, World
+from kubothek.reconcile.world import ENDED, FailureClass, JobPhase, JobView, World
 from kubothek.resources.conditions import problem_text
 from kubothek.resources.jobs import JobResult
 from kubothek.resources.meta import Attempts, Resource
@@ -136,7 +136,7 @@ def _leftover(attempts: Attempts, prefix: str, owner: Resource, world: World) ->
     """
     before = job_name(prefix, attempts.attempt - 1)
     view = world.job(owner.namespace, before)
-    ended = view is not None and view.phase in (JobPhase.SUCCEEDED, JobPhase.FAILED) and not view.lingers
+    ended = view is not None and view.phase in ENDED and not view.lingers
     foreign = view is not None and view.owner_uid not in ("", owner.metadata.uid)
     return () if attempts.attempt == 1 or ended or foreign else (before,)
 

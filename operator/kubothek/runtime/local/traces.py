@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 
 from kubothek.reconcile.running.tracing import attempt_ended, launching, tell_if_ended, trace_of, traceparent
-from kubothek.reconcile.world import JobPhase, JobView, LaunchJob
+from kubothek.reconcile.world import ENDED, JobPhase, JobView, LaunchJob
 from kubothek.resources.kinds import manifest_of
 from kubothek.resources.meta import Resource
 from kubothek.runtime.local.attempt import Attempt
@@ -17,7 +17,6 @@ from kubothek.tracing import Span, sending, tell
 from kubothek.tracing.sending import ENDPOINT, ratio_of
 
 _SERVICE = "kubothek-run"
-_OVER = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 
 class Traces:
@@ -44,7 +43,7 @@ class Traces:
 
     def job_ended(self, owner: Resource, attempt: Attempt, view: JobView | None) -> None:
         """The process of a job has ended; ``view`` says how."""
-        if view is None or view.phase not in _OVER or attempt.launched is None or view.since is None:
+        if view is None or view.phase not in ENDED or attempt.launched is None or view.since is None:
             return
         meta = owner.metadata
         trace = trace_of(owner.kind, meta.uid, meta.creation_timestamp, attempt.job)

@@ -17,7 +17,7 @@ from itertools import islice, zip_longest
 from typing import Any, TypeVar
 
 from kubothek.reconcile.running.load import admitted, place_of, spare
-from kubothek.reconcile.world import Action, AwaitPlace, LaunchJob, Limits, Load, Place
+from kubothek.reconcile.world import ENDED, Action, AwaitPlace, LaunchJob, Limits, Load, Place
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.queue import Key
 
@@ -61,7 +61,7 @@ class Places:
         meta = pod["metadata"]
         labels, job = meta.get("labels") or {}, (meta["namespace"], names.job_of(pod))
         place = place_of(labels.get(names.VERB, ""), meta["namespace"], labels.get(names.STORE, ""))
-        if place is None or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        if place is None or (pod.get("status") or {}).get("phase") in ENDED:
             self.release(*job)
             return
         self._pods.add(job)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from kubothek.reconcile.world import WarmDriver, Warmth
+from kubothek.reconcile.world import ENDED, WarmDriver, Warmth
 from kubothek.runtime.kubernetes import names
 
 Json = Mapping[str, Any]
@@ -68,7 +68,7 @@ class Pools:
 
 def phase_of(pod: Json) -> Literal["Starting", "Ready", "Failed"]:
     """How far a driver is that waits for a job."""
-    if pod["status"].get("phase") in ("Succeeded", "Failed"):
+    if pod["status"].get("phase") in ENDED:
         return "Failed"
     ready = names.READY in (pod["metadata"].get("annotations") or {})
     return "Ready" if ready and pod["status"].get("phase") == "Running" else "Starting"
