@@ -16,6 +16,7 @@ from typing import Any, Final
 from benchmarks.fleet.cluster import Cluster, Object
 from benchmarks.fleet.kubelet import Kubelet
 from benchmarks.fleet.process import Operator
+from kubothek.runtime.kubernetes import names
 
 _API: Final = "/apis/kubothek.io/v1alpha1"
 _EDITED: Final = "benchmark-edits"
@@ -102,8 +103,8 @@ async def measure(
 ) -> Findings:
     """All of it. ``start`` is a context manager of the operator, ``seconds`` how long a job runs."""
     found, kubelet = Findings(name), Kubelet(cluster, seconds)
-    playing = asyncio.create_task(kubelet.run())
-    try:
+    async with asyncio.TaskGroup() as group:  # a kubelet that fails ends all of it
+        playing = group.create_task(kubelet.run())
         async with start() as operator:
             await _settle(found, "first", cluster, size, operator)
             tell(_over(found, "first", operator))
@@ -119,9 +120,7 @@ async def measure(
             tell(_over(found, "flow", operator))
             await _again(found, cluster, size, operator)
             tell(_over(found, "again", operator))
-    finally:
         playing.cancel()
-        await asyncio.gather(playing, return_exceptions=True)
     return found
 
 
@@ -236,12 +235,11 @@ async def _again(found: Findings, cluster: Cluster, size: Size, operator: Operat
 
     What is theirs the cluster's garbage collector would take away; there is none here.
     """
+    theirs = f"labelSelector={names.VERB}=commit"
     for space in size.spaces:
-        for path in (
-            _list("commits", space),
-            *(f"/api/v1/namespaces/{space}/{kind}" for kind in ("pods", "configmaps")),
-        ):
-            await cluster.request("DELETE", path)
+        await cluster.request("DELETE", _list("commits", space))
+        for kind in ("pods", "configmaps"):
+            await cluster.request("DELETE", f"/api/v1/namespaces/{space}/{kind}?{theirs}")
     await _until(lambda: _none(cluster), operator, every=1.0)
     found.values["again: MB of memory without them"] = operator.memory
     await cluster.create_all(_commits(size, "another"))
