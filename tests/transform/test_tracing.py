@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -160,6 +161,17 @@ def test_only_what_can_have_a_share_is_read(
     (output,) = run(transform, streams, whole(streams), threads=1)
     traced(transform, streams, output.drop_columns(["op"]), 0, read)
     assert read == {"flights": flights_read} | ({"weather": weather_read} if len(streams) > 1 else {})
+
+
+@pytest.mark.parametrize("stretch", ["date_trunc('day', event_time)", "window.start", "window.end"])
+def test_the_last_day_that_there_is_has_records_as_well(stretch: str) -> None:
+    """For many it means "without an end"; the end of that stretch is no moment that Python has."""
+    last = datetime(9999, 12, 31, 8, tzinfo=UTC)
+    streams = [Stream("flights", FLIGHTS, [(0, (at(6), "UA", 7, 0.5, None)), (0, (last, "UA", 7, 0.5, None))])]
+    key = "window(event_time, '1 day')" if "window" in stretch else stretch
+    transform = sql(f"SELECT {stretch} AS event_time, count(*) AS n FROM flights GROUP BY {key}")
+    (output,) = run(transform, streams, whole(streams), threads=1)
+    assert traced(transform, streams, output.drop_columns(["op"]), 1) == [[1]]
 
 
 def ranges(where: pc.Expression | None) -> dict[str, object]:

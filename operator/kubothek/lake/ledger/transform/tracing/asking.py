@@ -110,14 +110,24 @@ def _wheres(
     nodes = [each.tree["statements"][0]["node"] for each in parsed(session, steps)]
     shown = dict[str, Range]()
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        kind = column.type
-        if column.null_count == 0 and (_is_plain(kind) or (pa.types.is_timestamp(kind) and kind.unit != "ns")):
-            ends: Any = pc.min_max(column).as_py()
-            shown[name.casefold()] = Range(ends["min"], ends["max"], kind)
+        if (range_ := _shown(column)) is not None:
+            shown[name.casefold()] = range_
     columns = {each.query_alias: visible(each.schema, each.vocabulary) for each in inputs}
     queries = [(step.alias or "", node) for step, node in zip(steps, nodes, strict=True)]
     found = narrowed(queries, columns, shown, lambda node: session.first(f"SELECT {session.text(node)}")[0])
     return [_where(each.schema, found[each.query_alias]) for each in inputs]
+
+
+def _shown(column: Any) -> Range | None:
+    """From the least to the greatest value of a column, if each of them has one that Python has as well."""
+    kind = column.type
+    if column.null_count or not (_is_plain(kind) or (pa.types.is_timestamp(kind) and kind.unit != "ns")):
+        return None
+    ends: Any = pc.min_max(column)
+    try:
+        return Range(ends["min"].as_py(), ends["max"].as_py(), kind)
+    except (OverflowError, ValueError):  # after the year 9999, or before the first
+        return None
 
 
 def _where(schema: pa.Schema, ranges: Ranges) -> pc.Expression | None:

@@ -29,9 +29,12 @@ class Range:
     most: Any
     kind: object
 
-    def longer(self, length: timedelta) -> Range:
-        """The same, up to what lies so long behind its end."""
-        return Range(self.least, self.most + length, self.kind)
+    def longer(self, length: timedelta) -> Range | None:
+        """The same, up to what lies so long behind its end; None if Python has no such moment."""
+        try:
+            return Range(self.least, self.most + length, self.kind)
+        except OverflowError:
+            return None
 
 
 Ranges = dict[str, Range]
@@ -195,12 +198,12 @@ class _Way:
             window = window_of(call, self._constant, "lineage")
             if window is None or window.gap:
                 return None
-            return window.time, range_.longer(timedelta(microseconds=window.size))
+            return _known(window.time, range_.longer(timedelta(microseconds=window.size)))
         name, arguments = function_of(item), [each["expression"] for each in item.get("arguments", ())]
         if name in ("date_trunc", "datetrunc") and arguments[0].get("class") == "CONSTANT":
             unit = str(self._constant(arguments[0])).casefold()
             length = timedelta(days=_DAYS.get(unit, 0), seconds=_SECONDS.get(unit, 0))
-            return (arguments[1], range_.longer(length)) if length else None
+            return _known(arguments[1], range_.longer(length)) if length else None
         return item, range_
 
     def _note(self, leaves: list[_Leaf], item: Node, range_: Range) -> None:
@@ -276,6 +279,10 @@ class _Way:
         leaves = [left, right]
         named = [leaf for leaf in leaves if leaf.alias == alias[0]] if alias else self._having(leaves, column)
         return (0 if named[0] is left else 1, column) if len(named) == 1 and len(alias) < 2 else None
+
+
+def _known(item: Node, range_: Range | None) -> tuple[Node, Range] | None:
+    return None if range_ is None else (item, range_)
 
 
 def _add(ranges: Ranges, column: str, range_: Range) -> None:
