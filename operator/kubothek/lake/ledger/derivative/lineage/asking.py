@@ -23,7 +23,7 @@ from kubothek.lake.ledger.formats.identity import DatasetId
 from kubothek.lake.ledger.formats.layout import Layout
 from kubothek.lake.ledger.merging import Scratch
 from kubothek.lake.ledger.root.slicing import numbered
-from kubothek.lake.ledger.transform.tracing import Asked, Readable, origins
+from kubothek.lake.ledger.transform.tracing import Asked, Readable, earlier_of, origins
 from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.ledger.view.history import OP_TYPE
 from kubothek.lake.ledger.view.state import is_back
@@ -108,22 +108,13 @@ def rows_of(store: Store, layout: Layout, run: Recorded, offsets: Offsets) -> Ro
     table = pa.Table.from_batches(batches)
     found = table.take(places).combine_chunks().to_batches()[0]
     numbers = pa.chunked_array(marks).combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
-    return Rows(found, np.asarray(is_back(found.column(names.op))), _earlier(numbers)[places])
+    return Rows(found, np.asarray(is_back(found.column(names.op))), earlier_of(numbers)[places])
 
 
 def _marks(batch: pa.RecordBatch, names: Vocabulary) -> Any:
     """Bytes that records have in common which are equal and have one sign."""
     back = pc.if_else(is_back(batch.column(names.op)), b"-", b"+").cast(pa.large_binary())
     return pc.binary_join_element_wise(back, record_keys(batch, batch.schema, names), pa.scalar(b"", pa.large_binary()))
-
-
-def _earlier(numbers: Offsets) -> Offsets:
-    """Of each, how many before it are equal."""
-    order = np.argsort(numbers, kind="stable")
-    sizes = np.bincount(numbers)
-    rank = np.empty(len(numbers), np.int64)
-    rank[order] = np.arange(len(numbers)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return rank
 
 
 def _ask(

@@ -6,6 +6,6 @@ were asked about the way is then gone back, one operator after the other.
 
 from __future__ import annotations
 
-from kubothek.lake.ledger.transform.tracing.asking import Asked, Readable, origins
+from kubothek.lake.ledger.transform.tracing.asking import Asked, Readable, earlier_of, origins
 
-__all__ = ["Asked", "Readable", "origins"]
+__all__ = ["Asked", "Readable", "earlier_of", "origins"]

@@ -177,11 +177,17 @@ def _found(session: Session, output: Output, asked: Asked) -> str:
 
 def _chosen(numbers: Offsets, first: Offsets, count: Offsets) -> Offsets:
     """Of rows that are equal to the one of a number: the places of ``count``, after ``first`` that are passed over."""
+    rank, least = earlier_of(numbers), first[numbers]
+    return np.flatnonzero((rank >= least) & (rank < least + count[numbers]))
+
+
+def earlier_of(numbers: Offsets) -> Offsets:
+    """Of each, how many before it are equal."""
     order = np.argsort(numbers, kind="stable")
-    sizes = np.bincount(numbers, minlength=len(first))
-    rank = np.arange(len(numbers)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    least = first[numbers[order]]
-    return order[(rank >= least) & (rank < least + count[numbers[order]])]
+    sizes = np.bincount(numbers)
+    rank = np.empty(len(numbers), np.int64)
+    rank[order] = np.arange(len(numbers)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return rank
 
 
 def _is_plain(kind: pa.DataType) -> bool:
