@@ -21,6 +21,7 @@ from benchmarks.watched import Watched
 from tests.cluster import Cluster
 from tests.cluster.ensure import ensure_cluster
 from tests.e2e import manifests
+from tests.e2e.helm import helm
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.workspace import Workspace
 
@@ -182,20 +183,19 @@ def submit(kubectl: Kubectl, watched: Watched, name: str) -> dict[str, float]:
 @contextmanager
 def installed(cluster: Cluster, kubectl: Kubectl, tag: str) -> Iterator[None]:
     """An operator of its own, with a namespace; gone afterwards."""
-    helm: list[str | Path] = [cluster.helm, "--kubeconfig", cluster.kubeconfig, "--namespace", SYSTEM]
     values = {"crds.install": "false", "clusterId": SPACE, "image.tag": tag, "jobImage.tag": tag}
     sets = [f"--set={name}={value}" for name, value in values.items()] + [f"--set=namespaces={{{SPACE}}}"]
     if tag == "dev":  # what is published under another name may be for others
         kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
     kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
-    install = [*helm, "upgrade", "--install", RELEASE, ROOT / "charts/kubothek", *sets, "--create-namespace", "--wait"]
-    subprocess.run(install, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+    chart = ROOT / "charts/kubothek"
+    helm(cluster, SYSTEM, "upgrade", "--install", RELEASE, chart, *sets, "--create-namespace", "--wait")
     try:
         forget(kubectl)  # what a run that was killed has left
         yield
     finally:
         kubectl.delete("namespace", SPACE)
-        subprocess.run([*helm, "uninstall", RELEASE], check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+        helm(cluster, SYSTEM, "uninstall", RELEASE)
         kubectl.delete("namespace", SYSTEM, wait=False)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.e2e.chaos import Stage
 from tests.e2e.demo import Demo
 from tests.e2e.exchanging import GIVERS, TAKERS, Exchange
 from tests.e2e.gateways import Gateway
+from tests.e2e.helm import helm
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.operators import SHARE, Operator
 from tests.e2e.weather import Weather
@@ -207,7 +207,6 @@ def gateway(cluster: Cluster, workspace: Callable[..., Workspace]) -> Iterator[G
 @pytest.fixture(scope="session")
 def other_operator(cluster: Cluster, gateway: Gateway) -> Iterator[None]:
     """A second operator with a cluster id of its own, installed and perhaps not there yet. It may ask the gateway."""
-    helm: list[str | Path] = [cluster.helm, "--kubeconfig", cluster.kubeconfig, "--namespace", OTHER]
     values = {
         "crds.install": "false",
         "clusterId": "another-cluster",
@@ -218,10 +217,9 @@ def other_operator(cluster: Cluster, gateway: Gateway) -> Iterator[None]:
         "resources.requests.cpu": SHARE,
     }
     sets = [f"--set={name}={value}" for name, value in values.items()]
-    install = [*helm, "upgrade", "--install", "kubothek-other", ROOT / "charts/kubothek", *sets]
-    subprocess.run(install, check=True, capture_output=True)
+    helm(cluster, OTHER, "upgrade", "--install", "kubothek-other", ROOT / "charts/kubothek", *sets)
     yield
-    subprocess.run([*helm, "uninstall", "kubothek-other"], check=True, capture_output=True)
+    helm(cluster, OTHER, "uninstall", "kubothek-other")
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 from tests.cluster.layout import API_PORT
 from tests.cluster.pki import Authority
 from tests.e2e import manifests
+from tests.e2e.helm import helm
 from tests.e2e.kubectl import KubectlError, eventually
 from tests.e2e.workspace import Workspace
 from tests.faultproxy import FaultProxy
@@ -105,8 +105,4 @@ class Gateway:
         return eventually(running, "the gateway's pod")
 
     def _helm(self, *arguments: str | Path) -> None:
-        cluster = self._place.cluster
-        helm: list[str | Path] = [cluster.helm, "--kubeconfig", cluster.kubeconfig]
-        helm += ["--namespace", self._kubectl.namespace]
-        done = subprocess.run([*helm, *arguments], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        helm(self._place.cluster, self._kubectl.namespace, *arguments)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.cluster import Cluster
 from tests.e2e import clocks
+from tests.e2e.helm import helm
 from tests.e2e.kubectl import Kubectl, KubectlError, eventually
 
 CHART = Path(__file__).parents[2] / "charts/kubothek"
@@ -25,7 +25,7 @@ class Operator:
         self.name, self.namespace, self.tag = name, namespace, tag
         self.system = f"{namespace}-system"
         self.kubectl = Kubectl(cluster.kubectl, cluster.kubeconfig, self.system)
-        self._helm: list[str | Path] = [cluster.helm, "--kubeconfig", cluster.kubeconfig, "--namespace", self.system]
+        self._cluster = cluster
 
     def install(self, replicas: int) -> None:
         """Two namespaces, and the release, which need not be there yet."""
@@ -42,7 +42,7 @@ class Operator:
             "resources.requests.cpu": SHARE,
         }
         sets = [f"--set={name}={value}" for name, value in values.items()]
-        subprocess.run([*self._helm, "upgrade", "--install", self.name, CHART, *sets], check=True, capture_output=True)
+        helm(self._cluster, self.system, "upgrade", "--install", self.name, CHART, *sets)
         # Pods of which a test can set the clock.
         self.kubectl.apply(*clocks.config_maps())
         template = json.dumps({"spec": {"template": clocks.template(CONTAINER)}})
@@ -52,7 +52,7 @@ class Operator:
     def uninstall(self) -> None:
         """All of it, and what it served."""
         self.kubectl.in_namespace(self.namespace).delete("kcm,kcp,kgc,kds,kos,keng", "--all")
-        subprocess.run([*self._helm, "uninstall", self.name, "--ignore-not-found"], check=True, capture_output=True)
+        helm(self._cluster, self.system, "uninstall", self.name, "--ignore-not-found")
         self.kubectl.delete("namespace", self.namespace, self.system, wait=False)
 
     def scale(self, replicas: int) -> None:
