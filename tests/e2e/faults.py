@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -62,9 +61,7 @@ def driver_killed(stage: Stage) -> None:
 
 def driver_evicted(stage: Stage) -> None:
     with stage.held("ledger") as pod:
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
-        path = f"/api/v1/namespaces/{stage.place.kubectl.namespace}/pods/{pod}/eviction"
-        stage.place.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+        stage.place.kubectl.evict(pod)
         _await_end(stage, pod)
     stage.expect(pod, disruptions=1, reason="Disrupted")
 
@@ -166,9 +163,11 @@ def drained(stage: Stage) -> None:
     kubectl = stage.place.kubectl
     (node,) = (each["metadata"]["name"] for each in kubectl.items("nodes"))
     ours = "kubothek.io/job,kubothek.io/run"
-    with stage.held("parts"):
-        kubectl("drain", node, f"--pod-selector={ours}", "--force", "--ignore-daemonsets", "--delete-emptydir-data")
-    kubectl("uncordon", node)
+    try:
+        with stage.held("parts"):
+            kubectl("drain", node, f"--pod-selector={ours}", "--force", "--ignore-daemonsets", "--delete-emptydir-data")
+    finally:
+        kubectl("uncordon", node)
 
 
 OWN: dict[str, Callable[[Stage], None]] = {

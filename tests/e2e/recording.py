@@ -213,9 +213,7 @@ def _told(event: Manifest) -> dict[str, Any]:
 
 def _evict(recorder: Recorder) -> None:
     recorder.wait_for_phase("evicted-by-the-api", "Running")
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "evicted-by-the-api"}}
-    path = f"/api/v1/namespaces/{NAMESPACE}/pods/evicted-by-the-api/eviction"
-    recorder.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+    recorder.kubectl.evict("evicted-by-the-api")
 
 
 def _delete(recorder: Recorder) -> None:

@@ -49,8 +49,10 @@ class Workspace:
         """As prepared, with a proxy on the way to the store; then as usual, so that no job looks for what is gone."""
         with FaultProxy(self.cluster.s3_host_endpoint, host=self.cluster.node_ip) as proxy:
             self.prepare(endpoint=proxy.endpoint)
-            yield proxy
-            self.kubectl.apply(manifests.object_store(self.url, self.cluster.s3_endpoint))
+            try:
+                yield proxy
+            finally:
+                self.kubectl.apply(manifests.object_store(self.url, self.cluster.s3_endpoint))
 
     def put(self, key: str, data: bytes) -> None:
         """Lay a source file into the store, as ``kubothek put`` does."""
