@@ -24,12 +24,7 @@ from tests.faultproxy import Hold
 ROWS = 10
 """Of each Commit."""
 HEAD = ".by-dataset-metadata.json"
-PUSHED = {
-    "kind": "AddPushSource",
-    "sourceName": "default",
-    "read": {"kind": "Csv", "header": True, "schema": ["x BIGINT", "p BIGINT", "text STRING"]},
-    "merge": {"kind": "Append"},
-}
+PUSHED = manifests.push_source("x BIGINT", "p BIGINT", "text STRING")
 TABLES: dict[str, Manifest] = {
     "plain": manifests.dataset("plain"),
     "parts": manifests.dataset("parts", ["p"]),

@@ -62,9 +62,7 @@ def exposed(name: str, **ledger: Any) -> Manifest:
 
 def push_source() -> Manifest:
     """Takes the rows of :meth:`Exchange.commit`."""
-    schema = ["event_time TIMESTAMP", "kind STRING", "x BIGINT"]
-    read = {"kind": "Csv", "header": True, "schema": schema}
-    return {"kind": "AddPushSource", "sourceName": "default", "read": read, "merge": {"kind": "Append"}}
+    return manifests.push_source("event_time TIMESTAMP", "kind STRING", "x BIGINT")
 
 
 def sync(dataset: str, repository: str, remote: str, direction: str = "Pull") -> Manifest:

@@ -43,11 +43,18 @@ def dataset(name: str, partition_on: list[str] | None = None, **spec: Any) -> Ma
     return resource("Dataset", name, {"storeRef": {"name": "lake"}, "table": table, **spec})
 
 
-def derivative(name: str, source: str, query: str) -> Manifest:
+def push_source(*columns: str, snapshot_by: str | None = None) -> Manifest:
+    """The event that lets CSV with these columns be pushed to a ledger: rows to append, or a snapshot by a key."""
+    read = {"kind": "Csv", "header": True, "schema": [*columns]}
+    merge = {"kind": "Append"} if snapshot_by is None else {"kind": "Snapshot", "primaryKey": [snapshot_by]}
+    return {"kind": "AddPushSource", "sourceName": "default", "read": read, "merge": merge}
+
+
+def derivative(name: str, source: str, query: str, engine: str = "duckdb", **spec: Any) -> Manifest:
     """A dataset in the store ``lake`` that a query makes of another one."""
-    transform = {"kind": "Sql", "engine": "duckdb", "query": query}
+    transform = {"kind": "Sql", "engine": engine, "query": query}
     event = {"kind": "SetTransform", "inputs": [{"datasetRef": source}], "transform": transform}
-    return dataset(name, ledger={"kind": "Derivative", "metadata": [event]})
+    return dataset(name, ledger={"kind": "Derivative", "metadata": [event]}, **spec)
 
 
 def cube(name: str, dimensions: list[str], partitions: list[str], *datasets: str) -> Manifest:

@@ -39,18 +39,14 @@ LIMIT = 1000 + 20 * COMMITS
 
 def policy() -> Manifest:
     """Keeps the present version only, and looks every minute."""
-    return {
-        "apiVersion": manifests.API_VERSION,
-        "kind": "GCPolicy",
-        "metadata": {"name": "everything"},
-        "spec": {
-            "selector": {"all": True},
-            "schedule": {"cron": "* * * * *"},
-            "retention": {"versions": 1},
-            "gracePeriod": f"{GRACE.seconds}s",
-            "mode": "Enforce",
-        },
+    spec = {
+        "selector": {"all": True},
+        "schedule": {"cron": "* * * * *"},
+        "retention": {"versions": 1},
+        "gracePeriod": f"{GRACE.seconds}s",
+        "mode": "Enforce",
     }
+    return manifests.resource("GCPolicy", "everything", spec)
 
 
 class Acknowledged:

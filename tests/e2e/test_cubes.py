@@ -27,7 +27,7 @@ def cells(cubes: Workspace) -> Cells:
 
 def change(name: str, operation: str, **cube: Any) -> dict[str, Any]:
     spec = {"cube": {"cubeRef": {"name": "geo"}, "operation": operation} | cube}
-    return {"apiVersion": manifests.API_VERSION, "kind": "Commit", "metadata": {"name": name}, "spec": spec}
+    return manifests.resource("Commit", name, spec)
 
 
 def rows(**paths: str) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def test_a_question_becomes_a_file(cubes: Workspace) -> None:
         "cube": asked,
         "result": {"location": {"path": "reports", "format": "CSV"}},
     }
-    kubectl.apply({"apiVersion": manifests.API_VERSION, "kind": "Query", "metadata": {"name": "named"}, "spec": spec})
+    kubectl.apply(manifests.resource("Query", "named", spec))
     kubectl.wait_for("Ready", "kq/named")
     status = kubectl.get("kq", "named")["status"]
     found = list(csv.DictReader(io.StringIO(cubes.read(status["location"]).decode())))

@@ -18,16 +18,8 @@ def test_a_push_settles_down_the_chain_and_a_verification_makes_it_again(tables:
     _put(tables, "sources/made.csv", [(1, "a", 5), (2, "a", 7), (3, "b", 11)])
     _put(tables, "sources/corrected.csv", [(1, "a", 6), (3, "b", 11), (4, "b", 1)])
     kubectl = tables.kubectl
-    pushed = {
-        "kind": "AddPushSource",
-        "sourceName": "default",
-        "read": {
-            "kind": "Csv",
-            "header": True,
-            "schema": ["event_time TIMESTAMP", "id BIGINT", "kind STRING", "amount BIGINT"],
-        },
-        "merge": {"kind": "Snapshot", "primaryKey": ["id"]},
-    }
+    columns = ("event_time TIMESTAMP", "id BIGINT", "kind STRING", "amount BIGINT")
+    pushed = manifests.push_source(*columns, snapshot_by="id")
     kubectl.apply(  # the last first: they wait for each other
         manifests.derivative(
             "sums", "amounts", "SELECT min(event_time) AS event_time, kind, sum(amount) AS x FROM amounts GROUP BY kind"

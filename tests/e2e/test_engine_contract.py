@@ -13,12 +13,7 @@ from tests.e2e.workspace import Workspace
 pytestmark = pytest.mark.cluster
 
 ENGINE_IMAGE = "docker.io/kubothek/engine:dev"
-PUSHED = {
-    "kind": "AddPushSource",
-    "sourceName": "default",
-    "read": {"kind": "Csv", "header": True, "schema": ["event_time TIMESTAMP", "id BIGINT", "amount BIGINT"]},
-    "merge": {"kind": "Snapshot", "primaryKey": ["id"]},
-}
+PUSHED = manifests.push_source("event_time TIMESTAMP", "id BIGINT", "amount BIGINT", snapshot_by="id")
 
 
 def test_a_derivative_is_made_by_an_engine_in_a_container_of_its_own(tables: Workspace) -> None:
@@ -54,10 +49,7 @@ def _put(tables: Workspace, key: str, rows: list[tuple[int, int]]) -> None:
 
 
 def _derivative(name: str, query: str) -> Manifest:
-    transform = {"kind": "Sql", "engine": "spark", "query": query}
-    event = {"kind": "SetTransform", "inputs": [{"datasetRef": "parts"}], "transform": transform}
-    ledger = {"kind": "Derivative", "metadata": [event]}
-    return manifests.dataset(name, ledger=ledger, engineRef={"name": "foreign"})
+    return manifests.derivative(name, "parts", query, "spark", engineRef={"name": "foreign"})
 
 
 def _totals(tables: Workspace) -> list[int] | None:

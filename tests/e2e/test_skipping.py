@@ -92,9 +92,4 @@ def _index() -> Manifest:
         "skipping": {"indices": [index], "footerKey": "footer"},
         "deletionPolicy": "Delete",
     }
-    return {
-        "apiVersion": manifests.API_VERSION,
-        "kind": "SkippingIndex",
-        "metadata": {"name": "files"},
-        "spec": spec,
-    }
+    return manifests.resource("SkippingIndex", "files", spec)
