@@ -100,8 +100,8 @@ def main() -> None:
     print(f"{os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}\n", flush=True)
     if "transform" in given.work:  # its engine reads and writes local files
         pace = {"room": given.room, "rounds": given.rounds, "seconds": given.seconds}
-        tables = divided.run(given.rows, **pace) if given.spread else transform.run(given.streams, **pace)
-        for found in tables:
+        run = divided.run(given.rows, **pace) if given.spread else transform.run(given.streams, **pace)
+        for found in run:
             print(found.render(), flush=True)
     for name in given.places:
         for work in [each for each in given.work if each != "transform"]:

@@ -13,22 +13,13 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-
 from benchmarks.harness import Case, Table, compare
 from benchmarks.sparks import cpu_of_all
-from benchmarks.transform import QUERY, records_of
-from kubothek.lake.commits import DatasetLog
+from benchmarks.transform import QUERY, derived, make_source
 from kubothek.lake.commits.objects import keys
-from kubothek.lake.ledger import OwnerKey
-from kubothek.lake.ledger.derivative import create, inputs_of
+from kubothek.lake.ledger.derivative import inputs_of
 from kubothek.lake.ledger.derivative.dividing import DividedEngine
 from kubothek.lake.ledger.derivative.running import OURS, Engine
-from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, DatasetSnapshot, SetTransform
-from kubothek.lake.ledger.formats.events import TransformInput as EventInput
-from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, ReadStepParquet, TransformSql
-from kubothek.lake.ledger.root import again
-from kubothek.lake.ledger.root import create as create_root
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.spark.session import running
 from kubothek.spark.sweep import spread_with_spark
@@ -50,7 +41,8 @@ def _compared(room: Path, records: int, *, rounds: int, seconds: float) -> Table
     """By keys, and record by record."""
     room.mkdir(parents=True, exist_ok=True)
     store = open_store(StoreConfig(room.absolute().as_uri()))
-    make_source(store, records)
+    if not any(store.list(keys.head("flights"))):
+        make_source(store, records, _PUSHED)
     with running({"spark.master": f"local[{_WORKERS}]"}) as session:
         workers = spread_with_spark(session, store.config)
 
@@ -70,26 +62,7 @@ def _compared(room: Path, records: int, *, rounds: int, seconds: float) -> Table
         return compare(title, cases, rounds=rounds, seconds=seconds, cpu=cpu_of_all)
 
 
-def make_source(store: Store, records: int) -> None:
-    """The ledger with the records, if it is not there."""
-    if any(store.list(keys.head("flights"))):
-        return
-    source = AddPushSource(source_name="default", read=ReadStepParquet(), merge=MergeStrategyAppend())
-    snapshot = DatasetSnapshot(name="flights", kind=DatasetKind.ROOT, metadata=(source,))
-    root = create_root(store, DatasetLog(store, "flights"), snapshot, OwnerKey.new(), table=None)
-    for first in range(0, records, _PUSHED):
-        end = min(first + _PUSHED, records)
-        root.push(again(records_of(first, end, np.arange(first, end)).drop_columns(["offset", "op", "system_time"])))
-
-
 def _made(store: Store, query: str, engine: Callable[[str], Engine]) -> None:
     uuid = f"made-{os.getpid()}-{next(_numbers)}"
-    transform = SetTransform(
-        inputs=(EventInput(dataset_ref="flights"),), transform=TransformSql(engine="spark", query=query)
-    )
-    snapshot = DatasetSnapshot(name=uuid, kind=DatasetKind.DERIVATIVE, metadata=(transform,))
-    inputs = inputs_of(store)
-    derivative = create(store, DatasetLog(store, uuid), snapshot, OwnerKey.new(), inputs, table=None)
-    by = engine(uuid)
-    while derivative.pull(inputs, engine=by).more:
-        pass
+    inputs, by = inputs_of(store), engine(uuid)
+    derived(store, uuid, query, lambda derivative: derivative.pull(inputs, engine=by).more)

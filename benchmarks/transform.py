@@ -7,7 +7,7 @@ hours, one in a hundred late by up to a month, and one in a hundred takes a reco
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +34,7 @@ from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, ReadStepPa
 from kubothek.lake.ledger.root import again
 from kubothek.lake.ledger.root import create as create_root
 from kubothek.lake.ledger.transform import TransformInput, TransformRequest, execute
-from kubothek.lake.store import StoreConfig, open_store
+from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.store.spread import spread_here
 
 NEW = 10_000
@@ -103,24 +103,12 @@ def anew(histories: Sequence[History], *, seconds: float) -> Table:
 def replayed(directory: Path, records: int, *, rounds: int, seconds: float) -> Table:
     """A derivative of so many records, made in a few runs, and the proof that it is what its SQL makes of them."""
     store = open_store(StoreConfig(directory.as_uri()))
-    source = AddPushSource(source_name="default", read=ReadStepParquet(), merge=MergeStrategyAppend())
-    snapshot = DatasetSnapshot(name="flights", kind=DatasetKind.ROOT, metadata=(source,))
-    root = create_root(store, DatasetLog(store, "flights"), snapshot, OwnerKey.new(), table=None)
     each = -(-records // RUNS)
-    for first in range(0, records, each):
-        end = min(first + each, records)
-        root.push(again(records_of(first, end, np.arange(first, end)).drop_columns(["offset", "op", "system_time"])))
+    make_source(store, records, each)
     inputs, numbers = inputs_of(store), count()
 
     def made(name: str) -> Derivative:
-        transform = SetTransform(
-            inputs=(EventInput(dataset_ref="flights"),), transform=TransformSql(engine="spark", query=QUERY)
-        )
-        snapshot = DatasetSnapshot(name=name, kind=DatasetKind.DERIVATIVE, metadata=(transform,))
-        derivative = create(store, DatasetLog(store, name), snapshot, OwnerKey.new(), inputs, table=None)
-        while derivative.pull(inputs, Limits(records=each)).more:
-            pass
-        return derivative
+        return derived(store, name, QUERY, lambda derivative: derivative.pull(inputs, Limits(records=each)).more)
 
     kept = made("kept")
     layout, head = Layout(keys.chain("kept")), kept.state.head
@@ -137,6 +125,28 @@ def replayed(directory: Path, records: int, *, rounds: int, seconds: float) -> T
     ]
     title = f"First run and replay, {records:,} records"
     return compare(title, cases, rounds=rounds, seconds=seconds)
+
+
+def make_source(store: Store, records: int, each: int) -> None:
+    """The ledger ``flights`` with so many records, which are pushed a few at a time."""
+    source = AddPushSource(source_name="default", read=ReadStepParquet(), merge=MergeStrategyAppend())
+    snapshot = DatasetSnapshot(name="flights", kind=DatasetKind.ROOT, metadata=(source,))
+    root = create_root(store, DatasetLog(store, "flights"), snapshot, OwnerKey.new(), table=None)
+    for first in range(0, records, each):
+        end = min(first + each, records)
+        root.push(again(records_of(first, end, np.arange(first, end)).drop_columns(["offset", "op", "system_time"])))
+
+
+def derived(store: Store, name: str, query: str, pull: Callable[[Derivative], bool]) -> Derivative:
+    """A new dataset that a query makes of ``flights``; ``pull`` is one run, and says whether there is more."""
+    transform = SetTransform(
+        inputs=(EventInput(dataset_ref="flights"),), transform=TransformSql(engine="spark", query=query)
+    )
+    snapshot = DatasetSnapshot(name=name, kind=DatasetKind.DERIVATIVE, metadata=(transform,))
+    derivative = create(store, DatasetLog(store, name), snapshot, OwnerKey.new(), inputs_of(store), table=None)
+    while pull(derivative):
+        pass
+    return derivative
 
 
 @dataclass

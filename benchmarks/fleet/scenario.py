@@ -200,7 +200,7 @@ async def _queued(found: Findings, cluster: Cluster, size: Size, operator: Opera
     kubelet.may_end.clear()
     cluster.audit.since()
     await cluster.create_all(_commits(size))
-    await _until(lambda: _all_seen(cluster, size), operator, every=1.0)
+    await _until(lambda: _all_seen(cluster), operator, every=1.0)
     await _calm(cluster, found, "queued")
     found.values["queued: MB of memory"] = operator.memory
     waits = await _edits(cluster, size, operator, 100)
@@ -336,12 +336,12 @@ async def _all_ready(cluster: Cluster, size: Size) -> bool:
     return True
 
 
-async def _all_seen(cluster: Cluster, size: Size) -> bool:
+async def _all_seen(cluster: Cluster) -> bool:
     return all(_conditions(each) for each in await cluster.items(f"{_API}/commits"))
 
 
 async def _all_complete(cluster: Cluster, size: Size) -> bool:
-    for space in (size.spaces[0], *size.spaces[1:]):
+    for space in size.spaces:
         items = (await cluster.request("GET", _list("commits", space)))["items"]
         if not all(_holds(item, "Complete") for item in items):
             return False
