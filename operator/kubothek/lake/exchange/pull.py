@@ -239,4 +239,4 @@ def _state_below(store: Store, layout: Layout, state: ChainState, first: Stored)
     derived = state.seed is not None and state.seed.dataset_kind is DatasetKind.DERIVATIVE
     if before == state.head and not derived:  # a head does not say how far inputs were consumed
         return state
-    return audit(read_chain(store, layout, before)).state
+    return audit(read_chain(store, layout, before), notes=False).state

@@ -185,7 +185,7 @@ def verify_new(
 
     Whether the bytes of what they name are there is for the caller to know. Raises StoreError.
     """
-    audited = audit(came, state)
+    audited = audit(came, state, notes=False)
     wrong = [each for each in audited.problems if each.severity is Severity.ERROR]
     if rows and not wrong:
         threads = threads or os.cpu_count() or 1
@@ -197,8 +197,11 @@ def verify_new(
     return min(wrong, key=lambda each: each.number or 0, default=None)
 
 
-def audit(chain: Iterable[Stored], before: ChainState | None = None) -> Audit:
-    """A whole chain, oldest block first; or the blocks that follow one, given its state."""
+def audit(chain: Iterable[Stored], before: ChainState | None = None, *, notes: bool = True) -> Audit:
+    """A whole chain, oldest block first; or the blocks that follow one, given its state.
+
+    ``notes``  also look for what is worth no more than a note: blocks are serialised anew for that, which is most of it
+    """
     state, found = before or ChainState(), list[Problem]()
     slices, checkpoints = list[Expected](), list[tuple[Block, Multihash, int]]()
     for stored in chain:
@@ -208,7 +211,7 @@ def audit(chain: Iterable[Stored], before: ChainState | None = None) -> Audit:
             found.append(Problem("BlockForm", "MF-02", str(error), block=stored.hash, number=state.length))
             break  # what it would have changed is unknown
         found.extend(problems(state, block))
-        if not block.canonical:
+        if notes and not block.canonical:
             message = "its bytes are not those that the reference would write again: it may refuse them"
             found.append(_placed(Problem("BlockDialect", "HS-09", message, Severity.NOTE), block))
         event = block.content.event

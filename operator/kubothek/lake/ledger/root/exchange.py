@@ -182,7 +182,7 @@ def _created(
 
 def _require_sound_chain(blocks: Sequence[Stored]) -> None:
     """Raises ChainCorrupt for a chain that is not sound, before anything is copied."""
-    found = audit(blocks)
+    found = audit(blocks, notes=False)
     if (problem := next((each for each in found.problems if each.severity is Severity.ERROR), None)) is not None:
         raise ChainCorrupt(f"the chain is not sound, and nothing was written: {problem}")
 
