@@ -72,6 +72,11 @@ class Conversation:
             self._run(self._send(message))
             return self._run(self._read(field))
 
+    def answer(self, field: str) -> Message:
+        """The answer to what was told before. As :meth:`ask`."""
+        with self._lock:
+            return self._run(self._read(field))
+
     def read(self) -> Message | None:
         """The next message; None once the server has hung up. Raises Refused, FormatInvalid."""
         with self._lock, suppress(StoreUnavailable):

@@ -22,7 +22,7 @@ from kubothek.lake.ledger.named import Named, named_by
 _FEW: Final = 16
 """So many blocks come sooner one by one than a server is found to speak the smart protocol, or not to."""
 _BULK: Final = 500
-"""Objects whose places are asked for at a time."""
+"""Objects whose places are asked for at a time; for the first of them as soon as blocks have come."""
 _LEFT: Final = timedelta(seconds=30)
 """A place that is good for less is asked for anew."""
 
@@ -47,7 +47,9 @@ class SmartRepository:
         self._held = ExitStack()
         self._talk: Conversation | None = None
         self._blocks: dict[Multihash, bytes] | None = None
+        self._until: Multihash | None = None
         self._named: Sequence[Named] = ()
+        self._was_asked = False
         self._places: dict[Named, Transfer] = {}
 
     def __enter__(self) -> Self:
@@ -70,12 +72,13 @@ class SmartRepository:
     def block(self, block: Multihash) -> bytes:
         """One of those that came, at the first question for one, or the second."""
         with self._lock:
+            self._until = self._until or block
             if self._at_once is None:
                 data = self._simple.block(block)
                 self._at_once = _number(data) - self._length > _FEW
                 return data
             if self._at_once and self._blocks is None:
-                self._blocks = self._pulled_if_it_can(block)
+                self._blocks = self._pulled_if_it_can(self._until)
             found = self._blocks.pop(block, None) if self._blocks else None
         return self._simple.block(block) if found is None else found
 
@@ -99,7 +102,7 @@ class SmartRepository:
             return {}  # what is wrong with a chain, the walk will name
 
     def _pulled(self, until: Multihash) -> dict[Multihash, bytes]:
-        """The blocks after ours up to this one: what came later is there already, or was asked for one by one."""
+        """The blocks after ours up to the first that was asked for: what came later is there already."""
         talk = self._held.enter_context(Conversation(self._web, "pull"))
         after = None if self._after is None else str(self._after)
         asked = {"begin_after": after, "stop_at": str(until), "force_update_if_diverged": False}
@@ -111,27 +114,45 @@ class SmartRepository:
             return {}  # their chain does not go on from ours: how far, a walk will tell
         came = blocks_of(talk.ask(render({}, Dialect.VERSIONED), "blocks")["blocks"])
         self._talk, self._named = talk, named_by(came)
+        if self._named:  # while the blocks are looked at
+            self._ask(talk, self._named[:_BULK])
         return {block.hash: block.data for block in came}
 
     def _place(self, named: Named) -> Transfer | None:
         with self._lock:
+            if (talk := self._talk) is None:
+                return None
+            if self._was_asked:
+                self._learn(talk)
             place = self._places.get(named)
-            if self._talk is None or (place is not None and not _expires(place)):
-                return place
-            wanted = [named]
-            if named in self._named:
-                index = self._named.index(named)
-                wanted = list(self._named[index : index + _BULK])
-            asked = {"object_files": [reference(each) for each in wanted]}
-            answer = self._talk.ask(render(asked, Dialect.VERSIONED), "object_transfer_strategies")
-            try:
-                for each in answer["object_transfer_strategies"]:
-                    self._places[named_of(each["object_file"])] = Transfer.of_json(each["download_from"])
-            except (KeyError, TypeError) as error:
-                raise FormatInvalid(f"{self.url}: no answer where objects are: {error!r}") from None
-            if named not in self._places:
+            if place is None or _expires(place):
+                self._ask(talk, self._with_others(named))
+                self._learn(talk)
+                place = self._places.get(named)
+            if place is None:
                 raise ObjectNotFound(str(named), self.url)
-            return self._places[named]
+            return place
+
+    def _with_others(self, named: Named) -> Sequence[Named]:
+        """An object and those that are fetched beside it: they may have been asked for before it."""
+        if named not in self._named:
+            return [named]
+        start = self._named.index(named) // _BULK * _BULK
+        return self._named[start : start + _BULK]
+
+    def _ask(self, talk: Conversation, named: Sequence[Named]) -> None:
+        talk.tell(render({"object_files": [reference(each) for each in named]}, Dialect.VERSIONED))
+        self._was_asked = True
+
+    def _learn(self, talk: Conversation) -> None:
+        """Read the answer to what was asked."""
+        self._was_asked = False
+        answer = talk.answer("object_transfer_strategies")
+        try:
+            for each in answer["object_transfer_strategies"]:
+                self._places[named_of(each["object_file"])] = Transfer.of_json(each["download_from"])
+        except (KeyError, TypeError) as error:
+            raise FormatInvalid(f"{self.url}: no answer where objects are: {error!r}") from None
 
 
 def _number(block: bytes) -> int:
