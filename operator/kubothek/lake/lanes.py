@@ -93,7 +93,8 @@ class Lanes:
                 each.ended = True
             self._going -= len(ending)
             self._ending += len(ending)
-            self._changed.notify_all()
+            if self._enough():  # else whoever waits would wake up, take Python's lock, and wait again
+                self._changed.notify_all()
             self._changed.wait_for(lambda: self._enough() or self._waiting.keys().isdisjoint(ending), _COMPANY)
         self._hash(ending)
         return [each.hashed() if isinstance(each, _Lane) else each.digest() for each in streams]

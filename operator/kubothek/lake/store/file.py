@@ -246,14 +246,24 @@ class FileStore(Store):
     def _lock(self, key: str) -> Iterator[None]:
         """Exclude all other writers of the key, in any process, until the context or our life ends."""
         path = self._hidden / "locks" / blake2b(key.encode(), digest_size=1).hexdigest()
-        self._make_directory(path.parent)
-        with path.open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        descriptor = self._opened(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             try:
                 yield
             finally:
                 # Closing is not enough: a child forked meanwhile shares the open file.
-                fcntl.flock(file, fcntl.LOCK_UN)
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        finally:
+            os.close(descriptor)
+
+    def _opened(self, path: Path, flags: int) -> int:
+        """A descriptor; its directory is made if there is none."""
+        try:
+            return os.open(path, flags, 0o666)
+        except FileNotFoundError:
+            self._make_directory(path.parent)
+            return os.open(path, flags, 0o666)
 
     def local_path(self, key: str) -> Path:
         return self._path(key)
