@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--many", type=int, default=100_000, help="files over which skipping metadata is asked")
     parser.add_argument("--records", type=int, default=5_000_000, help="that are committed to a ledger")
     parser.add_argument("--histories", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000], help="of ledgers")
-    parser.add_argument("--megabytes", type=int, default=256, help="that are pulled from a gateway")
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[256, 1024], help="that are pulled from a gateway")
     parser.add_argument("--blocks", type=int, default=100_000, help="of a chain that is pulled")
     parser.add_argument("--nginx", help="the program, to serve the same files")
     parser.add_argument(

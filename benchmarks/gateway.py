@@ -19,6 +19,7 @@ from functools import partial
 from hashlib import sha3_256
 from itertools import count
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, Final
 
 import aiohttp
@@ -68,31 +69,47 @@ class Load:
 
 
 def run(
-    place: Place, megabytes: int, *, rounds: int = 5, seconds: float = 60, clients: int = 500, nginx: str | None = None
+    place: Place,
+    megabytes: Sequence[int],
+    *,
+    rounds: int = 5,
+    seconds: float = 60,
+    clients: int = 500,
+    nginx: str | None = None,
 ) -> Iterator[Table | Load]:
-    """Both; ``nginx`` is its program."""
-    root = place.root("served")
-    store = root.lake().store
-    make(store, megabytes, 8 << 20)
+    """Both: datasets of these sizes on loopback, the first also over links; ``nginx`` is its program."""
+    for number, each in enumerate(megabytes):
+        root = place.root(f"served-{each}")
+        store = root.lake().store
+        make(store, each, 8 << 20)
+        links = LINKS if number == 0 else {"loopback": None}
+        for link, rate in links.items():
+            with served(root.url, root.endpoint) as (server, _), linked(server, rate) as url:
+                yield one(place, store, url, link, by_smart_too=rate is None, rounds=rounds, seconds=seconds)
+    yield at_once(place, clients, nginx)
+
+
+def one(place: Place, store: Store, url: str, link: str, *, by_smart_too: bool, rounds: int, seconds: float) -> Table:
+    """One pull beside a plain download. Each begins with the one before gone, and what the kernel had still to write
+    of it.
+
+    ``by_smart_too``  over a link that is not: objects come from where the server says, which is past the link
+    """
     paths = objects(store)
     size = sum(store.stat(keys.chain(NAME) + path).size for path in paths)
-    for link, rate in LINKS.items():
-        with served(root.url, root.endpoint) as (server, _), linked(server, rate) as url:
-            cases = [
-                Case("download, synced", partial(download, place, f"{url}/{NAME}", paths, synced=True)),
-                Case("download, not synced", partial(download, place, f"{url}/{NAME}", paths)),
-                Case(
-                    "download, synced, sha3_256 of hashlib",
-                    partial(download, place, f"{url}/{NAME}", paths, synced=True, hashed=True),
-                ),
-                Case("pull", partial(pull, place, f"{url}/{NAME}")),
-            ]
-            if rate is None:  # by the smart protocol objects come from where the server says, which is past the link
-                cases.append(Case("smart pull", partial(pull, place, f"odf+{url}/{NAME}")))
-            lanes = f"{WIDTH} hashed at once" if WIDTH else "hashed one by one: liblanes.so was not built"
-            title = f"{link}: pull of {len(paths):,} objects, {size / 1e6:,.0f} MB, {place.name}, {lanes}"
-            yield compare(title, cases, rounds=rounds, seconds=seconds)
-    yield at_once(place, clients, nginx)
+    clear = partial(remove_copies, place)
+    downloaded = partial(download, place, f"{url}/{NAME}", paths)
+    cases = [
+        Case("download, synced", partial(downloaded, synced=True), clear),
+        Case("download, not synced", downloaded, clear),
+        Case("download, synced, sha3_256 of hashlib", partial(downloaded, synced=True, hashed=True), clear),
+        Case("pull", partial(pull, place, f"{url}/{NAME}"), clear),
+    ]
+    if by_smart_too:
+        cases.append(Case("smart pull", partial(pull, place, f"odf+{url}/{NAME}"), clear))
+    lanes = f"{WIDTH} hashed at once" if WIDTH else "hashed one by one: liblanes.so was not built"
+    title = f"{link}: pull of {len(paths):,} objects, {size / 1e6:,.0f} MB, {place.name}, {lanes}"
+    return compare(title, cases, rounds=rounds, seconds=seconds)
 
 
 def at_once(place: Place, clients: int, nginx: str | None) -> Load:
@@ -126,6 +143,13 @@ def objects(store: Store) -> list[str]:
     root = keys.chain(NAME)
     found = (info.key.removeprefix(root) for info in store.list(root))
     return [path for path in found if not path.startswith("refs")]
+
+
+def remove_copies(place: Place) -> None:
+    """Whatever was pulled or downloaded into files."""
+    for pattern in ("copy-*", "plain-*"):
+        for path in place.scratch.glob(pattern):
+            rmtree(path)
 
 
 def pull(place: Place, url: str) -> None:

@@ -200,7 +200,7 @@ def test_a_ledger_takes_what_a_table_takes() -> None:
 
 def test_a_gateway_gives_out_what_a_download_gets() -> None:
     with place("fs") as where:
-        pulls, *linked, load = gateway.run(where, 1, rounds=1, clients=3)
+        pulls, *linked, load = gateway.run(where, [1], rounds=1, clients=3)
     assert isinstance(pulls, Table)
     hashed = "download, synced, sha3_256 of hashlib"
     assert rows(pulls) == ["download, synced", "download, not synced", hashed, "pull", "smart pull"]

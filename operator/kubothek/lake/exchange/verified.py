@@ -21,7 +21,7 @@ PAUSE: Final = 0.2
 """Seconds before the second try; doubled before each one after it."""
 PIECE: Final = 1 << 20
 """Bytes that are read at a time: each time costs two turns of Python's lock, which many threads want."""
-_WINDOW: Final = 4 << 20
+_WINDOW: Final = 2 << 20
 """Bytes that are handed over to be hashed at a time: many, as each time costs, and few that wait."""
 
 
