@@ -147,9 +147,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.web.posted.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(self.web.taken)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
+        self._send(self.web.answers.get(self.path, Answer(status=self.web.taken)), Fault(), 0)
+
+    do_PUT = do_POST  # noqa: N815 - http.server's name
 
     def log_message(self, *_: Any) -> None:
         pass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+
 import pytest
 
 from kubothek.lake.errors import AccessDenied, InvalidCredentials, ObjectNotFound, StoreUnavailable
@@ -30,6 +32,16 @@ def test_redirects_are_followed_and_do_not_take_the_token_along(web: Web, policy
     assert found == b"block"
     tokens = [(asked_path, headers.get("authorization")) for asked_path, headers in web.asked]
     assert tokens == [(path, "Bearer t0ken"), ("/there", None)]
+
+
+@pytest.mark.parametrize("policy", [None, HERE])
+def test_what_is_sent_is_sent_as_a_whole_to_where_a_redirect_leads(web: Web, policy: UrlPolicy | None) -> None:
+    web.put("/here", b"", status=307, Location=web.url("/there"))
+    client = Client(web.url("/ds"), Reach(policy=policy), HASTY)
+    source = BytesIO(b"a slice")
+    with client.ask("PUT", web.url("/here"), "it", {"Content-Length": "7"}, source) as answer:
+        assert answer.status == 201
+    assert web.posted == [("/here", b"a slice"), ("/there", b"a slice")]
 
 
 def test_a_policy_judges_every_url_and_address(web: Web) -> None:

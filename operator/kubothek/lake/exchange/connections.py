@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 from urllib.parse import SplitResult, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
+from urllib3.util.request import set_file_position
 
 from kubothek.lake.errors import AccessDenied, InputError, StoreUnavailable
 from kubothek.lake.sources.policy import UrlPolicy
@@ -16,7 +18,6 @@ from kubothek.lake.store.retry import Patience
 REDIRECTS: Final = 5
 _BLOCK: Final = 1 << 20
 _MOVED: Final = frozenset({301, 302, 303, 307, 308})
-_NO_RETRIES: Final = urllib3.Retry(None, connect=0, read=0, status=0, other=0, redirect=REDIRECTS)
 
 
 class Connections(Protocol):
@@ -49,7 +50,12 @@ class _Anywhere:
         self._pool = urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
 
     def send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> urllib3.BaseHTTPResponse:
-        return self._pool.request(method, url, headers=headers, body=body, preload_content=False, retries=_NO_RETRIES)
+        return _followed(partial(self._once, method), url, headers, body)
+
+    def _once(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> urllib3.BaseHTTPResponse:
+        return self._pool.request(
+            method, url, headers=headers, body=body, redirect=False, retries=False, preload_content=False
+        )
 
 
 class _UnderPolicy:
@@ -62,35 +68,52 @@ class _UnderPolicy:
         self._pools = urllib3.PoolManager(**options)
 
     def send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> urllib3.BaseHTTPResponse:
-        sent = dict(headers)
-        for _ in range(REDIRECTS + 1):
-            parts = judged(self._policy, url)
-            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            answer: urllib3.BaseHTTPResponse = self._pool(parts).urlopen(
-                method,
-                target,
-                body,
-                headers={**sent, "Host": parts.netloc},
-                redirect=False,
-                retries=False,
-                preload_content=False,
-                assert_same_host=False,
-            )
-            onward = answer.headers.get("Location")
-            if answer.status not in _MOVED or onward is None:
-                return answer
-            answer.close()
-            onward = urljoin(url, onward)
-            if origin_of(onward) != origin_of(url):
-                sent.pop("Authorization", None)
-            url = onward
-        raise AccessDenied(f"{url!r} redirects more than {REDIRECTS} times")
+        return _followed(partial(self._once, method), url, headers, body)
+
+    def _once(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> urllib3.BaseHTTPResponse:
+        parts = judged(self._policy, url)
+        answer: urllib3.BaseHTTPResponse = self._pool(parts).urlopen(
+            method,
+            (parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+            body,
+            headers={**headers, "Host": parts.netloc},
+            redirect=False,
+            retries=False,
+            preload_content=False,
+            assert_same_host=False,
+        )
+        return answer
 
     def _pool(self, parts: SplitResult) -> Any:
         address, port = judged_addresses(self._policy, parts)[0]
         named = {"server_hostname": parts.hostname, "assert_hostname": parts.hostname}
         options = {**self._pools.connection_pool_kw, **(named if parts.scheme == "https" else {})}
         return self._pools.connection_from_host(address, port, parts.scheme, pool_kwargs=options)
+
+
+def _followed(
+    ask: Callable[[str, Mapping[str, str], Any], urllib3.BaseHTTPResponse],
+    url: str,
+    headers: Mapping[str, str],
+    body: Any,
+) -> urllib3.BaseHTTPResponse:
+    """The answer at the end of redirects: each gets the whole body (urllib3 would send what is left of it), another
+    server no token. Raises AccessDenied for too many of them, HTTPError.
+    """
+    sent, start = dict(headers), set_file_position(body, None)
+    for redirects in range(REDIRECTS + 1):
+        if redirects:
+            set_file_position(body, start)
+        answer = ask(url, sent, body)
+        onward = answer.headers.get("Location")
+        if answer.status not in _MOVED or onward is None:
+            return answer
+        answer.close()
+        onward = urljoin(url, onward)
+        if origin_of(onward) != origin_of(url):
+            sent.pop("Authorization", None)
+        url = onward
+    raise AccessDenied(f"{url!r} redirects more than {REDIRECTS} times")
 
 
 def judged(policy: UrlPolicy, url: str) -> SplitResult:
