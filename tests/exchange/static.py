@@ -19,7 +19,7 @@ class Static:
     ``asked``   paths, in the order in which they were asked for
     ``sent``    bytes of bodies
     ``change``  makes another body of one, by path
-    ``cut``     after how many bytes of a body the connection breaks, by path, once
+    ``cut``     after how many bytes of a body the connection breaks, by path, for one answer after the other
     ``dies``    after so many requests no more is answered
     """
 
@@ -28,7 +28,7 @@ class Static:
         self.sent = 0
         self.ranges = 0
         self.change: Callable[[str, bytes], bytes] = lambda path, body: body
-        self.cut: dict[str, int] = {}
+        self.cut: dict[str, list[int]] = {}
         self.dies: int | None = None
         static = self
 
@@ -46,11 +46,12 @@ class Static:
                 except ObjectNotFound:
                     self.answer(404, b"")
                     return
+                cut = static.cut[path].pop(0) if static.cut.get(path) else None
                 if (wanted := self.headers.get("Range")) is not None:
                     static.ranges += 1
-                    self.answer(206, body[int(wanted.removeprefix("bytes=").removesuffix("-")) :])
+                    self.answer(206, body[int(wanted.removeprefix("bytes=").removesuffix("-")) :], cut)
                     return
-                self.answer(200, body, static.cut.pop(path, None))
+                self.answer(200, body, cut)
 
             def answer(self, status: int, body: bytes, cut: int | None = None) -> None:
                 self.send_response(status)

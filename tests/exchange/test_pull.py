@@ -11,7 +11,7 @@ import pytest
 
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import ChainCorrupt, DatasetNotFound, Diverged, LakeError
+from kubothek.lake.errors import ChainCorrupt, DatasetNotFound, Diverged, LakeError, StoreUnavailable
 from kubothek.lake.exchange import Pulled, Relation, StoreRepository, Web, WebRepository, pull
 from kubothek.lake.ledger import Layout, Multihash, OwnerKey, verify
 from kubothek.lake.ledger.root import Root, Table, create
@@ -218,11 +218,19 @@ def sound_copy(store: Store, uuid: str) -> None:
 
 def test_a_broken_connection_goes_on_by_a_range(store: Store, other: Store, web: Static) -> None:
     path = next(iter(other.list(f"{keys.chain(UUID)}data/"))).key.removeprefix(keys.chain(UUID))
-    web.cut[path] = 100
+    web.cut[path] = [100] * 7  # more often than the same byte is asked for
     done = pulled(store, web)
-    assert web.ranges == 1
+    assert web.ranges == 7
     assert done.brought.fetched_bytes == done.brought.bytes
     sound(store)
+
+
+def test_a_connection_that_brings_nothing_any_more_is_given_up(store: Store, other: Store, web: Static) -> None:
+    path = next(iter(other.list(f"{keys.chain(UUID)}data/"))).key.removeprefix(keys.chain(UUID))
+    web.cut[path] = [100] + [0] * 100
+    with pytest.raises(StoreUnavailable):
+        pulled(store, web)
+    assert web.ranges == 4
 
 
 def test_what_lies_there_damaged_is_fetched_again(store: Store, other: Store, web: Static) -> None:

@@ -17,6 +17,7 @@ from kubothek.lake.ledger.named import Named
 from kubothek.lake.store import Staged
 
 _ATTEMPTS: Final = 5
+"""For the same byte: a connection that breaks after it brought some has done something."""
 PAUSE: Final = 0.2
 """Seconds before the second try; doubled before each one after it."""
 PIECE: Final = 1 << 20
@@ -78,6 +79,7 @@ class Arriving:
                 f"{self.named} at {self._repository.url} ends after {self.position:,} bytes of "
                 f"{self.named.size:,}; {ADVICE}"
             )
+        self._broken = 0
         self.position += len(piece)
         self._told(len(piece))
         return piece
