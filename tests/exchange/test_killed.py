@@ -14,7 +14,7 @@ import pytest
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import LakeError
-from kubothek.lake.exchange import Reach, Web, WebRepository, pull
+from kubothek.lake.exchange import Progress, Reach, Web, WebRepository, pull
 from kubothek.lake.exchange.smart.pushing import push_smart
 from kubothek.lake.ledger import read_chain
 from kubothek.lake.ledger.root import Table
@@ -85,10 +85,12 @@ def test_a_pull_whose_taker_dies_goes_on_where_it_was(giver: Store, tmp_path: Pa
 def test_a_push_whose_gateway_dies_goes_on_where_it_was(giver: Store, tmp_path: Path) -> None:
     """The gateway dies, with all that it has in its memory."""
 
+    heard: list[Progress] = []
+
     def pushed(gateway: Running) -> None:
         web = Web(gateway.url(), Reach(token=WRITER, objects_at_once=1), HASTY)
         blocks = read_chain(giver, LAYOUT)
-        push_smart(web, giver, LAYOUT, blocks, None, force=False, told=lambda progress: None)
+        push_smart(web, giver, LAYOUT, blocks, None, force=False, told=heard.append)
 
     def sent(gateway: Running) -> set[str]:
         put = (line["path"] for line in gateway.lines if (line["method"], line["status"]) == ("PUT", 200))
@@ -107,6 +109,9 @@ def test_a_push_whose_gateway_dies_goes_on_where_it_was(giver: Store, tmp_path: 
         with running(store) as gateway:
             theirs = DatasetLog(store, UUID).settled()
             if theirs is None:
+                heard.clear()
                 pushed(gateway)
+                assert all((each.objects, each.bytes) <= (each.objects_total, each.bytes_total) for each in heard)
+                assert not heard or (heard[-1].objects, heard[-1].bytes) == (SLICES, heard[-1].bytes_total)
             assert sent(gateway) == everything - before, fault
         same(store, giver)

@@ -28,6 +28,7 @@ from kubothek.lake.exchange.smart.messages import (
     refused,
     render,
 )
+from kubothek.lake.exchange.smart.pushing import targets_of
 from kubothek.lake.ledger import Multihash
 from kubothek.lake.ledger.chain import Stored
 from kubothek.lake.ledger.named import Kind, Named
@@ -205,3 +206,11 @@ def test_no_message_does_anything_but_be_refused(value: object) -> None:
         blocks_of(message)
     except (FormatInvalid, ChainCorrupt, Refused):
         pass
+
+
+def test_a_server_gets_no_object_that_it_was_not_offered() -> None:
+    target = {"object_file": reference(SLICE), "push_strategy": "HttpUpload", "upload_to": orjson.loads(PLACE)}
+    assert targets_of([SLICE], [target]) == {SLICE: URL}
+    assert targets_of([SLICE], [SKIPPED]) == {}
+    with pytest.raises(FormatInvalid, match="not offered"):
+        targets_of([Named(Kind.DATA, B, 7)], [target])

@@ -50,7 +50,7 @@ def push_smart(
     Raises Diverged if its head is another one by now, Refused, ChainCorrupt for an object of ours that is gone.
     """
     named = named_by(blocks)
-    sender = _Sender(web, store, layout, blocks=len(blocks), total=named, told=told)
+    sender = _Sender(web, store, layout, blocks=len(blocks), named=named, told=told)
     with Conversation(web, "push") as talk:
         asked = {
             "current_head": None if before is None else str(before),
@@ -72,8 +72,8 @@ def push_smart(
                 "is_truncated": start + _BULK < len(named),
             }
             answer = talk.ask(render(request, _D), "object_transfer_strategies")
-            targets = _targets(answer["object_transfer_strategies"])
-            sender.skipped(len(bulk) - len(targets))
+            targets = targets_of(bulk, answer["object_transfer_strategies"])
+            sender.skip([each for each in bulk if each not in targets])
             send = partial(sender.send, targets)
             talk.while_asked(partial(each_of, send, [*targets], web.reach.objects_at_once), sender.progress)
             talk.tell(render({"details": "Complete"}, _D))
@@ -86,37 +86,42 @@ def push_smart(
     return sender.objects, sender.bytes
 
 
-def _targets(strategies: Any) -> dict[Named, Transfer]:
+def targets_of(offered: Sequence[Named], strategies: Any) -> dict[Named, Transfer]:
     """Where objects go, but for those that are there. Raises FormatInvalid."""
     try:
-        return {
+        targets = {
             named_of(each["object_file"]): Transfer.of_json(each["upload_to"])
             for each in strategies
             if each["push_strategy"] != "SkipUpload"
         }
     except (KeyError, TypeError) as error:
         raise FormatInvalid(f"no answer where objects go: {error!r}") from None
+    if unasked := [*targets.keys() - set(offered)]:
+        raise FormatInvalid(f"the server asks for {unasked[0]}, which it was not offered; nothing was sent of it")
+    return targets
 
 
 class _Sender:
     """Sends objects from several threads, and counts them."""
 
     def __init__(
-        self, web: Web, store: Store, layout: Layout, *, blocks: int, total: Sequence[Named], told: Told
+        self, web: Web, store: Store, layout: Layout, *, blocks: int, named: Sequence[Named], told: Told
     ) -> None:
         self._web = web
         self._store = store
         self._layout = layout
         self._blocks = blocks
-        self._total = total
+        self._objects_total = len(named)
+        self._bytes_total = sum(each.size for each in named)
         self._told = told
         self._lock = Lock()
-        self._skipped = 0
+        self._there = self._bytes_there = 0
         self.objects = self.bytes = 0
 
-    def skipped(self, objects: int) -> None:
-        """So many are there already."""
-        self._skipped += objects
+    def skip(self, named: Sequence[Named]) -> None:
+        """Over there they are already."""
+        self._there += len(named)
+        self._bytes_there += sum(each.size for each in named)
 
     def progress(self) -> bytes:
         """What the server is told when it asks."""
@@ -134,10 +139,10 @@ class _Sender:
                 Progress(
                     blocks=self._blocks,
                     blocks_total=self._blocks,
-                    objects=self.objects + self._skipped,
-                    objects_total=len(self._total),
-                    bytes=self.bytes,
-                    bytes_total=sum(each.size for each in self._total),
+                    objects=self._there + self.objects,
+                    objects_total=self._objects_total,
+                    bytes=self._bytes_there + self.bytes,
+                    bytes_total=self._bytes_total,
                     fetched=self.bytes,
                 )
             )
