@@ -266,15 +266,22 @@ async def _edits(cluster: Cluster, size: Size, operator: Operator, first: int) -
     for space, name in canaries:
         await cluster.merge(_object("datasets", space, name), labelled)
     due: dict[tuple[str, str], tuple[int, float]] = {}
+    seen: dict[tuple[str, str], tuple[int, float]] = {}  # which generation the status spoke of last, and since when
     waits: list[float] = []
+
+    def settle(key: tuple[str, str]) -> None:
+        (generation, sent), (observed, when) = due.get(key, (1 << 60, 0.0)), seen.get(key, (-1, 0.0))
+        if observed >= generation:
+            waits.append(1000 * (when - sent))
+            del due[key]
 
     async def watch() -> None:
         async for _, obj in cluster.watch(f"{_API}/datasets", _EDITED):
             key = obj["metadata"]["namespace"], obj["metadata"]["name"]
-            generation, sent = due.get(key, (0, 0.0))
-            if generation and obj["status"].get("observedGeneration", -1) >= generation:
-                waits.append(1000 * (time.perf_counter() - sent))
-                del due[key]
+            observed = obj["status"].get("observedGeneration", -1)
+            if observed > seen.get(key, (-1, 0.0))[0]:
+                seen[key] = observed, time.perf_counter()
+                settle(key)
 
     watching = asyncio.create_task(watch())
     await asyncio.sleep(1)
@@ -286,19 +293,14 @@ async def _edits(cluster: Cluster, size: Size, operator: Operator, first: int) -
             if not free:
                 continue
             key = random_.choice(free)
-            due[key] = (1 << 60, time.perf_counter())
-            sent = due[key][1]
+            sent = time.perf_counter()
             changed = await _edit(cluster, key, f"{first + number}Mi")
-            due[key] = (changed["metadata"]["generation"], sent)
-            if changed["status"].get("observedGeneration", -1) >= due[key][0]:
-                del due[key]
+            due[key] = changed["metadata"]["generation"], sent
+            settle(key)  # it may have been observed before we knew its generation
         async with asyncio.timeout(PATIENCE):
             while due:
+                operator.check()
                 await asyncio.sleep(0.05)
-                for key, (_, sent) in list(due.items()):  # what was observed before its generation was known
-                    if time.perf_counter() - sent > 2 and await _observed(cluster, key):
-                        due.pop(key, None)
-                        waits.append(1000 * (time.perf_counter() - sent))
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

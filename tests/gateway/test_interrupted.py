@@ -109,7 +109,7 @@ def test_a_pull_that_dies_before_any_question_or_write_goes_on_where_it_was(
                 pull(name, FaultStore(store, fault))
             except Crash:
                 pass
-            else:  # several objects are asked for at a time, in one question or in two
+            else:  # several objects are asked for at a time
                 assert dies is not None
                 assert asked.asked < dies
             asked.dies = None
