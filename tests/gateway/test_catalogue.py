@@ -114,7 +114,7 @@ def test_a_store_without_conditional_writes_is_left_to_its_jobs(store: Store, mo
 
 def test_behind_a_proxy_clients_are_told_where_they_reach_the_gateway(store: Store, other: Store) -> None:
     filled(other, {1: "A"})
-    told = pytest.raises(StoreUnavailable, match=r"port=1.*/lake/planes/data/")
+    told = pytest.raises(StoreUnavailable, match=r"from http://127\.0\.0\.1:1/lake/planes/data/.*port=1\b")
     with running(other, url="http://127.0.0.1:1/lake") as gateway, told:
         pull_remote(store, DatasetLog(store, UUID), gateway.smart(), reach=WITH, table=Table())
 

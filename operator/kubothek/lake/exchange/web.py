@@ -159,7 +159,8 @@ def streamed(
                 stream.skip(start)
             yield stream
     except HTTPError as error:
-        raise StoreUnavailable(f"{web.url}: {named} does not come: {error}") from error
+        where = url.partition("?")[0]  # behind it may be a signature
+        raise StoreUnavailable(f"{web.url}: {named} does not come from {where}: {error}") from error
 
 
 class _Answer:
