@@ -9,6 +9,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.error import HTTPError
@@ -89,6 +90,29 @@ async def test_of_five_that_begin_at_once_one_works_and_the_next_follows_when_it
         tasks[found["holderIdentity"]].cancel()
         await asyncio.wait([tasks[found["holderIdentity"]]])
     assert (await spec(api, namespace))["holderIdentity"] == ""
+
+
+async def test_a_renewal_that_arrives_after_its_end_does_not_keep_the_lease(
+    api: Api, server: ApiServer, namespace: str, clock: Clock, proxy: FaultProxy
+) -> None:
+    late = {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}
+    path = f"{LEASES.format(namespace)}/operator"
+    arrived: list[Call] = []
+
+    def arrive(position: int, call: Call) -> None:
+        if call.is_write and not arrived:
+            arrived.append(call)
+            server.request("PATCH", path, late, "application/merge-patch+json")
+
+    seldom = replace(FAST, renew=60)  # the write after the first is that which gives it back
+    async with running(candidate := Candidate(Lease(api, namespace, "operator", "old", seldom, clock))) as task:
+        await until(lambda: candidate.works)
+        proxy.decide = arrive
+        task.cancel()
+        await asyncio.wait([task])
+    assert len(arrived) == 1
+    found = server.request("GET", path)["spec"]
+    assert (found["holderIdentity"], found["renewTime"]) == ("", late["spec"]["renewTime"])
 
 
 async def test_a_holder_that_died_is_followed_after_its_time_and_no_sooner(

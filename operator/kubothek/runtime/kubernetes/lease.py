@@ -160,9 +160,17 @@ class Lease:
         return since - self._seen[1] >= self._times.duration
 
     async def _give_back(self) -> bool:
-        lease = await self._api.get("Lease", self._namespace, self._name)
-        if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
-            await self._write(lease, {**lease["spec"], "holderIdentity": ""})
+        """A renewal that was cancelled on its way may arrive between our look and our write: then both once more."""
+        for last in (False, True):
+            lease = await self._api.get("Lease", self._namespace, self._name)
+            if lease is None or lease["spec"].get("holderIdentity") != self._identity:
+                break
+            try:
+                await self._write(lease, {**lease["spec"], "holderIdentity": ""})
+                break
+            except ApiError as error:
+                if last or error.status not in _CONFLICTS:
+                    raise
         return True
 
     async def _write(self, lease: Object, spec: Object) -> None:
