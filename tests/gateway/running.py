@@ -6,10 +6,12 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import orjson
+from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from kubothek.gateway.access import Access, Nobody, Tokens
 from kubothek.gateway.app import make_app
@@ -32,13 +34,20 @@ TOKENS = (
 
 
 class Running:
-    """``lines`` are those of the audit."""
+    """``lines_by_now`` are those of the audit."""
 
-    def __init__(self, port: int, lines: list[dict[str, Any]], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, port: int, asked: _Asked, loop: asyncio.AbstractEventLoop) -> None:
         self.port = port
-        self.lines = lines
+        self.lines_by_now = asked.lines
+        self._asked = asked
         self.root = f"http://127.0.0.1:{port}"
         self._loop = loop
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The lines of all that was asked: who has an answer may look before its line is written."""
+        assert self._asked.idle.wait(60)
+        return self.lines_by_now
 
     def url(self, dataset: str = "planes") -> str:
         return f"{self.root}/{dataset}"
@@ -51,10 +60,24 @@ class Running:
         return f"odf+{self.url(dataset)}"
 
 
-class _Lines(logging.Handler):
+class _Asked(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[dict[str, Any]] = []
+        self.idle = Event()
+        self.idle.set()
+        self._under_way = 0
+
+    @web.middleware
+    async def count(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._under_way += 1
+        self.idle.clear()
+        try:
+            return await handler(request)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self.idle.set()
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(orjson.loads(record.getMessage()))
@@ -86,15 +109,16 @@ def running(
     gateway = Gateway(app, limits)
     thread = Thread(target=loop.run_forever)
     thread.start()
-    lines = _Lines()
-    AUDIT.addHandler(lines)
+    asked = _Asked()
+    app.middlewares.insert(0, asked.count)
+    AUDIT.addHandler(asked)
     AUDIT.setLevel(logging.INFO)
     try:
         port = asyncio.run_coroutine_threadsafe(gateway.start("127.0.0.1", 0), loop).result()
-        yield Running(port, lines.lines, loop)
+        yield Running(port, asked, loop)
     finally:
         asyncio.run_coroutine_threadsafe(gateway.stop(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-        AUDIT.removeHandler(lines)
+        AUDIT.removeHandler(asked)

@@ -243,7 +243,7 @@ def test_who_reads_too_slowly_is_cut_off(store: Store) -> None:
     with running(store, public=(UUID,), limits=limits) as gateway:
         with socket.create_connection(("127.0.0.1", gateway.port), timeout=60) as slow:
             slow.sendall(f"GET /{UUID}/data/{Multihash.sha3(data)} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            while not gateway.lines:  # until it is given up
+            while not gateway.lines_by_now:  # until it is given up
                 time.sleep(0.02)
             found = 0
             with suppress(ConnectionResetError):
