@@ -147,6 +147,25 @@ def test_free_places_are_offered_in_turn_by_namespace_to_as_many_as_may_have_the
     assert list(places.woken()) == [], "all is taken"
 
 
+def test_of_many_namespaces_that_hold_as_little_each_has_its_turn_before_one_has_its_second() -> None:
+    places, got = Places(Limits(jobs=1)), []
+    run(places, "ns", "last")
+    for number in range(3):
+        for namespace in "abc":
+            wait(places, key(f"{namespace}{number}", namespace), user(namespace))
+    wait(places, key("lone", "z"), user("z"))
+    running = "ns", "last"
+    for _ in range(10):
+        places.release(*running)
+        (following,) = places.woken()
+        got.append(following.name)
+        running = following.namespace, f"{following.name}-1"
+        run(places, *running)
+        with places.decided(following, ()):
+            pass
+    assert got == ["a0", "b0", "c0", "lone", "a1", "b1", "c1", "a2", "b2", "c2"]
+
+
 def test_a_launch_takes_nothing_from_those_whom_another_limit_holds_back() -> None:
     places = Places(Limits(jobs_per_namespace=1))
     for namespace in "az":

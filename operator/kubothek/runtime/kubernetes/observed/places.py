@@ -39,7 +39,7 @@ class Places:
         self._pods: set[tuple[str, str]] = set()
         """Those of ``_held`` whose pod was seen."""
         self._waiting: dict[str, dict[Key, tuple[Place, ...]]] = {}
-        """By namespace, in the order in which they came."""
+        """In the order in which they came, by namespace: those first that got a place the longest ago."""
         self._taken: Counter[Place] = Counter()
         self._wanted: Counter[Place] = Counter()
         self._held_by: Counter[str] = Counter()
@@ -105,7 +105,8 @@ class Places:
         self._deciding.discard(key)
 
     def woken(self) -> Iterator[Key]:
-        """Who may go on now: a few at a time, in turn by namespace, those first that hold least.
+        """Who may go on now: a few at a time, in turn by namespace, those first that hold least, and of these those
+        that got a place the longest ago.
 
         As long as they leave places that others may have, the next few, until all of those were asked.
         """
@@ -142,6 +143,8 @@ class Places:
             self._held[job] = place
             self._taken[place] += 1
             self._held_by[place.namespace] += 1
+            if waiting := self._waiting.pop(place.namespace, None):
+                self._waiting[place.namespace] = waiting
             self._ask_again()
 
     def _wait(self, key: Key, places: tuple[Place, ...]) -> None:
