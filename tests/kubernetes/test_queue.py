@@ -189,15 +189,27 @@ async def test_jitter_stays_within_five_percent_and_does_not_overflow() -> None:
     assert all(855 <= backoff.delay(10_000, rng) <= 945 for _ in range(100))
 
 
-async def test_what_somebody_waits_for_comes_first_within_its_namespace() -> None:
+async def test_what_somebody_waits_for_comes_first() -> None:
     queue = steady()
     others = [Key("Dataset", "one", str(i)) for i in range(3)]
-    for key in others:
+    for key in [C, *others]:
         queue.add(key)
     queue.add(B, urgent=True)
-    store = Key("ObjectStore", "one", "lake")
+    store = Key("ObjectStore", "three", "lake")
     queue.add(store)
     queue.add(others[1], urgent=True)  # as an edit of what is queued
-    queue.add(C)
     assert queue.oldest >= 0
-    assert [await queue.get() for _ in range(6)] == [B, C, store, others[1], others[0], others[2]]
+    assert [await queue.get() for _ in range(6)] == [B, store, others[1], C, others[0], others[2]]
+
+
+async def test_much_that_somebody_waits_for_comes_in_turn_and_holds_up_nothing_for_ever() -> None:
+    queue = steady()
+    edits = [Key("Dataset", "crowded", str(i)) for i in range(9)]
+    for key in edits:
+        queue.add(key, urgent=True)
+    for key in (A, C):
+        queue.add(key)
+    queue.add(B, urgent=True)
+    assert [await queue.get() for _ in range(5)] == [edits[0], B, edits[1], C, edits[2]]
+    assert [await queue.get() for _ in range(4)] == [edits[3], edits[4], A, edits[5]]
+    assert [await queue.get() for _ in range(3)] == edits[6:]

@@ -2,8 +2,8 @@
 
 Level-triggered: a key says "look at this again", never why. A key is queued once however often it is added,
 is worked on by one worker at a time, and comes back by itself after a failure (exponential backoff) or when
-its time is due. Namespaces take turns, so that one tenant's ten thousand resources do not starve another's
-single one; within a namespace comes first what a person waits for (an edit) or many resources do (a store).
+its time is due. First comes what a person waits for (an edit) or many resources do (a store), as long as the rest
+goes on as well. Namespaces take turns, so that one tenant's ten thousand resources do not starve another's single one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 _AWAITED = frozenset({"ObjectStore", "Engine"})
 """Kinds that many resources wait for."""
+_AHEAD = 3
+"""So many urgent keys go before a namespace whose turn it is."""
 
 
 class Key(NamedTuple):
@@ -75,6 +77,11 @@ class _Lanes:
         del lane[key]
         return key
 
+    @property
+    def is_urgent(self) -> bool:
+        """Whether the next one is."""
+        return bool(self._urgent)
+
     def heads(self) -> Iterator[Key]:
         """The first of each lane."""
         for lane in (self._urgent, self._others):
@@ -88,6 +95,11 @@ class WorkQueue:
         self._backoff = backoff or Backoff()
         self._rng = rng or random.Random()
         self._ready: OrderedDict[str, _Lanes] = OrderedDict()
+        """By namespace, in turn."""
+        self._urgent: OrderedDict[str, None] = OrderedDict()
+        """Namespaces whose next key is urgent, in turn."""
+        self._ahead = 0
+        """How many urgent keys in a row went before those whose turn it was."""
         self._queued: dict[Key, float] = {}
         """Since when."""
         self._working: set[Key] = set()
@@ -125,7 +137,7 @@ class WorkQueue:
     def add(self, key: Key, after: float = 0.0, *, urgent: bool = False) -> None:
         """Look at the key now, or ``after`` seconds; of several pending times the earliest wins.
 
-        ``urgent``  before all others of its namespace that are not
+        ``urgent``  before all others that are not
         """
         if after > 0:
             self._schedule(key, after)
@@ -136,9 +148,11 @@ class WorkQueue:
         elif key not in self._queued:
             self._queued[key] = time.monotonic()
             self._ready.setdefault(key.namespace, _Lanes()).add(key, urgent=urgent)
+            self._follow(key.namespace)
             self._wakeup.release()
         elif urgent:
             self._ready[key.namespace].hurry(key)
+            self._follow(key.namespace)
 
     async def get(self) -> Key:
         """Wait for a key; the caller works on it alone until it calls :meth:`done`."""
@@ -147,13 +161,28 @@ class WorkQueue:
             await self._wakeup.acquire()
         finally:
             self._idle -= 1
-        namespace, lanes = self._ready.popitem(last=False)
+        namespace = self._next()
+        lanes = self._ready.pop(namespace)
+        self._urgent.pop(namespace, None)
         key = lanes.pop()
         if lanes:
             self._ready[namespace] = lanes
+            self._follow(namespace)
         del self._queued[key]
         self._working.add(key)
         return key
+
+    def _next(self) -> str:
+        """The namespace of the next key."""
+        if self._urgent and self._ahead < _AHEAD:
+            self._ahead += 1
+            return next(iter(self._urgent))
+        self._ahead = 0
+        return next(iter(self._ready))
+
+    def _follow(self, namespace: str) -> None:
+        if self._ready[namespace].is_urgent:
+            self._urgent.setdefault(namespace)
 
     def done(self, key: Key, *, failed: bool = False, after: float | None = None) -> None:
         """Give the key back: it failed and is to be tried again after its backoff, or it went well.
