@@ -22,6 +22,8 @@ _API: Final = "/apis/kubothek.io/v1alpha1"
 _EDITED: Final = "benchmark-edits"
 _READS: Final = ("get", "list")
 PATIENCE: Final = 1800.0
+_UNREST: Final = 60.0
+"""Seconds after which writes are taken for those of a system that never rests, such as handlers that wait."""
 
 
 @dataclass(frozen=True)
@@ -149,8 +151,8 @@ async def _settle(found: Findings, phase: str, cluster: Cluster, size: Size, ope
 
 async def _calm(cluster: Cluster, found: Findings, phase: str) -> None:
     """Until two seconds bring no write to a Dataset or Commit; what was asked belongs to the phase."""
-    asked = found.requests.setdefault(phase, Counter())
-    while True:
+    asked, begun = found.requests.setdefault(phase, Counter()), time.monotonic()
+    while time.monotonic() < begun + _UNREST:
         await asyncio.sleep(2)
         new = cluster.audit.since()
         asked.update(new)
