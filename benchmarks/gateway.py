@@ -45,7 +45,12 @@ from tests.s3server import _free_port
 NAME: Final = "pulled"
 _THREADS: Final = 8
 _PIECE: Final = 1 << 18
-LINKS: Final[dict[str, float | None]] = {"loopback": None, "2.5 Gbit/s": 2.5e9 / 8, "1 Gbit/s": 1e9 / 8}
+LINKS: Final[dict[str, float | None]] = {
+    "loopback": None,
+    "5 Gbit/s": 5e9 / 8,
+    "2.5 Gbit/s": 2.5e9 / 8,
+    "1 Gbit/s": 1e9 / 8,
+}
 _numbers = count()
 
 
