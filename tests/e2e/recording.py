@@ -235,11 +235,12 @@ def _preempt(recorder: Recorder) -> Manifest:
         _run_on_ghost(recorder, "preempted")
         above = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
         recorder.kubectl.apply({**above, "metadata": {"name": NAMESPACE}})
-        recorder.kubectl.apply(on_ghost("important", priorityClassName=NAMESPACE, **BIG))
-        found = eventually(lambda: _going(recorder, "preempted"), "the preemption")
-        recorder.kubectl.delete("pod", "important", force=True)
-        recorder.kubectl.delete("priorityclass", NAMESPACE)
-        return found
+        try:
+            recorder.kubectl.apply(on_ghost("important", priorityClassName=NAMESPACE, **BIG))
+            return eventually(lambda: _going(recorder, "preempted"), "the preemption")
+        finally:  # they outlive the namespace, or keep the node
+            recorder.kubectl.delete("pod", "important", force=True)
+            recorder.kubectl.delete("priorityclass", NAMESPACE)
 
 
 def _fall_silent(recorder: Recorder) -> Manifest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -191,7 +192,10 @@ def test_of_a_long_chain_blocks_come_at_once_from_whoever_speaks_the_smart_proto
 ) -> None:
     root = filled(other)
     monkeypatch.setattr("kubothek.lake.exchange.smart.pulling._FEW", 2)
-    pull_remote(store, DatasetLog(store, "copy"), gateway.url(), reach=SLOWLY)
+    with patch.object(Conversation, "tell", autospec=True, side_effect=Conversation.tell) as told:
+        pull_remote(store, DatasetLog(store, "copy"), gateway.url(), reach=SLOWLY)
+    asked = [json.loads(call.args[1])["object_files"] for call in told.call_args_list]
+    assert [len(objects) for objects in asked] == [3], "where they are is asked once, of all together"
     kinds = Counter(line["path"].split("/")[2] for line in gateway.lines)
     assert (kinds["blocks"], kinds["pull"]) == (1, 1)
     assert Root(store, DatasetLog(store, "copy")).state == root.state
