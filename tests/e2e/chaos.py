@@ -101,8 +101,12 @@ class Stage:
         strike(self)
         over = time.monotonic()
         self.settle()
-        self.blows.append(Blow(name, over - began, time.monotonic() - over))
+        blow = Blow(name, over - began, time.monotonic() - over)
+        self.blows.append(blow)
         self.check()
+        print(
+            f"{name}: {blow.lasted:.0f} s, calm after {blow.recovered:.0f} s, {len(self.commits)} Commits", flush=True
+        )
 
     def commit(self, table: str, **spec: Any) -> str:
         """The next Commit of a table, not yet applied; returns its name."""
