@@ -91,7 +91,9 @@ class Budget:
         }
 
     def exceeded(self) -> list[str]:
-        """The groups over budget, each with its figures."""
+        """The groups over budget, each with its figures; none of a soak, which takes as long as it was asked to."""
+        if os.environ.get("KUBOTHEK_SOAK"):
+            return []
         return [
             f"{group}: {seconds:.0f} s of {BUDGET_SECONDS[group]} s"
             for group, seconds in self.spent().items()
