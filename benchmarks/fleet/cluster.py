@@ -19,6 +19,8 @@ from tests.kubernetes.apiserver import ADMIN, OPERATOR, OPERATOR_USER, ApiServer
 Object = dict[str, Any]
 
 _AT_ONCE: Final = 24
+_ATTEMPTS: Final = 10
+"""With an API server that lags behind its own etcd, for instance."""
 _WATCH: Final = aiohttp.ClientTimeout(total=None, sock_read=None)
 
 
@@ -60,13 +62,20 @@ class Cluster:
         self._session = session
 
     async def request(self, method: str, path: str, body: object = None, content: str = "application/json") -> Object:
-        """One request; raises aiohttp's ClientResponseError if it is refused."""
+        """One request, again for as long as the server asks for patience; raises RuntimeError if it is refused."""
         data = None if body is None else json.dumps(body)
         headers = {"Content-Type": content}
-        async with self._session.request(method, self._url + path, data=data, headers=headers) as response:
-            if response.status >= 400:
-                raise RuntimeError(f"{method} {path}: {response.status} {await response.text()}")
-            return dict(await response.json())
+        left = _ATTEMPTS
+        while True:
+            async with self._session.request(method, self._url + path, data=data, headers=headers) as response:
+                answer = dict(await response.json())
+                if response.status < 400:
+                    return answer
+            left -= 1
+            pause = answer.get("details", {}).get("retryAfterSeconds", 0)
+            if not pause or not left:
+                raise RuntimeError(f"{method} {path}: {answer}")
+            await asyncio.sleep(pause)
 
     async def merge(self, path: str, patch: Object) -> Object:
         """Patch an object."""
