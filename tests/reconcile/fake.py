@@ -195,7 +195,7 @@ class Fake:
 
     def job_ends(self, name: str, **result: Any) -> None:
         given = jobs.JobResult(outcome="Succeeded", reason="Succeeded", message="done", **result)
-        self.job_is(name, JobPhase.SUCCEEDED, result=given)
+        self.job_is(name, JobPhase.SUCCEEDED, result=given, since=self.now)
 
     def job_fails(self, name: str, failure: FailureClass, reason: str, message: str = "it went wrong") -> None:
         self.job_is(name, JobPhase.FAILED, reason, message, failure=failure)

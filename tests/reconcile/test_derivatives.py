@@ -20,6 +20,7 @@ from kubothek.resources.jobs import (
     LedgerInput,
     LedgerJob,
     LedgerState,
+    StoreState,
     TransformJob,
     TransformOutcome,
 )
@@ -116,6 +117,11 @@ class Lakes:
             status = dataset.status.model_copy(update={"ledger": chain})
             self.world.resources["Dataset", name] = dataset.model_copy(update={"status": status})
 
+    def inspected(self, number: int, *states: DatasetState) -> None:
+        """An inspection of the store ends, which saw this."""
+        self.world.job_ends(f"lake-inspect-{number}", store=StoreState(conditional_writes=True), datasets=states)
+        self.world.settle("ObjectStore", "lake")
+
     def _moved(self, name: str, records: int) -> None:
         chain = self.chains[name]
         changes = {"head": f"{name}-{chain.blocks}", "blocks": chain.blocks + 1, "records": chain.records + records}
@@ -192,6 +198,34 @@ def test_a_change_settles_in_topological_order_and_each_runs_once(shape: str) ->
         assert all(lakes.condition(name) == ("True", "Succeeded") for name in SHAPES[shape])
         lakes.settle(order)
         assert lakes.new_runs() == {}
+
+
+def test_an_inspection_that_began_before_a_run_ended_does_not_turn_its_status_back() -> None:
+    lakes = Lakes(a="", b="a", c="b")
+    lakes.settle()
+    lakes.world.pass_time(timedelta(minutes=10))
+    lakes.world.reconcile("ObjectStore", "lake")
+    early = lakes.state("b")
+    lakes.push("a")
+    lakes.new_runs()
+    lakes.settle(but=("c",))
+    lakes.inspected(2, early)
+    lakes.settle()
+    assert lakes.new_runs() == {"b": 1, "c": 1}
+    chain = lakes.dataset("b").status.ledger
+    assert chain is not None
+    assert chain.head == lakes.chains["b"].head
+
+
+def test_a_chain_that_an_inspection_was_too_early_for_is_not_made_again() -> None:
+    lakes = Lakes(a="")
+    lakes.world.pass_time(timedelta(minutes=10))
+    lakes.world.reconcile("ObjectStore", "lake")
+    lakes.settle()
+    lakes.inspected(2, seen(uuid="a"))
+    lakes.settle()
+    assert [launch.job.job for launch in lakes.world.launches if isinstance(launch.job, LedgerJob)] == ["a-ledger-1"]
+    assert lakes.dataset("a").status.ledger is not None
 
 
 def test_nothing_is_run_before_each_input_has_data() -> None:

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from itertools import chain
+from operator import itemgetter
+from typing import Any, Final
 
 from kubothek.reconcile.running.attempts import job_name
+from kubothek.reconcile.running.giving_way import CHORES
 from kubothek.reconcile.subjects import completed
 from kubothek.reconcile.world import World
 from kubothek.resources import jobs
 from kubothek.resources.commit import Commit
 from kubothek.resources.compaction import Compaction
 from kubothek.resources.cube import Cube, CubeState, CubeStatus
-from kubothek.resources.dataset import Dataset, DatasetStatus, TableState
+from kubothek.resources.dataset import Dataset, DatasetStatus, Errand, TableState
 from kubothek.resources.jobs import DatasetState, JobResult
 from kubothek.resources.members import SEPARATOR
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
 from kubothek.resources.skipping import SkippingStatus
+from kubothek.resources.sources import Intake
 from kubothek.resources.sync import Sync
 from kubothek.resources.values import percent, render_bytes
 
 Run = Commit | Query | Compaction | Sync
 
+_OWN_JOBS: Final = {**CHORES, "intake": "intake"}
+"""Jobs of a Dataset that tell of its table, by their verbs, with the fields of the status."""
 AILMENTS = 16
 """How many ailments a status holds."""
 
@@ -69,22 +75,18 @@ def project(dataset: Dataset, store: ObjectStore, world: World) -> DatasetStatus
     """The status with the newest knowledge in it.
 
     An inspection is the truth of the moment in which it began, even if its version is lower than the one we knew (a
-    bucket may have been replaced); of what runs left after that, the highest version is the newest.
+    bucket may have been replaced); of what runs and the Dataset's own jobs left after that, the highest version is the
+    newest.
     """
     status = dataset.status
     for began, seen in _answers(dataset, store, world):
         if _is_news(status, began, seen.digest):
             status = examined(status, seen, inspected_time=began, inspected_digest=seen.digest)
-    best: TableState | None = None
     since = _since(dataset, status.inspected_time)
-    for run in _runs(dataset, since, world):
-        table, ended = _left(run, dataset), _ended(run)
-        if table is None or ended is None or table.version is None or (since is not None and ended < since):
-            continue
-        if table.version > (best.version if best and best.version else status.version or 0):
-            best = table
-    if best is not None:
-        status = with_table(status, best, problem=None, deleted=False)
+    left = chain(_left_by_runs(dataset, since, world), _left_by_chores(dataset, since, world))
+    version, table = max(left, key=itemgetter(0), default=(0, None))
+    if table is not None and version > (status.version or 0):
+        status = with_table(status, table, problem=None, deleted=False)
     return status.model_copy(update={"uuid": dataset.uuid, "size": render_bytes(status.bytes)})
 
 
@@ -139,6 +141,30 @@ def _asked_for(asker: Dataset | Cube, began: datetime) -> bool:
     """Whether an inspection that began then knew of this resource, and not only of an earlier one of its uuid."""
     created = asker.metadata.creation_timestamp
     return created is None or created.replace(microsecond=0) <= began
+
+
+def _left_by_runs(dataset: Dataset, since: datetime | None, world: World) -> Iterator[tuple[int, TableState]]:
+    """The Dataset as each run left it since then, with its versions."""
+    for run in _runs(dataset, since, world):
+        table, ended = _left(run, dataset), _ended(run)
+        if table is not None and table.version is not None and _is_since(since, ended):
+            yield table.version, table
+
+
+def _left_by_chores(dataset: Dataset, since: datetime | None, world: World) -> Iterator[tuple[int, TableState]]:
+    """The Dataset as each of its own jobs left it since then, with its versions."""
+    for verb, field in _OWN_JOBS.items():
+        errand: Errand | Intake | None = getattr(dataset.status, field)
+        view = world.job(dataset.namespace, job_name(f"{dataset.name}-{verb}", errand.attempt)) if errand else None
+        if view is None or view.result is None or view.owner_uid not in ("", dataset.metadata.uid):
+            continue
+        seen = view.result.dataset
+        if seen is not None and seen.version is not None and _is_since(since, view.since):
+            yield seen.version, table_state(seen)
+
+
+def _is_since(since: datetime | None, ended: datetime | None) -> bool:
+    return ended is not None and (since is None or ended >= since)
 
 
 def _runs(dataset: Dataset, since: datetime | None, world: World) -> Iterator[Run]:
