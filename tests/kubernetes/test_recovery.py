@@ -75,8 +75,12 @@ class Cluster:
 
     def derived(self) -> bool:
         """Whether the derivative has taken all that its input has."""
-        planes, large = (self.get("Dataset", name)["status"].get("ledger", {}) for name in ("planes", "large"))
-        return "head" in planes and [each.get("block") for each in large.get("inputs", ())] == [planes["head"]]
+        planes, large = (self.get("Dataset", name)["status"] for name in ("planes", "large"))
+        pushed = self.get("Commit", "planes-2")["status"].get("version")
+        if pushed is None or planes.get("version", -1) < pushed:  # a Commit is complete before its Dataset says so
+            return False
+        inputs = large.get("ledger", {}).get("inputs", ())
+        return [each.get("block") for each in inputs] == [planes["ledger"]["head"]]
 
     def versions(self) -> dict[str, int]:
         found = {name: self.get("Commit", name) for name in COMMITS} | {"found": self.get("Query", "found")}
