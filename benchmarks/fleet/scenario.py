@@ -21,7 +21,8 @@ from kubothek.runtime.kubernetes import names
 _API: Final = "/apis/kubothek.io/v1alpha1"
 _EDITED: Final = "benchmark-edits"
 _READS: Final = ("get", "list")
-PATIENCE: Final = 1800.0
+PATIENCE: Final = 900.0
+"""Seconds until something is given up, and with it the rest of what its system was to do."""
 _UNREST: Final = 60.0
 """Seconds after which writes are taken for those of a system that never rests, such as handlers that wait."""
 
@@ -95,6 +96,10 @@ def _commit(size: Size, place: int, name: str, number: int) -> tuple[str, Object
     return _list("commits", size.spaces[place]), _ours("Commit", name, spec)
 
 
+class GivenUp(Exception):
+    """What was waited for did not come."""
+
+
 async def measure(
     name: str,
     cluster: Cluster,
@@ -107,23 +112,37 @@ async def measure(
     found, kubelet = Findings(name), Kubelet(cluster, seconds)
     async with asyncio.TaskGroup() as group:  # a kubelet that fails ends all of it
         playing = group.create_task(kubelet.run())
-        async with start() as operator:
-            await _settle(found, "first", cluster, size, operator)
-            tell(_over(found, "first", operator))
-            await _idle(found, cluster, size, operator, kubelet)
-            tell(_over(found, "idle", operator))
-        cluster.audit.since()
-        async with start() as operator:
-            await _restarted(found, cluster, size, operator)
-            tell(_over(found, "restart", operator))
-            await _queued(found, cluster, size, operator, kubelet)
-            tell(_over(found, "queued", operator))
-            await _flow(found, cluster, size, operator, kubelet)
-            tell(_over(found, "flow", operator))
-            await _again(found, cluster, size, operator)
-            tell(_over(found, "again", operator))
+        try:
+            await _phases(found, cluster, size, kubelet, start, tell)
+        except GivenUp as given_up:
+            tell(f"given up, and all that would follow: {given_up}")
         playing.cancel()
     return found
+
+
+async def _phases(
+    found: Findings,
+    cluster: Cluster,
+    size: Size,
+    kubelet: Kubelet,
+    start: Callable[[], Any],
+    tell: Callable[[str], None],
+) -> None:
+    async with start() as operator:
+        await _settle(found, "first", cluster, size, operator)
+        tell(_over(found, "first", operator))
+        await _idle(found, cluster, size, operator, kubelet)
+        tell(_over(found, "idle", operator))
+    cluster.audit.since()
+    async with start() as operator:
+        await _restarted(found, cluster, size, operator)
+        tell(_over(found, "restart", operator))
+        await _queued(found, cluster, size, operator, kubelet)
+        tell(_over(found, "queued", operator))
+        await _flow(found, cluster, size, operator, kubelet)
+        tell(_over(found, "flow", operator))
+        await _again(found, cluster, size, operator)
+        tell(_over(found, "again", operator))
 
 
 def _over(found: Findings, phase: str, operator: Operator) -> str:
@@ -277,6 +296,9 @@ async def _edits(cluster: Cluster, size: Size, operator: Operator, first: int) -
             waits.append(1000 * (when - sent))
             del due[key]
 
+    async def all_settled() -> bool:
+        return not due
+
     async def watch() -> None:
         async for _, obj in cluster.watch(f"{_API}/datasets", _EDITED):
             key = obj["metadata"]["namespace"], obj["metadata"]["name"]
@@ -299,10 +321,7 @@ async def _edits(cluster: Cluster, size: Size, operator: Operator, first: int) -
             changed = await _edit(cluster, key, f"{first + number}Mi")
             due[key] = changed["metadata"]["generation"], sent
             settle(key)  # it may have been observed before we knew its generation
-        async with asyncio.timeout(PATIENCE):
-            while due:
-                operator.check()
-                await asyncio.sleep(0.05)
+        await _until(all_settled, operator, every=0.05)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
@@ -322,12 +341,13 @@ def _waits(row: str, waits: list[float]) -> dict[str, float]:
 
 
 async def _until(condition: Callable[[], Any], operator: Operator, every: float) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            operator.check()
-            if await condition():
-                return
-            await asyncio.sleep(every)
+    begun = time.monotonic()
+    while time.monotonic() < begun + PATIENCE:
+        operator.check()
+        if await condition():
+            return
+        await asyncio.sleep(every)
+    raise GivenUp(f"after {PATIENCE:.0f} s")
 
 
 async def _all_ready(cluster: Cluster, size: Size) -> bool:
@@ -341,7 +361,9 @@ async def _all_ready(cluster: Cluster, size: Size) -> bool:
 
 
 async def _all_seen(cluster: Cluster) -> bool:
-    return all(_conditions(each) for each in await cluster.items(f"{_API}/commits"))
+    """Whether the system has written to all Commits: a handler that waits leaves an annotation, and no condition."""
+    commits = await cluster.items(f"{_API}/commits")
+    return all(_conditions(each) or each["metadata"].get("annotations") for each in commits)
 
 
 async def _all_complete(cluster: Cluster, size: Size) -> bool:
