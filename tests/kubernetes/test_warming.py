@@ -271,6 +271,29 @@ async def test_a_driver_that_was_given_a_job_is_not_stopped(
     assert node.taken("c-1") == ["d-0"]
 
 
+async def test_a_driver_that_is_being_deleted_is_given_no_job(
+    api: Api, server: ApiServer, namespace: str, engine: Engine, proxy: FaultProxy
+) -> None:
+    """Also if that begins after we have looked: such a job would go down with it."""
+    node, launcher = Node(server, namespace), Launcher(api, CONFIG)
+    await waiting(launcher, node, engine, "d-0", "d-1")
+    first = f"/api/v1/namespaces/{namespace}/pods/d-0"
+    held = {"metadata": {"finalizers": ["example.com/ends-in-its-time"]}}  # as a node does, which this one has not
+    server.request("PATCH", first, held, MERGE)
+
+    def drain(_: int, call: Call) -> None:
+        if call == Call("PATCH", first):
+            server.request("DELETE", first)
+
+    proxy.decide = drain
+    got = await launcher.launch(commit_of(server, namespace, "c", engine), ["d-0", "d-1"])
+    assert "deletionTimestamp" in node.pods()["d-0"]["metadata"], "that was the moment"
+    assert not isinstance(got, Refused)
+    assert got["metadata"]["name"] == "d-1"
+    assert node.taken("c-1") == ["d-1"]
+    server.request("PATCH", first, {"metadata": {"finalizers": None}}, MERGE)
+
+
 @pytest.mark.parametrize("fault", list(Fault))
 async def test_any_single_call_of_a_launch_may_fail(
     api: Api, server: ApiServer, namespace: str, engine: Engine, proxy: FaultProxy, fault: Fault

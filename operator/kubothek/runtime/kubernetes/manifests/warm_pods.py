@@ -86,7 +86,9 @@ def driver_of(config_map: Mapping[str, Any]) -> str | None:
 def hand_over(
     action: LaunchJob, config_map: Object, driver: Object, config: OperatorConfig, now: datetime
 ) -> list[Object]:
-    """A JSON patch that makes a waiting driver the pod of this job. It fails if the driver waits no longer."""
+    """A JSON patch that makes a waiting driver the pod of this job. It fails if the driver waits no longer: it has been
+    given another job, or is being deleted.
+    """
     meta = config_map["metadata"]
     key = driver["metadata"]["labels"][names.WARM]
     annotations = {
@@ -104,6 +106,7 @@ def hand_over(
         {"op": "test", "path": "/metadata/uid", "value": driver["metadata"]["uid"]},
         # The labels of a driver that waits are never changed: with them as they are, it has been given no job.
         {"op": "test", "path": "/metadata/labels", "value": driver["metadata"]["labels"]},
+        {"op": "test", "path": "/metadata/deletionTimestamp", "value": None},
         {"op": "add", "path": "/metadata/labels", "value": {**meta["labels"], names.WARM: key}},
         *({"op": "add", "path": _path("annotations", name), "value": text} for name, text in annotations.items()),
         {"op": "add", "path": "/metadata/ownerReferences", "value": meta["ownerReferences"]},
