@@ -19,7 +19,8 @@ from functools import partial
 from hashlib import sha3_256
 from itertools import count
 from pathlib import Path
-from shutil import rmtree
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
+from shutil import rmtree, which
 from typing import Any, Final
 
 import aiohttp
@@ -99,6 +100,8 @@ def one(place: Place, store: Store, url: str, link: str, *, by_smart_too: bool, 
     of it.
 
     ``by_smart_too``  over a link that is not: objects come from where the server says, which is past the link
+
+    Curl joins in where there is one: what most people call a plain download.
     """
     paths = objects(store)
     size = sum(store.stat(keys.chain(NAME) + path).size for path in paths)
@@ -110,11 +113,18 @@ def one(place: Place, store: Store, url: str, link: str, *, by_smart_too: bool, 
         Case("download, synced, sha3_256 of hashlib", partial(downloaded, synced=True, hashed=True), clear),
         Case("pull", partial(pull, place, f"{url}/{NAME}"), clear),
     ]
+    if (program := which("curl")) is not None:
+        fetched = partial(curl, place, program, f"{url}/{NAME}", paths)
+        cases += [
+            Case("curl, one by one, not synced", fetched, clear),
+            Case(f"curl, {_THREADS} at once, not synced", partial(fetched, at_once=_THREADS), clear),
+            Case(f"curl, {_THREADS} at once, then sync", partial(fetched, at_once=_THREADS, synced=True), clear),
+        ]
     if by_smart_too:
         cases.append(Case("smart pull", partial(pull, place, f"odf+{url}/{NAME}"), clear))
     lanes = f"{WIDTH} hashed at once" if WIDTH else "hashed one by one: liblanes.so was not built"
     title = f"{link}: pull of {len(paths):,} objects, {size / 1e6:,.0f} MB, {place.name}, {lanes}"
-    return compare(title, cases, rounds=rounds, seconds=seconds)
+    return compare(title, cases, rounds=rounds, seconds=seconds, cpu=_cpu)
 
 
 def at_once(place: Place, clients: int, nginx: str | None) -> Load:
@@ -189,6 +199,25 @@ def download(place: Place, url: str, paths: Sequence[str], *, synced: bool = Fal
 
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(get, paths))
+
+
+def curl(place: Place, program: str, url: str, paths: Sequence[str], *, at_once: int = 1, synced: bool = False) -> None:
+    """The same bytes by one process of curl, at most so many objects at once, and all of them synced at the end."""
+    target = Path(place.root(f"plain-{next(_numbers)}").scratch)
+    target.mkdir(parents=True, exist_ok=True)
+    wanted = "".join(f'url = "{url}/{path}"\noutput = "{target / path.rpartition("/")[2]}"\n' for path in paths)
+    command = [program, "--fail", "--silent", "--show-error", "--no-progress-meter", "--config", "-"]
+    if at_once > 1:
+        command += ["--parallel", "--parallel-max", str(at_once)]
+    subprocess.run(command, input=wanted.encode(), check=True)  # noqa: S603 - the machine's own
+    if synced:
+        os.sync()
+
+
+def _cpu() -> float:
+    """CPU seconds of this process and of those it has seen end, as curl's, but not the server's."""
+    used = [getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
+from shutil import which
 from types import ModuleType
 
 import pytest
@@ -203,8 +204,10 @@ def test_a_gateway_gives_out_what_a_download_gets() -> None:
         pulls, *linked, load = gateway.run(where, [1], rounds=1, clients=3)
     assert isinstance(pulls, Table)
     hashed = "download, synced, sha3_256 of hashlib"
-    assert rows(pulls) == ["download, synced", "download, not synced", hashed, "pull", "smart pull"]
-    assert [len(each.series) for each in linked if isinstance(each, Table)] == [4] * (len(gateway.LINKS) - 1)
+    curl = [f"curl, {how}" for how in ("one by one, not synced", "8 at once, not synced", "8 at once, then sync")]
+    over_links = ["download, synced", "download, not synced", hashed, "pull", *(curl if which("curl") else ())]
+    assert rows(pulls) == [*over_links, "smart pull"]
+    assert [rows(each) for each in linked if isinstance(each, Table)] == [over_links] * (len(gateway.LINKS) - 1)
     assert isinstance(load, gateway.Load)
     assert [row[:2] for row in load.rows] == [("gateway", 60)]
 
