@@ -99,6 +99,44 @@ def test_threads_that_come_and_go_share_lanes(width: int) -> None:
         list(pool.map(hash_some, range(10)))
 
 
+@pytest.mark.parametrize("width", [width for width in WIDTHS if width])
+def test_a_stream_that_ends_leaves_others_for_lanes_that_are_full(width: int) -> None:
+    """They are kept, and hashed from where they were left, once more streams have come."""
+    hashed, kept = Lanes(1 << 20, width), [bytearray(BYTES) for _ in range(2 * width)]
+    short, *others = [hashed.stream() for _ in range(1 + len(kept))]
+    short.update(bytes(3 * RATE))
+    for stream, data in list(zip(others, kept, strict=True))[:2]:
+        stream.update(data)
+    assert short.digest() == sha3_256(bytes(3 * RATE)).digest()
+    assert [is_held(data) for data in kept] == [True] * 2 + [False] * (len(kept) - 2)
+    for stream, data in list(zip(others, kept, strict=True))[2:]:
+        stream.update(data)
+    assert hashed.digests(others) == [sha3_256(BYTES).digest()] * len(kept)
+    assert not any(map(is_held, kept))
+
+
+def test_few_streams_do_not_pile_up(width: int) -> None:
+    """They never fill the lanes, and nothing else comes."""
+    ahead, given = 10_000, list[bytearray]()
+    hashed = Lanes(ahead, width)
+    streams = [hashed.stream() for _ in range(2)]
+    for number in range(40):
+        given.append(bytearray(BYTES[:1_000]))
+        streams[number % 2].update(given[-1])
+        assert sum(map(is_held, given)) * 1_000 <= ahead
+    assert hashed.digests(streams) == [sha3_256(BYTES[:1_000] * 20).digest()] * 2
+
+
+def is_held(data: bytearray) -> bool:
+    """Whether anybody has a view of it."""
+    try:
+        data.append(0)
+    except BufferError:
+        return True
+    data.pop()
+    return False
+
+
 def test_without_the_library_hashlib_does_it(tmp_path: Path) -> None:
     """A wheel of a machine without a compiler, or what no loader takes."""
     code = Path(lanes.__file__).read_text()

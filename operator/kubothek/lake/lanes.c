@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { WORDS = 25, RATE = 136, ROUNDS = 24, WIDEST = 8 };
+enum { WORDS = 25, RATE = 136, ROUNDS = 24, WIDEST = 8, LINE = 64, AHEAD = 1024 };
 
 /* A stream between two calls; at first all zeros. `block` holds `filled` bytes that are less than a block. */
 struct stream {
@@ -21,7 +21,8 @@ struct stream {
     uint64_t filled;
 };
 
-/* Data of a stream, or, if `data` is NULL, its end. The pieces of one stream stand together, in their order. */
+/* Data of a stream, or, if `data` is NULL, its end. The pieces of one stream stand together, in their order. `size` is
+ * that of the end of the data which was not hashed yet. */
 struct piece {
     struct stream *stream;
     const uint8_t *data;
@@ -31,7 +32,7 @@ struct piece {
 /* What a lane is at: `left` bytes of a piece, and the pieces of the same stream that follow. */
 struct lane {
     struct stream *stream;
-    const struct piece *next, *end;
+    struct piece *next, *end;
     const uint8_t *data;
     uint64_t left;
 };
@@ -69,22 +70,46 @@ static const uint64_t IOTA[ROUNDS] = {
     ROW(out, 20, a, 2, 62, 8, 55, 14, 39, 15, 41, 21, 2)                                                               \
     out[0] ^= iota;
 
-/* Keccak-f[1600] of `width` states: word `i` of lane `n` is state[i * width + n]. */
-#define PERMUTATION(width, instructions)                                                                               \
-    __attribute__((target(instructions))) static void permute_##width(uint64_t *state)                                 \
+/* The words `i` of the blocks of all lanes, side by side. */
+#define WORD(n, i) word_at(blocks[n] + 8 * (i))
+#define WORDS_4(i) WORD(0, i), WORD(1, i), WORD(2, i), WORD(3, i)
+#define WORDS_8(i) WORDS_4(i), WORD(4, i), WORD(5, i), WORD(6, i), WORD(7, i)
+
+static inline uint64_t word_at(const uint8_t *data)
+{
+    uint64_t word;
+    memcpy(&word, data, sizeof word);
+    return word;
+}
+
+/* Take in `count` blocks of each lane, which stand one behind the other, and permute after each by Keccak-f[1600]. Word
+ * `i` of lane `n` is state[i * width + n]. A processor does not guess well what it needs next of so many streams, so it is
+ * told: their data are seldom in its caches. */
+#define ABSORPTION(width, instructions)                                                                                \
+    __attribute__((target(instructions))) static void absorb_##width(uint64_t *state, const uint8_t **blocks,          \
+                                                                     uint64_t count)                                   \
     {                                                                                                                  \
         typedef uint64_t words __attribute__((vector_size(8 * width)));                                                \
         words a[WORDS], b[WORDS], c[5], d[5];                                                                          \
         memcpy(a, state, sizeof a);                                                                                    \
-        for (int round = 0; round < ROUNDS; round += 2) {                                                              \
-            ROUND(b, a, IOTA[round])                                                                                   \
-            ROUND(a, b, IOTA[round + 1])                                                                               \
+        while (count--) {                                                                                              \
+            for (int i = 0; i < RATE / 8; i++)                                                                         \
+                a[i] ^= (words){WORDS_##width(i)};                                                                     \
+            for (int n = 0; n < width; n++) {                                                                          \
+                __builtin_prefetch(blocks[n] + AHEAD);                                                                 \
+                __builtin_prefetch(blocks[n] + AHEAD + LINE);                                                          \
+                blocks[n] += RATE;                                                                                     \
+            }                                                                                                          \
+            for (int round = 0; round < ROUNDS; round += 2) {                                                          \
+                ROUND(b, a, IOTA[round])                                                                               \
+                ROUND(a, b, IOTA[round + 1])                                                                           \
+            }                                                                                                          \
         }                                                                                                              \
         memcpy(state, a, sizeof a);                                                                                    \
     }
 
-PERMUTATION(8, "avx512f")
-PERMUTATION(4, "avx2")
+ABSORPTION(8, "avx512f")
+ABSORPTION(4, "avx2")
 
 /* The next whole block of a lane's stream; NULL when its pieces are used up, what is left being kept in the stream. */
 static const uint8_t *next_block(struct lane *lane)
@@ -110,7 +135,7 @@ static const uint8_t *next_block(struct lane *lane)
         }
         if (lane->next == lane->end)
             return NULL;
-        const struct piece *piece = lane->next++;
+        struct piece *piece = lane->next++;
         if (piece->data == NULL) { /* the end: the bits 01 of SHA3, and pad10*1 */
             memset(stream->block + stream->filled, 0, RATE - stream->filled);
             stream->block[stream->filled] = 0x06;
@@ -120,22 +145,27 @@ static const uint8_t *next_block(struct lane *lane)
         }
         lane->data = piece->data;
         lane->left = piece->size;
+        piece->size = 0;
     }
 }
 
-/* The next block for a lane, of its stream or, when that has no more, of the next; NULL when there is none. `state` is
- * the first word of the lane in the states, whose words are `width` apart. */
-static const uint8_t *block_for(struct lane *lane, const struct piece **next, const struct piece *end, uint64_t *state,
-                                int width)
+/* The stream leaves the lane. `state` is the first word of the lane in the states, whose words are `width` apart. */
+static void leave(struct lane *lane, const uint64_t *state, int width)
+{
+    for (int i = 0; i < WORDS; i++)
+        lane->stream->state[i] = state[i * width];
+    lane->stream = NULL;
+}
+
+/* The next block for a lane, of its stream or, when that has no more, of the next; NULL when there is none. */
+static const uint8_t *block_for(struct lane *lane, struct piece **next, struct piece *end, uint64_t *state, int width)
 {
     for (;;) {
         if (lane->stream) {
             const uint8_t *block = next_block(lane);
             if (block)
                 return block;
-            for (int i = 0; i < WORDS; i++)
-                lane->stream->state[i] = state[i * width];
-            lane->stream = NULL;
+            leave(lane, state, width);
         }
         if (*next == end)
             return NULL;
@@ -148,6 +178,12 @@ static const uint8_t *block_for(struct lane *lane, const struct piece **next, co
     }
 }
 
+/* Whether the last piece of a lane's stream is its end. */
+static int ends(const struct lane *lane)
+{
+    return lane->end[-1].data == NULL;
+}
+
 /* How many streams this processor hashes at once: 8, 4, or 0 if it is as fast one after the other. */
 int lanes_width(void)
 {
@@ -155,31 +191,52 @@ int lanes_width(void)
     return __builtin_cpu_supports("avx512f") ? 8 : __builtin_cpu_supports("avx2") ? 4 : 0;
 }
 
-/* Hash all pieces; `width` is 8 or 4, and not more than this processor has. The digest of a stream that has ended is
+/* Hash pieces until fewer than `least` lanes are busy, and none of them with a stream that ends; the pieces of streams
+ * that end come first. `width` is 8 or 4, and not more than this processor has. The digest of a stream that has ended is
  * the first 32 bytes of its state. */
-void lanes_hash(const struct piece *pieces, size_t count, int width)
+void lanes_hash(struct piece *pieces, size_t count, int width, int least)
 {
     _Alignas(64) uint64_t states[WORDS * WIDEST] = {0};
     struct lane lanes[WIDEST] = {{0}};
-    const struct piece *next = pieces, *end = pieces + count;
+    struct piece *next = pieces, *end = pieces + count;
     for (;;) {
-        int busy = 0;
+        const uint8_t *blocks[WIDEST], *some = NULL;
+        uint64_t more = UINT64_MAX; /* blocks that each lane has behind this one */
+        int busy = 0, ending = 0;
         for (int n = 0; n < width; n++) {
-            const uint8_t *block = block_for(&lanes[n], &next, end, states + n, width);
-            if (block == NULL)
-                continue; /* a lane without a stream: what is in it changes, and nobody looks */
+            blocks[n] = block_for(&lanes[n], &next, end, states + n, width);
+            if (blocks[n] == NULL)
+                continue;
             busy++;
-            for (int i = 0; i < RATE / 8; i++) {
-                uint64_t word;
-                memcpy(&word, block + 8 * i, 8);
-                states[i * width + n] ^= word;
-            }
+            ending |= ends(&lanes[n]);
+            some = blocks[n];
+            uint64_t behind = lanes[n].data == some + RATE ? lanes[n].left / RATE : 0;
+            if (behind < more)
+                more = behind;
         }
-        if (!busy)
+        if (busy == 0)
             return;
+        int last = busy < least && !ending;
+        if (last) /* only what was taken from them */
+            more = 0;
+        for (int n = 0; n < width; n++) {
+            if (blocks[n] == NULL) { /* a lane without a stream: what is in it changes, and nobody looks */
+                blocks[n] = some;
+                continue;
+            }
+            lanes[n].data += more * RATE;
+            lanes[n].left -= more * RATE;
+        }
         if (width == 8)
-            permute_8(states);
+            absorb_8(states, blocks, 1 + more);
         else
-            permute_4(states);
+            absorb_4(states, blocks, 1 + more);
+        if (last)
+            break;
     }
+    for (int n = 0; n < width; n++)
+        if (lanes[n].stream) {
+            lanes[n].next[-1].size = lanes[n].left;
+            leave(&lanes[n], states + n, width);
+        }
 }

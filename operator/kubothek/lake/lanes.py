@@ -10,6 +10,7 @@ import ctypes
 from array import array
 from collections.abc import Iterable, Sequence
 from hashlib import sha3_256
+from itertools import islice
 from pathlib import Path
 from threading import Condition, Lock
 from typing import Any, Final, Protocol, TypeAlias
@@ -35,7 +36,7 @@ def _library() -> Any | None:
         library = ctypes.CDLL(str(_LIBRARY))
     except OSError:
         return None
-    library.lanes_hash.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    library.lanes_hash.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int)
     library.lanes_hash.restype = None
     return library
 
@@ -59,13 +60,15 @@ class Lanes:
     """Streams that are hashed together, each fed from any thread.
 
     What is given waits until there are ``ahead`` bytes, or streams end, and is hashed then by the thread that brought
-    the last of them, without Python's lock. Lanes are full if ``WIDTH`` streams or more have about as many bytes.
+    the last of them, without Python's lock: to their ends those that end, all others as long as lanes are full. They
+    are if ``WIDTH`` streams or more have about as many bytes.
     """
 
     def __init__(self, ahead: int = AHEAD, width: int = WIDTH) -> None:
         """``width``  4 or 8, not more than the processor has; 0: ``hashlib``, and nothing waits"""
         self._ahead = ahead
         self._width = width
+        self._many = width * 3 // 4
         self._changed = Condition()
         self._turn = Lock()
         self._waiting: _Waiting = {}
@@ -109,17 +112,23 @@ class Lanes:
 
     def _enough(self) -> bool:
         """Whether it is time to hash what waits: nothing else can come, it fills lanes, or is little or much."""
-        return not self._going or self._ending >= self._width * 3 // 4 or not _LITTLE < self._bytes < self._ahead
+        return not self._going or self._ending >= self._many or not _LITTLE < self._bytes < self._ahead
 
     def _hash(self, streams: Sequence[_Lane]) -> None:
-        """See to it that all is hashed that came of these streams."""
+        """See to it that all is hashed that came of these streams, if they end; else that less waits than did."""
         with self._turn:  # the pieces of a stream are hashed in their order, so what was taken before has to be done
             with self._changed:
                 if self._waiting.keys().isdisjoint(streams):
                     return
                 taken, self._waiting, self._bytes, self._ending = self._waiting, {}, 0, 0
                 self._changed.notify_all()
-            _hash(taken, self._width)
+            rest = _hash(taken, self._width, self._many)
+            if sum(map(_size, rest.values())) > self._ahead // 2:  # of a few streams, which will not be more
+                rest = _hash(rest, self._width)
+            with self._changed:
+                for stream, buffers in rest.items():
+                    self._waiting[stream] = [*buffers, *self._waiting.get(stream, ())]
+                    self._bytes += _size(buffers)
 
 
 class _Lane:
@@ -159,12 +168,26 @@ def digests(data: Iterable[Data]) -> list[bytes]:
     return [stream.hashed() for stream in waiting]
 
 
-def _hash(waiting: _Waiting, width: int) -> None:
-    """Longest streams first, so that lanes end together."""
+def _hash(waiting: _Waiting, width: int, least: int = 0) -> _Waiting:
+    """Hash all, or, of streams that do not end, as much as keeps ``least`` lanes busy; returns what is left of these.
+
+    Longest streams first, so that lanes end together.
+    """
     assert _NATIVE is not None, "there are lanes only where it is"
-    ordered = sorted(waiting.items(), key=lambda item: -sum(each.size for each in item[1] if each is not None))
+    ordered = sorted(waiting.items(), key=lambda item: (item[1][-1] is not None, -_size(item[1])))
     pieces = array("Q")
     for stream, buffers in ordered:
         for each in buffers:
             pieces.extend((stream.address, each.address, each.size) if each is not None else (stream.address, 0, 0))
-    _NATIVE.lanes_hash(pieces.buffer_info()[0], len(pieces) // 3, width)
+    _NATIVE.lanes_hash(pieces.buffer_info()[0], len(pieces) // 3, width, least)
+    left = iter(pieces[2::3])
+    rest: _Waiting = {}
+    for stream, buffers in ordered:
+        sized = zip(buffers, islice(left, len(buffers)), strict=True)
+        if ends := [each.slice(each.size - size) for each, size in sized if each is not None and size]:
+            rest[stream] = [*ends]
+    return rest
+
+
+def _size(buffers: Iterable[pa.Buffer | None]) -> int:
+    return sum(each.size for each in buffers if each is not None)
