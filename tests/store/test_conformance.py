@@ -253,6 +253,23 @@ def test_upload_writes_a_stream_of_several_parts_from_its_start(store: Store) ->
     assert store.get("big") == data
 
 
+def test_many_are_written_as_one_is(store: Store) -> None:
+    store.put("0/77", b"of before")
+    objects = [(f"{number % 7}/{number}", b"%d" % number) for number in range(150)]
+    store.put_many(objects)
+    store.put_many([])
+    store.flush(key for key, _ in objects)
+    assert {info.key for info in store.list("")} == {key for key, _ in objects}
+    assert [store.get(key) for key, _ in objects] == [data for _, data in objects]
+
+
+def test_of_many_the_one_that_cannot_be_written_is_named(store: Store) -> None:
+    objects = [(f"{number}", b"%d" % number) for number in range(10)]
+    with pytest.raises(InvalidKey, match=r"'a/\.\./b'"):
+        store.put_many([*objects, ("a/../b", b""), ("c", b"")])
+    assert {(info.key, store.get(info.key)) for info in store.list("")} <= {*objects, ("c", b"")}
+
+
 def test_a_root_that_does_not_exist_is_named_and_not_created(
     missing_root: Store, any_call: Callable[[Store], object]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import threading
 import time
@@ -227,12 +228,50 @@ def test_a_flush_syncs_each_directory_once_whoever_wrote_into_it(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", record)
-    for key in written:
-        store.put_soon(key, b"data")
+    store.put_many([(key, b"data") for key in written])
     assert events == ["content"] * 3
     open_store(directory_config).flush(written)
     assert sorted(events[3:]) == ["a", "b"]
     assert [store.get(key) for key in written] == [b"data"] * 3
+
+
+def test_of_many_none_has_its_name_before_its_content_is_on_the_disk(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the disk has been given all of them before it is waited for."""
+    synced: dict[int, set[str]] = {}
+    fsync = os.fsync
+
+    def record(descriptor: int) -> None:
+        synced[os.fstat(descriptor).st_ino] = {info.key for info in store.list("many/")}
+        fsync(descriptor)
+
+    store.put("many/0", b"")
+    monkeypatch.setattr(os, "fsync", record)
+    store.put_many([(f"many/{number}", b"%d" % number) for number in range(1, 6)])
+    inodes = [(root / f"many/{number}").stat().st_ino for number in range(1, 6)]
+    assert [synced[inode] for inode in inodes] == [{"many/0"}] * 5
+
+
+def test_of_many_the_one_that_fails_is_named_and_no_half_of_any_stays(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("b", b"")
+    objects = [("a", b"a"), ("b/c", b"c"), ("d", b"d")]
+    with pytest.raises(InvalidKey, match=r"'b/c'.* both an object and a directory"):
+        store.put_many(objects)
+    fsync, count = os.fsync, itertools.count()
+
+    def fail(descriptor: int) -> None:
+        if next(count) == 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StoreUnavailable, match=r"'e' in .*: Input/output error"):
+        store.put_many([("d", b"d"), ("e", b"e"), ("f", b"f")])
+    assert hidden_files(root) == []
+    assert {info.key: store.get(info.key) for info in store.list("")} == {"a": b"a", "b": b""}
 
 
 # --- the tree ---

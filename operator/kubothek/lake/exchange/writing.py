@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import BoundedSemaphore
+from threading import Condition
 from types import TracebackType
 from typing import Final, Self
 
@@ -11,19 +11,22 @@ from kubothek.lake.ledger.chain import Stored
 from kubothek.lake.ledger.formats.layout import Layout
 from kubothek.lake.store import Store
 
-_WRITERS: Final = 16
 _WAITING: Final = 256
-"""Blocks that came and are not written yet."""
+"""Blocks that came and are not given to the store yet."""
 
 
 class BlockWriter:
-    """A context manager: at its end all blocks are where they belong, and durable with the store's next flush."""
+    """A context manager: at its end all blocks are where they belong, and durable with the store's next flush.
+
+    While some are written others come, and are written together then: one thread is enough, and is in nobody's way.
+    """
 
     def __init__(self, store: Store, layout: Layout) -> None:
         self._store = store
         self._layout = layout
-        self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="blocks")
-        self._room = BoundedSemaphore(_WAITING)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="blocks")
+        self._taken = Condition()
+        self._waiting: list[Stored] = []
         self._failed: list[BaseException] = []
 
     def __enter__(self) -> Self:
@@ -37,16 +40,24 @@ class BlockWriter:
             self._require_written()
 
     def write(self, block: Stored) -> None:
-        """Begin to; waits while too many are under way. Raises what an earlier one could not be written for."""
+        """Begin to; waits while too many do. Raises what an earlier one could not be written for."""
         self._require_written()
-        self._room.acquire()  # a chain can be long, and its store slow
-        put = self._pool.submit(self._store.put_soon, self._layout.block(block.hash), block.data)
-        put.add_done_callback(self._written)
+        with self._taken:
+            self._taken.wait_for(lambda: len(self._waiting) < _WAITING)  # a chain can be long, and its store slow
+            self._waiting.append(block)
+            first = len(self._waiting) == 1
+        if first:
+            self._pool.submit(self._put_waiting).add_done_callback(self._put)
 
-    def _written(self, done: Future[None]) -> None:
+    def _put_waiting(self) -> None:
+        with self._taken:
+            blocks, self._waiting = self._waiting, []
+            self._taken.notify_all()
+        self._store.put_many([(self._layout.block(each.hash), each.data) for each in blocks])
+
+    def _put(self, done: Future[None]) -> None:
         if (error := done.exception()) is not None:
             self._failed.append(error)
-        self._room.release()
 
     def _require_written(self) -> None:
         if self._failed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -129,9 +129,13 @@ class Store(ABC):
     def put(self, key: str, data: bytes | memoryview) -> str:
         """Write the object, atomically and durably, whatever was there; returns its ETag."""
 
-    def put_soon(self, key: str, data: bytes | memoryview) -> None:
-        """As :meth:`put`, but durable only with the next :meth:`flush`: for many at once."""
-        self.put(key, data)
+    def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        """Write small objects, each as :meth:`put` does, but durable only with the next :meth:`flush`.
+
+        After an error, any of them may be there.
+        """
+        for key, data in objects:
+            self.put(key, data)
 
     @abstractmethod
     def put_if_absent(self, key: str, data: bytes | memoryview) -> str:
@@ -158,7 +162,7 @@ class Store(ABC):
         return None
 
     def flush(self, keys: Iterable[str]) -> None:  # noqa: B027 - most stores have nothing to do
-        """Make durable these objects, which entered or were put soon, whoever did that."""
+        """Make durable these objects, which entered or were put with many, whoever did that."""
 
     @abstractmethod
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:

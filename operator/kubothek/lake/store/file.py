@@ -29,7 +29,7 @@ import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from enum import Enum, auto
 from functools import partial
@@ -70,6 +70,8 @@ _PASSING = frozenset(
 )
 """What can go away without a change of the request."""
 _COPY_BYTES = 1 << 18
+_PUT_BATCH = 64
+"""Files that are open at a time."""
 _DELETE_BATCH = 1000
 _ABANDONED_SECONDS = 86_400
 """A temporary file that nobody wrote to for this long belongs to a process that died."""
@@ -170,10 +172,23 @@ class FileStore(Store):
                 staged.write(chunk)
             return self._entered(key, _Any.ETAG, staged)
 
-    def put_soon(self, key: str, data: bytes | memoryview) -> None:
-        with self.stage(key) as staged:
-            staged.write(data)
-            staged.enter()
+    def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        remaining = iter(objects)
+        while batch := list(islice(remaining, _PUT_BATCH)):
+            self._put_batch(batch)
+
+    def _put_batch(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        """The disk gets all of them at once: synced one after the other, each would be a commit of its journal."""
+        with ExitStack() as held:
+            staged = [(key, held.enter_context(self.stage(key))) for key, _ in objects]
+            for (key, file), (_, data) in zip(staged, objects, strict=True):
+                with self._errors(key, writing=True):
+                    file.write(data)
+                    file.begin_sync()
+            for step in (Temporary.sync, Temporary.enter):
+                for key, file in staged:
+                    with self._errors(key, writing=True):
+                        step(file)
 
     def flush(self, keys: Iterable[str]) -> None:
         for directory in {self._path(key).parent for key in keys}:

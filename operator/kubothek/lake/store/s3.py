@@ -59,6 +59,7 @@ T = TypeVar("T")
 _PART_BYTES = 16 << 20
 _MOST_PARTS = 10_000
 _PARTS_AT_ONCE = 4
+_PUTS_AT_ONCE = 16
 _DELETE_BATCH = 1000
 _DELETES_AT_ONCE = 4
 _BESIDE = 16
@@ -179,6 +180,16 @@ class S3Store(Store):
         name, body = self._full(key), bytes(data)
         answer = self._call(key, lambda s3: s3.objects.send(HTTPMethod.PUT, self._bucket, name, conditions, body))
         return _etag(key, answer.headers)
+
+    def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        with ThreadPoolExecutor(min(_PUTS_AT_ONCE, max(1, len(objects))), "kubothek-put") as pool:
+            pending = [pool.submit(self._put, key, data) for key, data in objects]
+            try:
+                for future in pending:
+                    future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
 
     def upload(self, key: str, source: io.BufferedIOBase) -> str:
         size = source.seek(0, io.SEEK_END)

@@ -8,7 +8,7 @@ to and nobody else can (commit-protocol, "Stores without conditional writes").
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TypeVar
@@ -61,8 +61,8 @@ class OneWriterStore(Store):
     def stage(self, key: str) -> AbstractContextManager[Staged] | None:
         return self._inner.stage(key)
 
-    def put_soon(self, key: str, data: bytes | memoryview) -> None:
-        self._inner.put_soon(key, data)
+    def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        self._inner.put_many(objects)
 
     def flush(self, keys: Iterable[str]) -> None:
         self._inner.flush(keys)
