@@ -274,6 +274,22 @@ def test_of_many_the_one_that_fails_is_named_and_no_half_of_any_stays(
     assert {info.key: store.get(info.key) for info in store.list("")} == {"a": b"a", "b": b""}
 
 
+def test_what_is_named_by_its_content_takes_no_lock(store: Store, root: Path) -> None:
+    """A lock is a file: of many small objects each would cost as much as the object."""
+    store.put_many([("d/1", b"1"), ("d/2", b"2")])
+    staging = store.stage("d/3")
+    assert staging is not None
+    with staging as staged:
+        staged.write(b"3")
+        staged.enter()
+    assert not (root / ".kubothek/.file/locks").exists()
+    before = store.stat("d/3").etag
+    store.put_many([("d/3", b"3")])
+    assert store.stat("d/3").etag != before, "also where nobody swaps, no ETag comes back"
+    store.put("d/4", b"4")
+    assert (root / ".kubothek/.file/locks").is_dir()
+
+
 # --- the tree ---
 
 

@@ -132,6 +132,7 @@ class Store(ABC):
     def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
         """Write small objects, each as :meth:`put` does, but durable only with the next :meth:`flush`.
 
+        They have to be named by their content: who writes such a key elsewhere writes the same, and nobody swaps it.
         After an error, any of them may be there.
         """
         for key, data in objects:
@@ -157,7 +158,8 @@ class Store(ABC):
     def stage(self, key: str) -> AbstractContextManager[Staged] | None:
         """For an object that is read once more before it enters; of one that does not, nothing stays after the context.
 
-        None where a store reads nothing that it does not show: there, :meth:`upload` a source that ends with an error.
+        It has to be named by its content, as those of :meth:`put_many`. None where a store reads nothing that it does
+        not show: there, :meth:`upload` a source that ends with an error.
         """
         return None
 

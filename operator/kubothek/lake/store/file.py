@@ -201,7 +201,7 @@ class FileStore(Store):
         with self._errors(key, writing=True):
             self._path(key)
             self._make_directory(path.parent)
-            with temporary(path, partial(self._entered, key, _Any.ETAG, soon=True)) as file:
+            with temporary(path, partial(self._entered_soon, key)) as file:
                 yield file
 
     def _write(self, key: str, data: bytes | memoryview, condition: _Condition) -> str:
@@ -209,8 +209,7 @@ class FileStore(Store):
             staged.write(data)
             return self._entered(key, condition, staged)
 
-    def _entered(self, key: str, condition: _Condition, file: Temporary, *, soon: bool = False) -> str:
-        """``soon``: the directory is synced with the next flush."""
+    def _entered(self, key: str, condition: _Condition, file: Temporary) -> str:
         file.sync()
         path = self._path(key)
         with self._lock(key):
@@ -221,9 +220,15 @@ class FileStore(Store):
             file.stamp(replaced.st_mtime_ns if replaced else 0)
             self._enter(file, path, new=condition is None)
             etag = _etag(os.fstat(file.descriptor))
-        if not soon:
-            sync_directory(path.parent)
+        sync_directory(path.parent)
         return etag
+
+    def _entered_soon(self, key: str, file: Temporary) -> None:
+        """Without a lock, as nobody swaps such a key: a lock is a file, which costs as much as the object's own."""
+        file.sync()
+        replaced = self._stat_if_there(key)
+        file.stamp(replaced.st_mtime_ns if replaced else 0)
+        self._enter(file, self._path(key), new=False)
 
     def _enter(self, file: Temporary, path: Path, *, new: bool) -> None:
         """Move a finished file to its key; again if a concurrent delete prunes the directory meanwhile."""
