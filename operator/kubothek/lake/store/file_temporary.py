@@ -11,7 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+_WRITTEN: Final = 1 << 18
+"""Bytes that are written at a time. The kernel keeps in one piece of memory what comes in one, and where a hypervisor
+takes back what is free, large pieces are those that it took, and slow to get."""
 
 
 class Temporary:
@@ -37,7 +41,7 @@ class Temporary:
         """What follows. Raises OSError."""
         rest = memoryview(data).cast("B")
         while rest:
-            rest = rest[self._file.write(rest) :]
+            rest = rest[self._file.write(rest[:_WRITTEN]) :]
         self.size += memoryview(data).nbytes
 
     def memory(self, start: int, stop: int) -> Any:
