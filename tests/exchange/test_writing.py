@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 
 from kubothek.lake.errors import StoreUnavailable
-from kubothek.lake.exchange.writing import BlockWriter
+from kubothek.lake.exchange.writing import block_writer
 from kubothek.lake.ledger.chain import Stored
 from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.store import Store
@@ -43,11 +43,11 @@ class Held:
 
 def test_what_comes_while_some_are_written_is_written_together(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     held, blocks = Held(store, monkeypatch), [block(number) for number in range(100)]
-    with BlockWriter(store, LAYOUT) as writing:
-        writing.write(blocks[0])
+    with block_writer(store, LAYOUT) as writing:
+        writing.give(blocks[0])
         assert held.began.wait(PATIENCE)
         for each in blocks[1:]:
-            writing.write(each)
+            writing.give(each)
         held.may.set()
     assert held.counts == [1, 99]
     assert [store.get(LAYOUT.block(each.hash)) for each in blocks] == [each.data for each in blocks]
@@ -58,10 +58,10 @@ def test_a_walk_waits_for_a_store_that_is_slow(store: Store, monkeypatch: pytest
 
     def walk() -> None:
         for number in range(1, 1000):
-            writing.write(block(number))
+            writing.give(block(number))
 
-    with ThreadPoolExecutor(1) as walking, BlockWriter(store, LAYOUT) as writing:
-        writing.write(block(0))
+    with ThreadPoolExecutor(1) as walking, block_writer(store, LAYOUT) as writing:
+        writing.give(block(0))
         assert held.began.wait(PATIENCE)
         walked = walking.submit(walk)
         with pytest.raises(TimeoutError):
@@ -80,9 +80,9 @@ def test_what_could_not_be_written_is_told_with_the_next_block_and_at_the_end(
         raise StoreUnavailable("the disk is full")
 
     def walk(count: int, error: Exception | None = None) -> None:
-        with BlockWriter(store, LAYOUT) as writing:
+        with block_writer(store, LAYOUT) as writing:
             for number in range(count):
-                writing.write(block(number))
+                writing.give(block(number))
             if error is not None:
                 raise error
 

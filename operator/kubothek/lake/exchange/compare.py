@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import Final
 
 from kubothek.lake.errors import ChainCorrupt, Diverged, FormatInvalid, ObjectNotFound
+from kubothek.lake.exchange.gathering import Gathering
 from kubothek.lake.exchange.repository import Repository
-from kubothek.lake.exchange.writing import BlockWriter
 from kubothek.lake.ledger.chain import ADVICE, Place, Stored, checked
 from kubothek.lake.ledger.formats.blocks import Block
 from kubothek.lake.ledger.formats.events import Seed
@@ -57,7 +57,7 @@ def compare(
     store: Store,
     layout: Layout,
     ours: ChainState,
-    writing: BlockWriter,
+    writing: Gathering[Stored],
     *,
     wholly: bool = False,
     told: Callable[[int], None] = lambda blocks: None,
@@ -132,7 +132,9 @@ class _Own:
 class _Blocks:
     """Their blocks, from the store if they are there, and put there while the walk goes on."""
 
-    def __init__(self, theirs: Repository, store: Store, layout: Layout, writing: BlockWriter, *, is_new: bool) -> None:
+    def __init__(
+        self, theirs: Repository, store: Store, layout: Layout, writing: Gathering[Stored], *, is_new: bool
+    ) -> None:
         self._theirs = theirs
         self._store = store
         self._layout = layout
@@ -154,7 +156,7 @@ class _Blocks:
             message = f"there is no block {place.block} at {self._theirs.url}; {ADVICE}"
             raise place.broken("BlockMissing", "CH-02", message) from error
         number, before = checked(data, place)
-        self._writing.write(Stored(place.block, data))
+        self._writing.give(Stored(place.block, data))
         return data, number, before
 
     def _may_be_there(self, block: Multihash) -> bool:

@@ -12,6 +12,7 @@ import urllib3
 from urllib3.util.request import set_file_position
 
 from kubothek.lake.errors import AccessDenied, InputError, StoreUnavailable
+from kubothek.lake.exchange.receiving import into_kept_memory
 from kubothek.lake.sources.policy import UrlPolicy
 from kubothek.lake.store.retry import Patience
 
@@ -47,7 +48,9 @@ class _Anywhere:
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         parts = urlsplit(url)
         proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
-        self._pool = urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
+        self._pool = into_kept_memory(
+            urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
+        )
 
     def send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> urllib3.BaseHTTPResponse:
         return _followed(partial(self._once, method), url, headers, body)
@@ -65,7 +68,7 @@ class _UnderPolicy:
 
     def __init__(self, policy: UrlPolicy, options: dict[str, Any]) -> None:
         self._policy = policy
-        self._pools = urllib3.PoolManager(**options)
+        self._pools = into_kept_memory(urllib3.PoolManager(**options))
 
     def send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> urllib3.BaseHTTPResponse:
         return _followed(partial(self._once, method), url, headers, body)

@@ -14,13 +14,14 @@ from typing import Final
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.errors import ChainCorrupt, Diverged
 from kubothek.lake.exchange.compare import Difference, Relation, compare
+from kubothek.lake.exchange.gathering import Gathering
 from kubothek.lake.exchange.repository import Reach, Repository
 from kubothek.lake.exchange.smart.pulling import SmartRepository
 from kubothek.lake.exchange.stores import StoreRepository
 from kubothek.lake.exchange.transfer import Brought, Progress, Told, bring_objects
 from kubothek.lake.exchange.urls import parse
 from kubothek.lake.exchange.web import Web
-from kubothek.lake.exchange.writing import BlockWriter
+from kubothek.lake.exchange.writing import block_writer
 from kubothek.lake.ledger.chain import Stored, read_chain
 from kubothek.lake.ledger.checking.verification import audit, verify_new
 from kubothek.lake.ledger.formats.events import DatasetKind
@@ -176,7 +177,7 @@ class _Step:
         table: bool,
     ) -> Difference:
         """Compare, and bring what is new; all of it is durable then."""
-        with BlockWriter(self.store, layout) as writing:
+        with block_writer(self.store, layout) as writing:
             difference = self._brought(head, layout, state, note_written, writing, table=table)
         self.store.flush(layout.block(each.hash) for each in difference.blocks)
         return difference
@@ -187,7 +188,7 @@ class _Step:
         layout: Layout,
         state: ChainState,
         note_written: Callable[[str], None],
-        writing: BlockWriter,
+        writing: Gathering[Stored],
         *,
         table: bool,
     ) -> Difference:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.named import Named
 from kubothek.lake.sources.policy import UrlPolicy
 
+PIECE: Final = 1 << 20
+"""Bytes that are worth a read: each costs two turns of Python's lock, which many threads want."""
+
 
 class Stream(Protocol):
     """Bytes that come one after the other."""
 
-    def read(self, size: int, /) -> bytes:
-        """At most so many bytes; none at the end. Raises StoreUnavailable if they stop coming."""
+    def read(self, size: int, /) -> bytes | memoryview:
+        """At most so many bytes, which are good until the next are read; none at the end.
+
+        Raises StoreUnavailable if they stop coming.
+        """
 
 
 class Repository(Protocol):

@@ -10,19 +10,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from threading import BoundedSemaphore, Lock
+from functools import partial
+from threading import Lock
 from typing import Final
 
 from kubothek.lake.errors import ObjectNotFound
-from kubothek.lake.exchange.repository import Repository
-from kubothek.lake.exchange.verified import PIECE, Arriving, Verified, stage
+from kubothek.lake.exchange.repository import PIECE, Repository
+from kubothek.lake.exchange.staging import Staging
+from kubothek.lake.exchange.verified import Arriving, Verified
 from kubothek.lake.lanes import Lanes
 from kubothek.lake.ledger.formats.layout import Layout
 from kubothek.lake.ledger.named import Named
 from kubothek.lake.store import Store
 
-_THREADS: Final = 2
-"""For each object that is fetched: one, and one that syncs and hashes what came before."""
 _WAITING: Final = 32 << 20
 """Bytes that came and wait to be hashed with those of other objects: one often comes as a whole before the next."""
 _YOUNG: Final = timedelta(hours=1)
@@ -115,22 +115,24 @@ def bring_objects(
 
     Raises ChainCorrupt for an object that is gone, cut off or another one; StoreError. What came before stays.
     """
-    meter, lanes, fetching = _Meter(named, blocks, told), Lanes(_WAITING), BoundedSemaphore(at_once)
+    meter, lanes = _Meter(named, blocks, told), Lanes(_WAITING)
     for each in named[:1]:
         note_written(each.key(layout))
 
     def bring(each: Named) -> None:
-        if fetched := not _is_there(store, layout, each, lanes):
-            arriving, staging = Arriving(repository, each, meter.came), store.stage(each.key(layout))
-            if staging is None:
-                with fetching, arriving, Verified(arriving, lanes) as source:
-                    store.upload(each.key(layout), source)
-            else:
-                with staging as staged:
-                    stage(arriving, staged, lanes, fetching)
-        meter.done(each, fetched=fetched)
+        if _is_there(store, layout, each, lanes):
+            meter.done(each, fetched=False)
+            return
+        arriving, place = Arriving(repository, each, meter.came), store.stage(each.key(layout))
+        if place is not None:
+            staging.receive(arriving, place)
+            return
+        with arriving, Verified(arriving, lanes) as source:
+            store.upload(each.key(layout), source)
+        meter.done(each, fetched=True)
 
-    each_of(bring, named, _THREADS * at_once)
+    with Staging(lanes, partial(meter.done, fetched=True), at_once) as staging:
+        each_of(bring, named, at_once)
     store.flush(each.key(layout) for each in named)  # also what an earlier transfer left
     return Brought(
         objects=meter.objects, bytes=meter.bytes, fetched_objects=meter.fetched_objects, fetched_bytes=meter.fetched

@@ -5,25 +5,20 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from kubothek.lake.errors import ChainCorrupt, ObjectNotFound, StoreUnavailable
-from kubothek.lake.exchange.repository import Repository, Stream
+from kubothek.lake.exchange.repository import PIECE, Repository, Stream
 from kubothek.lake.lanes import Lanes
 from kubothek.lake.ledger.chain import ADVICE
 from kubothek.lake.ledger.named import Named
-from kubothek.lake.store import Staged
 
 _ATTEMPTS: Final = 5
 """For the same byte: a connection that breaks after it brought some has done something."""
 PAUSE: Final = 0.2
 """Seconds before the second try; doubled before each one after it."""
-PIECE: Final = 1 << 20
-"""Bytes that are read at a time: each time costs two turns of Python's lock, which many threads want."""
-_WINDOW: Final = 2 << 20
-"""Bytes that are handed over to be hashed at a time: many, as each time costs, and few that wait."""
 
 
 class Arriving:
@@ -54,8 +49,11 @@ class Arriving:
         self._held.close()
         self._stream = None
 
-    def read(self, size: int) -> bytes:
-        """At most so many of the bytes that follow; none after the last. Raises ChainCorrupt, StoreError."""
+    def read(self, size: int) -> bytes | memoryview:
+        """At most so many of the bytes that follow, good until the next read; none after the last.
+
+        Raises ChainCorrupt, StoreError.
+        """
         size = min(size, self.named.size - self.position)
         if not size:
             return b""
@@ -125,7 +123,7 @@ class Verified(io.BufferedIOBase):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read1(self, size: int = -1, /) -> bytes:
-        if piece := self._arriving.read(PIECE if size < 0 else size):
+        if piece := bytes(self._arriving.read(PIECE if size < 0 else size)):
             self._hash.update(piece)
         if not self._left:
             self._arriving.require(self._hash.digest())
@@ -134,25 +132,3 @@ class Verified(io.BufferedIOBase):
     @property
     def _left(self) -> int:
         return self._arriving.named.size - self._arriving.position
-
-
-def stage(arriving: Arriving, staged: Staged, lanes: Lanes, fetching: AbstractContextManager[Any]) -> None:
-    """Take in all that arrives, and let it enter if it has the hash. Raises ChainCorrupt, StoreError.
-
-    Hashed are the store's own pages, many objects together, so nothing is copied or kept for that.
-
-    ``fetching``  is entered for as long as bytes come
-    """
-    hashing, handed = lanes.stream(), 0
-    with fetching, arriving:
-        while piece := arriving.read(PIECE):
-            staged.write(piece)
-            if staged.size - handed >= _WINDOW:
-                stop = staged.size - staged.size % _WINDOW
-                hashing.update(staged.memory(handed, stop))
-                handed = stop
-    if handed < staged.size:
-        hashing.update(staged.memory(handed, staged.size))
-    staged.sync()  # while others come, to be hashed with
-    arriving.require(hashing.digest())
-    staged.enter()

@@ -21,7 +21,7 @@ from kubothek.lake.errors import (
     StoreUnavailable,
 )
 from kubothek.lake.exchange.connections import connections, origin_of
-from kubothek.lake.exchange.repository import Reach, Stream
+from kubothek.lake.exchange.repository import PIECE, Reach, Stream
 from kubothek.lake.ledger.formats.blocks import LARGEST
 from kubothek.lake.ledger.formats.layout import HEAD_BYTES, Layout, parse_head
 from kubothek.lake.ledger.formats.multihash import Multihash
@@ -33,7 +33,6 @@ T = TypeVar("T")
 _LAYOUT: Final = Layout()
 _USUAL: Final = Patience()
 _ANYBODY: Final = Reach()
-_PIECE: Final = 1 << 20
 
 
 class Web:
@@ -171,12 +170,12 @@ class _Answer:
         self._web = web
         self._encoded = "Content-Encoding" in answer.headers  # although we ask for none; to look for it costs a copy
 
-    def read(self, size: int, /) -> bytes:
+    def read(self, size: int, /) -> bytes | memoryview:
         try:
             return self._answer.read1(size, decode_content=self._encoded)
         except HTTPError as error:
             raise StoreUnavailable(f"{self._web.url}: the connection broke: {error}") from error
 
     def skip(self, size: int) -> None:
-        while size and (piece := self.read(min(_PIECE, size))):
+        while size and (piece := self.read(min(PIECE, size))):
             size -= len(piece)

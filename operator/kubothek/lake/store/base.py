@@ -88,6 +88,9 @@ class Staged(Protocol):
     def memory(self, start: int, stop: int, /) -> Any:
         """Bytes that were written, as a buffer over what the store has of them; ``start`` is a multiple of 64 KiB."""
 
+    def begin_sync(self) -> None:
+        """Have the disk take what was written, without waiting for it."""
+
     def sync(self) -> None:
         """Have what was written on the disk; entering does so, too."""
 
