@@ -4,8 +4,9 @@
 ``put_if_absent``), then the directory is synced: readers see the old object or the new one, also after a
 power cut.
 
-**Swapping.** All writers take a ``flock`` on one of 256 lock files chosen by the key, so compare and rename
-are one step among them; the kernel frees the lock of a process that dies. A foreign writer that takes no
+**Swapping.** Writers take a ``flock`` on one of 256 lock files chosen by the key, so compare and rename
+are one step among them; the kernel frees the lock of a process that dies. What is staged, or put with many,
+is named by its content: nobody swaps it, and it takes none. A foreign writer that takes no
 lock (plateau, kartothek) can slip between compare and rename; nothing on a file system can exclude it, and
 the docs say so.
 
