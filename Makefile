@@ -49,7 +49,7 @@ lint: install
 	@PYTHONPATH=operator $(BIN)/lint-imports
 
 unit: install
-	@$(BIN)/python -m pytest -q --numprocesses auto -m 'not cluster and not spark and not s3 and not slow'
+	@bash .ci/pytest -q --numprocesses auto -m 'not cluster and not spark and not s3 and not slow'
 
 soak: install ## 100,000 landed files with kills, random changes of random tables, 10,000 hostile requests, 200 commits on the cluster: an hour
 	@KUBOTHEK_SOAK=1 $(BIN)/python -m pytest -q tests/intake/test_exactly_once.py tests/properties tests/commits tests/collector \

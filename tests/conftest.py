@@ -48,8 +48,11 @@ SLOW = (
     "tests/door/test_plateau.py",
     "tests/door/test_sql.py::test_anything_else_is_refused",
     "tests/door/test_sql_plan.py::test_files_left_out",
+    "tests/engine/test_contract.py",
+    "tests/engine/test_foreign.py",
     "tests/hostile/",
     "tests/indices/test_lookup.py",
+    "tests/kubernetes/test_profiles.py::test_pods_are_admitted",
     "tests/ledger/test_every_option.py",
     "tests/ledger/test_slices.py::test_sl_10",
     "tests/operations/test_indices.py",
@@ -58,6 +61,7 @@ SLOW = (
     "tests/plain/test_crash.py",
     "tests/skipping/test_property.py",
     "tests/sources/test_json_lines.py",
+    "tests/tracing/test_sending.py",
 )
 """Crashes at every call, random histories, whole commands: too much for `make check`, which takes what is not slow."""
 BUDGET_SECONDS = {"tools and images": 20 * 60, "all tests": 18 * 60 + 17 * 60}
