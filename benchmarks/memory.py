@@ -55,7 +55,7 @@ def _peaks(make: Callable[[Root], System], root: Root, environment: dict[str, st
     return start, planned, peak()
 
 
-def peak() -> float:
-    """MiB, of this program: what ``getrusage`` tells is the parent's, if that was larger."""
-    status = Path("/proc/self/status").read_text()
+def peak(process: int | str = "self") -> float:
+    """MiB, of a process: what ``getrusage`` tells is the parent's, if that was larger."""
+    status = Path(f"/proc/{process}/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024  # type: ignore[index]

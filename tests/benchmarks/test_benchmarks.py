@@ -223,7 +223,7 @@ def test_a_long_chain_costs_one_request_when_nothing_is_new() -> None:
     with place("fs") as where:
         (pulls,) = chains.run(where, 70)
     # Over https the head and its block are asked for; that block's number says to go on by the smart protocol.
-    assert [(row[2], row[4]) for row in pulls.rows] == [(0, 0), (2, 1), (1, 1)]
+    assert [(way.requests, way.again_requests) for way in pulls.rows] == [(0, 0), (2, 1), (1, 1)]
 
 
 @pytest.mark.slow
