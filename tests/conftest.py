@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from hypothesis.configuration import set_hypothesis_home_dir
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from tests.cluster import Cluster, ensure_cluster, why_no_cluster
+from tests.cluster.paths import cache_root
 from tests.kubernetes.apiserver import ApiServer
 from tests.s3server import S3Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession  # which takes a moment that most tests can do without
 
+set_hypothesis_home_dir(cache_root() / "hypothesis")
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.register_profile("soak", derandomize=False, deadline=None)
 # CI tries the same examples always, `make soak` new ones each time.
@@ -63,7 +66,9 @@ SLOW = (
     "tests/sources/test_json_lines.py",
     "tests/tracing/test_sending.py",
 )
-"""Crashes at every call, random histories, whole commands: too much for `make check`, which takes what is not slow."""
+"""Crashes at every call, random histories, whole commands, what waits for engines and collectors: too much for
+`make check`, which takes what is not slow.
+"""
 BUDGET_SECONDS = {"tools and images": 20 * 60, "all tests": 18 * 60 + 17 * 60}
 """What a cold run may take on 2 cores; a suite that outgrows it fails, before CI's own limit cuts it off. The cluster's
 18 minutes and the 17 of all others are one sum, as they pass beside each other and on the same cores.
