@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from multiprocessing import get_context
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
 from benchmarks.gateway import NAME, served
-from benchmarks.memory import peak
+from benchmarks.memory import apart, peak
 from benchmarks.places import Place, Root
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.exchange import Reach, Web, pull_remote
@@ -33,7 +31,7 @@ _AGAIN: Final = 5
 @dataclass(frozen=True)
 class Way:
     """Seconds and requests of the first pull, and of one when nothing is new; MiB that the first one took at most,
-    beyond what it takes to start the client and the gateway.
+    beyond what it takes to start the client, and the gateway if there is one.
     """
 
     name: str
@@ -42,7 +40,7 @@ class Way:
     again_seconds: float
     again_requests: int
     client: float
-    gateway: float
+    gateway: float | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,8 @@ class Pulls:
         ]
         lines += [
             f"| {way.name} | {way.seconds:,.1f} s | {way.requests:,} | {way.again_seconds * 1000:,.1f} ms "
-            f"| {way.again_requests:,} | {way.client:,.0f} MiB | {way.gateway:,.0f} MiB |"
+            f"| {way.again_requests:,} | {way.client:,.0f} MiB "
+            f"| {'–' if way.gateway is None else f'{way.gateway:,.0f} MiB'} |"
             for way in self.rows
         ]
         return "\n".join(lines) + "\n"
@@ -73,12 +72,12 @@ def run(place: Place, blocks: int) -> Iterator[Pulls]:
     theirs = place.root("theirs").scratch
     build(theirs, blocks)
     first = place.root("first")
-    rows = [Way("a directory", *measured(first, theirs.as_uri()), 0)]
+    rows = [apart(measured, "a directory", first, theirs.as_uri())]
     for name, scheme in (("a gateway, https", ""), ("a gateway, odf+https", "odf+")):
         with served(first.url, first.endpoint) as (gateway, process):
             start = peak(process.pid)
-            found = measured(place.root(f"into-{len(rows)}"), f"{scheme}{gateway}/{NAME}")
-            rows.append(Way(name, *found, peak(process.pid) - start))
+            way = apart(measured, name, place.root(f"into-{len(rows)}"), f"{scheme}{gateway}/{NAME}")
+            rows.append(replace(way, gateway=peak(process.pid) - start))
     yield Pulls(f"a chain of {blocks:,} blocks, {place.name}", rows)
 
 
@@ -100,13 +99,8 @@ def build(root: Path, blocks: int) -> None:
     (root / _LAYOUT.head).write_text(str(before))
 
 
-def measured(root: Root, url: str) -> tuple[float, int, float, int, float]:
-    """The first pull and more, in a process of their own: all of a :class:`Way` but its name and the gateway."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        return process.submit(_measured, root, url).result()
-
-
-def _measured(root: Root, url: str) -> tuple[float, int, float, int, float]:
+def measured(name: str, root: Root, url: str) -> Way:
+    """The first pull of this process, and more."""
     store = root.lake().store
 
     def pull() -> Any:
@@ -117,7 +111,7 @@ def _measured(root: Root, url: str) -> tuple[float, int, float, int, float]:
         seconds = _seconds(pull)
         requests, taken = asked(), peak() - start
         again = min(_seconds(pull) for _ in range(_AGAIN))
-        return seconds, requests, again, (asked() - requests) // _AGAIN, taken
+        return Way(name, seconds, requests, again, (asked() - requests) // _AGAIN, taken)
 
 
 @contextmanager

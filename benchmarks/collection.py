@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from multiprocessing import get_context
 from typing import Any, Final
 
 import boto3
@@ -24,7 +23,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import SparkSession
 
 from benchmarks.harness import Case, Table, compare
-from benchmarks.memory import peak
+from benchmarks.memory import apart, peak
 from benchmarks.places import Place, Root
 from benchmarks.sparks import cpu_of_all, started
 from kubothek.lake.collector import Mode, Retention, collect
@@ -150,13 +149,11 @@ def memory(place: Place, sizes: Iterable[tuple[int, int]]) -> Peaks:
         root = place.root(f"memory-{live}-{garbage}")
         build_ours(root, live)
         put(root, f"{NAME}/table/", garbage, "garbage")
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-            peaks[f"{live:,}, {garbage:,}"] = process.submit(_peaks, root, garbage, dict(os.environ)).result()
+        peaks[f"{live:,}, {garbage:,}"] = apart(_peaks, root, garbage)
     return Peaks(f"peak memory of a collection, {place.name}", peaks)
 
 
-def _peaks(root: Root, garbage: int, environment: dict[str, str]) -> tuple[float, float]:
-    os.environ.update(environment)
+def _peaks(root: Root, garbage: int) -> tuple[float, float]:
     root.lake().dataset(NAME).version  # noqa: B018 - what is imported late is imported now
     start = peak()
     if collect_ours(root) < garbage:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from benchmarks.places import Place, Root
 from benchmarks.systems.table import System
 from benchmarks.tables import READ_PART, SYSTEMS
 
 _TIMES = 3
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -38,13 +41,11 @@ def run(place: Place, partitions: int) -> Memory:
     for number, (name, make) in enumerate(SYSTEMS.items()):
         root = place.root(f"{number}")
         make(root).build(partitions)
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-            peaks[name] = process.submit(_peaks, make, root, dict(os.environ)).result()
+        peaks[name] = apart(_peaks, make, root)
     return Memory(f"peak memory at {partitions:,} partitions, {place.name}", peaks)
 
 
-def _peaks(make: Callable[[Root], System], root: Root, environment: dict[str, str]) -> tuple[float, float, float]:
-    os.environ.update(environment)
+def _peaks(make: Callable[[Root], System], root: Root) -> tuple[float, float, float]:
     system = make(root)
     start = peak()
     for _ in range(_TIMES):
@@ -53,6 +54,12 @@ def _peaks(make: Callable[[Root], System], root: Root, environment: dict[str, st
     for _ in range(_TIMES):
         system.append()
     return start, planned, peak()
+
+
+def apart(act: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """Act in a fresh process, which has this one's environment and none of its memory."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(act, *args, **options).result()
 
 
 def peak(process: int | str = "self") -> float:
