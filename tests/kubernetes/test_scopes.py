@@ -10,8 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from kubothek.runtime.kubernetes.api import ApiError
+from kubothek.reconcile.world import JobPhase, JobView, Outcome, World
+from kubothek.resources.meta import Resource
+from kubothek.runtime.kubernetes.api import Api, ApiError
 from kubothek.runtime.kubernetes.scopes import Scopes
+from tests.kubernetes.apiserver import ApiServer
+from tests.kubernetes.harness import Kubelet, bench, resource_path
+from tests.kubernetes.podshapes import exited
+from tests.kubernetes.test_controller import STORE, create, launching
+from tests.kubernetes.test_operator import status
 
 
 class Rights:
@@ -32,9 +39,16 @@ class Datasets:
         return ()
 
 
+class NothingMissed:
+    """A resync that finds all as it is known."""
+
+    async def catch_up(self, namespace: str) -> None:
+        pass
+
+
 def scopes(rights: Rights, *namespaces: str) -> Scopes:
     controller = SimpleNamespace(state=SimpleNamespace(resources={"Dataset": Datasets()}))
-    return Scopes(cast("Any", rights), namespaces, cast("Any", controller), cast("Any", None))
+    return Scopes(cast("Any", rights), namespaces, cast("Any", controller), cast("Any", NothingMissed()))
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -60,3 +74,38 @@ def test_people_are_told_anew_when_others_are_left_out(caplog: pytest.LogCapture
 
     asyncio.run(looks())
     assert warnings(caplog) == ["b", "b", "a, b"]
+
+
+async def test_another_namespace_of_an_old_name_is_not_taken_for_the_old_one(
+    api: Api, server: ApiServer, namespace: str
+) -> None:
+    """What went while there were no rights is forgotten before its successor is met: here a store and its job."""
+    seen: list[tuple[str, JobView | None]] = []
+    launch = launching()
+
+    def reconcile(resource: Resource, world: World) -> Outcome:
+        seen.append((resource.metadata.uid, world.job(namespace, "s-1")))
+        return launch(resource, world)
+
+    kubelet, rights = Kubelet(server, namespace), Rights(namespace)
+    async with bench(api, namespace, {"ObjectStore": reconcile}) as operator:
+        found = Scopes(cast("Any", rights), [namespace], operator.controller, operator.resync)
+        old = create(server, "ObjectStore", namespace, "s", STORE)["metadata"]["uid"]
+        await operator.settled()
+        kubelet.show("s-1", status("Failed", exited(1)))
+        await operator.settled()
+        uid, view = seen[-1]
+        assert view is not None
+        assert (uid, view.owner_uid, view.phase) == (old, old, JobPhase.FAILED)
+
+        rights.namespaces.clear()
+        await found.look()
+        kubelet.remove("s-1")
+        server.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/s-1")
+        server.request("DELETE", resource_path("ObjectStore", namespace, "s"))
+        new = create(server, "ObjectStore", namespace, "s", STORE)["metadata"]["uid"]
+        rights.namespaces.add(namespace)
+        await found.look()
+        await operator.settled()
+        assert {view and view.owner_uid for uid, view in seen if uid == new} == {None, new}
+        assert found.insights.namespaces == {namespace}

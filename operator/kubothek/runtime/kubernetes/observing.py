@@ -46,6 +46,9 @@ class Observer:
         if kind in BOUNDING:
             return self._bounded(meta["namespace"], lambda: self._state.bounds[kind].put(obj))
         before = self._state.resources[kind].get(meta["namespace"], meta["name"])
+        if before is not None and _succeeds(meta, before["metadata"]):
+            self.gone(kind, before)  # which nobody saw
+            before = None
         news = self._state.resources[kind].put(obj)
         if news:
             self._metrics.resource(kind, before, obj)
@@ -131,3 +134,8 @@ class Observer:
         """Places may have become free."""
         for key in self._state.places.woken():
             self._queue.add(key)
+
+
+def _succeeds(meta: Object, before: Object) -> bool:
+    """Whether an object was made after another one of its name, by their metadata."""
+    return meta["uid"] != before["uid"] and int(meta["resourceVersion"]) > int(before["resourceVersion"])

@@ -47,14 +47,17 @@ class Resync:
         news: Counter[str] = Counter()
         for kind in WATCHED:
             for scope in self._scopes:
-                try:
-                    news[kind] += await self.compare(kind, scope)
-                except ApiError as error:
-                    # A namespace without rights must not keep us from the others; Scopes tells of it.
-                    if error.status != 403 or scope is None:
-                        raise
+                news[kind] += await self._compare_if_allowed(kind, scope)
         self._metrics.resynced(news if self._begun else {})  # at first all is news
         self._begun = True
+
+    async def catch_up(self, namespace: str) -> None:
+        """Compare every kind in a namespace that was not followed for a while. Raises ApiError, ApiUnavailable.
+
+        Pods first: it may be another one of its name, and its resources must not take the old one's pods for theirs.
+        """
+        for kind in ("Pod", *BOUNDING, *KINDS):
+            await self._compare_if_allowed(kind, namespace)
 
     async def until_done(self) -> None:
         """Compare, and try again until it worked."""
@@ -95,6 +98,15 @@ class Resync:
             log.info("%s %s/%s is gone; the watch missed it", kind, scope, obj["metadata"]["name"])
             news += self._controller.observer.gone(kind, obj)
         return news
+
+    async def _compare_if_allowed(self, kind: str, scope: str | None) -> int:
+        """As :meth:`compare`; a namespace without rights must not keep us from the others, and Scopes tells of it."""
+        try:
+            return await self.compare(kind, scope)
+        except ApiError as error:
+            if error.status != 403 or scope is None:
+                raise
+            return 0
 
     def _known(self, kind: str, scope: str | None) -> list[Object]:
         return list(self._controller.state.cache(kind).objects(scope))

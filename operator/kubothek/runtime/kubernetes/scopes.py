@@ -2,8 +2,8 @@
 
 A namespace that is deleted takes our RoleBinding along first, then its objects, then itself. A watch there, once
 broken, may not be opened again, which ends kopf and with it the service of all other namespaces. So a namespace
-without rights is left out, and taken up again when they come (back). Meanwhile its Datasets are listed, by a right
-that we have everywhere (docs/decisions/0006).
+without rights is left out, and taken up again when they come (back), once what went meanwhile is forgotten. Until then
+its Datasets are listed, by a right that we have everywhere (docs/decisions/0006).
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class Scopes:
     async def look(self) -> None:
         """Leave out namespaces without rights, take up those that have them. Raises ApiError, ApiUnavailable."""
         watched = {NamespaceName(name) for name in self._namespaces if await self._may_watch(name)}
+        for back in watched.intersection(self._told):
+            await self._resync.catch_up(back)
         lost = sorted(set(self._namespaces) - watched)
         if lost and lost != self._told:
             log.warning("left out until there are rights in them (or deleted): %s", ", ".join(lost))
