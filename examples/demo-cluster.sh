@@ -11,9 +11,11 @@ eval "$(python -m tests.cluster env)" # KUBECONFIG, PATH with kubectl and helm, 
 
 say "2/7  the operator, by Helm"
 kubectl create namespace flights --dry-run=client -o yaml | kubectl apply -f - >/dev/null
+# The image's tag stays, so that only this tells Kubernetes of other code.
+code=$(find operator/kubothek -type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 cat | sha256sum | cut -c 1-16)
 # shellcheck disable=SC2086  # word splitting is wanted
 helm upgrade --install kubothek charts/kubothek --namespace kubothek-system --create-namespace \
-    --set image.tag=dev,jobImage.tag=dev --set 'namespaces={flights}' ${KUBOTHEK_HELM_ARGS:-} --wait --timeout=180s
+    --set image.tag=dev,jobImage.tag=dev --set-string podAnnotations.code="$code" --set 'namespaces={flights}' ${KUBOTHEK_HELM_ARGS:-} --wait --timeout=180s
 
 say "3/7  the source files into the bucket"
 python examples/fetch_flights.py .demo/sources
