@@ -109,7 +109,7 @@ def _settled(gateway: Running, before: Held | None) -> Held:
     while time.monotonic() < deadline:
         time.sleep(0.3)
         found = Held.now(gateway)
-        if found.within(before) if before else last.within(found):
+        if found.within(before or last) and (before is not None or last.within(found)):
             return found
         last = found
     return last
