@@ -15,7 +15,7 @@ import pytest
 
 from kubothek.jobs import outcome, warm
 from kubothek.jobs.own_pod import OwnPod
-from kubothek.resources.jobs import Ended, JobResult, SparkSettings
+from kubothek.resources.jobs import Ended, JobResult, SparkSettings, signed
 from kubothek.spark import session
 
 JOB = {"kubothek.io/job-spec": '{"verb": "commit"}', "kubothek.io/executor-template": '{"kind": "Pod"}'}
@@ -99,14 +99,22 @@ def test_a_job_is_taken_from_the_pod(
     assert api.watches == []
 
 
-def test_a_success_is_told_with_its_time(tmp_path: Path, served: list[Api]) -> None:
+def test_a_success_is_told_with_its_time_and_signed(tmp_path: Path, served: list[Api]) -> None:
     api = Api()
     pod = pod_of(api, served, tmp_path)
-    outcome.tell(JobResult(outcome="Succeeded", reason="Succeeded", message="done"), pod)
+    private, public = signed.new_key()
+    (tmp_path / "result-key").write_bytes(private)
+    done, environ = JobResult(outcome="Succeeded", reason="Succeeded", message="done"), {"KUBOTHEK_PRIVATE": str(tmp_path)}
+    outcome.tell(done, pod, environ)
     (annotated,) = api.annotated
-    assert Ended.model_validate_json(annotated["kubothek.io/result"]).result.message == "done"
+    text = signed.verified(annotated["kubothek.io/result"], public)
+    assert Ended.model_validate_json(text or "").result.message == "done"
     api.refuses = 1
-    outcome.tell(JobResult(outcome="Succeeded", reason="Succeeded", message="done"), pod)  # fails, and nothing else
+    outcome.tell(done, pod, environ)  # fails, and nothing else
+    outcome.tell(done, pod, {})
+    (tmp_path / "result-key").write_bytes(b"short")
+    outcome.tell(done, pod, environ)
+    assert len(api.annotated) == 1, "without a key nothing is told"
 
 
 def test_a_rehearsal_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,10 @@ def pod(
     annotations: dict[str, str] | None = None,
     sidecars: list[dict[str, Any]] | None = None,
     owner: str | None = None,
+    result_key: str | None = None,
 ) -> dict[str, Any]:
     """A driver pod; ``state`` is that of its driver container, None = no container status at all.
-    ``owner`` is the uid of its controller.
+    ``owner`` is the uid of its controller; ``result_key`` the public key of its result.
     """
     meta: dict[str, Any] = {
         "name": "orders-2",
@@ -46,7 +47,11 @@ def pod(
     if state is not None:
         driver = {"name": "driver", "image": "x", "ready": False, "restartCount": 0, "state": state}
         shown["containerStatuses"] = [*(sidecars or []), driver]
-    return {"metadata": meta, "spec": {"nodeName": "n1"}, "status": {**shown, **(status or {})}}
+    spec: dict[str, Any] = {"nodeName": "n1"}
+    if result_key is not None:
+        variable = {"name": "KUBOTHEK_RESULT_KEY", "value": result_key}
+        spec["containers"] = [{"name": "driver", "env": [variable]}]
+    return {"metadata": meta, "spec": spec, "status": {**shown, **(status or {})}}
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:

@@ -75,7 +75,7 @@ def test_what_the_operator_never_reads_is_not_kept() -> None:
     assert kept is not None
     assert "managedFields" not in kept["metadata"]
     assert kept["metadata"]["annotations"] == {"mine": "1"}
-    assert trimmed_pod(thing("p", 1, nodeName="n1", containers=["big"]))["spec"] == {"nodeName": "n1"}
+    assert trimmed_pod(thing("p", 1, nodeName="n1", containers=[{"name": "big"}]))["spec"] == {"nodeName": "n1"}
 
 
 def test_namespaces_are_apart() -> None:

@@ -44,7 +44,7 @@ from kubothek.resources.kinds import parse
 from kubothek.resources.values import parse_quantity
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.config import OperatorConfig
-from kubothek.runtime.kubernetes.manifests import pods
+from kubothek.runtime.kubernetes.manifests import pods, private
 
 CONFIG = OperatorConfig(namespaces=("lake",), job_image="docker.io/kubothek/kubothek:dev")
 LAKE = StoreRef(name="lake", url="s3://lake/w", credentials_dir="/var/run/kubothek/credentials/lake")
@@ -180,6 +180,22 @@ def test_keys_variables_and_tokens_are_mounted_where_the_jobs_of_a_ledger_look()
         assert mount["readOnly"]
         (volume,) = (each for each in spec["volumes"] if each["name"] == mount["name"])
         assert volume["secret"] == {"secretName": "planes-secret", "defaultMode": 0o440}
+
+
+@pytest.mark.parametrize(
+    ("job", "has_token"),
+    [
+        ({"verb": "inspect"}, False),
+        ({"verb": "query"}, False),
+        ({"verb": "sync", "dataset": DATASET, "remote": RemoteRef(url="https://example.com/d"), "direction": "Pull"}, True),
+        ({"verb": "verify", "dataset": DATASET}, True),
+    ],
+)
+def test_a_pod_without_spark_has_no_token_and_no_secret_of_it(job: dict[str, Any], has_token: bool) -> None:
+    found = JOB.validate_python({"job": "j", "uid": "u", "store": LAKE, **job})
+    pod = pods.driver_pod(LaunchJob(found, owner(), None), CONFIG)
+    assert pod["spec"].get("automountServiceAccountToken", True) is has_token
+    assert (private.secret_of(pod) is not None) == (job["verb"] == "verify")
 
 
 def test_executors_are_not_watched_as_jobs_and_get_no_token() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,13 +17,14 @@ from kubothek.reconcile.running.warming import key_of
 from kubothek.reconcile.world import FailureClass, JobPhase, LaunchJob, Settings, StartDriver
 from kubothek.resources.commit import Commit
 from kubothek.resources.engine import Engine
-from kubothek.resources.jobs import Claim, CommitJob, DatasetRef, Ended, JobResult, QueryJob, StoreRef
+from kubothek.resources.jobs import Claim, CommitJob, DatasetRef, Ended, JobResult, QueryJob, StoreRef, signed
 from kubothek.resources.kinds import parse
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.api import Api, ApiUnavailable
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.launch import Launcher, Refused
-from kubothek.runtime.kubernetes.manifests import pods, warm_pods
+from kubothek.runtime.kubernetes.manifests import pods, private, warm_pods
+from kubothek.runtime.kubernetes.observed.cache import trimmed_pod
 from kubothek.runtime.kubernetes.observed.state import ClusterState
 from kubothek.runtime.kubernetes.outcomes import outcome
 from tests.kubernetes import podshapes
@@ -53,7 +55,16 @@ class Node(Kubelet):
         """A driver has done its job, and its process has not ended yet."""
         job = json.loads(self.pods()[name]["metadata"]["annotations"][names.JOB_SPEC])
         ended = Ended(finished="2026-11-22T12:01:00Z", result=result_of(job))
-        self.annotate(name, result=ended.model_dump_json(exclude_defaults=True))
+        text = ended.model_dump_json(exclude_defaults=True)
+        self.annotate(name, result=signed.sign(text, self.private_of(name)["result-key"]))
+
+    def private_of(self, name: str) -> dict[str, bytes]:
+        """The Secret that a driver mounts."""
+        pod = self.pods()[name]
+        path = f"/api/v1/namespaces/{self._namespace}/secrets/{private.secret_of(pod)}"
+        secret = self._server.request("GET", path)
+        assert secret["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"], "it goes with the pod"
+        return {key: base64.b64decode(value) for key, value in secret["data"].items()}
 
     def waiting(self) -> list[str]:
         return [name for name, pod in self.pods().items() if names.waits(pod)]
@@ -139,6 +150,12 @@ async def test_a_commit_runs_on_a_driver_that_waited(api: Api, server: ApiServer
         assert images == {"docker.io/kubothek/kubothek:other"}
         assert second in node.pods(), "what is at work goes on"
 
+        forged = json.dumps({"finished": "2026-11-22T12:01:00Z", "result": {"outcome": "Succeeded", "reason": "x"}})
+        node.annotate(second, result=forged)  # by anybody who may patch pods
+        await operator.settled()
+        assert not any(c["type"] == "Complete" and c["status"] == "True" for c in commit()["status"]["conditions"])
+        template = json.loads(node.pods()[second]["metadata"]["annotations"][names.EXECUTOR_TEMPLATE])
+        assert private.secret_of(template) == private.secret_of(node.pods()[second]), "executors know the driver's"
         node.succeed(second)
         await operator.until(lambda: any(c["type"] == "Complete" for c in commit()["status"]["conditions"]))
         node.show(second, status("Failed", exited(137)))  # what becomes of the process after that is no matter
@@ -326,11 +343,30 @@ def test_a_job_that_has_no_room_in_annotations_gets_a_pod_of_its_own() -> None:
     assert not warm_pods.fits(large)
 
 
+def test_a_result_that_the_job_did_not_sign_is_ignored() -> None:
+    (key, public), (other, _) = signed.new_key(), signed.new_key()
+    result = JobResult(outcome="Succeeded", reason="Succeeded", message="version 999")
+    text = Ended(finished="2026-11-21T12:03:00Z", result=result).model_dump_json()
+    theirs = [text, signed.sign(text, other), signed.sign(text, key)[1:], f".{text}", "é.{}", "", "AAAA.{}"]
+    shown = [podshapes.pod(phase="Running", state=running(), annotations={names.RESULT: each}) for each in theirs]
+    shown += [
+        podshapes.pod(phase="Running", state=running(), annotations={names.RESULT: each}, result_key=public)
+        for each in theirs
+    ]
+    shown.append(
+        podshapes.pod(phase="Running", state=running(), annotations={names.RESULT: theirs[0]}, result_key="no key")
+    )
+    assert [outcome.end_of(trimmed_pod(each)) for each in shown] == [None] * len(shown)
+
+
 def test_only_a_success_is_believed_before_the_end_of_the_container() -> None:
+    key, public = signed.new_key()
+
     def view(result: JobResult, **more: Any) -> Any:
-        text = Ended(finished="2026-11-21T12:03:00Z", result=result).model_dump_json()
-        shown = podshapes.pod(phase="Running", state=running(), annotations={names.RESULT: text}, **more)
-        return outcome.job_view(shown, datetime(2026, 11, 21, 12, 4, tzinfo=UTC))
+        text = signed.sign(Ended(finished="2026-11-21T12:03:00Z", result=result).model_dump_json(), key)
+        annotations = {names.RESULT: text}
+        shown = podshapes.pod(phase="Running", state=running(), annotations=annotations, result_key=public, **more)
+        return outcome.job_view(trimmed_pod(shown), datetime(2026, 11, 21, 12, 4, tzinfo=UTC))
 
     done = view(JobResult(outcome="Succeeded", reason="Succeeded", message=""))
     assert (done.phase, done.since) == (JobPhase.SUCCEEDED, datetime(2026, 11, 21, 12, 3, tzinfo=UTC))
@@ -362,9 +398,11 @@ def test_a_driver_has_what_a_job_of_its_engine_has_but_the_job(server: ApiServer
     (ours,), (theirs,) = waits["spec"]["containers"], alone["spec"]["containers"]
     assert ours["resources"] == theirs["resources"]
     assert ours["securityContext"] == theirs["securityContext"]
-    assert [v["name"] for v in waits["spec"]["volumes"]] == [
+    assert [v["name"] for v in waits["spec"]["volumes"] if v["name"] != private.VOLUME] == [
         v["name"] for v in alone["spec"]["volumes"] if v["name"] != "job"
     ]
+    assert private.secret_of(waits) is not None, "it may be given a job that starts Spark"
+    assert "automountServiceAccountToken" not in waits["spec"]
     env = {each["name"]: each.get("value") for each in ours["env"]}
     assert "KUBOTHEK_EXECUTOR_TEMPLATE" not in env
     assert env["KUBOTHEK_WARM_SPARK_UP_TO"] == str(256 << 20)

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
+from py4j.protocol import Py4JError
 
 from kubothek.spark.errors import SparkUnavailable, last_words
 from kubothek.spark.session import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 POD = {
     "POD_NAME": "flights-1",
@@ -70,3 +76,37 @@ def test_the_last_words_of_spark_are_pythons_if_it_has_some() -> None:
     assert last_words(RuntimeError(text)) == "MemoryError: no room"
     assert last_words(RuntimeError("Job 0 cancelled\n\tat x")) == "Job 0 cancelled"
     assert last_words(RuntimeError("")) == "RuntimeError"
+
+
+def test_a_pods_secret_is_a_file_and_other_sessions_have_one_too() -> None:
+    files = settings({}, {**POD, "KUBOTHEK_PRIVATE": "/etc/kubothek/private"})
+    assert files["spark.authenticate.secret.file"] == "/etc/kubothek/private/rpc-secret"
+    assert "spark.authenticate.secret" not in files
+    first, second = (settings({"spark.master": "local-cluster[2,1,1024]"}, {}) for _ in range(2))
+    assert first["spark.authenticate.secret"] != second["spark.authenticate.secret"]
+    loose = {"spark.authenticate": "false", "spark.network.crypto.enabled": "false"}
+    for conf in (settings(loose, POD), settings({"spark.master": "local", **loose}, {})):
+        assert (conf["spark.authenticate"], conf["spark.network.crypto.enabled"]) == ("true", "true")
+
+
+@pytest.mark.spark
+def test_a_driver_answers_only_clients_that_know_its_secret(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    jvm = context._gateway.jvm
+    scala = jvm.java.lang.Class.forName("org.apache.spark.internal.config.package$").getField("MODULE$").get(None)
+
+    def verified(conf: Any) -> bool:
+        """Whether the driver answers a client with this configuration."""
+        file = scala.AUTH_SECRET_FILE_DRIVER()
+        known = jvm.org.apache.spark.SecurityManager(conf, jvm.scala.Option.empty(), file)
+        client = jvm.org.apache.spark.rpc.RpcEnv.create("stranger", "127.0.0.1", "127.0.0.1", 0, conf, known, 0, True)
+        try:
+            driver = jvm.org.apache.spark.rpc.RpcAddress("localhost", int(context.getConf().get("spark.driver.port")))
+            return client.setupEndpointRef(driver, "MapOutputTracker") is not None
+        finally:
+            client.shutdown()
+
+    conf = context._jsc.sc().conf()
+    assert verified(conf)
+    with pytest.raises(Py4JError, match="(?s)Exception thrown in awaitResult|IOException"):
+        verified(conf.clone().set("spark.authenticate", "false").set("spark.network.crypto.enabled", "false"))

@@ -21,6 +21,8 @@ _LEAST_TEXT: Final = 200
 EXIT_TERMINATED: Final = 143
 """What the shell says of a process that SIGTERM ended."""
 _TOLD: Final = "kubothek.io/result"
+_PRIVATE: Final = "KUBOTHEK_PRIVATE"
+_RESULT_KEY: Final = "result-key"
 _TERMINATION_LOG: Final = Path("/dev/termination-log")
 
 log = logging.getLogger(__name__)
@@ -142,16 +144,19 @@ def leave(result: JobResult, environ: Mapping[str, str] = os.environ) -> None:
     Path(named or _TERMINATION_LOG).write_bytes(render(result))
 
 
-def tell(result: JobResult, pod: OwnPod | None) -> None:
-    """Tell the operator of a success at once, ahead of the kubelet; that this fails is no failure of the job."""
-    if pod is None:
+def tell(result: JobResult, pod: OwnPod | None, environ: Mapping[str, str] = os.environ) -> None:
+    """Report a success to the operator, signed, ahead of the kubelet; that this fails is no failure of the job."""
+    if pod is None or (private := environ.get(_PRIVATE)) is None:
         return
+    from kubothek.resources.jobs import signed  # cryptography, which other jobs need not load
+
     ended = Ended(
         finished=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), result=JobResult.model_validate_json(render(result))
     )
     try:
-        pod.annotate({_TOLD: ended.model_dump_json(exclude_defaults=True)})
-    except OSError as error:
+        key = Path(private, _RESULT_KEY).read_bytes()
+        pod.annotate({_TOLD: signed.sign(ended.model_dump_json(exclude_defaults=True), key)})
+    except (OSError, ValueError) as error:
         log.warning("the operator was not told of the end: %s", error)
 
 

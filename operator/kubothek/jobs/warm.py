@@ -24,7 +24,7 @@ from kubothek.jobs.own_pod import OwnPod
 from kubothek.jobs.progress import Reporter
 from kubothek.lake.errors import LakeError, ObjectNotFound
 from kubothek.lake.store import open_store
-from kubothek.resources.jobs import Claim, CommitJob, DatasetRef, SourceSpec, SparkSettings, StoreRef
+from kubothek.resources.jobs import Claim, CommitJob, DatasetRef, SourceSpec, SparkSettings, StoreRef, signed  # noqa: F401
 from kubothek.tracing.ids import VARIABLE
 
 READY: Final = "kubothek.io/ready"

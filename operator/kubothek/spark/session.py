@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import re
+import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from py4j.protocol import Py4JError
@@ -58,14 +60,25 @@ FIXED: Final[Mapping[str, str]] = {
     # The driver's JVM lives for minutes and does little: neither a parallel collector nor the second
     # compiler pays off (performance-facts W8). Executors keep Java's defaults.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    # Driver and executors prove to each other that they know the secret of the session, and encrypt what they send:
+    # https://spark.apache.org/docs/latest/security.html#spark-rpc-communication-protocol-between-spark-processes
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.authEngineVersion": "2",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.network.crypto.saslFallback": "false",
 }
-"""What the write relies on."""
+"""What the write and its security rely on."""
 
 
 _POD_ENVIRONMENT: Final = (
     *("POD_IP", "POD_NAME", "POD_NAMESPACE", "KUBOTHEK_IMAGE"),
     *("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"),
 )
+
+_PRIVATE: Final = "KUBOTHEK_PRIVATE"
+"""Where a driver pod has the Secret that it shares with its executors."""
+_RPC_SECRET: Final = "rpc-secret"  # noqa: S105 - the name of a file
 
 DEADLINE: Final = "spark.kubothek.executorsDeadline"
 """Not Spark's: in how many seconds with work, and without an executor, a job is given up."""
@@ -97,11 +110,14 @@ def on_this_machine(master: str) -> dict[str, str]:
     A local master gives each task one chance, whatever the settings say, unless it names the number itself.
     """
     named = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
-    return {
+    found = {
         "spark.master": f"local[{named[1] or 1},{_TASK_FAILURES}]" if named else master,
         "spark.driver.host": "localhost",
         "spark.driver.bindAddress": "127.0.0.1",
     }
+    if not re.fullmatch(r"local(\[.*\])?", master):  # with a local master Spark makes the secret by itself
+        found["spark.authenticate.secret"] = secrets.token_hex(32)
+    return found
 
 
 def in_pod(environ: Mapping[str, str]) -> dict[str, str]:
@@ -126,6 +142,8 @@ def in_pod(environ: Mapping[str, str]) -> dict[str, str]:
         found["spark.kubernetes.executor.podTemplateFile"] = template
     if scratch := environ.get("KUBOTHEK_SCRATCH"):
         found["spark.local.dir"] = scratch
+    if private := environ.get(_PRIVATE):  # else Spark makes a secret, and shows it in the specs of executors' pods
+        found["spark.authenticate.secret.file"] = f"{private}/{_RPC_SECRET}"
     return found
 
 
@@ -167,6 +185,7 @@ def running(conf: Mapping[str, str], size: int | None = None) -> Iterator[SparkS
         return
     if kept is not None:  # one process has one
         kept.session.stop()
+        _replace_secret(kept.session)
     session = _start(conf)
     try:
         if DEADLINE not in conf:
@@ -182,6 +201,19 @@ def running(conf: Mapping[str, str], size: int | None = None) -> Iterator[SparkS
     finally:
         with suppress(Py4JError, OSError):  # a JVM that is gone, or ends at the same signal as this process
             session.stop()
+
+
+def _replace_secret(stopped: SparkSession) -> None:
+    """Give the JVM's user the secret of this pod in place of the one that a local session left there.
+
+    Spark looks for the secret there first, so the next session of the JVM would not use its own, as executors do.
+    """
+    if (private := os.environ.get(_PRIVATE)) is None:
+        return
+    hadoop = stopped.sparkContext._gateway.jvm.org.apache.hadoop  # noqa: SLF001
+    credentials = hadoop.security.Credentials()
+    credentials.addSecretKey(hadoop.io.Text("sparkCookie"), bytearray(Path(private, _RPC_SECRET).read_bytes()))
+    hadoop.security.UserGroupInformation.getCurrentUser().addCredentials(credentials)
 
 
 def _start(conf: Mapping[str, str]) -> SparkSession:

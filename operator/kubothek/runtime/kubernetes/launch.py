@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from kubothek.reconcile.world import LaunchJob, StartDriver
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.api import CONFLICT, Api, ApiError, Object
 from kubothek.runtime.kubernetes.config import OperatorConfig
-from kubothek.runtime.kubernetes.manifests import pods, warm_pods
+from kubothek.runtime.kubernetes.manifests import pods, private, warm_pods
 from kubothek.runtime.kubernetes.names import controller_of
 from kubothek.runtime.kubernetes.observed.pools import phase_of
 
@@ -54,6 +55,8 @@ class Launcher:
             )
             if pod is None:
                 pod = await self._launched(action, config_map, waiting)
+            elif _owner_uid(pod) == owner_uid and pod["status"].get("phase") == "Pending":
+                await self._put_secret(pod, None)
             if _owner_uid(pod) != owner_uid:
                 return _collision("pod", namespace, action.job.job)
             return pod
@@ -84,7 +87,7 @@ class Launcher:
             await self._api.delete("ConfigMap", namespace, action.job.job, found["metadata"]["uid"])
             found = None
         await self._put_config(namespace, owner_uid, wanted, found)
-        return await self._create_or_get("Pod", namespace, pods.driver_pod(action, self._config))
+        return await self._create_pod(namespace, pods.driver_pod(action, self._config))
 
     async def _hand_over(self, action: LaunchJob, config: Object, name: str) -> Object | None:
         """The driver of this name, with the job of the ConfigMap; None if it is gone, or has taken another one."""
@@ -104,7 +107,30 @@ class Launcher:
     async def start_driver(self, action: StartDriver) -> Object:
         """Start a driver that waits, or find it started; returns its pod."""
         namespace = action.like.owner.metadata.namespace
-        return await self._create_or_get("Pod", namespace, warm_pods.warm_pod(action, self._config))
+        return await self._create_pod(namespace, warm_pods.warm_pod(action, self._config))
+
+    async def _create_pod(self, namespace: str, pod: Object) -> Object:
+        """Create a driver pod and its Secret, in this order, so that the Secret goes with the pod."""
+        if private.secret_of(pod) is None:
+            return await self._create_or_get("Pod", namespace, pod)
+        pod, key = private.with_new_key(pod)
+        created = await self._create_or_get("Pod", namespace, pod)
+        await self._put_secret(created, key)
+        return created
+
+    async def _put_secret(self, pod: Object, result_key: bytes | None) -> None:
+        """Create the Secret of a driver pod unless it exists.
+
+        Without ``result_key``, as after a crash between pod and Secret, the operator waits for the kubelet's word.
+        """
+        if private.secret_of(pod) is None:
+            return
+        try:
+            secret = private.secret(pod, result_key or secrets.token_bytes(32))
+            await self._api.create("Secret", pod["metadata"]["namespace"], secret)
+        except ApiError as error:
+            if error.status != CONFLICT or error.reason != "AlreadyExists":
+                raise
 
     async def stop_driver(self, namespace: str, driver: Object) -> None:
         """Delete a driver that waits, if it is as we know it: then it has been given no job."""

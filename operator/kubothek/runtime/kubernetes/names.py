@@ -26,7 +26,7 @@ PROGRESS = f"{GROUP}/progress"
 
 RESULT = f"{GROUP}/result"
 """Annotation that a job patches on its own pod when it has done its work: a :class:`kubothek.resources.jobs.Ended` as
-JSON. The kubelet tells of the end as well, a second or two later."""
+JSON, signed (:mod:`kubothek.resources.jobs.signed`). The kubelet reports the end as well, a second or two later."""
 
 WARM = f"{GROUP}/warm"
 """Label of drivers that wait for a job, or did: the key of the jobs that they take."""
@@ -44,6 +44,9 @@ EXECUTOR_TEMPLATE = f"{GROUP}/executor-template"
 """Annotation: what Spark makes executors from, as JSON."""
 DRIVER = f"{GROUP}/driver"
 """Annotation of a job's ConfigMap: the waiting driver that it is for."""
+
+RESULT_KEY = "KUBOTHEK_RESULT_KEY"
+"""Variable of the driver's container: the public key of what :data:`RESULT` is signed with."""
 
 FIELD_MANAGER = "kubothek-operator"
 STATUS_MANAGER = "kubothek-status"

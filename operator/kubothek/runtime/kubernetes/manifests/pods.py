@@ -37,7 +37,7 @@ from kubothek.resources.meta import API_VERSION
 from kubothek.resources.values import parse_duration
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.config import OperatorConfig
-from kubothek.runtime.kubernetes.manifests import fetching, placement, scratch, sidecar, starting
+from kubothek.runtime.kubernetes.manifests import fetching, placement, private, scratch, sidecar, starting
 from kubothek.runtime.kubernetes.manifests.sparkconf import spark_conf
 from kubothek.runtime.kubernetes.manifests.template import merged
 from kubothek.tracing.ids import VARIABLE
@@ -50,7 +50,11 @@ USER = 185
 
 _WRITE = CommitJob | CubeJob | IntakeJob | PollJob | TransformJob
 _SPARK = _WRITE | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
-"""Jobs that may start Spark."""
+"""Jobs that may start Spark, and create pods for it."""
+_WITH_TOKEN = _SPARK | SyncJob
+"""Jobs whose pod has a token of the API server: a Sync reports its progress with it. Others have none: what a query or an
+inspection reads is not to meet the right to create pods.
+"""
 _HEAVY = _SPARK | IndexJob | HealJob | QueryJob | SyncJob
 """Jobs that read data."""
 _EXECUTOR_TEMPLATE = "executor.json"
@@ -59,11 +63,12 @@ _GRACE_SECONDS = 60
 """Time to abort uploads, say why, and let executors go."""
 
 
-def driver_pod(action: LaunchJob, config: OperatorConfig) -> Object:
-    """The pod of the attempt."""
+def driver_pod(action: LaunchJob, config: OperatorConfig, *, may_start_spark: bool | None = None) -> Object:
+    """The pod of the attempt. ``may_start_spark``: default is what the job says."""
     engine = engine_spec(action)
     job = action.job
     heavy = isinstance(job, _HEAVY)
+    with_spark = isinstance(job, _SPARK) if may_start_spark is None else may_start_spark
     pod: Object = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -81,6 +86,7 @@ def driver_pod(action: LaunchJob, config: OperatorConfig) -> Object:
             "activeDeadlineSeconds": int(parse_duration(engine.deadlines.total).total_seconds()),
             "terminationGracePeriodSeconds": _GRACE_SECONDS,
             "serviceAccountName": engine.service_account_name or config.job_service_account,
+            **({} if with_spark or isinstance(job, _WITH_TOKEN) else {"automountServiceAccountToken": False}),
             "containers": [
                 {
                     "name": names.DRIVER_CONTAINER,
@@ -88,7 +94,7 @@ def driver_pod(action: LaunchJob, config: OperatorConfig) -> Object:
                     "imagePullPolicy": engine.image_pull_policy or config.job_image_pull_policy,
                     # Arguments of the image's entry point, which reaps orphans and passes signals on.
                     "args": ["driver", "python", "-m", "kubothek.jobs.main", f"{names.JOB_DIRECTORY}/job.json"],
-                    "env": _driver_env(action, engine, config),
+                    "env": _driver_env(action, engine, config, with_spark=with_spark),
                     "ports": [
                         {"name": "driver-rpc", "containerPort": pod_sizes.DRIVER_PORT},
                         {"name": "blockmanager", "containerPort": pod_sizes.BLOCK_MANAGER_PORT},
@@ -99,12 +105,14 @@ def driver_pod(action: LaunchJob, config: OperatorConfig) -> Object:
                     "volumeMounts": [
                         {"name": "job", "mountPath": names.JOB_DIRECTORY, "readOnly": True},
                         {"name": "scratch", "mountPath": scratch.DIRECTORY},
+                        *([private.MOUNT] if with_spark else []),
                         *_mounts(action),
                     ],
                 }
             ],
             "volumes": [
                 {"name": "job", "configMap": {"name": job.job}},
+                *([_private_volume(action, executor=False)] if with_spark else []),
                 {"name": "scratch", **scratch.driver_volume(engine, heavy=heavy)},
                 *_volumes(action),
             ],
@@ -140,10 +148,14 @@ def executor_template(action: LaunchJob) -> Object:
                     "name": names.EXECUTOR_CONTAINER,
                     "env": [{"name": "HOME", "value": _TMP}],
                     "securityContext": _container_security(),
-                    "volumeMounts": [*_mounts(action), *scratch.executor_mounts(engine)],
+                    "volumeMounts": [private.MOUNT, *_mounts(action), *scratch.executor_mounts(engine)],
                 }
             ],
-            "volumes": [*_volumes(action), *scratch.executor_volumes(engine)],
+            "volumes": [
+                _private_volume(action, executor=True),
+                *_volumes(action),
+                *scratch.executor_volumes(engine),
+            ],
         },
     }
     pod = merged(pod, engine.pod_template.executor, names.EXECUTOR_CONTAINER)
@@ -259,13 +271,18 @@ def _container_security() -> Object:
     }
 
 
-def _driver_env(action: LaunchJob, engine: EngineSpec, config: OperatorConfig) -> list[Object]:
+def _private_volume(action: LaunchJob, *, executor: bool) -> Object:
+    return private.volume(private.secret_name(action.owner.metadata.uid, action.job.job), executor=executor)
+
+
+def _driver_env(action: LaunchJob, engine: EngineSpec, config: OperatorConfig, *, with_spark: bool) -> list[Object]:
     fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_IP": "status.podIP"}
     values = {
         "HOME": _TMP,
         "KUBOTHEK_IMAGE": image(engine, config),
         "KUBOTHEK_EXECUTOR_TEMPLATE": f"{names.JOB_DIRECTORY}/{_EXECUTOR_TEMPLATE}",
         "KUBOTHEK_SCRATCH": scratch.DIRECTORY,
+        **({"KUBOTHEK_PRIVATE": private.DIRECTORY} if with_spark else {}),
     }
     if config.tracing is not None and (part_of := traceparent(action, config.tracing.ratio)) is not None:
         values |= {ENDPOINT: config.tracing.endpoint, VARIABLE: part_of}

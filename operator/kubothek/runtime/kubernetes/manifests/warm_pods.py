@@ -18,7 +18,7 @@ from kubothek.resources.engine import Engine
 from kubothek.resources.values import parse_duration, parse_quantity, parse_time
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.config import OperatorConfig
-from kubothek.runtime.kubernetes.manifests import pods
+from kubothek.runtime.kubernetes.manifests import pods, private
 from kubothek.runtime.kubernetes.manifests.sparkconf import spark_conf
 from kubothek.tracing.ids import VARIABLE
 from kubothek.tracing.sending import ENDPOINT
@@ -36,7 +36,7 @@ _OF_ONE_JOB: Final = ("KUBOTHEK_EXECUTOR_TEMPLATE", ENDPOINT, VARIABLE)
 def warm_pod(action: StartDriver, config: OperatorConfig) -> Object:
     """The pod of a driver without a job."""
     like = replace(action.like, job=action.like.job.model_copy(update={"job": action.name}))
-    pod = pods.driver_pod(like, config)
+    pod = pods.driver_pod(like, config, may_start_spark=True)
     meta, spec = pod["metadata"], pod["spec"]
     for label in (names.RUN, names.ATTEMPT, names.VERB):
         del meta["labels"][label]
@@ -90,12 +90,12 @@ def hand_over(
     given another job, or is being deleted.
     """
     meta = config_map["metadata"]
-    key = driver["metadata"]["labels"][names.WARM]
+    key, template = driver["metadata"]["labels"][names.WARM], json.loads(config_map["data"]["executor.json"])
     annotations = {
         names.TAKES: action.job.job,
         names.TAKEN_AT: now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         names.JOB_SPEC: config_map["data"]["job.json"],
-        names.EXECUTOR_TEMPLATE: config_map["data"]["executor.json"],
+        names.EXECUTOR_TEMPLATE: json.dumps(private.of_driver(template, driver)),
     }
     if config.tracing is not None and (part_of := traceparent(action, config.tracing.ratio)) is not None:
         annotations[names.PART_OF] = part_of

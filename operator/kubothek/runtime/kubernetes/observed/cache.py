@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from kubothek.runtime.kubernetes import names
+from kubothek.runtime.kubernetes.outcomes.pod_facts import result_key_of
 
 Object = dict[str, Any]
 M = TypeVar("M")
@@ -32,13 +33,19 @@ def trimmed(obj: Object) -> Object:
 
 
 def trimmed_pod(pod: Object) -> Object:
-    """A pod reduced to what tells how its job is doing: metadata but for the job itself, node, status."""
+    """A pod reduced to what tells how its job is doing: metadata but for the job itself, node, status, and the key of its
+    result.
+    """
     pod = trimmed(pod)
     annotations = pod["metadata"].get("annotations") or {}
     if names.JOB_SPEC in annotations:
         kept = {k: v for k, v in annotations.items() if k not in (names.JOB_SPEC, names.EXECUTOR_TEMPLATE)}
         pod = {**pod, "metadata": {**pod["metadata"], "annotations": kept}}
     spec = {k: v for k, v in pod.get("spec", {}).items() if k in ("nodeName", "activeDeadlineSeconds")}
+    if (key := result_key_of(pod)) is not None:
+        spec["containers"] = [
+            {"name": names.DRIVER_CONTAINER, "env": [{"name": names.RESULT_KEY, "value": key}]},
+        ]
     return {**pod, "spec": spec}
 
 

@@ -17,12 +17,14 @@ from pydantic import ValidationError
 
 from kubothek.reconcile.world import FailureClass, JobPhase, JobView
 from kubothek.resources.jobs import Ended, ExitCode, JobResult, Progress
+from kubothek.resources.jobs.signed import verified
 from kubothek.resources.values import parse_time
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.outcomes import unfinished
 from kubothek.runtime.kubernetes.outcomes.pod_facts import (
     condition_of,
     failed_view,
+    result_key_of,
     shortened,
     terminated_of,
     view_of,
@@ -121,11 +123,13 @@ def end_of(pod: Json) -> JobView | None:
 
 
 def told_end(pod: Json) -> Ended | None:
-    """The success that the job told of itself; whatever else stands there is ignored.
+    """The success that the job reported and signed; anything else in the annotation is ignored, as all who may patch
+    pods can write it.
 
     Of a failure only the end of the container tells: the next attempt may not begin before that.
     """
-    text = (pod["metadata"].get("annotations") or {}).get(names.RESULT)
+    written, key = (pod["metadata"].get("annotations") or {}).get(names.RESULT), result_key_of(pod)
+    text = verified(written, key) if written and key else None
     try:
         ended = Ended.model_validate_json(text) if text else None
     except ValidationError:

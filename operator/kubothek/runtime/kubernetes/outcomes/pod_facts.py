@@ -26,6 +26,15 @@ def driver_of(pod: Json) -> Json:
     return {}
 
 
+def result_key_of(pod: Json) -> str | None:
+    """The public key of the driver's result; None if its results are not signed."""
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        if container.get("name") == names.DRIVER_CONTAINER:
+            keys = (each.get("value") for each in container.get("env") or () if each["name"] == names.RESULT_KEY)
+            return next(keys, None)
+    return None
+
+
 def terminated_of(pod: Json) -> Json | None:
     """How the driver's container ended; None if it has not."""
     return (driver_of(pod).get("state") or {}).get("terminated")
