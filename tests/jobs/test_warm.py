@@ -104,7 +104,10 @@ def test_a_success_is_told_with_its_time_and_signed(tmp_path: Path, served: list
     pod = pod_of(api, served, tmp_path)
     private, public = signed.new_key()
     (tmp_path / "result-key").write_bytes(private)
-    done, environ = JobResult(outcome="Succeeded", reason="Succeeded", message="done"), {"KUBOTHEK_PRIVATE": str(tmp_path)}
+    done, environ = (
+        JobResult(outcome="Succeeded", reason="Succeeded", message="done"),
+        {"KUBOTHEK_PRIVATE": str(tmp_path)},
+    )
     outcome.tell(done, pod, environ)
     (annotated,) = api.annotated
     text = signed.verified(annotated["kubothek.io/result"], public)

@@ -187,7 +187,10 @@ def test_keys_variables_and_tokens_are_mounted_where_the_jobs_of_a_ledger_look()
     [
         ({"verb": "inspect"}, False),
         ({"verb": "query"}, False),
-        ({"verb": "sync", "dataset": DATASET, "remote": RemoteRef(url="https://example.com/d"), "direction": "Pull"}, True),
+        (
+            {"verb": "sync", "dataset": DATASET, "remote": RemoteRef(url="https://example.com/d"), "direction": "Pull"},
+            True,
+        ),
         ({"verb": "verify", "dataset": DATASET}, True),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import json
 import os
 import socket
 import ssl
@@ -210,6 +211,59 @@ async def test_an_api_server_asks_it_and_trusts_the_certificate_that_it_made(
         assert "OwnedByAnother" in await created(server, again)
         secret = server.request("GET", f"/api/v1/namespaces/{namespace}/secrets/certificate")
         assert set(secret["data"]) == {"ca.crt", "tls.crt", "tls.key"}
+
+
+async def test_an_author_may_name_only_secrets_that_the_author_may_get(
+    server: ApiServer, api: Api, namespace: str
+) -> None:
+    groups = {"kubothek.io": ("*", ["*"], []), "": ("get", ["secrets"], ["theirs"])}
+    rules = [
+        {"apiGroups": [group], "resources": of, "resourceNames": only, "verbs": [verb]}
+        for group, (verb, of, only) in groups.items()
+    ]
+    role = {"metadata": {"name": "ed"}, "rules": rules}
+    root = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    server.request("POST", f"{root}/roles", role)
+    subject = {"kind": "User", "name": "ed", "apiGroup": "rbac.authorization.k8s.io"}
+    ref = {"kind": "Role", "name": "ed", "apiGroup": "rbac.authorization.k8s.io"}
+    server.request("POST", f"{root}/rolebindings", {"metadata": {"name": "ed"}, "subjects": [subject], "roleRef": ref})
+    config = Local(0, f"webhook.{namespace}", secret="certificate", configuration=f"webhook-{namespace}")
+
+    async def by_ed(obj: Json) -> str:
+        return await asyncio.to_thread(applied_as, server, obj, "ed", namespace)
+
+    def ledger(name: str, secret: str) -> Json:
+        return manifest(
+            "Dataset", namespace, name, LAKE | {"ledger": {"metadata": [], "envSecretRef": {"name": secret}}}
+        )
+
+    store = {"url": "s3://lake", "credentialsSecretRef": {"name": "other"}}
+    env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "other", "key": "a"}}}]
+    template = {"driver": {"spec": {"containers": [{"name": "driver", "env": env}]}}}
+    async with webhook(api, config, lambda: Gathered([])) as port, registered(server, namespace, port):
+        await until(lambda: asked(server, namespace))
+        assert await by_ed(ledger("mine", "theirs")) == ""
+        refused = await by_ed(ledger("others", "other"))
+        assert "spec.ledger.envSecretRef.name: user 'ed' may not get Secret 'other'" in refused
+        assert "may not get Secret 'other'" in await by_ed(ledger("mine", "other")), "an edit is asked as well"
+        assert "may not get Secret 'other'" in await by_ed(manifest("ObjectStore", namespace, "lake", store))
+        assert "may not get Secret 'other'" in await by_ed(
+            manifest("Engine", namespace, "e", {"podTemplate": template})
+        )
+        assert await created(server, ledger("others", "other")) == "", "who may get it may name it"
+        edited = ledger("others", "other") | {
+            "metadata": {"name": "others", "namespace": namespace, "labels": {"a": "b"}}
+        }
+        assert await by_ed(edited) == "", "an edit is refused for what it brings only"
+
+
+def applied_as(server: ApiServer, obj: Json, user: str, namespace: str) -> str:
+    """What ``kubectl apply`` says to this user; nothing if all is well."""
+    try:
+        server.kubectl("apply", "--server-side", "--force-conflicts", f"--as={user}", "-f", "-", stdin=json.dumps(obj))
+    except Exception as error:  # noqa: BLE001 - its text is what is looked at
+        return str(error)
+    return ""
 
 
 async def test_replicas_agree_on_one_certificate_and_renew_it_once(server: ApiServer, api: Api, namespace: str) -> None:

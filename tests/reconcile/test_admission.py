@@ -52,6 +52,16 @@ ORDERS = resource("Dataset", "orders", LAKE)
 EVENTS = resource("Dataset", "events", LAKE | {"ledger": {"metadata": []}})
 COPY = resource("Dataset", "copy", LAKE | {"ledger": {"kind": "Copy"}})
 THEIRS = resource("Repository", "theirs", {"url": "https://example.org/data/"})
+DENIED_VARIABLES = (
+    "HOME",
+    "JAVA_HOME",
+    "BASH_ENV",
+    "ENV",
+    "AWS_CONFIG_FILE",
+    "LD_BIND_NOW",
+    "KUBOTHEK_IMAGE",
+    "POD_NAME",
+)
 CUBE = resource(
     "Cube",
     "nyc",
@@ -172,6 +182,23 @@ CASES: dict[str, tuple[Resource, list[Resource], list[tuple[str, str, bool]]]] =
             ("PodTemplateDenied", "spec.podTemplate.driver.spec.containers[0].envFrom[0]", True),
             ("PodTemplateDenied", "spec.podTemplate.driver.spec.containers[0].envFrom[1]", True),
         ],
+    ),
+    "variables of the shell, Java, and the SDK of a store": (
+        engine(
+            {"containers": [{"name": "driver", "env": [{"name": name} for name in ("PATH", "TZ", *DENIED_VARIABLES)]}]}
+        ),
+        [],
+        [
+            ("PodTemplateDenied", f"spec.podTemplate.driver.spec.containers[0].env[{index}]", True)
+            for index in (0, *range(2, 2 + len(DENIED_VARIABLES)))
+        ],
+    ),
+    "a prefix beyond that of a denied variable": (
+        engine(
+            {"containers": [{"name": "driver", "envFrom": [{"prefix": "AWS_SHARED_", "secretRef": {"name": "s"}}]}]}
+        ),
+        [],
+        [("PodTemplateDenied", "spec.podTemplate.driver.spec.containers[0].envFrom[0]", True)],
     ),
     "a variable of another container": (
         engine({"containers": [{"name": "proxy", "env": [{"name": "PYTHONPATH"}]}], "nodeSelector": {"a": "b"}}),

@@ -282,6 +282,16 @@ CASES = [
         {"sparkConf": {"spark.kubernetes.container.image": "x"}},
         "only the operator may",
     ),
+    *(
+        Case(f"{key} in conf", "Engine", {"sparkConf": {key: "x"}}, "only the operator may")
+        for key in (
+            "spark.authenticate.secret.file",
+            "spark.driver.resource.gpu.discoveryScript",
+            "spark.executor.resource.gpu.discoveryScript",
+            "spark.network.crypto.enabled",
+            "spark.remote",
+        )
+    ),
     Case("a jar", "Engine", {"sparkConf": {"spark.jars": "http://evil/x.jar"}}, "only the operator may"),
     Case(
         "a Java agent",

@@ -108,5 +108,5 @@ def test_a_driver_answers_only_clients_that_know_its_secret(spark: SparkSession)
 
     conf = context._jsc.sc().conf()
     assert verified(conf)
-    with pytest.raises(Py4JError, match="(?s)Exception thrown in awaitResult|IOException"):
+    with pytest.raises(Py4JError, match=r"Exception thrown in awaitResult|IOException"):
         verified(conf.clone().set("spark.authenticate", "false").set("spark.network.crypto.enabled", "false"))

@@ -210,7 +210,7 @@ def _replace_secret(stopped: SparkSession) -> None:
     """
     if (private := os.environ.get(_PRIVATE)) is None:
         return
-    hadoop = stopped.sparkContext._gateway.jvm.org.apache.hadoop  # noqa: SLF001
+    hadoop = stopped.sparkContext._gateway.jvm.org.apache.hadoop
     credentials = hadoop.security.Credentials()
     credentials.addSecretKey(hadoop.io.Text("sparkCookie"), bytearray(Path(private, _RPC_SECRET).read_bytes()))
     hadoop.security.UserGroupInformation.getCurrentUser().addCredentials(credentials)

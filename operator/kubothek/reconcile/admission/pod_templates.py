@@ -17,29 +17,39 @@ from kubothek.resources.pod_templates import BESIDE, DRIVER_CONTAINER, EXECUTOR_
 
 DENIED_ENV: Final = frozenset(
     {
-        "JAVA_TOOL_OPTIONS",
-        "JDK_JAVA_OPTIONS",
-        "LD_AUDIT",
-        "LD_LIBRARY_PATH",
-        "LD_PRELOAD",
-        "PYSPARK_DRIVER_PYTHON",
-        "PYSPARK_PYTHON",
-        "PYSPARK_SUBMIT_ARGS",
-        "PYTHONHOME",
-        "PYTHONPATH",
-        "PYTHONSTARTUP",
-        "SPARK_CLASSPATH",
-        "SPARK_CONF_DIR",
-        "SPARK_DIST_CLASSPATH",
-        "SPARK_EXTRA_CLASSPATH",
-        "SPARK_HOME",
-        "SPARK_JAVA_OPTS",
-        "SPARK_LAUNCHER_OPTS",
-        "SPARK_SUBMIT_OPTS",
-        "_JAVA_OPTIONS",
+        "BASHOPTS",
+        "BASH_ENV",
+        "BOTO_CONFIG",
+        "CLASSPATH",
+        "ENV",
+        "GCONV_PATH",
+        "GLIBC_TUNABLES",
+        "HOME",
+        "IFS",
+        "PATH",
+        "PS4",
+        "SHELLOPTS",
     }
 )
-"""Variables that load or run code in our container."""
+DENIED_ENV_PREFIXES: Final = (
+    "AWS_",
+    "HADOOP_",
+    "JAVA_",
+    "JDK_",
+    "KUBERNETES_",
+    "KUBOTHEK_",
+    "LD_",
+    "OPENSSL_",
+    "POD_",
+    "PYSPARK_",
+    "PYTHON",
+    "SPARK_",
+    "_JAVA_",
+    "_SPARK_",
+)
+"""Variables that our container takes its programs, code, credentials or identity from: what the shell, the loader, Python,
+Java, Spark, OpenSSL and the SDKs of stores read.
+"""
 
 _VOLUMES: Final = frozenset(
     {
@@ -100,12 +110,14 @@ def _templates(engine: Engine) -> Iterator[tuple[str, _Plain, str]]:
 
 def _environment(where: str, container: _Plain) -> Iterator[Finding]:
     for index, variable in enumerate(_mappings(container.get("env"))):
-        if variable.get("name") in DENIED_ENV:
-            message = f"{variable['name']} loads or runs code, which is the operator's to say: remove it"
+        name = str(variable.get("name"))
+        if name in DENIED_ENV or name.startswith(DENIED_ENV_PREFIXES):
+            message = f"{name} decides which code or credentials a job uses, which only the operator may: remove it"
             yield _denied(f"{where}.env[{index}]", message)
     for index, source in enumerate(_mappings(container.get("envFrom"))):
         prefix = str(source.get("prefix") or "")
-        hidden = sorted(name for name in DENIED_ENV if name.startswith(prefix))
+        hidden = sorted(name for name in (*DENIED_ENV, *DENIED_ENV_PREFIXES) if name.startswith(prefix))
+        hidden += [name for name in DENIED_ENV_PREFIXES if prefix.startswith(name)]
         if hidden:
             message = (
                 f"what names it brings is in an object that anybody may edit, and {hidden[0]} could be one: name the "

@@ -1,7 +1,7 @@
 """Signatures of results: they tell what a job wrote on its pod from what others wrote there.
 
-The private key is in a Secret that the pod of the attempt mounts; the public key is in the spec of that pod, which the API
-server lets nobody change. Ed25519 (RFC 8032).
+The private key is in a Secret that the pod of the attempt mounts; the public key is in the spec of that pod, in a field
+that the API server lets nobody change. Ed25519 (RFC 8032).
 """
 
 from __future__ import annotations

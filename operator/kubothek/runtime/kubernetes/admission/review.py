@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from kubothek.reconcile.admission.finding import Finding
@@ -19,14 +19,14 @@ _WARNING: Final = 250
 _NOTHING: Final = Gathered(())
 
 
-def answer(review: Object, there: Lookup | None) -> Object:
-    """The review with its response.
+def answer(review: Object, there: Lookup | None, found_before: Sequence[Finding] = ()) -> Object:
+    """The review with its response; ``found_before`` is what others found wrong with the object.
 
     ``there``: None if nobody knows what there is, as while the operator starts: then only what a resource says by
     itself is looked at. Raises KeyError or TypeError for what is no review.
     """
     request = review["request"]
-    found = list(_found(request, there))
+    found = [*found_before, *_found(request, there)]
     denials = [each for each in found if each.denies]
     response: Object = {"uid": request["uid"], "allowed": not denials}
     warnings = [_short(str(each)) for each in found if not each.denies]

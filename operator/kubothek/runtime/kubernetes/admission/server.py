@@ -19,6 +19,7 @@ from kubothek.reconcile.world import Lookup
 from kubothek.runtime.kubernetes.admission.certificates import Certificate
 from kubothek.runtime.kubernetes.admission.keeping import Keeper
 from kubothek.runtime.kubernetes.admission.review import answer
+from kubothek.runtime.kubernetes.admission.secrets import forbidden_secrets
 from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable
 from kubothek.runtime.kubernetes.config import WebhookConfig
 
@@ -39,7 +40,7 @@ async def webhook(api: Api, config: WebhookConfig, there: Callable[[], Lookup | 
     ``there`` is what is known of the cluster, or None as long as that is not all of it.
     """
     app = web.Application(client_max_size=_LARGEST)
-    app.router.add_post(PATH, _handler(there))
+    app.router.add_post(PATH, _handler(api, there))
     with TemporaryDirectory(prefix="kubothek-webhook-") as directory:
         tls = _Tls(api, config, Path(directory))
         renewing = asyncio.create_task(tls.keep())
@@ -62,14 +63,18 @@ def _listening(port: int) -> socket.socket:
     return socket.create_server(("", port))
 
 
-def _handler(there: Callable[[], Lookup | None]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _handler(api: Api, there: Callable[[], Lookup | None]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def handler(request: web.Request) -> web.Response:
         try:
             review = json.loads(await request.read())
-            return web.json_response(answer(review, there()))
+            forbidden = await forbidden_secrets(api, review["request"])
+            return web.json_response(answer(review, there(), forbidden))
         except (ValueError, KeyError, TypeError) as error:
             log.warning("no AdmissionReview: %r", error)
             return web.Response(status=400, text="no AdmissionReview of admission.k8s.io/v1")
+        except (ApiError, ApiUnavailable) as error:
+            log.warning("cannot ask whether the author of a manifest may get its Secrets: %s", error)
+            return web.Response(status=503, text="cannot ask whether the author may get the Secrets of the manifest")
 
     return handler
 

@@ -52,8 +52,8 @@ _WRITE = CommitJob | CubeJob | IntakeJob | PollJob | TransformJob
 _SPARK = _WRITE | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
 """Jobs that may start Spark, and create pods for it."""
 _WITH_TOKEN = _SPARK | SyncJob
-"""Jobs whose pod has a token of the API server: a Sync reports its progress with it. Others have none: what a query or an
-inspection reads is not to meet the right to create pods.
+"""Jobs whose pod has a token of the API server: a Sync reports its progress with it. Others have none, so that no SQL
+and no file that they read can use the right to create pods.
 """
 _HEAVY = _SPARK | IndexJob | HealJob | QueryJob | SyncJob
 """Jobs that read data."""

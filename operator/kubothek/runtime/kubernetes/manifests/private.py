@@ -1,7 +1,8 @@
-"""The Secret of a driver pod: what its executors and the operator know it by.
+"""The Secret of a driver pod, by which its executors and the operator recognise it.
 
-``rpc-secret`` authenticates Spark's driver and executors to each other; ``result-key`` signs the result that a job writes on
-its pod (:mod:`kubothek.resources.jobs.signed`). The Secret belongs to the pod and goes with it. The operator never reads it.
+``rpc-secret`` authenticates Spark's driver and executors to each other; ``result-key`` signs the result that a job
+writes on its pod (:mod:`kubothek.resources.jobs.signed`). The Secret belongs to the pod and goes with it. The operator
+never reads it.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def trimmed(obj: Object) -> Object:
 
 
 def trimmed_pod(pod: Object) -> Object:
-    """A pod reduced to what tells how its job is doing: metadata but for the job itself, node, status, and the key of its
-    result.
+    """A pod reduced to what tells how its job is doing: metadata but for the job itself, node, status, and the key of
+    its result.
     """
     pod = trimmed(pod)
     annotations = pod["metadata"].get("annotations") or {}
