@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -257,6 +258,35 @@ async def test_two_operators_give_one_job_to_one_driver(
         again = await Launcher(api, CONFIG).launch(job, ())
         assert not isinstance(again, Refused)
         assert again["metadata"]["name"] == taken[0]
+
+
+async def test_a_namespace_gets_the_network_policy_of_jobs_before_its_first(
+    api: Api, server: ApiServer, namespace: str, engine: Engine
+) -> None:
+    config = replace(CONFIG, job_network_policy=True)
+    job = commit_of(server, namespace, "c", engine)
+    for launcher in (Launcher(api, config), Launcher(api, config)):  # found by the second one
+        await launcher.launch(job)
+        await launcher.cancel(namespace, job.job.job, job.owner.metadata.uid)
+    path = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
+    (policy,) = server.request("GET", path)["items"]
+    pod = pods.driver_pod(job, config)
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+
+
+async def test_a_launch_that_was_cut_before_the_secret_is_completed(
+    api: Api, server: ApiServer, namespace: str, engine: Engine, proxy: FaultProxy
+) -> None:
+    node, job = Node(server, namespace), commit_of(server, namespace, "c", engine)
+    secrets = f"/api/v1/namespaces/{namespace}/secrets"
+    proxy.decide = lambda _, call: Fault.REFUSED if call == Call("POST", secrets) else None
+    with pytest.raises(ApiUnavailable):
+        await Launcher(api, CONFIG).launch(job)
+    assert job.job.job in node.pods()
+    proxy.decide = lambda at, call: None
+    for _ in range(2):
+        await Launcher(api, CONFIG).launch(job)
+        assert set(node.private_of(job.job.job)) == {"rpc-secret", "result-key"}
 
 
 async def test_two_jobs_for_one_driver_come_to_a_pod_each(

@@ -79,8 +79,8 @@ def test_the_last_words_of_spark_are_pythons_if_it_has_some() -> None:
 
 
 def test_a_pods_secret_is_a_file_and_other_sessions_have_one_too() -> None:
-    files = settings({}, {**POD, "KUBOTHEK_PRIVATE": "/etc/kubothek/private"})
-    assert files["spark.authenticate.secret.file"] == "/etc/kubothek/private/rpc-secret"
+    files = settings({}, {**POD, "KUBOTHEK_PRIVATE": "/var/run/kubothek/private"})
+    assert files["spark.authenticate.secret.file"] == "/var/run/kubothek/private/rpc-secret"
     assert "spark.authenticate.secret" not in files
     first, second = (settings({"spark.master": "local-cluster[2,1,1024]"}, {}) for _ in range(2))
     assert first["spark.authenticate.secret"] != second["spark.authenticate.secret"]

@@ -75,7 +75,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [""]
   resources: [limitranges, resourcequotas]
   verbs: [list, watch]
-# The private key of a new ledger: made once, never read.
+# The private key of a new ledger, and the secret of each driver pod: created once, never read.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create]

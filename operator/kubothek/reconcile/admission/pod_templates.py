@@ -47,8 +47,8 @@ DENIED_ENV_PREFIXES: Final = (
     "_JAVA_",
     "_SPARK_",
 )
-"""Variables that our container takes its programs, code, credentials or identity from: what the shell, the loader, Python,
-Java, Spark, OpenSSL and the SDKs of stores read.
+"""Variables that our container takes its programs, code, credentials or identity from: what the shell, the loader,
+Python, Java, Spark, OpenSSL and the SDKs of stores read.
 """
 
 _VOLUMES: Final = frozenset(

@@ -54,6 +54,7 @@ class _Json(click.ParamType[EngineSpec | Sizes]):
 @click.option("--job-image", required=True, help="Image of jobs whose Engine names none.")
 @click.option("--job-image-pull-policy", default="IfNotPresent", type=click.Choice(["Always", "IfNotPresent", "Never"]))
 @click.option("--job-service-account", default="kubothek-job", help="Service account of jobs, in their namespace.")
+@click.option("--job-network-policy", is_flag=True, help="Create a NetworkPolicy where jobs run.")
 @click.option("--cluster-id", default="", help="First part of every claim on a dataset; default: uid of kube-system.")
 @click.option("--allowed-source-hosts", default="", callback=_words, help="Hosts that source URLs may name, by comma.")
 @click.option("--open-lineage-url", default="", help="Collector of OpenLineage that is told of runs of derivatives.")

@@ -63,6 +63,7 @@ RESOURCES: Mapping[str, tuple[str, str]] = {
         "/apis/admissionregistration.k8s.io/v1",
         "validatingwebhookconfigurations",
     ),
+    "NetworkPolicy": ("/apis/networking.k8s.io/v1", "networkpolicies"),
     "TokenReview": ("/apis/authentication.k8s.io/v1", "tokenreviews"),
     "SelfSubjectAccessReview": ("/apis/authorization.k8s.io/v1", "selfsubjectaccessreviews"),
     "SubjectAccessReview": ("/apis/authorization.k8s.io/v1", "subjectaccessreviews"),

@@ -57,6 +57,8 @@ class OperatorConfig:
     cluster_id: str = ""
     """Empty = the uid of the namespace kube-system."""
     job_service_account: str = "kubothek-job"
+    job_network_policy: bool = False
+    """Create a NetworkPolicy for jobs in each namespace before the first job there."""
     allowed_source_hosts: tuple[str, ...] = ()
     open_lineage_url: str = ""
     """Empty = nobody is told of runs."""

@@ -11,6 +11,7 @@ message; an API server that does not answer is not, it raises and is tried again
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import secrets
 from collections.abc import Callable, Iterable
@@ -22,8 +23,11 @@ from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.api import CONFLICT, Api, ApiError, Object
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.manifests import pods, private, warm_pods
+from kubothek.runtime.kubernetes.manifests.network_policy import network_policy
 from kubothek.runtime.kubernetes.names import controller_of
 from kubothek.runtime.kubernetes.observed.pools import phase_of
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,8 @@ class Launcher:
         self._api = api
         self._config = config
         self._clock = clock
+        self._with_policy = set[str]()
+        """Namespaces in which this process created the NetworkPolicy of jobs, or found it."""
 
     async def launch(self, action: LaunchJob, waiting: Iterable[str] = ()) -> Object | Refused:
         """Start the attempt, or find it started; returns its pod. ``waiting``: drivers that may take it."""
@@ -111,12 +117,26 @@ class Launcher:
 
     async def _create_pod(self, namespace: str, pod: Object) -> Object:
         """Create a driver pod and its Secret, in this order, so that the Secret goes with the pod."""
+        await self._put_policy(namespace)
         if private.secret_of(pod) is None:
             return await self._create_or_get("Pod", namespace, pod)
         pod, key = private.with_new_key(pod)
         created = await self._create_or_get("Pod", namespace, pod)
         await self._put_secret(created, key)
         return created
+
+    async def _put_policy(self, namespace: str) -> None:
+        """Create the NetworkPolicy of jobs once in each namespace. Jobs run without it where the API server refuses it:
+        RPC is authenticated in any case.
+        """
+        if not self._config.job_network_policy or namespace in self._with_policy:
+            return
+        try:
+            await self._api.create("NetworkPolicy", namespace, network_policy(namespace))
+        except ApiError as error:
+            if error.status != CONFLICT:
+                log.warning("no NetworkPolicy for jobs in namespace %s: %s", namespace, error.message)
+        self._with_policy.add(namespace)
 
     async def _put_secret(self, pod: Object, result_key: bytes | None) -> None:
         """Create the Secret of a driver pod unless it exists.

@@ -31,7 +31,7 @@ NEEDED: Final = (
     *(("Pod", "", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
     *(("ConfigMap", "", verb) for verb in ("get", "create", "delete")),
     *((kind, "", verb) for kind in BOUNDING for verb in ("list", "watch")),
-    ("Secret", "", "create"),  # the private key of a ledger
+    ("Secret", "", "create"),  # the private key of a ledger, and the secret of a driver pod
     ("CoreEvent", "", "list"),
     ("Event", "", "create"),
     ("Event", "", "patch"),

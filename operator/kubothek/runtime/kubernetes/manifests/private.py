@@ -18,7 +18,7 @@ from kubothek.runtime.kubernetes import names
 
 Object = dict[str, Any]
 
-DIRECTORY: Final = "/etc/kubothek/private"
+DIRECTORY: Final = "/var/run/kubothek/private"
 VOLUME: Final = "kubothek-private"
 MOUNT: Final[Object] = {"name": VOLUME, "mountPath": DIRECTORY, "readOnly": True}
 _RPC_SECRET: Final = "rpc-secret"  # noqa: S105 - the name of a file
