@@ -70,13 +70,14 @@ SLOW = (
 `make check`, which takes what is not slow.
 """
 BUDGET_SECONDS = {"tools and images": 20 * 60, "all tests": 18 * 60 + 17 * 60}
-"""What a cold run may take on 2 cores; a suite that outgrows it fails, before CI's own limit cuts it off. The cluster's
-18 minutes and the 17 of all others are one sum, as they pass beside each other and on the same cores.
+"""What a cold run may take on 2 cores. Where CI=true, a suite that outgrows it fails, before CI's own limit cuts it
+off; elsewhere it is a report, as machines differ. The cluster's 18 minutes and the 17 of all others are one sum, as they
+pass beside each other and on the same cores.
 """
 
 
 class Budget:
-    """Knows what the session took, and fails the session that exceeds its share.
+    """Knows what the session took, and in CI fails the session that exceeds its share.
 
     Counted on the wall, as tests run in several processes. What the cluster's add up to is told, not judged.
     """
@@ -111,8 +112,8 @@ class Budget:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A suite over budget is a failed suite."""
-        if self.exceeded() and session.exitstatus == pytest.ExitCode.OK:
+        """A suite over budget is a failed suite where CI=true."""
+        if os.environ.get("CI") == "true" and self.exceeded() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -122,6 +123,8 @@ class Budget:
         )
         for line in self.exceeded():
             terminalreporter.write_line(f"OVER BUDGET {line}", red=True)
+        if self.exceeded() and os.environ.get("CI") != "true":
+            terminalreporter.write_line("a report, not a verdict: it fails the suite where CI=true")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -212,8 +215,10 @@ def api_server() -> Iterator[ApiServer]:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Cluster:
-    """The real cluster, with the images of this checkout in it."""
+def cluster() -> Iterator[Cluster]:
+    """The real cluster, with the images of this checkout in it; no other process removes it meanwhile."""
     if (reason := why_no_cluster()) and not os.environ.get("CI"):
         pytest.skip(reason)
-    return ensure_cluster(images=True)
+    found = ensure_cluster(images=True)
+    with found.held():
+        yield found

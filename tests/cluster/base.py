@@ -2,7 +2,8 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, ClassVar
@@ -12,9 +13,10 @@ import yaml
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from tests.cluster.cache import exclusive, shared
 from tests.cluster.gotools import HELM, KUBERNETES
 from tests.cluster.layout import S3_PORT, S3_SERVICE_IP
-from tests.cluster.paths import PACKAGE
+from tests.cluster.paths import PACKAGE, cache_root
 from tests.cluster.steps import CommandError, run
 
 if TYPE_CHECKING:
@@ -73,6 +75,26 @@ class Cluster(ABC):
     @abstractmethod
     def down(self) -> None:
         """Remove the cluster and everything in it; cached builds and images stay."""
+
+    @property
+    def in_use(self) -> Path:
+        """The file that test runs lock as long as they use the cluster."""
+        return cache_root() / "cluster-in-use.lock"
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep every process from removing the cluster while the block runs."""
+        return shared(self.in_use)
+
+    @contextmanager
+    def removable(self) -> Iterator[None]:
+        """Around a removal. Raises RuntimeError if a test run holds the cluster."""
+        with exclusive(self.in_use) as ours:
+            if not ours:
+                raise RuntimeError(
+                    f"the cluster does not answer or is to be removed, but a test run uses it and holds {self.in_use}: "
+                    "wait until that run has ended, or end it"
+                )
+            yield
 
     @abstractmethod
     def stop_component(self, component: str) -> None:

@@ -47,6 +47,28 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def shared(path: Path) -> Iterator[None]:
+    """Hold a lock on a file that others may hold too; the kernel drops it when the process dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as handle:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[bool]:
+    """Hold a lock on a file that no other holds; False, at once, if another holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
 def build_once(entry: Path, fill: Callable[[Path], None]) -> Path:
     """Return `entry`, filling it first if it does not exist. One process builds it, others wait."""
     if entry.exists():

@@ -65,7 +65,7 @@ class GoModule:
         """Build the programs unless they are in the cache; return their directory."""
         target = self.path()
         if not target.exists():
-            with step(f"go build {self.name} {self.version}"):
+            with step(f"go build {self.name} {self.version}", f"takes minutes, once: it is kept in {target.parent}"):
                 build_once(target, self._build)
         return target
 

@@ -92,8 +92,9 @@ class KindCluster(Cluster):
             self.deploy_s3()
 
     def down(self) -> None:
-        run(["kind", "delete", "cluster", "--name", NAME])
-        self.kubeconfig.unlink(missing_ok=True)
+        with self.removable():
+            run(["kind", "delete", "cluster", "--name", NAME])
+            self.kubeconfig.unlink(missing_ok=True)
 
     def healthy(self) -> bool:
         return self.kubeconfig.exists() and self.api_ready() and self.s3_answers()

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import TimeoutExpired
 
@@ -30,6 +30,8 @@ from tests.cluster.steps import CommandError, report, run, step
 
 ADMINISTRATORS = "system:masters"
 START_TIMEOUT = 120.0
+SILENCE_TIMEOUT = 60.0
+"""For a node that runs and does not answer, as on a busy machine."""
 
 
 class NativeCluster(Cluster):
@@ -54,29 +56,39 @@ class NativeCluster(Cluster):
     def up(self) -> None:
         with locked(self.layout.run):
             tools = [module.ensure() for module in (KUBERNETES, HELM, VERSITYGW, PAUSE, KUBECONFORM)]
-            if self.healthy():
+            if self._is_up():
                 return
             if os.geteuid() != 0:
                 raise PermissionError("a native cluster is made of the machine's own processes: run this as root")
             install_packages()
-            self._remove()
+            with self.removable():
+                self._remove()
             with step("write certificates and configurations"):
                 self._configure(tools[0])
             self._start()
 
     def down(self) -> None:
-        with locked(self.layout.run):
+        with locked(self.layout.run), self.removable():
             self._remove()
 
     def healthy(self) -> bool:
         """Whether the node that runs is the one this code would start, and all of it answers."""
+        return self._runs() and self._node_ready() and self.s3_answers()
+
+    def _is_up(self) -> bool:
+        """Whether the node is healthy, or becomes so within a minute: a node that answers late is not to be removed."""
+        if self.healthy():
+            return True
+        if not self._runs():
+            return False
+        with suppress(TimeoutError), step("the node does not answer", f"looking for {SILENCE_TIMEOUT:.0f} s"):
+            wait_until(self.healthy, SILENCE_TIMEOUT, "the node", interval=1.0)
+        return self.healthy()
+
+    def _runs(self) -> bool:
+        """Whether the processes of the node that this code would start are there."""
         current = self._fingerprint_file.exists() and self._fingerprint_file.read_text() == self._fingerprint()
-        return (
-            current
-            and all(daemon.running_pid() is not None for daemon in self._daemons().values())
-            and self._node_ready()
-            and self.s3_answers()
-        )
+        return current and all(daemon.running_pid() is not None for daemon in self._daemons().values())
 
     def stop_component(self, component: str) -> None:
         self._daemons()[component].stop()

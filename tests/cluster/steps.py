@@ -18,8 +18,10 @@ def report(message: str) -> None:
 
 
 @contextmanager
-def step(name: str) -> Iterator[None]:
-    """Report the time that the enclosed block took."""
+def step(name: str, announcement: str = "") -> Iterator[None]:
+    """Report the time that the enclosed block took; with an announcement, also that it begins."""
+    if announcement:
+        report(f"{name}: {announcement}")
     started = time.monotonic()
     try:
         yield

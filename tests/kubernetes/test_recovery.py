@@ -21,6 +21,7 @@ from kubothek.jobs.progress import Reporter
 from kubothek.reconcile.reconcilers import RECONCILERS
 from kubothek.resources.kinds import KINDS
 from kubothek.runtime.kubernetes.api import RESOURCES, Api, ApiError, ApiUnavailable
+from kubothek.runtime.kubernetes.manifests import private
 from tests.kubernetes.apiserver import ApiServer
 from tests.kubernetes.harness import Kubelet, bench
 from tests.kubernetes.podshapes import exited, running
@@ -93,6 +94,7 @@ class Cluster:
         """What the pod's container does; the state that it ends in."""
         spec, here = pod["spec"], self._directory / name
         secrets = {volume["name"]: volume["secret"] for volume in spec["volumes"] if "secret" in volume}
+        secrets.pop(private.VOLUME, None)  # of Spark, which is not started here
         for mount in spec["containers"][0]["volumeMounts"]:
             if mount["name"] in secrets:
                 target = here / Path(mount["mountPath"]).relative_to(MOUNTED)
