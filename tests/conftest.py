@@ -71,8 +71,8 @@ SLOW = (
 """
 BUDGET_SECONDS = {"tools and images": 20 * 60, "all tests": 18 * 60 + 17 * 60}
 """What a cold run may take on 2 cores. Where CI=true, a suite that outgrows it fails, before CI's own limit cuts it
-off; elsewhere it is a report, as machines differ. The cluster's 18 minutes and the 17 of all others are one sum, as they
-pass beside each other and on the same cores.
+off; elsewhere it is a report, as machines differ. The cluster's 18 minutes and the 17 of all others are one sum, as
+they pass beside each other and on the same cores.
 """
 
 

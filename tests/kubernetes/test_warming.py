@@ -156,7 +156,8 @@ async def test_a_commit_runs_on_a_driver_that_waited(api: Api, server: ApiServer
         await operator.settled()
         assert not any(c["type"] == "Complete" and c["status"] == "True" for c in commit()["status"]["conditions"])
         template = json.loads(node.pods()[second]["metadata"]["annotations"][names.EXECUTOR_TEMPLATE])
-        assert private.secret_of(template) == private.secret_of(node.pods()[second]), "executors know the driver's"
+        ((container,), secret) = (template["spec"]["containers"], private.secret_of(node.pods()[second]))
+        assert private.executor_variable(secret or "") in container["env"], "executors know the driver's"
         node.succeed(second)
         await operator.until(lambda: any(c["type"] == "Complete" for c in commit()["status"]["conditions"]))
         node.show(second, status("Failed", exited(137)))  # what becomes of the process after that is no matter
@@ -286,7 +287,9 @@ async def test_a_launch_that_was_cut_before_the_secret_is_completed(
     proxy.decide = lambda at, call: None
     for _ in range(2):
         await Launcher(api, CONFIG).launch(job)
-        assert set(node.private_of(job.job.job)) == {"rpc-secret", "result-key"}
+        found = node.private_of(job.job.job)
+        assert set(found) == {"rpc-secret", "executor-rpc-secret", "result-key"}
+        assert base64.b64decode(found["executor-rpc-secret"]) == found["rpc-secret"]
 
 
 async def test_two_jobs_for_one_driver_come_to_a_pod_each(

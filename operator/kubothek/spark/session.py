@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 import re
@@ -212,7 +213,8 @@ def _replace_secret(stopped: SparkSession) -> None:
         return
     hadoop = stopped.sparkContext._gateway.jvm.org.apache.hadoop
     credentials = hadoop.security.Credentials()
-    credentials.addSecretKey(hadoop.io.Text("sparkCookie"), bytearray(Path(private, _RPC_SECRET).read_bytes()))
+    secret = base64.b64encode(Path(private, _RPC_SECRET).read_bytes())  # as Spark has it of a file
+    credentials.addSecretKey(hadoop.io.Text("sparkCookie"), bytearray(secret))
     hadoop.security.UserGroupInformation.getCurrentUser().addCredentials(credentials)
 
 

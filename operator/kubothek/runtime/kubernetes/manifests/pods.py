@@ -112,7 +112,7 @@ def driver_pod(action: LaunchJob, config: OperatorConfig, *, may_start_spark: bo
             ],
             "volumes": [
                 {"name": "job", "configMap": {"name": job.job}},
-                *([_private_volume(action, executor=False)] if with_spark else []),
+                *([private.volume(_private_secret(action))] if with_spark else []),
                 {"name": "scratch", **scratch.driver_volume(engine, heavy=heavy)},
                 *_volumes(action),
             ],
@@ -146,16 +146,12 @@ def executor_template(action: LaunchJob) -> Object:
             "containers": [
                 {
                     "name": names.EXECUTOR_CONTAINER,
-                    "env": [{"name": "HOME", "value": _TMP}],
+                    "env": [{"name": "HOME", "value": _TMP}, private.executor_variable(_private_secret(action))],
                     "securityContext": _container_security(),
-                    "volumeMounts": [private.MOUNT, *_mounts(action), *scratch.executor_mounts(engine)],
+                    "volumeMounts": [*_mounts(action), *scratch.executor_mounts(engine)],
                 }
             ],
-            "volumes": [
-                _private_volume(action, executor=True),
-                *_volumes(action),
-                *scratch.executor_volumes(engine),
-            ],
+            "volumes": [*_volumes(action), *scratch.executor_volumes(engine)],
         },
     }
     pod = merged(pod, engine.pod_template.executor, names.EXECUTOR_CONTAINER)
@@ -271,8 +267,8 @@ def _container_security() -> Object:
     }
 
 
-def _private_volume(action: LaunchJob, *, executor: bool) -> Object:
-    return private.volume(private.secret_name(action.owner.metadata.uid, action.job.job), executor=executor)
+def _private_secret(action: LaunchJob) -> str:
+    return private.secret_name(action.owner.metadata.uid, action.job.job)
 
 
 def _driver_env(action: LaunchJob, engine: EngineSpec, config: OperatorConfig, *, with_spark: bool) -> list[Object]:

@@ -22,7 +22,12 @@ DIRECTORY: Final = "/var/run/kubothek/private"
 VOLUME: Final = "kubothek-private"
 MOUNT: Final[Object] = {"name": VOLUME, "mountPath": DIRECTORY, "readOnly": True}
 _RPC_SECRET: Final = "rpc-secret"  # noqa: S105 - the name of a file
+_EXECUTOR_RPC_SECRET: Final = "executor-rpc-secret"  # noqa: S105 - the same
 _RESULT_KEY: Final = "result-key"
+_EXECUTOR_VARIABLE: Final = "_SPARK_AUTH_SECRET"
+"""Where an executor looks for the secret, in base64 (``SecurityManager.ENV_AUTH_SECRET``). A file would not serve it:
+Spark reads one where the master is Kubernetes only, and an executor learns its master from the driver.
+"""
 
 
 def secret_name(owner_uid: str, job: str) -> str:
@@ -30,12 +35,9 @@ def secret_name(owner_uid: str, job: str) -> str:
     return f"{job}-{hashlib.sha256(f'{owner_uid}/{job}'.encode()).hexdigest()[:8]}"
 
 
-def volume(secret: str, *, executor: bool) -> Object:
-    """Return the volume; an executor gets nothing to sign with."""
-    source: Object = {"secretName": secret, "defaultMode": 0o440}
-    if executor:
-        source["items"] = [{"key": _RPC_SECRET, "path": _RPC_SECRET}]
-    return {"name": VOLUME, "secret": source}
+def volume(secret: str) -> Object:
+    """Return the volume of a driver."""
+    return {"name": VOLUME, "secret": {"secretName": secret, "defaultMode": 0o440}}
 
 
 def secret_of(pod: Mapping[str, Any]) -> str | None:
@@ -44,12 +46,24 @@ def secret_of(pod: Mapping[str, Any]) -> str | None:
     return next((str(each["secret"]["secretName"]) for each in volumes if each["name"] == VOLUME), None)
 
 
+def executor_variable(secret: str) -> Object:
+    """Return the variable of an executor's container."""
+    reference = {"name": secret, "key": _EXECUTOR_RPC_SECRET}
+    return {"name": _EXECUTOR_VARIABLE, "valueFrom": {"secretKeyRef": reference}}
+
+
 def of_driver(executor_template: Object, driver: Mapping[str, Any]) -> Object:
     """Return the template of executors that belong to this driver pod."""
-    secret, spec = secret_of(driver), executor_template["spec"]
-    others = [each for each in spec["volumes"] if each["name"] != VOLUME]
-    added = [volume(secret, executor=True)] if secret is not None and len(others) < len(spec["volumes"]) else []
-    return {**executor_template, "spec": {**spec, "volumes": [*others, *added]}}
+    if (secret := secret_of(driver)) is None:
+        return executor_template
+    spec = executor_template["spec"]
+    containers = [{**each, "env": _env_of(each, secret)} for each in spec["containers"]]
+    return {**executor_template, "spec": {**spec, "containers": containers}}
+
+
+def _env_of(container: Mapping[str, Any], secret: str) -> list[Object]:
+    variables = container.get("env") or ()
+    return [executor_variable(secret) if each["name"] == _EXECUTOR_VARIABLE else each for each in variables]
 
 
 def with_new_key(pod: Object) -> tuple[Object, bytes]:
@@ -65,8 +79,9 @@ def with_new_key(pod: Object) -> tuple[Object, bytes]:
 
 def secret(pod: Mapping[str, Any], result_key: bytes) -> Object:
     """Return the Secret of a driver pod that exists."""
-    meta = pod["metadata"]
-    data = {_RPC_SECRET: secrets.token_hex(32).encode(), _RESULT_KEY: result_key}
+    meta, rpc_secret = pod["metadata"], secrets.token_bytes(32)
+    # Spark takes what the file holds in base64.
+    data = {_RPC_SECRET: rpc_secret, _EXECUTOR_RPC_SECRET: base64.b64encode(rpc_secret), _RESULT_KEY: result_key}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
