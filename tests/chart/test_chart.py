@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from kubothek.runtime.kubernetes.manifests import pods
 from kubothek.runtime.kubernetes.manifests.network_policy import network_policy
 from kubothek.runtime.kubernetes.selftest import NEEDED
 from tests.chart.conftest import CHART, Objects, Render, grant
-from tests.chart.plain import CONFIG, plain
+from tests.chart.plain import CONFIG, SCHEMA, plain, values_schema
 from tests.cluster.steps import CommandError, run
 from tests.kubernetes.apiserver import OPERATOR, ApiServer
 from tests.kubernetes.harness import manifest, resource_path
@@ -273,11 +275,46 @@ def test_images_are_pinned_by_digest_if_given(render: Render) -> None:
         ({"tracing": {"endpoint": "collector:4317"}}, "endpoint"),
         ({"tracing": {"sampleRatio": 2}}, "sampleRatio"),
         ({"image": {"digest": "latest"}}, "digest"),
+        ({"engineDefaults": {"foo": 1}}, "engineDefaults"),
+        ({"engineDefaults": {"executor": {"instance": 2}}}, "instance"),
+        ({"engineDefaults": {"retry": {"limit": "many"}}}, "limit"),
     ],
 )
 def test_wrong_values_are_refused_by_name(render: Render, values: dict[str, object], complaint: str) -> None:
     with pytest.raises(CommandError, match=complaint):
         render(**values)
+
+
+def test_the_values_schema_has_the_engine_of_the_crd(render: Render) -> None:
+    """If this fails, run `make config`."""
+    assert SCHEMA.read_text() == values_schema()
+    render(engineDefaults={"executor": {"memory": "4Gi", "spot": "Prefer"}, "podTemplate": {"driver": {"spec": {}}}})
+
+
+@pytest.mark.parametrize("chart", ["kubothek", "kubothek-gateway"])
+def test_every_value_of_a_chart_has_a_description(chart: str) -> None:
+    lines = (CHART.parent / chart / "values.yaml").read_text().splitlines()
+    bare = [
+        line
+        for above, line in pairwise(["", *lines])
+        if (key := re.match(r"( *)\w+:", line)) and not re.search(r"\s#\s", line) and not above.startswith(f"{key[1]}#")
+    ]
+    assert bare == []
+
+
+def test_a_security_context_can_lose_a_default(render: Render) -> None:
+    (pod,) = (each["spec"]["template"]["spec"] for each in of_kind(render(), "Deployment"))
+    assert (pod["securityContext"]["runAsUser"], pod["containers"][0]["securityContext"]["capabilities"]) == (
+        185,
+        {"drop": ["ALL"]},
+    )
+    objects = render(
+        podSecurityContext={"runAsUser": None, "fsGroup": 7}, securityContext={"readOnlyRootFilesystem": False}
+    )
+    (pod,) = (each["spec"]["template"]["spec"] for each in of_kind(objects, "Deployment"))
+    assert "runAsUser" not in pod["securityContext"]
+    assert (pod["securityContext"]["fsGroup"], pod["securityContext"]["runAsNonRoot"]) == (7, True)
+    assert not pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
 
 
 def test_rendering_twice_gives_the_same(render: Render) -> None:

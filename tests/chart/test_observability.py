@@ -93,6 +93,7 @@ def test_a_dashboard_is_one_that_grafana_can_show(dashboard: Path) -> None:
         assert not cells & taken
         assert place["x"] + place["w"] <= 24
         taken |= cells
+        assert panel["description"].endswith("."), panel["title"]
         assert panel["type"] == "row" or panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
     named = {variable["name"] for variable in document["templating"]["list"]}
     assert set(re.findall(r"\$\{?(\w+)", json.dumps(shown))) - {"__rate_interval"} <= named
