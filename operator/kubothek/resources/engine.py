@@ -53,7 +53,7 @@ _PodTemplate = Annotated[
 
 
 class PodTemplates(Strict):
-    """What else the pods should have: node selectors, tolerations, volumes, security contexts."""
+    """What else the pods should have: node selectors, tolerations, volumes, variables, containers beside."""
 
     driver: _PodTemplate = Field(default_factory=dict)
     """A PodTemplateSpec for drivers; the fields that the operator sets win."""

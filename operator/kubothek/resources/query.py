@@ -178,7 +178,7 @@ class QueryStatus(Status, Attempts):
     """How far the query is, and where its result is."""
 
     progress: QueryProgress | None = None
-    """How far the running job is."""
+    """How far the running job is; only of a job that a waiting driver took (`Engine.spec.warm`)."""
     start_time: Time | None = None
     """When the first attempt was started."""
     logs: str | None = None
