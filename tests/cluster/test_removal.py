@@ -1,5 +1,6 @@
 """When a native node is removed, without starting one."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def no_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("KUBERNETES", "HELM", "VERSITYGW", "PAUSE", "KUBECONFORM"):
         monkeypatch.setattr(native, name, Tool())
     monkeypatch.setattr(native, "install_packages", lambda: None)
-    monkeypatch.setattr(native.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
 
 
 def test_a_node_that_answers_late_is_not_removed(tmp_path: Path) -> None:
