@@ -80,7 +80,7 @@ images: install ## build the operator's and the jobs' images and load them into 
 crds: install ## write crds/ (and the chart's copy) from the models
 	@$(BIN)/python -m kubothek.resources.crds
 
-config: install ## write config/ (the chart as plain YAML) from charts/kubothek
+config: install ## write config/ (the chart as plain YAML) from charts/kubothek; builds Helm the first time, in minutes
 	@$(BIN)/python -m tests.chart.plain
 
 pages: install ## write what in docs/ is made from the code: fields of the kinds, reasons

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from plateau.io.eager import read_table
 
+from kubothek.runtime.kubernetes.outcomes.outcome import told_end
 from tests.e2e.demo import Demo
 from tests.e2e.workspace import Workspace
 
@@ -54,3 +55,12 @@ def test_flights_went_through_spark(demo: Demo, flights: Workspace) -> None:
     log = flights.kubectl("logs", "flights-1")
     assert "executor" in log
     assert not flights.kubectl.items("pods", "spark-role=executor")
+    assert told_end(flights.kubectl.get("pod", "flights-1")) is not None, "the driver signed its result"
+
+
+def test_pods_without_spark_have_no_token(demo: Demo, flights: Workspace) -> None:
+    demo.output()
+    without = flights.kubectl.items("pods", "kubothek.io/verb in (query,inspect)")
+    assert {pod["metadata"]["labels"]["kubothek.io/verb"] for pod in without} == {"query", "inspect"}
+    for pod in without:
+        assert not [volume for volume in pod["spec"]["volumes"] if "projected" in volume], pod["metadata"]["name"]
