@@ -75,6 +75,13 @@ class StoreUnavailable(StoreError):
     transient = True
 
 
+class WorkerUnavailable(LakeError):
+    """No worker process could be started: the machine has no memory, or no process number, left."""
+
+    reason = "WorkerUnavailable"
+    transient = True
+
+
 # --- what a user hands in --------------------------------------------------------------------------------------------
 
 
