@@ -92,7 +92,7 @@ def test_nobody_is_bound_to_the_roles_of_those_who_pull_push_and_ingest(render: 
     rules = {role["metadata"]["name"]: role["rules"] for role in of_kind(render(), "Role")[1:]}
     assert rules == {
         f"gw-kubothek-gateway-{right}": [{"apiGroups": ["kubothek.io"], "resources": ["datasets"], "verbs": [verb]}]
-        for right, verb in (("pull", "get"), ("push", "push"), ("ingest", "ingest"))
+        for right, verb in (("pull", "get"), ("push", "push"), ("ingest", "ingest"), ("force", "force"))
     }
     assert len(of_kind(render(roles=False), "Role")) == 1
 

@@ -23,6 +23,7 @@ from kubothek.lake.store import Store
 
 READER = "token-of-a-reader-0001"
 WRITER = "token-of-a-writer-0002"
+FORCER = "token-of-one-who-forces-0003"
 TOKENS = (
     {"name": "reader", "token": READER, "pull": ["planes"], "query": ["planes"]},
     {
@@ -30,6 +31,7 @@ TOKENS = (
         "token": WRITER,
         **{verb: ["planes", "copy", "fresh"] for verb in ("pull", "push", "ingest", "query")},
     },
+    {"name": "forcer", "token": FORCER, **{verb: ["planes"] for verb in ("pull", "push", "force")}},
 )
 
 

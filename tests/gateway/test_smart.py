@@ -14,11 +14,12 @@ from kubothek.lake.errors import (
     Diverged,
     InputError,
     InvalidCredentials,
+    LakeError,
 )
 from kubothek.lake.exchange import Pulled, Pushed, Reach, Relation, pull_remote, push_remote
 from kubothek.lake.ledger.root import Root, Table
 from kubothek.lake.store import Store
-from tests.gateway.running import READER, WRITER, Running, running
+from tests.gateway.running import FORCER, READER, WRITER, Running, running
 from tests.ledger_root.planes import LEDGER, UUID, made, opened, planes, push, sound, table
 
 WITH = Reach(token=WRITER)
@@ -90,8 +91,16 @@ def test_a_push_onto_another_chain_is_refused_but_by_force(store: Store, other: 
         with pytest.raises(Diverged):
             pushed(store, gateway)
         assert table(other) == {1: "A", 2: "theirs"}
-        assert pushed(store, gateway, force=True).relation is Relation.DIVERGED
+        with pytest.raises(LakeError, match="needs the right force"):
+            pushed(store, gateway, force=True)
+        assert table(other) == {1: "A", 2: "theirs"}
+        (refused,) = (line for line in gateway.lines if line.get("forced"))
+        assert (refused["principal"], refused["error"]) == ("writer", "AccessDenied")
+        done = pushed(store, gateway, force=True, reach=Reach(token=FORCER))
+        assert done.relation is Relation.DIVERGED
         assert table(other) == {1: "A", 3: "mine"}
+        _, audited = (line for line in gateway.lines if line.get("forced"))
+        assert (audited["principal"], audited["version"]) == ("forcer", 4)
         sound(other)
 
 

@@ -58,7 +58,7 @@ class Site:
 
     def query(self, sql: str, **changes: Any) -> JobResult:
         location = {"store": self.store, "path": "reports", "format": "CSV"}
-        limits = {"memory_bytes": 100 << 20, "time_limit_seconds": 0.5}
+        limits = {"memory_bytes": 100 << 20, "time_limit_seconds": 60}
         return self.run({"verb": "query", "sql": sql, "location": location} | limits | changes)
 
     def commit(self, **changes: Any) -> JobResult:

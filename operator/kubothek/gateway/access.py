@@ -24,6 +24,8 @@ class Verb(StrEnum):
     PUSH = "push"
     INGEST = "ingest"
     QUERY = "query"
+    FORCE = "force"
+    """A push that takes blocks away which are there: needed besides ``push``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ _STATUS: Final[tuple[tuple[type[errors.LakeError], int], ...]] = (
     (errors.OwnedByAnother, 403),
     (errors.ChainCorrupt, 422),
     (errors.StoreError, 503),
+    (errors.WorkerUnavailable, 503),
     (errors.CommitError, 503),
     (errors.SourceUnavailable, 503),
     (errors.InputError, 400),

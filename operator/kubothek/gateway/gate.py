@@ -9,14 +9,16 @@ import socket
 import struct
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 import orjson
 from aiohttp import web
 
 from kubothek.gateway.access import Access, Principal, Verb
 from kubothek.gateway.answers import refusal, status_of
+from kubothek.gateway.bodies import Bodies
 from kubothek.gateway.datasets import Datasets, Exposed
 from kubothek.gateway.limits import Buckets, Limits
 from kubothek.gateway.peers import Peers, client_of
@@ -63,6 +65,9 @@ class Gate:
         self._peers = peers or Peers()
         self._buckets = Buckets(limits.per_second, limits.burst)
         self._under_way = 0
+        self._bodies = Bodies(limits)
+        self.parsing = asyncio.Semaphore()
+        """Held while a large message is parsed: that takes many times its size."""
 
     @web.middleware
     async def stand(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -136,10 +141,18 @@ class Gate:
         request[CLIENT] = f"principal {found.name}"
         return self._buckets.wait(request[CLIENT])
 
+    async def small_body(self, request: web.Request) -> bytes:
+        """See :meth:`Bodies.small`."""
+        return await self._bodies.small(request, request[CLIENT])
+
+    def received(self, request: web.Request, most: int) -> AbstractAsyncContextManager[tuple[IO[bytes], bytes]]:
+        """See :meth:`Bodies.received`."""
+        return self._bodies.received(request, request[NOTE], request[CLIENT], most)
+
     def principal(self, request: web.Request) -> Principal | None:
         """Who asks; None: nobody says. Raises HTTPUnauthorized for a token that is nobody's."""
         if "Authorization" in request.headers and _PRINCIPAL not in request:
-            raise _unauthorised()
+            raise unauthorised()
         return request.get(_PRINCIPAL)
 
     async def name(self, request: web.Request, verb: Verb) -> str:
@@ -156,7 +169,7 @@ class Gate:
         if verb in (Verb.PULL, Verb.QUERY) and catalogue.public(name):
             return name
         if principal is None:
-            raise _unauthorised()
+            raise unauthorised()
         if not await self.access.may(principal, verb, name):
             raise web.HTTPForbidden(**_said("Forbidden", f"{principal.name} may not {verb} {name}"))
         catalogue.place(name)
@@ -190,7 +203,8 @@ def break_off(transport: asyncio.BaseTransport) -> None:
     transport.abort()
 
 
-def _unauthorised() -> web.HTTPUnauthorized:
+def unauthorised() -> web.HTTPUnauthorized:
+    """The answer to those who have to say who they are."""
     said = _said("Unauthorized", "a bearer token that this gateway knows is needed")
     return web.HTTPUnauthorized(headers={"WWW-Authenticate": 'Bearer realm="kubothek"'}, **said)
 

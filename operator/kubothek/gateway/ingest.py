@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import IO, Final
 
@@ -12,8 +11,7 @@ from aiohttp import web
 from kubothek.gateway.access import Verb
 from kubothek.gateway.answers import refusal
 from kubothek.gateway.gate import NOTE, Gate
-from kubothek.gateway.objects import received
-from kubothek.gateway.workers import Workers
+from kubothek.gateway.workers import Workers, to_its_end
 from kubothek.lake.errors import FormatInvalid, InputError
 from kubothek.lake.ledger.feeding import InputFormat, push_files
 from kubothek.lake.ledger.formats.timestamps import Timestamp
@@ -60,8 +58,9 @@ class Ingests:
             raise InputError(f"an Idempotency-Key has 1 to {_LONGEST_KEY} characters")
         event_time = _moment(request.headers.get("odf-event-time"))
         source = request.query.get("sourceName") or DEFAULT_SOURCE
-        async with self._workers.place(), received(request, self._gate, self._gate.limits.ingest_bytes) as (file, body):
-            done = await asyncio.to_thread(
+        most = self._gate.limits.ingest_bytes
+        async with self._gate.received(request, most) as (file, body), self._workers.place():
+            done = await to_its_end(
                 partial(
                     self._take,
                     name,

@@ -20,6 +20,7 @@ class Limits:
     ``slowest``           bytes a second below which a client is too slow, after ``patience``
     ``head_seconds``      until the first request of a connection is there; ``idle_seconds`` between two of them
     ``requests``          at a time; one more is answered 503
+    ``bodies``            that are on their way at a time, 1 MiB of memory each; of one client ``bodies_each``
     ``per_second``        requests of one client, on average, after a first ``burst``; more are answered 429. That is a
                           principal, or an address from which somebody asks without a token
     ``store_streams``     objects that are read from a store without files at a time: each takes 1.5 MB of memory
@@ -36,6 +37,8 @@ class Limits:
     head_seconds: float = 10.0
     idle_seconds: float = 60.0
     requests: int = 2000
+    bodies: int = 128
+    bodies_each: int = 32
     per_second: float = 200.0
     burst: int = 2000
     store_streams: int = 32

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from tempfile import SpooledTemporaryFile
 from typing import IO, Any, Final, cast
 
 from aiohttp import web
@@ -25,7 +20,6 @@ from kubothek.lake.ledger.named import Kind
 _LONGEST_HASH: Final = 128
 _PIECE: Final = 256 << 10
 _SENT: Final = 4 << 20
-_IN_MEMORY: Final = 1 << 20
 _FOR_EVER: Final = "max-age=31536000, immutable"
 _BLOCKS: Final = "blocks"
 _SAFE: Final = {"X-Content-Type-Options": "nosniff"}
@@ -76,7 +70,7 @@ class Objects:
             return refusal(411, "LengthRequired", "say how long it is: Content-Length")
         if request.content_length > limits.object_bytes:
             return refusal(413, "TooLarge", f"an object has at most {limits.object_bytes:,} bytes")
-        async with received(request, self._gate, limits.object_bytes) as (file, digest):
+        async with self._gate.received(request, limits.object_bytes) as (file, digest):
             if digest != named.digest:
                 return refusal(400, "Corrupt", f"the bytes are not those that {named} names")
             place = self._gate.datasets.catalogue.place(name)
@@ -136,29 +130,6 @@ class Objects:
                 raise ConnectionResetError("the object became shorter")
         await response.write_eof()
         return response
-
-
-@asynccontextmanager
-async def received(request: web.Request, gate: Gate, most: int) -> AsyncIterator[tuple[IO[bytes], bytes]]:
-    """A request's body in a temporary file, at its start, and its SHA3-256.
-
-    Raises TimeoutError for a client that is too slow, HTTPRequestEntityTooLarge.
-    """
-    hasher, size, started = hashlib.sha3_256(), 0, time.monotonic()
-    with SpooledTemporaryFile(_IN_MEMORY) as file:
-        while True:
-            async with asyncio.timeout(started + gate.limits.seconds_for(size) - time.monotonic()):
-                piece = await request.content.readany()
-            if not piece:
-                break
-            size += len(piece)
-            if size > most:
-                raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=size)
-            hasher.update(piece)
-            await asyncio.to_thread(file.write, piece) if size > _IN_MEMORY else file.write(piece)
-        request[NOTE]["received"] = size
-        file.seek(0)
-        yield file, hasher.digest()
 
 
 def parse_hash(text: str) -> Multihash:

@@ -17,6 +17,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from kubothek.gateway.gate import AUDIT, break_off
 from kubothek.gateway.limits import Limits
+from kubothek.lake import limited
 
 _THREADS: Final = 32
 _BACKLOG: Final = 1024
@@ -52,6 +53,7 @@ class Gateway:
             logger=_LOG,
             keepalive_timeout=limits.idle_seconds,
             handler_cancellation=True,
+            auto_decompress=False,  # bodies are unpacked as they are read, within their limits
             shutdown_timeout=_LEAVE,
         )
         self._watch: asyncio.Task[None] | None = None
@@ -59,6 +61,7 @@ class Gateway:
     async def start(self, host: str, port: int) -> int:
         """Listen; the port, which is another one than 0. Raises OSError."""
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "gateway"))
+        await asyncio.to_thread(limited.start)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=self._tls, backlog=_BACKLOG)
         await site.start()
@@ -105,3 +108,4 @@ async def serve(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await stop.wait()
     await gateway.stop()
+    limited.stop()

@@ -17,8 +17,9 @@ from kubothek.gateway.catalogue import Place
 from kubothek.gateway.datasets import Exposed
 from kubothek.gateway.gate import CLIENT, NOTE, Gate
 from kubothek.gateway.sockets import Conversation, transfer
+from kubothek.gateway.workers import to_its_end
 from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import DatasetNotFound, FormatInvalid, ObjectNotFound
+from kubothek.lake.errors import AccessDenied, DatasetNotFound, FormatInvalid, ObjectNotFound
 from kubothek.lake.exchange.plan import plan_of
 from kubothek.lake.exchange.pull import pull
 from kubothek.lake.exchange.pushed import PushedRepository
@@ -46,6 +47,8 @@ _PING: Final = 10.0
 _SILENT: Final = 60.0
 _BULK: Final = 10_000
 """Objects that one message may name."""
+_PULLED: Final = 4 << 20
+"""Bytes of a message of a pull: it names objects, 10,000 at most."""
 _BY: Final = "gateway"
 
 
@@ -68,13 +71,13 @@ class Smart:
     async def pull(self, request: web.Request) -> web.StreamResponse:
         """Give out a part of a chain, and say where its objects are."""
         dataset = await self._gate.dataset(request, Verb.PULL, fresh=True)
-        talk = Conversation(request, self._gate)
+        talk = Conversation(request, self._gate, min(_PULLED, self._gate.limits.message_bytes))
         return await self._hold(request, talk, "Pull", partial(self._pull, request, talk, dataset))
 
     async def push(self, request: web.Request) -> web.StreamResponse:
         """Take blocks, say where their objects belong, and commit them all."""
         name = await self._gate.name(request, Verb.PUSH)
-        talk = Conversation(request, self._gate)
+        talk = Conversation(request, self._gate, self._gate.limits.message_bytes)
         return await self._hold(request, talk, "Push", partial(self._push, request, talk, name))
 
     async def _hold(self, request: web.Request, talk: Conversation, side: str, what: Any) -> web.StreamResponse:
@@ -117,7 +120,7 @@ class Smart:
         talk.phase = "ObjectsRequest"
         while True:
             try:
-                named = _references(await talk.read(_NEXT))
+                named = _references(await talk.read(_NEXT, large=True))
             except ConnectionResetError:
                 return  # that is how a pull ends
             if named is None:
@@ -150,6 +153,11 @@ class Smart:
 
     async def _push(self, request: web.Request, talk: Conversation, name: str) -> None:
         asked = await talk.read(self._gate.limits.patience)
+        if force := asked.get("force_update_if_diverged") is True:
+            request[NOTE]["forced"] = True
+            principal = self._gate.principal(request)
+            if principal is None or not await self._gate.access.may(principal, Verb.FORCE, name):
+                raise AccessDenied(f"push to {name!r} with force refused: it needs the right {Verb.FORCE}")
         claimed = optional_hash(asked, "current_head")
         head = await asyncio.to_thread(self._head, name)
         if claimed != head:
@@ -158,7 +166,7 @@ class Smart:
             return
         await talk.send(accepted({}, talk.dialect, first=True))
         talk.phase = "MetadataRequest"
-        message = await talk.read(self._gate.limits.patience)
+        message = await talk.read(self._gate.limits.patience, large=True)
         blocks = await asyncio.to_thread(blocks_of, message.get("new_blocks"))
         request[NOTE]["blocks"] = len(blocks)
         await talk.send(accepted({}, talk.dialect))
@@ -167,7 +175,7 @@ class Smart:
             talk.phase = "CompleteRequest"
             await talk.read(_SILENT)
         if blocks:
-            version = await asyncio.to_thread(self._commit, name, blocks, force=_forced(asked))
+            version = await to_its_end(partial(self._commit, name, blocks, force=force))
             request[NOTE]["version"] = version
         await talk.send(render({}, talk.dialect))
 
@@ -176,7 +184,7 @@ class Smart:
         more = True
         while more:
             talk.phase = "ObjectsRequest"
-            message = await talk.read(_SILENT if talk.dialect is not Dialect.SPEC else _NEXT)
+            message = await talk.read(_SILENT if talk.dialect is not Dialect.SPEC else _NEXT, large=True)
             if (named := _references(message)) is None:
                 return True
             found = await asyncio.to_thread(self._targets, request, place, named)
@@ -249,10 +257,6 @@ def _references(message: Message) -> list[Named] | None:
     if not isinstance(found, list) or len(found) > _BULK:
         raise FormatInvalid(f"object_files is a list of at most {_BULK:,} objects")
     return [named_of(each) for each in found]
-
-
-def _forced(asked: Message) -> bool:
-    return asked.get("force_update_if_diverged") is True
 
 
 def _text(block: Multihash | None) -> str | None:

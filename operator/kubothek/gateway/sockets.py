@@ -10,6 +10,7 @@ from typing import Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from kubothek.gateway.bodies import SMALL
 from kubothek.gateway.gate import NOTE, Gate
 from kubothek.lake.errors import FormatInvalid, LakeError
 from kubothek.lake.exchange.smart.messages import (
@@ -35,13 +36,14 @@ _CLOSING: Final = 2.0
 class Conversation:
     """The server's side of one."""
 
-    def __init__(self, request: web.Request, gate: Gate) -> None:
+    def __init__(self, request: web.Request, gate: Gate, largest: int) -> None:
+        """``largest``: bytes of a message that is not the first, and of which much is expected."""
         self._request = request
         self._gate = gate
         self._socket = web.WebSocketResponse(
             protocols=(SUB_PROTOCOL,),
             timeout=_CLOSING,
-            max_msg_size=gate.limits.message_bytes,
+            max_msg_size=max(largest, SMALL),
             heartbeat=_HEARTBEAT,
             compress=False,
         )
@@ -68,12 +70,21 @@ class Conversation:
         await self._socket.close()
         return self._socket
 
-    async def read(self, seconds: float) -> Message:
-        """The next message. Raises FormatInvalid, ConnectionResetError if there is none, TimeoutError."""
+    async def read(self, seconds: float, *, large: bool = False) -> Message:
+        """The next message; ``large``: it may be of more than 64 KiB.
+
+        Raises FormatInvalid, ConnectionResetError if there is none, TimeoutError.
+        """
         received = await self._socket.receive(seconds)
         if received.type is WSMsgType.TEXT or received.type is WSMsgType.BINARY:
             self._request[NOTE]["received"] = self._request[NOTE].get("received", 0) + len(received.data)
-            message, found = await asyncio.to_thread(parse, received.data)
+            if len(received.data) <= SMALL:
+                message, found = await asyncio.to_thread(parse, received.data)
+            elif large:
+                async with self._gate.parsing:
+                    message, found = await asyncio.to_thread(parse, received.data)
+            else:
+                raise FormatInvalid(f"this message has at most {SMALL:,} bytes")
             if self._first and found is Dialect.SPEC:
                 self.dialect = Dialect.SPEC
             self._first = False

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 import orjson
 from aiohttp import web
@@ -13,6 +13,7 @@ from aiohttp import web
 from kubothek.gateway.limits import Limits
 
 _WAITING: Final = 4
+T = TypeVar("T")
 
 
 class Workers:
@@ -34,3 +35,13 @@ class Workers:
                 yield
         finally:
             self._room += 1
+
+
+async def to_its_end(work: Callable[[], T]) -> T:
+    """Do work in a thread. A caller that is cancelled waits for its end, and keeps its place and its files so long."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

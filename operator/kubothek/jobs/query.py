@@ -13,19 +13,19 @@ from kubothek.jobs.ingest import skipping_to_begin_with
 from kubothek.jobs.outcome import shortened
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
+from kubothek.lake import limited
 from kubothek.lake.commits import AlreadyApplied, Committed, Snapshot
-from kubothek.lake.door import Lake
 from kubothek.lake.errors import DataTypeMismatch, InputError
-from kubothek.lake.ledger.asking import happened_until
 from kubothek.lake.operations import Written, overwrite
 from kubothek.lake.operations.gathering import Gathering
 from kubothek.lake.sources import decide_schemas
-from kubothek.lake.sql import Limits, prepare
+from kubothek.lake.sql import Limits
 from kubothek.lake.sql.read import Read
 from kubothek.lake.sql.result import Answer, Destination, Result, digest, find, publish, tidy
 from kubothek.lake.store import Store, open_store
 from kubothek.lake.table.files import PartitionedWriter
 from kubothek.lake.table.layout import Layout
+from kubothek.lake.untrusted import LimitedQuery, OneStore
 from kubothek.resources.jobs import (
     DatasetRef,
     JobResult,
@@ -43,6 +43,8 @@ _FILTER_LIMIT: Final = 60
 def run(job: QueryJob, store: Store, reporter: Reporter) -> JobResult:
     """Do it, or learn that it was done. Raises LakeError with the destination as it was."""
     reporter.tell("Starting")
+    if job.sql is not None:
+        limited.start(0)
     if job.becomes is not None:
         return _into_dataset(job, job.becomes, store, reporter)
     assert job.location is not None, "a rule of the kind"
@@ -58,10 +60,9 @@ def _prepare(job: QueryJob, store: Store, reporter: Reporter) -> Answer:
         return asked
     if job.sql is None:
         raise InputError("a query has a statement, or asks a cube")
-    lake = Lake(store)
     limits = Limits(f"{job.memory_bytes >> 20}MiB", job.time_limit_seconds)
-    restrict = None if job.as_at is None else happened_until(store, _moment(job.as_at, "asAt"))
-    query = prepare(store, job.sql, lake.look(as_of), lake.datasets, limits, restrict)
+    source = OneStore(store, as_of, None if job.as_at is None else _moment(job.as_at, "asAt"))
+    query = LimitedQuery(source, job.sql, limits)
     reporter.tell("Running")
     return query
 

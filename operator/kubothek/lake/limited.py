@@ -37,7 +37,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 import orjson
 
@@ -71,6 +71,8 @@ class Cause(StrEnum):
     CRASH = "crash"
 
 
+_Modules: TypeAlias = dict[str, tuple[str | None, str | None]]
+"""By name, what to call of each: once, and in each process."""
 _CAUSES: Final[dict[int, Cause]] = {signal.SIGALRM: Cause.TIME, signal.SIGKILL: Cause.MEMORY}
 """By the signal that ended a process which its parent did not kill."""
 
@@ -93,12 +95,16 @@ class Usage:
     signal: int
 
 
-def preload(module: str, warm: str | None = None) -> None:
-    """Have the zygote import a module; a process that waits for its task then calls ``warm`` of it.
+def preload(module: str, *, once: str | None = None, warm: str | None = None, if_loaded: bool = False) -> None:
+    """Have the zygote import a module.
 
     Counts for zygotes that start later: call it where the module that uses :func:`run` is imported.
+
+    ``once``       a function of it that the zygote calls; no thread may be left of it
+    ``warm``       a function of it that a process calls while it waits for its task
+    ``if_loaded``  only where the caller has imported it, too, when the zygote starts
     """
-    _PRELOADED[module] = warm
+    (_PRELOADED_IF_LOADED if if_loaded else _PRELOADED)[module] = once, warm
 
 
 def run(
@@ -279,7 +285,7 @@ class _Process:
 class _Pool:
     """A zygote, and processes that wait for a task. Threads may share it."""
 
-    def __init__(self, modules: dict[str, str | None], spare: int = 1) -> None:
+    def __init__(self, modules: _Modules, spare: int = 1) -> None:
         self._spare = spare
         self._lock = Lock()
         self._waiting: deque[socket.socket] = deque()
@@ -381,7 +387,8 @@ class _Pool:
         self._waiting.clear()
 
 
-_PRELOADED: dict[str, str | None] = {}
+_PRELOADED: Final[_Modules] = {}
+_PRELOADED_IF_LOADED: Final[_Modules] = {}
 _POOL_LOCK: Lock = Lock()
 _POOL: _Pool | None = None
 
@@ -392,7 +399,8 @@ def _pool() -> _Pool:
         if _POOL is None or not _POOL.alive:
             if _POOL is not None:
                 _POOL.close()
-            _POOL = _Pool(dict(_PRELOADED))
+            loaded = {module: calls for module, calls in _PRELOADED_IF_LOADED.items() if module in sys.modules}
+            _POOL = _Pool(_PRELOADED | loaded)
         return _POOL
 
 
@@ -458,14 +466,16 @@ def _lake_error(told: Any) -> LakeError | None:
 # --- the zygote ------------------------------------------------------------------------------------------------------
 
 
-def _zygote(control: int, parent: int, path: Sequence[str], modules: dict[str, str | None]) -> NoReturn:
+def _zygote(control: int, parent: int, path: Sequence[str], modules: _Modules) -> NoReturn:
     """Fork and reap for the process ``parent``, until it ends or hangs up."""
     connection = socket.socket(fileno=control)
     watch = os.pidfd_open(parent)
     if os.getppid() != parent:
         os._exit(0)
-    for module in modules:
-        importlib.import_module(module)
+    for module, (once, _) in modules.items():
+        loaded = importlib.import_module(module)
+        if once is not None:
+            getattr(loaded, once)()
     gc.collect()
     gc.freeze()
     poll = select.poll()
@@ -509,7 +519,7 @@ def _killed(pid: int) -> tuple[int, int]:
 # --- a worker --------------------------------------------------------------------------------------------------------
 
 
-def _worker(connection: socket.socket, modules: dict[str, str | None]) -> NoReturn:
+def _worker(connection: socket.socket, modules: _Modules) -> NoReturn:
     status = _NO_MEMORY
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -518,7 +528,7 @@ def _worker(connection: socket.socket, modules: dict[str, str | None]) -> NoRetu
             Path("/proc/self/oom_score_adj").write_text("1000")  # before its parent
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         _send(connection, b"H", str(os.getpid()).encode())
-        for module, warm in modules.items():
+        for module, (_, warm) in modules.items():
             if warm is not None:
                 getattr(sys.modules[module], warm)()
         _, task = _receive(connection, sys.maxsize)

@@ -32,7 +32,13 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 """RFC 6750, 2.1."""
 _EVERY: Final = ""
 """No name in a review means all of them."""
-_VERBS: Final[Mapping[Verb, str]] = {Verb.PULL: "get", Verb.QUERY: "get", Verb.PUSH: "push", Verb.INGEST: "ingest"}
+_VERBS: Final[Mapping[Verb, str]] = {
+    Verb.PULL: "get",
+    Verb.QUERY: "get",
+    Verb.PUSH: "push",
+    Verb.INGEST: "ingest",
+    Verb.FORCE: "force",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +53,9 @@ class User(Principal):
 class ClusterAccess:
     """What roles of the cluster say of the Datasets of ``namespace``.
 
-    To pull and to query is to ``get`` a Dataset; ``push`` and ``ingest`` are verbs of their own. A token is good only
-    if it was made for ``audience``: one that was stolen from here is of no use at the API server, and a pod's usual
-    token is of no use here.
+    To pull and to query is to ``get`` a Dataset; ``push``, ``ingest`` and ``force`` are verbs of their own. A token is
+    good only if it was made for ``audience``: one that was stolen from here is of no use at the API server, and a pod's
+    usual token is of no use here.
     """
 
     def __init__(self, api: Api, namespace: str, audience: str) -> None:

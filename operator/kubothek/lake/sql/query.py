@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -14,9 +15,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from kubothek.lake.commits import Snapshot, Version
+from kubothek.lake.commits.cubes.spec import SEPARATOR
 from kubothek.lake.errors import DatasetNotFound, InputError, LakeError, QueryInvalid
 from kubothek.lake.plain.location import PlainLocation, PlainPlan, open_location
 from kubothek.lake.predicates import Predicate
+from kubothek.lake.predicates.text import quoted
 from kubothek.lake.skipping.planning.aggregate import Skipped
 from kubothek.lake.sql.filters import needed_rows
 from kubothek.lake.sql.lines import as_json
@@ -42,10 +45,14 @@ LOCKED: Final[dict[str, str | bool]] = {
     "temp_directory": "",
     "lock_configuration": True,
 }
+UNLOCKED: Final = {name: value for name, value in LOCKED.items() if name != "lock_configuration"}
+"""For a database that gets its limits later."""
 _BATCH_ROWS: Final = 65_536
 _MOST_NAMES: Final = 10
 _READ_FAILED: Final = "reading the stream registered as"
 _INTERRUPTED: Final = "INTERRUPT Error"
+_MEMORY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b", re.IGNORECASE)
+_POWERS: Final = "kmgt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +113,8 @@ class Query:
     ) -> None:
         """Find the datasets and the files of them that can matter."""
         found: dict[str, Snapshot | PlainLocation] = {}
-        for table, reference in sorted(self._statement.tables.items()):
-            # Inside "WITH flights AS (SELECT … FROM flights)" the name is still the dataset's.
-            optional = reference.as_of is None and table.casefold() in self._statement.local
-            if (one := _found(self._stores if plain else None, reference, look, names, optional=optional)) is not None:
-                found[table] = one
+        for table in sorted(self._statement.outer):
+            found[table] = _found(self._stores if plain else None, self._statement.tables[table], look, names)
         schemas = {table: each.schema if each.schema is not None else pa.schema([]) for table, each in found.items()}
         needed = needed_rows(self._statement, schemas)
         self.scans = tuple(self._open(table, each, needed[table], restrict) for table, each in found.items())
@@ -190,15 +194,13 @@ class Query:
         self._database.close()
 
     def _failure(self, error: Exception) -> LakeError:
-        text = str(error).partition("\n\nLINE ")[0]
+        text = str(error)
         if _READ_FAILED in text and (not_empty := [each for each in self._datasets.items() if each[1].files]):
             table, dataset = not_empty[0]
             return read_failure(self._stores(self._statement.tables[table].name), dataset, error)
-        if isinstance(error, duckdb.OutOfMemoryException):
-            return QueryInvalid(f"the query needs more than {self._limits.memory} of memory; select less")
         if _INTERRUPTED in text:
             return QueryInvalid(f"the query took longer than {self._limits.seconds:g} s and was stopped")
-        return QueryInvalid(text)
+        return QueryInvalid(_message(error, self._limits))
 
 
 def prepare(
@@ -210,6 +212,8 @@ def prepare(
     restrict: Restrict | None = None,
     *,
     plain: bool = True,
+    database: duckdb.DuckDBPyConnection | None = None,
+    parsed: Callable[[int], None] | None = None,
 ) -> Query:
     """Parse, check and plan a SELECT.
 
@@ -218,20 +222,52 @@ def prepare(
     ``names``     all there are, for the message if one is not
     ``restrict``  which rows of each there are for it; None = all
     ``plain``     whether it may name files that are no dataset's, too
+    ``database``  of :func:`new_database`; None: one with these limits
+    ``parsed``    hears how many datasets it names, before anything is planned
 
     Raises QueryInvalid for anything but one SELECT over these datasets that DuckDB can answer within the limits.
     """
-    database = duckdb.connect(":memory:", config={**LOCKED, "memory_limit": limits.memory})
+    database = new_database(limits.memory) if database is None else database
     try:
-        query = Query(store if callable(store) else lambda _: store, database, parse(database, statement), limits)
+        found = parse(database, statement)
+        if parsed is not None:
+            parsed(len(found.outer))
+        query = Query(store if callable(store) else lambda _: store, database, found, limits)
         query.plan(look, names, restrict, plain=plain)
     except duckdb.Error as error:
         database.close()
-        raise QueryInvalid(str(error).partition("\n\nLINE ")[0]) from error
-    except LakeError:
+        raise QueryInvalid(_message(error, limits)) from error
+    except BaseException:
         database.close()
         raise
     return query
+
+
+def _message(error: Exception, limits: Limits) -> str:
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return f"the query needs more than {limits.memory} of memory; select less"
+    return str(error)
+
+
+def new_database(memory: str, database: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
+    """One in memory that can reach nothing, and may use so much memory.
+
+    ``database``  one with the settings of ``UNLOCKED``, which becomes that
+    """
+    if database is None:
+        return duckdb.connect(":memory:", config={**LOCKED, "memory_limit": memory})
+    database.execute(f"SET memory_limit = '{memory_bytes(memory)}B'")
+    database.execute("SET lock_configuration = true")
+    return database
+
+
+def memory_bytes(text: str) -> int:
+    """Memory as DuckDB writes it: 1GB, 512MiB. Raises InputError."""
+    if (found := _MEMORY.fullmatch(text.strip())) is None:
+        raise InputError(f"{text!r} is no amount of memory; write 512MB or 1GiB")
+    number, unit, binary = found.groups()
+    power = _POWERS.index(unit.lower()) + 1 if unit else 0
+    return int(float(number) * (1024 if binary else 1000) ** power)
 
 
 def _found(
@@ -239,18 +275,19 @@ def _found(
     reference: Reference,
     look: Look,
     names: Callable[[], Iterable[str]],
-    *,
-    optional: bool,
-) -> Snapshot | PlainLocation | None:
+) -> Snapshot | PlainLocation:
     """The dataset of this name, else, in its store, the plain location that it is of. Raises QueryInvalid."""
     try:
         return look(reference.name, reference.as_of)
     except (DatasetNotFound, InputError) as error:
         if stores is not None and reference.as_of is None and (place := _location(stores, reference.name)) is not None:
             return place
-        if optional:
-            return None
         known = list(names())
+        if parts := [each for each in known if each.startswith(f"{reference.name}{SEPARATOR}")]:
+            raise QueryInvalid(
+                f"{reference.name!r} is a cube, not a dataset; select from its datasets "
+                f"{', '.join(map(quoted, parts[:_MOST_NAMES]))}, or ask it with `kubothek cube query`"
+            ) from error
         if reference.name in known:  # it is there, and cannot be read as one table
             raise QueryInvalid(str(error)) from error
         near = get_close_matches(reference.name, known, n=_MOST_NAMES) or known[:_MOST_NAMES]

@@ -11,6 +11,7 @@ alias, means the same.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ _IMPURE_BUT_FINE: Final = frozenset(
 )
 """Functions that are not pure by DuckDB's catalogue, and tell or change nothing of the machine."""
 _MARK: Final = " AS OF "
+_FOREIGN_TRAVEL: Final = re.compile(r"\b(VERSION|TIMESTAMP|SYSTEM_TIME|SYSTEM_VERSION)\s+AS\s+OF\b", re.IGNORECASE)
+"""As Spark and others write it: looked for only in what does not parse, to say more."""
 _UNITS: Final = {
     "VERSION": duckdb.token_type.numeric_const,
     "TIMESTAMP": duckdb.token_type.string_const,
@@ -69,18 +72,21 @@ class Statement:
     ``tree``    DuckDB's parse tree of it
     ``tables``  what each table name of the text means
     ``local``   names that WITH clauses give, in lower case: these may mean that, or a dataset
+    ``outer``   names of ``tables`` that stand, at least once, where no WITH clause gives them: there they must be
+                datasets, as DuckDB looks for anything else in its own catalogue
     """
 
     text: str
     tree: Node
     tables: Mapping[str, Reference]
     local: frozenset[str]
+    outer: frozenset[str]
 
 
 def parse(database: duckdb.DuckDBPyConnection, text: str) -> Statement:
     """Parse and check; runs nothing of the text. Raises QueryInvalid, and duckdb.Error for what does not parse."""
     marked, marks = _mark_versions(text)
-    kinds = [found.type.name for found in database.extract_statements(marked)]
+    kinds = _kinds(database, text, marked)
     if kinds != ["SELECT"]:
         raise QueryInvalid(f"expected exactly one SELECT, found {', '.join(kinds) or 'nothing'}")
     tree = _tree(database, marked)
@@ -102,7 +108,7 @@ def parse(database: duckdb.DuckDBPyConnection, text: str) -> Statement:
     if any(reference.as_of is not None for reference in tables.values()):
         ((marked,),) = database.execute("SELECT json_deserialize_sql(?)", [orjson.dumps(tree).decode()]).fetchall()
     local = frozenset(name for node in nodes(tree) for name in _with_names(node))
-    return Statement(marked, tree, tables, local)
+    return Statement(marked, tree, tables, local, _outer(tree))
 
 
 def nodes(tree: object) -> Iterator[Node]:
@@ -120,6 +126,31 @@ def nodes(tree: object) -> Iterator[Node]:
 def base_tables(tree: Node) -> Iterator[Node]:
     """Where the statement takes rows from something that has a plain name."""
     return (node for node in nodes(tree) if node.get("type") == "BASE_TABLE")
+
+
+def _outer(tree: Node) -> frozenset[str]:
+    """The names of tables that no WITH clause gives where they stand.
+
+    A query of a WITH clause sees those before it; what calls itself sees itself behind its UNION.
+    """
+    found: set[str] = set()
+    pending: list[tuple[object, frozenset[str]]] = [(tree, frozenset())]
+    while pending:
+        node, scope = pending.pop()
+        if isinstance(node, list):
+            pending.extend((each, scope) for each in node)
+        if not isinstance(node, dict):
+            continue
+        for entry in node.get("cte_map", {}).get("map", ()):
+            pending.append((entry["value"], scope))
+            scope |= {entry["key"].casefold()}
+        if node.get("type") == "BASE_TABLE" and node["table_name"].casefold() not in scope:
+            found.add(node["table_name"])
+        for key, value in node.items():
+            itself = node.get("type") == "RECURSIVE_CTE_NODE" and key == "right"
+            if key != "cte_map":
+                pending.append((value, scope | {node["cte_name"].casefold()} if itself else scope))
+    return frozenset(found)
 
 
 # --- time travel ----------------------------------------------------------------------------------------------------
@@ -154,6 +185,20 @@ def _mark_versions(text: str) -> tuple[str, int]:
         pieces += [data[done:start], f'"{quoted}"'.encode()]
         done, marks = last + len(literal.encode()), marks + 1
     return b"".join([*pieces, data[done:]]).decode(), marks
+
+
+def _kinds(database: duckdb.DuckDBPyConnection, text: str, marked: str) -> list[str]:
+    """The kinds of the statements in it. Raises QueryInvalid."""
+    try:
+        return [found.type.name for found in database.extract_statements(marked)]
+    except ValueError:  # of a kind that DuckDB's own Python package does not know
+        return ["another kind of statement"]
+    except duckdb.ParserException as error:
+        if (spelled := _FOREIGN_TRAVEL.search(text)) is None:
+            raise
+        unit = "TIMESTAMP '2026-11-21 14:00'" if "TIME" in spelled[0].upper() else "VERSION 3"
+        hint = f"time travel is written as FROM flights AS OF {unit}"
+        raise QueryInvalid(f"{error}\n{hint}") from error
 
 
 def _reference(node: Node) -> Reference:
@@ -207,7 +252,7 @@ def _tree(database: duckdb.DuckDBPyConnection, text: str) -> Node:
 
 
 def _require_allowed(tree: Node) -> None:
-    impure = _impure_functions()
+    impure = impure_functions()
     for node in nodes(tree):
         kind = str(node.get("type", ""))
         if kind.endswith("_NODE") and kind not in _QUERY_NODES:
@@ -232,7 +277,7 @@ def _require_harmless(function: str) -> None:
 
 
 @lru_cache(maxsize=1)
-def _impure_functions() -> frozenset[str]:
+def impure_functions() -> frozenset[str]:
     """Those that DuckDB's catalogue does not call pure: settings, sequences, variables, the log, what imitates
     PostgreSQL's catalogue.
     """

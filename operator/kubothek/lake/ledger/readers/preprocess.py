@@ -144,7 +144,7 @@ class _Run:
                     raise QueryInvalid(
                         f"preprocess, query {number}: {name!r}: there are no earlier versions of {INPUT}"
                     )
-                if name.casefold() not in known | statement.local:
+                if name.casefold() not in known and name in statement.outer:
                     there = ", ".join(sorted(known))
                     raise QueryInvalid(f"preprocess, query {number}: there is no table {name!r}; there is {there}")
             if step.alias is not None:

@@ -1,0 +1,132 @@
+"""Bodies of requests: so many at a time, each within a size and a time, unpacked as they arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+import zlib
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, Final
+
+import orjson
+from aiohttp import web
+
+from kubothek.gateway.limits import Limits
+from kubothek.lake.errors import FormatInvalid
+
+SMALL: Final = 64 << 10
+"""Bytes of a body, or of a message, that says what is wanted."""
+_IN_MEMORY: Final = 1 << 20
+_PIECE: Final = 256 << 10
+_WINDOWS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+"""What zlib calls the encodings of RFC 9110, 8.4.1."""
+
+
+class Bodies:
+    """Those that one gateway receives. A body takes 1 MiB of memory at most; more of it is on disk."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._under_way: Counter[str] = Counter()
+
+    async def small(self, request: web.Request, client: str) -> bytes:
+        """A body of at most 64 KiB, which is not packed.
+
+        Raises HTTPUnsupportedMediaType, HTTPRequestEntityTooLarge, TimeoutError.
+        """
+        if "Content-Encoding" in request.headers:
+            raise _refused(web.HTTPUnsupportedMediaType, "UnsupportedMediaType", "this body may not be packed")
+        if (request.content_length or 0) > SMALL:
+            raise web.HTTPRequestEntityTooLarge(max_size=SMALL, actual_size=request.content_length or 0)
+        found = bytearray()
+        with self._place(client):
+            async with asyncio.timeout(self._limits.head_seconds):
+                while piece := await request.content.readany():
+                    found += piece
+                    if len(found) > SMALL:
+                        raise web.HTTPRequestEntityTooLarge(max_size=SMALL, actual_size=len(found))
+        return bytes(found)
+
+    @asynccontextmanager
+    async def received(
+        self, request: web.Request, note: dict[str, Any], client: str, most: int
+    ) -> AsyncIterator[tuple[IO[bytes], bytes]]:
+        """A body in a temporary file, at its start, and its SHA3-256; ``most`` bytes, after it was unpacked.
+
+        Raises TimeoutError for a client that is too slow, HTTPRequestEntityTooLarge, HTTPUnsupportedMediaType,
+        FormatInvalid for what cannot be unpacked.
+        """
+        hasher, size, arrived, started = hashlib.sha3_256(), 0, 0, time.monotonic()
+        unpack = _unpacker(request.headers.get("Content-Encoding", "identity"))
+        with SpooledTemporaryFile(_IN_MEMORY) as file:
+            with self._place(client):
+                while True:
+                    async with asyncio.timeout(started + self._limits.seconds_for(arrived) - time.monotonic()):
+                        raw = await request.content.readany()
+                    arrived += len(raw)
+                    for piece in unpack(raw):
+                        size += len(piece)
+                        if size > most:
+                            raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=size)
+                        hasher.update(piece)
+                        await asyncio.to_thread(file.write, piece) if size > _IN_MEMORY else file.write(piece)
+                    if not raw:
+                        break
+            note["received"] = arrived
+            file.seek(0)
+            yield file, hasher.digest()
+
+    @contextmanager
+    def _place(self, client: str) -> Iterator[None]:
+        if self._under_way[client] >= self._limits.bodies_each:
+            raise _refused(web.HTTPTooManyRequests, "TooManyBodies", "too many bodies of yours are on their way")
+        if self._under_way.total() >= self._limits.bodies:
+            raise _refused(web.HTTPServiceUnavailable, "Busy", "too many bodies are on their way; retry later")
+        self._under_way[client] += 1
+        try:
+            yield
+        finally:
+            self._under_way[client] -= 1
+            if not self._under_way[client]:
+                del self._under_way[client]
+
+
+def _refused(kind: type[web.HTTPError], reason: str, message: str) -> web.HTTPError:
+    text = orjson.dumps({"reason": reason, "message": message}).decode()
+    return kind(text=text, content_type="application/json", headers={"Retry-After": "2"})
+
+
+def _unpacker(encoding: str) -> Any:
+    """A function that unpacks what arrives; it is given nothing at the end. Raises HTTPUnsupportedMediaType."""
+    name = encoding.strip().lower()
+    if name == "identity":
+        return lambda raw: [raw] if raw else []
+    if name not in _WINDOWS:
+        message = f"Content-Encoding {name[:40]!r} is not understood; send gzip, deflate or none"
+        raise _refused(web.HTTPUnsupportedMediaType, "UnsupportedMediaType", message)
+    return _Packed(_WINDOWS[name]).unpack
+
+
+class _Packed:
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._stream = zlib.decompressobj(window)
+        self._begun = False
+
+    def unpack(self, raw: bytes) -> Iterator[bytes]:
+        if not raw and self._begun and not self._stream.eof:
+            raise FormatInvalid("the body is packed, and ends too early")
+        try:
+            while raw:
+                if self._stream.eof:  # gzip has members, one after the other
+                    self._stream = zlib.decompressobj(self._window)
+                self._begun = True
+                if piece := self._stream.decompress(raw, _PIECE):
+                    yield piece
+                raw = self._stream.unconsumed_tail or self._stream.unused_data
+        except zlib.error as error:
+            raise FormatInvalid(f"the body is not packed as its Content-Encoding says: {error}") from None

@@ -1,0 +1,53 @@
+"""Rows as the bodies of answers: what workers make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from kubothek.lake.commits import DatasetLog
+from kubothek.lake.ledger.root import Root
+from kubothek.lake.limited import Ask
+from kubothek.lake.sql.lines import json_lines
+from kubothek.lake.store import Store
+from kubothek.lake.untrusted import as_arrow
+
+_LINES = 4096
+
+
+def json_part(limit: int, skip: int, rows: pa.RecordBatchReader) -> Iterator[bytes]:
+    """``{"data":[…]}`` of a part of the rows; each is there as JSON already."""
+    lead = '{"data":['
+    for batch in _part(rows, limit, skip):
+        lines = batch.column(0)
+        for start in range(0, len(lines), _LINES):
+            yield (lead + ",".join(map(str, lines.slice(start, _LINES).to_pylist()))).encode()
+            lead = ","
+    yield b'{"data":[]}' if lead != "," else b"]}"
+
+
+def arrow_part(limit: int, skip: int, rows: pa.RecordBatchReader) -> Iterator[bytes]:
+    """The stream format of Arrow, of a part of the rows."""
+    return as_arrow(pa.RecordBatchReader.from_batches(rows.schema, _part(rows, limit, skip)))
+
+
+def tail(ask: Ask, store: Store, uuid: str, limit: int, skip: int) -> Iterator[bytes]:
+    """The last records of a ledger, but for the last ``skip``, as :func:`json_part`."""
+    root = Root(store, DatasetLog(store, uuid))
+    if root.state.schema is None:
+        empty = pa.RecordBatchReader.from_batches(pa.schema([("offset", pa.int64())]), [])
+        return json_part(limit, 0, json_lines(empty))
+    return json_part(limit, 0, json_lines(root.latest(limit + skip).last(limit, skip)))
+
+
+def _part(rows: pa.RecordBatchReader, limit: int, skip: int) -> Iterator[pa.RecordBatch]:
+    for batch in rows:
+        if skip >= batch.num_rows:
+            skip -= batch.num_rows
+            continue
+        part = batch.slice(skip, limit)
+        skip, limit = 0, limit - part.num_rows
+        yield part
+        if not limit:
+            return
