@@ -258,3 +258,76 @@ def test_a_damaged_file_is_not_the_querys_fault(lake: Lake) -> None:
         lake.store.put(info.key, b"PAR1 no more")
     with pytest.raises(StoreError, match="month=2"):
         lake.sql("SELECT * FROM flights").read_all()
+
+
+# --- what stands where ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "WITH pg_settings AS (FROM pg_settings) SELECT * FROM pg_settings",
+        "WITH RECURSIVE pg_settings AS (FROM pg_settings) SELECT * FROM pg_settings",
+        "WITH RECURSIVE pg_class AS (SELECT 1 AS a FROM pg_class UNION ALL SELECT a + 1 FROM pg_class WHERE a < 3) "
+        "SELECT * FROM pg_class",
+        "WITH a AS (FROM pg_settings), pg_settings AS (SELECT 1) SELECT * FROM a",
+        "WITH a AS MATERIALIZED (FROM duckdb_settings) SELECT * FROM a",
+        "(WITH pg_settings AS (SELECT 1 x) FROM pg_settings) UNION ALL SELECT 2 FROM pg_settings",
+        "SELECT 1 UNION ALL (WITH pg_class AS (SELECT 1 x) FROM pg_class) ORDER BY (SELECT count(*) FROM pg_class)",
+        "SELECT (WITH pg_class AS (SELECT 1 x) SELECT x FROM pg_class) FROM pg_class",
+        "WITH pg_class AS (SELECT * FROM (WITH b AS (FROM pg_class) FROM b)) FROM pg_class",
+        "SELECT 1 WHERE EXISTS (FROM sqlite_master)",
+    ],
+)
+def test_name_outside_its_with_clause_is_a_dataset(lake: Lake, statement: str) -> None:
+    with pytest.raises(QueryInvalid, match=r"no dataset '(pg_|duckdb_|sqlite_)"):
+        lake.sql(statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("WITH pg_class AS (SELECT 1 x), b AS (FROM pg_class) FROM b", [(1,)]),
+        ("WITH pg_class AS (SELECT 7 x) SELECT 2 UNION ALL SELECT x FROM pg_class ORDER BY 1", [(2,), (7,)]),
+        ("WITH a AS (SELECT 1 x) SELECT * FROM (WITH a AS (SELECT x + 1 AS y FROM a) FROM a)", [(2,)]),
+        ("WITH RECURSIVE r AS (SELECT 1 a UNION ALL (WITH s AS (FROM r WHERE a < 2) SELECT a + 1 FROM s)) FROM r ",
+         [(1,), (2,)]),
+        ("WITH a AS (SELECT 1 x) SELECT (SELECT max(x) FROM a), (SELECT count(*) FROM a) FROM flights LIMIT 1",
+         [(1, 1)]),
+    ],
+)  # fmt: skip
+def test_name_of_a_with_clause_is_found_by_scope(
+    lake: Lake, statement: str, expected: list[tuple[object, ...]]
+) -> None:
+    assert rows(lake, statement) == expected
+
+
+def test_statement_of_an_unknown_kind_is_refused(lake: Lake) -> None:
+    with pytest.raises(QueryInvalid, match="expected exactly one SELECT"):
+        lake.sql("UPDATE EXTENSIONS")
+
+
+def test_syntax_error_keeps_its_caret(lake: Lake) -> None:
+    with pytest.raises(QueryInvalid) as caught:
+        lake.sql("SELECT month\nFORM flights")
+    assert str(caught.value).splitlines()[-2:] == ["LINE 2: FORM flights", "             ^^^^^^^"]
+
+
+@pytest.mark.parametrize(
+    ("clause", "hint"),
+    [
+        ("FOR VERSION AS OF 3", "FROM flights AS OF VERSION 3"),
+        ("VERSION AS OF 3", "FROM flights AS OF VERSION 3"),
+        ("TIMESTAMP AS OF '2026-11-21'", "FROM flights AS OF TIMESTAMP '2026-11-21 14:00'"),
+        ("FOR SYSTEM_TIME AS OF '2026-11-21'", "FROM flights AS OF TIMESTAMP '2026-11-21 14:00'"),
+    ],
+)
+def test_time_travel_of_others_gets_a_hint(lake: Lake, clause: str, hint: str) -> None:
+    with pytest.raises(QueryInvalid, match=hint):
+        lake.sql(f"SELECT * FROM flights {clause}")
+
+
+def test_cube_as_a_table_gets_a_hint(lake: Lake) -> None:
+    lake.create_dataset("nyc++seed").append(pa.table({"x": [1]}))
+    with pytest.raises(QueryInvalid, match=r"'nyc' is a cube, not a dataset; select from its datasets \"nyc\+\+seed\""):
+        lake.sql("FROM nyc")

@@ -261,12 +261,13 @@ def run(function: Any, *arguments: Any, limits: Limits, answer: Callable[[Any], 
         *arguments,
         memory=memory_bytes(limits.memory) + HEADROOM,
         seconds=limits.seconds,
-        named=partial(_named, limits),
+        named=partial(ended, limits),
         answer=answer,
     )
 
 
-def _named(limits: Limits, cause: Cause) -> LakeError:
+def ended(limits: Limits, cause: Cause) -> LakeError:
+    """The error of a query whose process ended before it did."""
     if cause is Cause.TIME:
         return QueryInvalid(f"the query took longer than {limits.seconds:g} s and was stopped")
     if cause is Cause.MEMORY:
