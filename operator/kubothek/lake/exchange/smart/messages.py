@@ -166,7 +166,10 @@ def parse(text: str | bytes) -> tuple[Message, Dialect]:
     if not isinstance(found, dict):
         raise FormatInvalid("a message that is no JSON object")
     spec = any(name != name.lower() for name in found if name not in ("Ok", "Err"))
-    message = _snake(found) if spec else found
+    try:
+        message = _snake(found) if spec else found
+    except RecursionError:
+        raise FormatInvalid("a message that is nested too deeply") from None
     if "Err" in message or "error_details" in message:
         raise _refusal(message)
     if "Ok" in message:
