@@ -32,6 +32,7 @@ import urllib3
 from benchmarks.harness import Case, Table, compare
 from benchmarks.link import linked
 from benchmarks.places import Place
+from kubothek.lake import limited
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.exchange import Reach, pull_remote
@@ -40,12 +41,16 @@ from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, Data
 from kubothek.lake.ledger.formats.identity import OwnerKey
 from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, ReadStepParquet
 from kubothek.lake.ledger.root import again, create
+from kubothek.lake.sql import Limits
 from kubothek.lake.store import Store
+from kubothek.lake.untrusted import LimitedQuery, OneStore
 from tests.s3server import _free_port
 
 NAME: Final = "pulled"
 _THREADS: Final = 8
 _PIECE: Final = 1 << 18
+_REFILLED: Final = 0.3
+"""Seconds in which a worker is ready again."""
 LINKS: Final[dict[str, float | None]] = {
     "loopback": None,
     "5 Gbit/s": 5e9 / 8,
@@ -93,6 +98,29 @@ def run(
             with served(root.url, root.endpoint) as (server, _), linked(server, rate) as url:
                 yield one(place, store, url, link, by_smart_too=rate is None, rounds=rounds, seconds=seconds)
     yield at_once(place, clients, nginx)
+    yield queries(place, rounds=10 * rounds, seconds=seconds)
+
+
+def queries(place: Place, *, rounds: int, seconds: float) -> Table:
+    """A small query in this process and in a worker (docs/decisions/0030): one that waits, and one after the other,
+    where each waits until there is one. CPU is that of this process alone.
+    """
+    root = place.root("queried")
+    lake = root.lake()
+    lake.create_dataset("flights", ["month"]).append(pa.table({"month": [1, 2], "carrier": ["AA", "UA"]}))
+    sql = "SELECT carrier, count(*) FROM flights WHERE month = 1 GROUP BY ALL"
+    limits = Limits("256MB", 60)
+    limited.start(2)
+
+    def in_worker() -> None:
+        assert LimitedQuery(OneStore(lake.store), sql, limits).rows().read_all().num_rows == 1
+
+    cases = [
+        Case("in this process", lambda: lake.sql(sql).read_all()),
+        Case("in a worker that waits", in_worker, lambda: time.sleep(_REFILLED)),
+        Case("in a worker, at once again", in_worker),
+    ]
+    return compare(f"a small query, {place.name}", cases, rounds=rounds, seconds=seconds)
 
 
 def one(place: Place, store: Store, url: str, link: str, *, by_smart_too: bool, rounds: int, seconds: float) -> Table:

@@ -20,6 +20,7 @@ from kubothek.lake.ledger.chain import read_chain
 from kubothek.lake.store import StoreConfig, open_store
 from tests.fuzz.harness import fuzz
 from tests.gateway.running import WRITER, Running, running
+from tests.gateway.wire import LONG
 from tests.ledger_root.planes import LEDGER, UUID, made, opened, push
 
 LIMITS = Limits(
@@ -88,7 +89,7 @@ def answer_request(data: bytes) -> None:
     """Raises AssertionError for an answer that is the gateway's fault."""
     gateway = _gateway()
     answer = b""
-    with socket.create_connection(("127.0.0.1", gateway.port), timeout=20) as connection, suppress(ConnectionError):
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=LONG) as connection, suppress(ConnectionError):
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
         while piece := connection.recv(1 << 16):

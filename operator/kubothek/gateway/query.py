@@ -22,7 +22,7 @@ from kubothek.lake import limited
 from kubothek.lake.errors import DatasetNotFound, LakeError, QueryInvalid
 from kubothek.lake.sql import Limits as SqlLimits
 from kubothek.lake.store import Store
-from kubothek.lake.untrusted import Pieces, run
+from kubothek.lake.untrusted import Pieces, expect, run
 
 _ARROW: Final = "application/vnd.apache.arrow.stream"
 _JSON: Final = "application/json"
@@ -147,6 +147,7 @@ class _Finder:
         if not self._may(name):
             raise DatasetNotFound(f"there is no dataset {name!r} that may be queried")
         place = self._gate.datasets.catalogue.place(name)
+        expect(place.store)
         return place.store, place.uuid
 
     def names(self) -> list[str]:

@@ -55,6 +55,7 @@ _GRACE: Final = 5.0
 _NO_MEMORY: Final = 71
 """Exit status of a process that has no memory left to report that."""
 _PR_SET_PDEATHSIG: Final = 1
+_MOST_AHEAD: Final = 4
 _TRACE: Final = 4000
 _ENVIRONMENT: Final = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",  # mimalloc reserves address space by the GiB
@@ -124,6 +125,14 @@ def run(
     ``answer``     answers what the function asks, in the thread that takes the stream; its result is pickled
     """
     return _pool().run(function, arguments, memory, seconds, named, answer)
+
+
+def ahead(function: Callable[..., object], *arguments: Any) -> None:
+    """Have processes that are forked from now on call a function while they wait for their task; errors are ignored.
+
+    For what takes long and is needed by most: the last few that were asked for are called.
+    """
+    _pool().ahead(pickle.dumps((function, arguments)))
 
 
 def start(spare: int | None = None) -> None:
@@ -289,6 +298,7 @@ class _Pool:
         self._spare = spare
         self._lock = Lock()
         self._waiting: deque[socket.socket] = deque()
+        self._ahead: dict[bytes, None] = {}
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             arguments = [its.fileno(), os.getpid(), sys.path, modules]
@@ -306,6 +316,13 @@ class _Pool:
     @property
     def alive(self) -> bool:
         return self._zygote.poll() is None
+
+    def ahead(self, call: bytes) -> None:
+        with self._lock:
+            self._ahead.pop(call, None)
+            self._ahead[call] = None
+            if len(self._ahead) > _MOST_AHEAD:
+                del self._ahead[next(iter(self._ahead))]
 
     def warm_up(self, spare: int | None) -> None:
         with self._lock:
@@ -357,6 +374,9 @@ class _Pool:
             except OSError as error:
                 mine.close()
                 raise WorkerUnavailable(f"no worker process could be started: {error}; retry later") from error
+        with suppress(OSError):  # it is seen when the process is taken
+            for call in self._ahead:
+                _send(mine, b"W", call)
         return mine
 
     def reap(self, pid: int) -> tuple[int, int]:
@@ -531,7 +551,12 @@ def _worker(connection: socket.socket, modules: _Modules) -> NoReturn:
         for module, (_, warm) in modules.items():
             if warm is not None:
                 getattr(sys.modules[module], warm)()
-        _, task = _receive(connection, sys.maxsize)
+        kind, task = _receive(connection, sys.maxsize)
+        while kind == b"W":
+            with suppress(Exception):
+                function, arguments = pickle.loads(task)  # noqa: S301 - of the parent
+                function(*arguments)
+            kind, task = _receive(connection, sys.maxsize)
         _work(connection, task)
         status = 0
     except OSError:  # the parent has hung up

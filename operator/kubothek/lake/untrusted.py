@@ -32,6 +32,7 @@ from kubothek.lake.sql.query import UNLOCKED, memory_bytes, new_database
 from kubothek.lake.sql.read import Read
 from kubothek.lake.sql.statement import impure_functions
 from kubothek.lake.store import Store
+from kubothek.lake.store.file import FileStore
 
 HEADROOM: Final = 256 << 20
 """Bytes of address space of a worker beyond what the statement may use."""
@@ -100,6 +101,12 @@ class Places:
         )
 
 
+def expect(store: Store) -> None:
+    """Have workers ready for this store: to make a client of S3 takes longer than a small query."""
+    if not isinstance(store, FileStore):
+        limited.ahead(type(store).connect, store)
+
+
 class Finder(Protocol):
     """The caller's side of :class:`Places`. Each may raise a LakeError."""
 
@@ -119,6 +126,8 @@ class LimitedQuery:
     def __init__(self, source: Source, statement: str, limits: Limits) -> None:
         """Raises LakeError."""
         self._form = ""
+        if isinstance(source, OneStore):
+            expect(source.store)
         self._work = run(_rows, source, statement, limits.memory, limits=limits, answer=lambda question: self._form)
         self.reads, rest = _header(self._work)
         assert not rest, "the worker waits for the form"

@@ -108,6 +108,9 @@ class Store(ABC):
         """The root, for messages."""
         return self.config.url
 
+    def connect(self) -> None:  # noqa: B027 - most have nothing to do
+        """Do now what the first request of a process would wait for; contacts nothing."""
+
     @abstractmethod
     def get(self, key: str) -> bytes:
         """The whole object. Raises ObjectNotFound."""

@@ -79,6 +79,9 @@ class S3Store(Store):
         self._patience = patience or Patience()
         self._access = replace(config, url="")
 
+    def connect(self) -> None:
+        connected(self._access, self._patience)
+
     # --- reading ---
 
     def get(self, key: str) -> bytes:
