@@ -15,6 +15,13 @@ def holds(landing: Landing, key: str, size: int = 1) -> bool:
     return landing.holds(ObjectInfo(key, size, "e", datetime(2026, 1, 1, tzinfo=UTC)))
 
 
+def test_glob_of_many_stars_is_matched_in_time() -> None:
+    pattern = Landing.of(glob="in/" + "**/" * 20 + "*.csv").pattern
+    assert pattern is not None
+    assert pattern.fullmatch("in/" + "a/" * 40 + "x.txt") is None
+    assert pattern.fullmatch("in/" + "a/" * 40 + "x.csv") is not None
+
+
 @pytest.mark.parametrize(
     ("glob", "prefix", "taken", "left"),
     [

@@ -246,3 +246,15 @@ def test_fe_02_and_fe_01_objects_of_a_real_s3_server(s3: S3Server, secret: Path,
     assert is_up_to_date(url, one.state, ctx)
     with pytest.raises(SourceRefused, match=r"is in no store that this source may read"):
         polled(FetchStepUrl(url=f"s3://{bucket}/elsewhere/x"), ctx=ctx)
+
+
+def test_pattern_of_many_stars_is_matched_in_time() -> None:
+    matches = matcher("in/" + "**/" * 20 + "*.csv")
+    assert not matches("in/" + "a/" * 40 + "x.txt")
+    assert matches("in/" + "a/" * 40 + "x.csv")
+
+
+@pytest.mark.parametrize("pattern", ["[z-a]", "a/[!z-a].csv"])
+def test_pattern_with_a_set_that_is_none_is_refused(pattern: str) -> None:
+    with pytest.raises(InputError, match="a set in brackets is not valid"):
+        matcher(pattern)

@@ -41,6 +41,7 @@ LANDED: Final = pa.schema(_FIELDS)
 
 _PIECE: Final = 10_000
 _WILD: Final = re.compile(r"\*\*/|\*\*|[*?]")
+_REPEATED: Final = re.compile(r"(?:\*\*/){2,}")
 _WILD_MEANS: Final = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
@@ -104,6 +105,7 @@ def _is_key(key: str) -> bool:
 
 
 def _translate(glob: str) -> re.Pattern[str]:
+    glob = _REPEATED.sub("**/", glob)  # means the same; each more would multiply the time
     parts, at = [], 0
     for wild in _WILD.finditer(glob):
         parts += [re.escape(glob[at : wild.start()]), _WILD_MEANS[wild.group()]]

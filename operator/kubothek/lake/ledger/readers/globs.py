@@ -6,6 +6,9 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from kubothek.lake.errors import InputError
+
+_REPEATED = re.compile(r"(?:\*\*/){2,}")
 _SPECIAL = re.compile(r"[*?\[]")
 
 
@@ -23,9 +26,12 @@ def fixed_start(pattern: str) -> str:
 
 @lru_cache(maxsize=64)
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a whole name matches: ``*`` and ``?`` within a directory, ``**`` any directories, ``[a-z]``, ``[!a]``."""
+    """Whether a whole name matches: ``*`` and ``?`` within a directory, ``**`` any directories, ``[a-z]``, ``[!a]``.
+
+    ``**/**/`` means ``**/``, and is matched as that: each more would multiply the time. Raises InputError.
+    """
     parts: list[str] = []
-    at = 0
+    given, pattern, at = pattern, _REPEATED.sub("**/", pattern), 0
     while at < len(pattern):
         if pattern.startswith("**/", at):
             parts.append("(?:[^/]+/)*")
@@ -40,5 +46,8 @@ def matcher(pattern: str) -> Callable[[str], bool]:
         else:
             parts.append({"*": "[^/]*", "?": "[^/]"}.get(sign) or re.escape(sign))
             at += 1
-    found = re.compile("".join(parts), re.DOTALL)
+    try:
+        found = re.compile("".join(parts), re.DOTALL)
+    except re.error as error:
+        raise InputError(f"pattern {given!r}: a set in brackets is not valid: {error.msg}; write [a-z]") from None
     return lambda name: found.fullmatch(name) is not None
