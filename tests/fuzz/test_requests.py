@@ -136,16 +136,11 @@ def _messages(directory: str) -> list[bytes]:
 
 
 def test_requests_of_any_bytes_are_no_fault_of_the_gateway() -> None:
-    report = fuzz(answer_request, CHEAP, variants=150, soak=100_000)
-    print(report.check())
-
-
-def test_queries_of_any_bytes_are_no_fault_of_the_gateway() -> None:
-    report = fuzz(answer_request, QUERIES, variants=8, soak=5_000)
+    report = fuzz(answer_request, [*CHEAP, *QUERIES], variants=60, soak=100_000)
     print(report.check())
 
 
 def test_messages_of_any_bytes_end_in_named_errors(tmp_path_factory: Any) -> None:
     seeds = _messages(str(tmp_path_factory.mktemp("messages")))
-    report = fuzz(take_message, seeds, variants=500, soak=100_000, mutate=_change_value)
+    report = fuzz(take_message, seeds, variants=300, soak=100_000, mutate=_change_value)
     print(report.check())
