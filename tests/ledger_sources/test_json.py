@@ -173,3 +173,19 @@ def test_rd_05_and_rd_06_a_record_a_feature(step: ReadStep, data: str, monkeypat
 def test_rd_06_errors_name_the_row(line: str, error: type[LakeError], problem: str) -> None:
     with pytest.raises(error, match=problem):
         rows_of(ReadStepNdGeoJson(schema=("a INT",)), json.dumps(FEATURES[0]) + "\n\n" + line)
+
+
+@pytest.mark.parametrize(
+    ("step", "around"),
+    [
+        (ReadStepJson(), b"[%s]"),
+        (ReadStepNdJson(), b"%s\n"),
+        (ReadStepNdJson(schema=("a STRING",)), b"%s\n"),
+        (ReadStepGeoJson(), b'{"type": "FeatureCollection", "features": [%s]}'),
+        (ReadStepNdGeoJson(), b"%s\n"),
+    ],
+)
+def test_nested_json_above_limit_is_refused(step: ReadStep, around: bytes) -> None:
+    deep = b'{"type": "Feature", "geometry": null, "properties": {"a":' + b"[" * 70 + b"]" * 70 + b"}}"
+    with pytest.raises(SourceCorrupt, match=r"'in.txt', row 1(?: \(line 1\))?: JSON is nested deeper than 64 levels"):
+        table(step, around % deep)

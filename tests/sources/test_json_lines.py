@@ -111,7 +111,7 @@ def test_a_key_that_is_no_column_is_named(files: Files) -> None:
         (b'{"a": NaN}', "row 2 is no JSON "),
         (b'{"a": "\xff"}', "row 2 is no JSON "),
         (b'{"a": 1} {"a": 2}', "row 2 is no JSON "),
-        (b"[" * 20_000, "row 2 is no JSON "),
+        (b"[" * 20_000, "row 2: JSON is nested deeper than 64 levels"),
     ],
 )
 def test_a_line_that_is_no_object_is_named(files: Files, line: bytes, message: str) -> None:

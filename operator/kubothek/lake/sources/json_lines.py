@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from kubothek.lake.errors import DataTypeMismatch, SchemaMismatch, SourceCorrupt
+from kubothek.lake.sources.nesting import require_shallow
 from kubothek.lake.sources.streams import TextStream
 from kubothek.lake.sources.values import Failure, convert_column, mismatch, parse_text, show
 
@@ -38,9 +39,10 @@ def read_json_lines(
     first_row = 1
     with open_stream() as stream:
         for block in _blocks(name, stream):
+            require_shallow(name, block, first_row)
             try:
                 batch = _parse(block, schema, other_keys)
-            except (*Failure, UnicodeDecodeError):
+            except (pa.ArrowException, ValueError):
                 rows = list(_rows(name, block, first_row))
                 if not other_keys:
                     _check_keys(name, rows, schema, first_row)
@@ -72,7 +74,7 @@ def _blocks(name: str, stream: TextStream) -> Iterator[bytes]:
 
 
 def _parse(block: bytes, schema: pa.Schema, other_keys: bool) -> pa.RecordBatch:
-    """Raises one of ``Failure`` or UnicodeDecodeError."""
+    """Raises ArrowException or ValueError."""
     # Arrow takes dates and times of day as numbers only.
     wanted = pa.schema([pa.field(f.name, pa.string() if _is_text(f.type) else f.type) for f in schema])
     parsing = pajson.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore" if other_keys else "error")
@@ -99,7 +101,7 @@ def _rows(name: str, block: bytes, first_row: int) -> Iterator[Row]:
             continue
         try:
             row = json.loads(line, parse_float=Decimal, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             text = show(line[:60].decode(errors="replace"))
             raise SourceCorrupt(f"{name!r}, row {number} is no JSON ({error}): {text}; correct the line") from None
         if not isinstance(row, dict):
@@ -180,6 +182,7 @@ def infer_json_lines(name: str, sample: bytes) -> pa.Schema:
     """The schema of a file that starts like this. Raises DataTypeMismatch for a key with two types of values."""
     if not sample.strip():
         return pa.schema([])
+    require_shallow(name, sample)
     try:
         return pajson.read_json(io.BytesIO(sample), pajson.ReadOptions(block_size=max(len(sample), 1))).schema
     except Failure as error:

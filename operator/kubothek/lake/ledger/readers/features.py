@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from kubothek.lake.errors import SchemaMismatch, SourceCorrupt
+from kubothek.lake.sources.nesting import require_shallow
 
 GEOMETRY: Final = "geometry"
 _SHOWN: Final = 60
@@ -24,8 +25,10 @@ def feature_lines(name: str) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
         for block in blocks:
             whole, newline, held = (held + block).rpartition(b"\n")
             lines = [line for line in whole.split(b"\n") if line.strip()] if newline else []
+            require_shallow(name, whole, row)
             yield b"".join(_record(name, number, line) for number, line in enumerate(lines, row))
             row += len(lines)
+        require_shallow(name, held, row)
         if held.strip():
             yield _record(name, row, held)
 
