@@ -71,7 +71,7 @@ def read_csv(
         for batch in _fast(name, open_stream, schema, options, names, has_header):
             yield batch
             done += batch.num_rows
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, ValueError) as error:
         problem = error
     else:
         return
@@ -100,7 +100,7 @@ def _careful(
     names: list[str],
     has_header: bool,
     done: int,
-    problem: pa.ArrowInvalid,
+    problem: Exception,
 ) -> Iterator[pa.RecordBatch]:
     wrong_rows: list[pacsv.InvalidRow] = []
 
@@ -121,7 +121,7 @@ def _careful(
                 position += raw.num_rows
                 if batch.num_rows:
                     yield _convert(name, batch, schema, options, first_row)
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowException, ValueError) as error:
             problem = error
         else:
             if not wrong_rows:
@@ -250,7 +250,7 @@ def infer_csv(
     ``time_formats`` are those of strptime that timestamps may have; none means ISO 8601.
     """
     table = pacsv.read_csv(
-        io.BytesIO(sample),
+        io.BytesIO(sample.decode(errors="replace").encode()),  # Arrow could not quote a wrong row of other bytes
         pacsv.ReadOptions(column_names=None if has_header else names, block_size=BLOCK_BYTES),
         _parsing(options, lambda _row: "skip"),
         _conversion(options, {}, time_formats),

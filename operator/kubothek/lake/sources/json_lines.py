@@ -183,6 +183,7 @@ def infer_json_lines(name: str, sample: bytes) -> pa.Schema:
     if not sample.strip():
         return pa.schema([])
     require_shallow(name, sample)
+    sample.decode()  # Arrow's JSON reader takes any bytes for UTF-8, in keys too
     try:
         return pajson.read_json(io.BytesIO(sample), pajson.ReadOptions(block_size=max(len(sample), 1))).schema
     except Failure as error:

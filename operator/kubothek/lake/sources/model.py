@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 import pyarrow as pa
 
+from kubothek.lake.errors import SourceRefused
 from kubothek.lake.sources.policy import UrlPolicy
 from kubothek.lake.store.base import StoreConfig
 
@@ -27,6 +29,28 @@ class Compression(StrEnum):
     NONE = "None"
     GZIP = "Gzip"
     ZIP = "Zip"
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacking:
+    """Limits of what a compressed file may become: ``max_bytes``, and beyond ``free_bytes`` at most ``max_ratio`` times
+    the compressed bytes.
+    """
+
+    max_bytes: int = 64 << 30
+    max_ratio: int = 200
+    free_bytes: int = 256 << 20
+
+    def check(self, name: str, unpacked: int, packed: int) -> None:
+        """Raise SourceRefused if ``packed`` bytes of a file became more than they may."""
+        if unpacked > min(self.max_bytes, max(self.free_bytes, packed * self.max_ratio)):
+            raise SourceRefused(
+                f"{name!r} unpacks to more than the limit: {self.max_bytes >> 30} GiB, or {self.max_ratio} times its "
+                f"compressed size beyond {self.free_bytes >> 20} MiB; upload it unpacked, or split it"
+            )
+
+
+UNPACKING: Final = Unpacking()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +81,7 @@ class Source:
     csv: CsvOptions = CsvOptions()
     columns: pa.Schema | None = None
     policy: UrlPolicy = field(default_factory=UrlPolicy)
+    unpacking: Unpacking = UNPACKING
 
     @property
     def names(self) -> tuple[str, ...]:

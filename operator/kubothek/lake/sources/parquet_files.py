@@ -5,17 +5,17 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any, Final, cast
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.errors import SchemaMismatch, SourceCorrupt
+from kubothek.lake.errors import SchemaMismatch
 from kubothek.lake.schema import type_name
+from kubothek.lake.sources.decoded import decoded_batches
+from kubothek.lake.sources.decoding import decoding
 from kubothek.lake.sources.values import check_names, convert_column
 from kubothek.lake.table.partitioning import check_without_time_zones
-
-_BATCH_ROWS: Final = 1 << 16
 
 
 @contextmanager
@@ -23,13 +23,8 @@ def open_parquet(name: str, raw: io.BufferedIOBase) -> Iterator[pq.ParquetFile]:
     """The file, its footer read; what it raises while it is open says that it is damaged. Raises
     SourceCorrupt.
     """
-    with raw:
-        try:
-            yield pq.ParquetFile(cast("IO[bytes]", raw))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-            raise SourceCorrupt(
-                f"{name!r} is not a sound Parquet file ({error}); upload it again or correct source.format"
-            ) from None
+    with raw, decoding(name, "Parquet file", "upload it again or correct source.format"):
+        yield pq.ParquetFile(cast("IO[bytes]", raw))
 
 
 def row_group_bytes(file: pq.ParquetFile) -> list[int]:
@@ -57,8 +52,7 @@ def read_parquet(
         counts = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
         for group in range(len(counts)) if row_groups is None else row_groups:
             first_row = sum(counts[:group]) + 1
-            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group]):
-                batch.validate(full=True)
+            for batch in decoded_batches(name, raw, file, group):
                 yield first_row, _convert(name, batch, schema, first_row)
                 first_row += batch.num_rows
 

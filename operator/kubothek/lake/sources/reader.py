@@ -22,6 +22,7 @@ from kubothek.lake.errors import (
     SourceEmpty,
     SourceNotFound,
 )
+from kubothek.lake.sources.decoding import decoding
 from kubothek.lake.sources.delimited import infer_csv, read_csv, read_header
 from kubothek.lake.sources.fetch import Download, fetch
 from kubothek.lake.sources.infer import unify
@@ -145,7 +146,7 @@ class SourceReader:
         in_range = split.start is not None and split.stop is not None
         raw = LineRange(file, split.start or 0, split.stop or 0) if in_range else file
         quote = self.source.csv.quote.encode() if self.source.format is Format.CSV else b""
-        return TextStream(split.file.name, raw, split.file.compression, quote)
+        return TextStream(split.file.name, raw, split.file.compression, quote, self.source.unpacking)
 
     # --- schema ---
 
@@ -159,7 +160,10 @@ class SourceReader:
         chosen = [files[i * len(files) // _SAMPLED_FILES] for i in range(_SAMPLED_FILES)]
         chosen = list(files) if len(files) <= _SAMPLED_FILES else chosen
         size = max(_FILE_SAMPLE_BYTES, SAMPLE_BYTES // 2 // len(chosen))
-        found = [(file.name, self._infer_file(file, size)) for file in chosen]
+        found = []
+        for file in chosen:
+            with decoding(file.name, f"{self.source.format} file"):
+                found.append((file.name, self._infer_file(file, size)))
         schema = unify(found, self.source.format)
         if not schema.names:
             raise SourceEmpty(f"the source has no rows: {plan.describe()}")
@@ -193,9 +197,12 @@ class SourceReader:
         an InputError that names file, column and row (counted from 1). A byte range cannot know its rows'
         numbers, nor whether it was cut inside of quotes: :meth:`diagnose` tells what its error means.
         """
-        for first_row, batch in self._batches(split, schema, partition_on):
-            check_required(batch, tuple(partition_on), split.file.name, first_row)
-            yield batch
+        reached = 1
+        with decoding(split.file.name, f"{self.source.format} file", where=lambda: f"row {reached} or after it"):
+            for first_row, batch in self._batches(split, schema, partition_on):
+                check_required(batch, tuple(partition_on), split.file.name, first_row)
+                yield batch
+                reached = first_row + batch.num_rows
 
     def diagnose(self, file: SourceFile, schema: pa.Schema, partition_on: Sequence[str] = ()) -> InputError | None:
         """What is wrong with a file, with the true number of the row; None if it can be read as a whole."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import io
 import zipfile
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import IO, Final, Protocol, cast
 
 import pyarrow as pa
 
 from kubothek.lake.errors import SourceCorrupt
-from kubothek.lake.sources.model import Compression
+from kubothek.lake.sources.decoding import decoding
+from kubothek.lake.sources.model import UNPACKING, Compression, Unpacking
 
 _PIECE: Final = 1 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -31,14 +30,23 @@ class _Readable(Protocol):
 class TextStream(io.RawIOBase):
     """A text file's bytes, decompressed and without byte order mark, for pyarrow to pull.
 
-    Damage becomes SourceCorrupt naming the file. ``quotes`` and ``last_byte`` describe what has been read so
-    far.
+    Damage becomes SourceCorrupt naming the file, and what ``unpacking`` forbids SourceRefused. ``quotes``
+    and ``last_byte`` describe what has been read so far.
     """
 
-    def __init__(self, name: str, raw: Bytes, compression: Compression, quote: bytes = b"") -> None:
+    def __init__(
+        self,
+        name: str,
+        raw: Bytes,
+        compression: Compression,
+        quote: bytes = b"",
+        unpacking: Unpacking = UNPACKING,
+    ) -> None:
         self._name = name
         self._compression = compression
         self._quote = quote
+        self._unpacking = unpacking
+        self._unpacked = 0
         self._raw = raw
         with self._damage():
             self._source = _decompress(name, raw, compression)
@@ -55,6 +63,9 @@ class TextStream(io.RawIOBase):
         with self._damage():
             data = self._head + (self._source.read(size - len(self._head) if size >= 0 else -1) or b"")
         self._head = b""
+        if self._compression is not Compression.NONE:
+            self._unpacked += len(data)
+            self._unpacking.check(self._name, self._unpacked, self._raw.tell())
         if self._quote:
             self.quotes += data.count(self._quote)
         self.last_byte = data[-1:] or self.last_byte
@@ -78,26 +89,11 @@ class TextStream(io.RawIOBase):
         if self._head.startswith(_UTF16):
             raise SourceCorrupt(f"{self._name!r} is UTF-16: save it as UTF-8")
 
-    @contextmanager
-    def _damage(self) -> Iterator[None]:
-        """What decompressors raise about bad bytes; a plain file has no bad bytes, only errors of its store."""
+    def _damage(self) -> AbstractContextManager[None]:
+        """A plain file has no bad bytes, only errors of its store."""
         if self._compression is Compression.NONE:
-            yield
-            return
-        try:
-            yield
-        except (
-            OSError,
-            EOFError,
-            zlib.error,
-            zipfile.BadZipFile,
-            NotImplementedError,
-            RuntimeError,
-        ) as error:
-            raise SourceCorrupt(
-                f"{self._name!r} is not a sound {self._compression} file ({error}); "
-                "upload it again or correct compression"
-            ) from None
+            return nullcontext()
+        return decoding(self._name, f"{self._compression} file", "upload it again or correct compression")
 
 
 def _decompress(name: str, raw: Bytes, compression: Compression) -> _Readable:

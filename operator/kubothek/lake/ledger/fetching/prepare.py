@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import io
-import zlib
 from collections.abc import Iterator, Sequence
-from typing import Final, cast
+from typing import cast
 
 import pyarrow as pa
 
-from kubothek.lake.errors import InputError, SourceCorrupt, SourceRefused
+from kubothek.lake.errors import InputError, SourceRefused
 from kubothek.lake.ledger.fetching.context import FetchContext
 from kubothek.lake.ledger.fetching.processes import piped
 from kubothek.lake.ledger.formats.sources import CompressionFormat, PrepStep, PrepStepDecompress, PrepStepPipe
-from kubothek.lake.ledger.readers.archives import DAMAGE, members, opened_member, the_one
+from kubothek.lake.ledger.readers.archives import members, opened_member, the_one
 from kubothek.lake.ledger.readers.content import Content, DerivedContent
 from kubothek.lake.ledger.readers.filters import Filtered, blocks_of
-
-_DAMAGE: Final = (*DAMAGE, zlib.error, pa.ArrowException)
+from kubothek.lake.sources.decoding import decoding
+from kubothek.lake.sources.model import UNPACKING
 
 
 def prepare(steps: Sequence[PrepStep], content: Content, context: FetchContext) -> Content:
@@ -74,14 +73,14 @@ def _unzipped(content: Content, sub_path: str | None, limit: int) -> Content:
 
 
 def _guarded(name: str, kind: str, source: io.IOBase, stream: io.BufferedIOBase) -> io.BufferedIOBase:
-    """The stream; damage in it becomes SourceCorrupt."""
+    """The stream; damage in it becomes SourceCorrupt, and too much of it SourceRefused."""
 
     def checked() -> Iterator[bytes]:
-        try:
-            yield from blocks_of(stream)
-        except _DAMAGE as error:
-            raise SourceCorrupt(
-                f"{name!r} is not a sound {kind} file ({error}); upload it again or correct prepare"
-            ) from None
+        unpacked = 0
+        with decoding(name, f"{kind} file", "upload it again or correct prepare"):
+            for block in blocks_of(stream):
+                unpacked += len(block)
+                UNPACKING.check(name, unpacked, source.tell())
+                yield block
 
     return io.BufferedReader(Filtered(source, checked()))

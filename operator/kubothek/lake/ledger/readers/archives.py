@@ -5,21 +5,18 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import IO, cast
 
 from kubothek.lake.errors import SourceCorrupt, SourceNotFound
 from kubothek.lake.ledger.readers.globs import matcher
-
-DAMAGE = (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError)
-"""What a damaged archive raises."""
+from kubothek.lake.sources.decoding import decoding
 
 
 def members(name: str, file: io.BufferedIOBase) -> list[str]:
     """The names of its files, in their order; without what desktops add. Raises SourceCorrupt."""
-    try:
+    with _decoding(name):
         found = zipfile.ZipFile(cast("IO[bytes]", file)).infolist()
-    except DAMAGE as error:
-        raise _corrupt(name, error) from None
     return [
         info.filename
         for info in found
@@ -31,10 +28,8 @@ def members(name: str, file: io.BufferedIOBase) -> list[str]:
 
 def opened_member(name: str, file: io.BufferedIOBase, member: str) -> io.BufferedIOBase:
     """One of them, decompressed as it is read. Raises SourceCorrupt."""
-    try:
+    with _decoding(name):
         return cast("io.BufferedIOBase", zipfile.ZipFile(cast("IO[bytes]", file)).open(member))
-    except DAMAGE as error:
-        raise _corrupt(name, error) from None
 
 
 def the_one(name: str, names: Sequence[str], pattern: str | None, option: str, what: str) -> str:
@@ -50,5 +45,5 @@ def the_one(name: str, names: Sequence[str], pattern: str | None, option: str, w
     return found[0]
 
 
-def _corrupt(name: str, error: Exception) -> SourceCorrupt:
-    return SourceCorrupt(f"{name!r} is not a sound Zip file ({error}); upload it again or correct prepare")
+def _decoding(name: str) -> AbstractContextManager[None]:
+    return decoding(name, "Zip file", "upload it again or correct prepare")

@@ -155,6 +155,10 @@ class _Limited(io.RawIOBase):
         buffer[: len(data)] = data
         return len(data)
 
+    def tell(self) -> int:
+        """Bytes that were read."""
+        return self._done
+
     def close(self) -> None:
         if not self.closed:
             self._source.close()

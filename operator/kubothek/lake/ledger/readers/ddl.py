@@ -32,6 +32,7 @@ _PLAIN: Final[dict[str, pa.DataType]] = {
 }
 """The types of the specification, and names that other dialects have for the same."""
 _MOST_DIGITS: Final = 38
+_LONGEST_NUMBER: Final = 9
 
 
 def parse_ddl(columns: Sequence[str]) -> pa.Schema:
@@ -124,7 +125,7 @@ class _Definition:
         if self._take("("):
             while True:
                 number = self._next("a number")
-                if not number.isdecimal():
+                if not number.isdecimal() or len(number) > _LONGEST_NUMBER:
                     raise self._error(f"{number!r} is no number")
                 found.append(int(number))
                 if self._take(")"):

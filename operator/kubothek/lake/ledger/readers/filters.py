@@ -18,6 +18,7 @@ class Filtered(io.RawIOBase):
         self._source = source
         self._blocks = blocks
         self._held = memoryview(b"")
+        self._done = 0
 
     def readable(self) -> bool:
         return True
@@ -30,7 +31,12 @@ class Filtered(io.RawIOBase):
         size = min(len(buffer), len(self._held))
         buffer[:size] = self._held[:size]
         self._held = self._held[size:]
+        self._done += size
         return size
+
+    def tell(self) -> int:
+        """Bytes that were read."""
+        return self._done
 
     def close(self) -> None:
         if not self.closed:

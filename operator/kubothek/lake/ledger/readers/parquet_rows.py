@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,9 +12,8 @@ from kubothek.lake.ledger.formats.sources import ReadStepParquet
 from kubothek.lake.ledger.readers.coerce import Coercion
 from kubothek.lake.ledger.readers.content import Content
 from kubothek.lake.ledger.readers.ddl import parse_ddl
+from kubothek.lake.sources.decoded import decoded_batches
 from kubothek.lake.sources.parquet_files import open_parquet
-
-_BATCH_ROWS: Final = 1 << 16
 
 
 def read_parquet_rows(
@@ -37,13 +36,14 @@ def read_parquet_rows(
 
 
 def _batches(content: Content, coercion: Coercion, row_groups: Sequence[int] | None) -> Iterator[pa.RecordBatch]:
-    with open_parquet(content.name, content.file()) as file:
+    raw = content.file()
+    with open_parquet(content.name, raw) as file:
         groups = range(file.num_row_groups) if row_groups is None else row_groups
         first_row = 1 + sum(file.metadata.row_group(group).num_rows for group in range(min(groups, default=0)))
-        for batch in file.iter_batches(_BATCH_ROWS, row_groups=list(groups), columns=coercion.schema.names):
-            batch.validate(full=True)
-            yield coercion.batch(batch, first_row)
-            first_row += batch.num_rows
+        for group in groups:
+            for batch in decoded_batches(content.name, raw, file, group, coercion.schema.names):
+                yield coercion.batch(batch, first_row)
+                first_row += batch.num_rows
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from kubothek.lake.ledger.readers.content import Content
 from kubothek.lake.ledger.readers.delimited import read_delimited
 from kubothek.lake.ledger.readers.json_rows import read_geo_json, read_json, read_nd_geo_json, read_nd_json
 from kubothek.lake.ledger.readers.parquet_rows import read_parquet_rows
+from kubothek.lake.sources.decoding import decoding
 
 LIMIT: Final = 64 << 30
 """Bytes of one file, as it is unpacked."""
@@ -46,14 +48,15 @@ def read(
     SourceRefused; FormatInvalid for a step that cannot be followed.
     """
     try:
-        if content.is_empty():
-            return None
-        rows = _read(step, content, limit, row_groups)
+        with _decoding(step, content):
+            if content.is_empty():
+                return None
+            rows = _read(step, content, limit, row_groups)
     except SourceEmpty:
         return None
     except InputError as error:
         raise _worded(error) from error.__cause__
-    return pa.RecordBatchReader.from_batches(rows.schema, _rows(rows)) if rows.schema.names else None
+    return pa.RecordBatchReader.from_batches(rows.schema, _rows(step, content, rows)) if rows.schema.names else None
 
 
 def _read(step: ReadStep, content: Content, limit: int, row_groups: Sequence[int] | None) -> pa.RecordBatchReader:
@@ -77,11 +80,19 @@ def _read(step: ReadStep, content: Content, limit: int, row_groups: Sequence[int
     raise InputError(f"read step {step.kind} is of a later version of Open Data Fabric: it cannot be read here")
 
 
-def _rows(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+def _rows(step: ReadStep, content: Content, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    reached = 1
     try:
-        yield from rows
+        with _decoding(step, content, lambda: f"row {reached} or after it"):
+            for batch in rows:
+                yield batch
+                reached += batch.num_rows
     except LakeError as error:
         raise _worded(error) from error.__cause__
+
+
+def _decoding(step: ReadStep, content: Content, where: Callable[[], str] = lambda: "") -> AbstractContextManager[None]:
+    return decoding(content.name, f"{step.kind} file", "upload it again or correct read", where)
 
 
 def _worded(error: LakeError) -> LakeError:

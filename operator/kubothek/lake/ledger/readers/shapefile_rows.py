@@ -7,7 +7,6 @@ other text.
 from __future__ import annotations
 
 import io
-import struct
 from collections.abc import Iterator
 from datetime import date
 from pathlib import PurePosixPath
@@ -24,10 +23,9 @@ from kubothek.lake.ledger.readers.content import Content, FileContent
 from kubothek.lake.ledger.readers.features import GEOMETRY, geometry_text
 from kubothek.lake.ledger.readers.filters import Filtered
 from kubothek.lake.ledger.readers.json_rows import read_lines
+from kubothek.lake.sources.decoding import decoding
 
 _ROWS: Final = 1000
-_DAMAGE: Final = (shapefile.ShapefileException, struct.error, OSError, EOFError, ValueError, LookupError, TypeError)
-"""What pyshp raises about strange bytes."""
 
 
 def read_shapefile(step: ReadStepEsriShapefile, content: Content, limit: int) -> pa.RecordBatchReader:
@@ -72,10 +70,8 @@ def _opened(name: str, parts: dict[str, FileContent]) -> shapefile.Reader:
     if ".cpg" in parts:
         with parts[".cpg"].open() as file:
             encoding = _encoding(file.read(100).decode("ascii", "replace").strip())
-    try:
+    with decoding(name, "shapefile"):
         return shapefile.Reader(**options, encoding=encoding, encodingErrors="strict")
-    except _DAMAGE as error:
-        raise SourceCorrupt(f"{name!r} is not a sound shapefile: {error}") from None
 
 
 def _encoding(text: str) -> str:
@@ -106,7 +102,7 @@ _TYPES: Final = {"D": "DATE", "L": "BOOLEAN"}
 def _lines(name: str, reader: shapefile.Reader, names: list[str]) -> Iterator[bytes]:
     batch: list[bytes] = []
     row = 1
-    try:
+    with decoding(name, "shapefile", where=lambda: f"row {row}"):
         for each in reader.iterShapeRecords():
             geometry = None if each.shape.shapeType == shapefile.NULL else each.shape.__geo_interface__
             record = dict(zip(names, map(_plain, each.record), strict=True))
@@ -116,8 +112,6 @@ def _lines(name: str, reader: shapefile.Reader, names: list[str]) -> Iterator[by
             if len(batch) == _ROWS:
                 yield b"".join(batch)
                 batch.clear()
-    except _DAMAGE as error:
-        raise SourceCorrupt(f"{name!r}, row {row}: the shapefile is not sound there: {error}") from None
     yield b"".join(batch)
 
 
