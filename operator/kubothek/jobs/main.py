@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from types import FrameType, ModuleType
 from typing import Final
 
@@ -45,6 +46,7 @@ from kubothek.resources.jobs import (
 from kubothek.tracing import Span
 
 _OF_NO_ONE_DATASET: Final = (InspectJob, QueryJob, CollectJob, CubeJob, SkipFilesJob)
+_GIVE_UP_SECONDS: Final = 3.0
 _USAGE: Final = "usage: python -m kubothek.jobs.main job.json"
 
 
@@ -125,8 +127,13 @@ def _module(job: AnyJob) -> ModuleType:
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
     """Say why and go at once. There is nothing to tidy up that a SIGKILL would not have to leave as well: a
     commit is whole or absent at every moment, temporary files have no names, and the JVM ends with its parent.
+    Only the note of the files that are read is taken back, in a thread, as this one may hold a lock of the client.
     """
     outcome.leave(outcome.TERMINATED)
+    if (attempts := sys.modules.get("kubothek.lake.intake.attempts")) is not None:
+        thread = Thread(target=attempts.give_up, daemon=True)
+        thread.start()
+        thread.join(_GIVE_UP_SECONDS)
     os._exit(outcome.EXIT_TERMINATED)
 
 

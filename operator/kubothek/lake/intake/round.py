@@ -24,6 +24,7 @@ import pyarrow as pa
 from kubothek.lake.commits import Committed, DatasetLog, Transaction
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import Contended, DatasetNotFound, HeadMissing
+from kubothek.lake.intake.attempts import Attempts
 from kubothek.lake.intake.backlog import Backlog
 from kubothek.lake.intake.landing import Landed
 from kubothek.lake.intake.ledger import Ledger, Page, entries_of
@@ -105,6 +106,7 @@ class Round:
         self._loader = loader
         self._clock = clock
         self._ledger = Ledger(store, log.uuid, terms.source, rng)
+        self._attempts = Attempts(store, log.uuid, terms.source)
 
     def run(self) -> Report:
         """Take what landed, ``BATCHES`` batches of it at most.
@@ -131,6 +133,8 @@ class Round:
     def _take(self, report: Report) -> Report | None:
         """Commit batches; None if the first finds the head at another page than the look did."""
         terms = self._terms
+        if report.waiting.files:
+            self._attempts.load()
         for batch in islice(report.waiting.batches(terms.max_files, terms.max_bytes), BATCHES):
             began = self._begin(report.page, batch)
             if began.snapshot.head.intake(terms.source) != (report.page.key or None):
@@ -151,7 +155,7 @@ class Round:
             known = None  # what it did not fit may have changed
         place = next((i for i, file in enumerate(batch) if known and known.is_of(file)), None)
         self._loader.check(began.snapshot)
-        sorter = Sorter(self._loader, self._landed_in, began.snapshot, go_on=self._terms.quarantine)
+        sorter = Sorter(self._loader, self._landed_in, began.snapshot, self._attempts, go_on=self._terms.quarantine)
         sorter.sort(batch[:place])
         if known is not None and place is not None and not sorter.result.bad:
             sorter.result.bad.append(known)
@@ -178,6 +182,7 @@ class Round:
         )
         change = replace(self._loader.change(began.snapshot, done.written), intake={terms.source: page.key})
         committed = began.commit(change)
+        self._attempts.forget((each.key, each.etag) for each in bad)
         return replace(
             report,
             page=page,

@@ -24,6 +24,7 @@ from kubothek.lake.errors import (
     ObjectNotFound,
     SourceEmpty,
 )
+from kubothek.lake.intake.attempts import Attempts
 from kubothek.lake.intake.landing import Landed
 from kubothek.lake.intake.terms import Loader, Refusal
 from kubothek.lake.operations import Written
@@ -52,15 +53,30 @@ class Sorted:
 class Sorter:
     """Loads the files of one batch for one snapshot. ``go_on``: past bad files; if not, the first one ends it."""
 
-    def __init__(self, loader: Loader, landed_in: Store, snapshot: Snapshot, *, go_on: bool) -> None:
+    def __init__(
+        self, loader: Loader, landed_in: Store, snapshot: Snapshot, attempts: Attempts, *, go_on: bool
+    ) -> None:
         self._loader = loader
         self._landed_in = landed_in
         self._snapshot = snapshot
+        self._attempts = attempts
         self._go_on = go_on
         self.result = Sorted(snapshot.schema)
 
     def sort(self, files: Sequence[Landed]) -> None:
-        """Load these files, in order, into the result. Raises errors that are no file's fault."""
+        """Load these files, in order, into the result. Raises errors that are no file's fault.
+
+        Files on which jobs died are loaded in small groups, or refused.
+        """
+        for some in self._attempts.divided(files):
+            if self.result.bad and not self._go_on:
+                return
+            if (refusal := self._attempts.unreadable(some[0], self._snapshot.version)) is not None:
+                self.result.bad.append(refusal)
+            else:
+                self._load(some)
+
+    def _load(self, files: Sequence[Landed]) -> None:
         while files:
             done = self._try(files)
             intact = self.intact(files)
@@ -75,7 +91,8 @@ class Sorter:
 
     def _try(self, files: Sequence[Landed]) -> Written | LakeError:
         try:
-            return self._loader.load(self._snapshot, files, self.result.schema)
+            with self._attempts.reading(files):
+                return self._loader.load(self._snapshot, files, self.result.schema)
         except LakeError as error:
             return error
 
@@ -84,9 +101,9 @@ class Sorter:
             raise error
         if len(files) > 1:
             middle = len(files) // 2
-            self.sort(files[:middle])
+            self._load(files[:middle])
             if self._go_on or not self.result.bad:
-                self.sort(files[middle:])
+                self._load(files[middle:])
         elif isinstance(error, SourceEmpty):
             self.result.good.extend(files)
         else:
