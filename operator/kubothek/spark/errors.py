@@ -15,7 +15,7 @@ class SparkFailed(LakeError):
 
 
 class SparkUnavailable(LakeError):
-    """Spark does not start here: no Java, or settings that it refuses."""
+    """Spark does not start here: PySpark or Java is not installed, or Spark refuses the settings."""
 
     reason = "SparkUnavailable"
 
