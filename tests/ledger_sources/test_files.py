@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 from datetime import UTC, date, datetime
 from typing import Any
@@ -12,7 +13,8 @@ import shapefile
 
 from kubothek.lake.errors import DataTypeMismatch, SchemaMismatch, SourceCorrupt, SourceNotFound, SourceRefused
 from kubothek.lake.ledger.formats.sources import ReadStepEsriShapefile, ReadStepParquet
-from kubothek.lake.ledger.readers import FileContent, read
+from kubothek.lake.ledger.readers import FileContent, read, shapefile_rows
+from kubothek.lake.sources import zips
 from tests.ledger_sources.conftest import rows_of, table
 
 
@@ -121,3 +123,33 @@ def test_rd_07_what_is_no_shapefile_is_named() -> None:
         packed.writestr("x.dbf", b"nothing")
     with pytest.raises(SourceCorrupt, match=r"'in.txt' is not a sound shapefile"):
         rows_of(ReadStepEsriShapefile(), archive.getvalue())
+
+
+def test_shapefile_that_takes_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = 1_000_000
+    shape = struct.pack("<i4d3i", shapefile.POLYGON, 0, 0, 0, 0, 1, points, 0) + bytes(16 * points)
+    record = struct.pack(">2i", 1, len(shape) // 2) + shape
+    parts = {name: io.BytesIO() for name in ("shp", "shx", "dbf")}
+    with shapefile.Writer(**parts, shapeType=shapefile.POLYGON) as writer:
+        writer.field("a", "C", 5)
+        writer.poly([[[0, 0], [1, 1], [1, 0], [0, 0]]])
+        writer.record("x")
+    header = bytearray(parts["shp"].getvalue()[:100])
+    header[24:28] = struct.pack(">i", (100 + len(record)) // 2)
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
+        target.writestr("a.shp", bytes(header) + record)
+        target.writestr("a.dbf", parts["dbf"].getvalue())
+    monkeypatch.setattr(shapefile_rows, "_MEMORY", 100 << 20)
+    with pytest.raises(SourceRefused, match="row 1 needs more memory to be read as a shapefile than it may take"):
+        table(ReadStepEsriShapefile(), archive.getvalue())
+
+
+def test_zip_with_a_large_directory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zips, "DIRECTORY_BYTES", 1000)
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as target:
+        for number in range(20):
+            target.writestr(f"{number}.shp", b"")
+    with pytest.raises(SourceRefused, match=r"the directory of the Zip file has 1\d{3} bytes, the limit is 1000"):
+        table(ReadStepEsriShapefile(), archive.getvalue())

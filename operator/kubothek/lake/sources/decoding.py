@@ -28,8 +28,7 @@ def decoding(
         raise
     except MemoryError as error:
         raise SourceRefused(
-            f"{name!r}{_place(where)} needs more memory than there is to be read as {what}; "
-            "split the file, or give the job more memory"
+            f"{name!r}{_place(where)} needs more memory to be read as a {what} than it may take; split the file"
         ) from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno not in _OF_BYTES:

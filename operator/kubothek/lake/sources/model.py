@@ -41,9 +41,13 @@ class Unpacking:
     max_ratio: int = 200
     free_bytes: int = 256 << 20
 
+    def limit(self, packed: int) -> int:
+        """The most that ``packed`` bytes may become."""
+        return min(self.max_bytes, max(self.free_bytes, packed * self.max_ratio))
+
     def check(self, name: str, unpacked: int, packed: int) -> None:
         """Raise SourceRefused if ``packed`` bytes of a file became more than they may."""
-        if unpacked > min(self.max_bytes, max(self.free_bytes, packed * self.max_ratio)):
+        if unpacked > self.limit(packed):
             raise SourceRefused(
                 f"{name!r} unpacks to more than the limit: {self.max_bytes >> 30} GiB, or {self.max_ratio} times its "
                 f"compressed size beyond {self.free_bytes >> 20} MiB; upload it unpacked, or split it"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
-import zipfile
 from contextlib import AbstractContextManager, nullcontext
-from typing import IO, Final, Protocol, cast
+from typing import Final, Protocol
 
 import pyarrow as pa
 
 from kubothek.lake.errors import SourceCorrupt
 from kubothek.lake.sources.decoding import decoding
 from kubothek.lake.sources.model import UNPACKING, Compression, Unpacking
+from kubothek.lake.sources.zips import open_zip
 
 _PIECE: Final = 1 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -100,18 +100,12 @@ def _decompress(name: str, raw: Bytes, compression: Compression) -> _Readable:
     if compression is Compression.GZIP:
         return pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "gzip")
     if compression is Compression.ZIP:
-        return _only_member(name, zipfile.ZipFile(cast("IO[bytes]", raw)))
+        return _only_member(name, raw)
     return raw
 
 
-def _only_member(name: str, archive: zipfile.ZipFile) -> _Readable:
-    members = [
-        info
-        for info in archive.infolist()
-        if not info.is_dir()
-        and not info.filename.startswith("__MACOSX/")
-        and not info.filename.rpartition("/")[2].startswith(".")
-    ]
+def _only_member(name: str, raw: Bytes) -> _Readable:
+    archive, members = open_zip(name, raw)
     if len(members) != 1:
         found = ", ".join(repr(info.filename) for info in members[:5]) or "nothing"
         raise SourceCorrupt(

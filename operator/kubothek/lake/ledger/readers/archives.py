@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import io
-import zipfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import IO, cast
+from typing import cast
 
 from kubothek.lake.errors import SourceCorrupt, SourceNotFound
 from kubothek.lake.ledger.readers.globs import matcher
 from kubothek.lake.sources.decoding import decoding
+from kubothek.lake.sources.zips import open_zip
 
 
 def members(name: str, file: io.BufferedIOBase) -> list[str]:
     """The names of its files, in their order; without what desktops add. Raises SourceCorrupt."""
     with _decoding(name):
-        found = zipfile.ZipFile(cast("IO[bytes]", file)).infolist()
-    return [
-        info.filename
-        for info in found
-        if not info.is_dir()
-        and not info.filename.startswith("__MACOSX/")
-        and not info.filename.rpartition("/")[2].startswith(".")
-    ]
+        return [info.filename for info in open_zip(name, file)[1]]
 
 
 def opened_member(name: str, file: io.BufferedIOBase, member: str) -> io.BufferedIOBase:
     """One of them, decompressed as it is read. Raises SourceCorrupt."""
     with _decoding(name):
-        return cast("io.BufferedIOBase", zipfile.ZipFile(cast("IO[bytes]", file)).open(member))
+        return cast("io.BufferedIOBase", open_zip(name, file)[0].open(member))
 
 
 def the_one(name: str, names: Sequence[str], pattern: str | None, option: str, what: str) -> str:
