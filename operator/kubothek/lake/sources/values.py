@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -17,6 +18,8 @@ Failure = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 """What Arrow raises for a value that does not convert."""
 
 _SHOWN: Final = 60
+_LISTED: Final = 100
+"""How many columns an error lists."""
 _TRUE: Final = pa.array(["1", "True", "TRUE", "true"])
 _FALSE: Final = pa.array(["0", "False", "FALSE", "false"])
 _ZONED: Final = r"\d[Tt ]\d{2}:?\d{2}.*(Z|z|[+-]\d{2}:?(\d{2})?)$"
@@ -114,16 +117,16 @@ def check_names(file: str, found: list[str], wanted: list[str]) -> None:
     problems = []
     if "" in found:
         problems.append(f"its column {found.index('') + 1} has no name")
-    if repeated := sorted({name for name in found if found.count(name) > 1}):
+    if repeated := sorted(name for name, count in Counter(found).items() if count > 1):
         problems.append(f"more than once: {_names(repeated)}")
-    if missing := [name for name in wanted if name not in found]:
+    if missing := _without(wanted, found):
         problems.append(f"missing: {_names(missing)}")
-    if unknown := [name for name in found if name and name not in wanted]:
+    if unknown := [name for name in _without(found, wanted) if name]:
         problems.append(f"not in the table: {_names(unknown)}")
     if problems:
         raise SchemaMismatch(
             f"the columns of {file!r} do not match: {'; '.join(problems)}. The table has {_names(wanted)}; "
-            "correct the file, or name the columns in source.schema"
+            "correct the file, name the columns in source.schema, or let the table evolve: schemaEvolution: Compatible"
         )
 
 
@@ -147,5 +150,11 @@ def check_required(batch: pa.RecordBatch, partition_on: tuple[str, ...], file: s
             raise DataTypeMismatch(f"{where}: no value, but the column is not nullable; fill it, or make it nullable")
 
 
+def _without(names: list[str], others: list[str]) -> list[str]:
+    known = set(others)
+    return [name for name in names if name not in known]
+
+
 def _names(names: list[str]) -> str:
-    return ", ".join(repr(name) for name in names)
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(repr(name) for name in names[:_LISTED]) + more

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -44,7 +45,7 @@ def parse_ddl(columns: Sequence[str]) -> pa.Schema:
     for text in columns:
         fields += _Definition(text).fields()
     names = [field.name for field in fields]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise FormatInvalid(f"the schema has column {twice[0]!r} more than once")
     if not fields:
         raise FormatInvalid("the schema has no columns; leave it out, or name them")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -80,7 +81,8 @@ def _columns(step: ReadStepCsv, name: str, first: list[str], infer: Callable[[li
         schema = parse_ddl(step.schema)
         if not step.header:
             return _Columns(schema.names, schema, schema.names)
-        known = [each if each and first.count(each) == 1 else f"({place})" for place, each in enumerate(first, 1)]
+        counts = Counter(first)
+        known = [each if each and counts[each] == 1 else f"({place})" for place, each in enumerate(first, 1)]
         if set(schema.names) <= set(known):
             return _Columns(known, schema, schema.names)
         if len(schema.names) == len(first):
@@ -119,7 +121,8 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     types = dict(zip(columns.called, coercion.as_read().types, strict=True))
     reading = pa.schema([(each, types.get(each, pa.string())) for each in columns.names])
-    places = [columns.names.index(each) for each in columns.called]
+    known = {each: place for place, each in enumerate(columns.names)}
+    places = [known[each] for each in columns.called]
     first_row = 1
     try:
         for batch in read_csv(name, open_stream, reading, options, columns.names, has_header=options.header):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -52,7 +53,7 @@ def latest_event_time(values: pa.Array[Any] | pa.ChunkedArray[Any]) -> Timestamp
 
 def _check(schema: pa.Schema, vocabulary: Vocabulary) -> None:
     names = schema.names
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         raise SchemaMismatch(f"the source has more than one column {twice[0]!r}; rename it in preprocess")
     for name in (vocabulary.offset, vocabulary.op, vocabulary.system_time):
         if name in names:

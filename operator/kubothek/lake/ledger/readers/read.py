@@ -29,6 +29,9 @@ LIMIT: Final = 64 << 30
 """Bytes of one file, as it is unpacked."""
 
 _WORDS: Final = {
+    ", name the columns in source.schema, or let the table evolve: schemaEvolution: Compatible": (
+        ", or name its columns in read.schema"
+    ),
     "source.schema": "read.schema",
     "source.format": "read.kind",
     "set compression to ": "unpack it in prepare, by Decompress of format ",
