@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from plateau.io.eager import read_table
 from kubothek.lake.sources import reader
 from kubothek.lake.store.file import FileStore
 from kubothek.resources.jobs import ExitCode, JobResult
+from kubothek.spark import session as spark_session
 from tests.commits.hashes import require_hashes
 from tests.jobs.conftest import Here, with_spark
 
@@ -304,3 +307,26 @@ def test_both_ways_end_in_the_same_words(
     assert "'x.csv', column 'a', row 778: 'oops' is no int64" in in_process.message
     with_spark(here, request.getfixturevalue("spark"), monkeypatch)
     assert message() == in_process
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"), [("new.parquet", pa.table({"a": [1], "b": ["x"]})), ("new.csv", "a,b\n1,x\n")]
+)
+def test_source_with_other_columns_is_refused_before_spark_starts(
+    here: Here, monkeypatch: pytest.MonkeyPatch, name: str, rows: pa.Table | str
+) -> None:
+    @contextmanager
+    def running(*_: object) -> Iterator[None]:
+        raise AssertionError("Spark was started")
+        yield
+
+    here.put("a.csv", "a\n1\n")
+    here.commit("a.csv")
+    monkeypatch.setattr(spark_session, "running", running)
+    here.from_bytes = 0
+    here.put(name, rows)
+    kind = "Parquet" if name.endswith("parquet") else "CSV"
+    result, _ = here.run(here.commit_job(name, commit_id="c2", format=kind))
+    assert result.reason == "SchemaMismatch"
+    assert result.message.endswith("or let the table evolve: schemaEvolution: Compatible")
+    assert "not in the table: 'b'" in result.message

@@ -148,6 +148,7 @@ def _write(
         total = len(ingest.plan.files)
         told = partial(_tell, reporter, total)
         return ingest_here(ingest, reader, store, told, gatherer)
+    reader.check_columns(ingest.plan, ingest.reading, ingest.layout.partition_on)  # before Spark takes time to start
     # PySpark takes half a second to import, and jobs below the limit must not need it at all.
     from kubothek.spark.session import running
     from kubothek.spark.write import write_with_spark

@@ -116,7 +116,8 @@ def _check_keys(name: str, rows: list[Row], schema: pa.Schema, first_row: int) -
         if unknown := [key for key in row if key not in known]:
             raise SchemaMismatch(
                 f"{name!r}, row {number}: key {show(unknown[0])} is not a column of the table, which has "
-                f"{', '.join(map(repr, schema.names))}; correct the file, or name the columns in source.schema"
+                f"{', '.join(map(repr, schema.names))}; correct the file, name the columns in source.schema, or "
+                "let the table evolve: schemaEvolution: Compatible"
             )
 
 

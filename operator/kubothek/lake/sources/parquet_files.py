@@ -46,15 +46,20 @@ def read_parquet(
     value that its column cannot hold exactly), SourceCorrupt.
     """
     with open_parquet(name, raw) as file:
-        check_names(name, file.schema_arrow.names, schema.names)
-        _check_types(name, file.schema_arrow, schema)
-        check_without_time_zones(file.schema_arrow, partition_on, of=f"{name!r}, ")
+        check_parquet_columns(name, file, schema, partition_on)
         counts = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
         for group in range(len(counts)) if row_groups is None else row_groups:
             first_row = sum(counts[:group]) + 1
             for batch in decoded_batches(name, raw, file, group):
                 yield first_row, _convert(name, batch, schema, first_row)
                 first_row += batch.num_rows
+
+
+def check_parquet_columns(name: str, file: pq.ParquetFile, schema: pa.Schema, partition_on: Sequence[str]) -> None:
+    """Raise SchemaMismatch or PartitionInvalid for columns that can never be those of the schema."""
+    check_names(name, file.schema_arrow.names, schema.names)
+    _check_types(name, file.schema_arrow, schema)
+    check_without_time_zones(file.schema_arrow, partition_on, of=f"{name!r}, ")
 
 
 def _convert(name: str, batch: pa.RecordBatch, schema: pa.Schema, first_row: int) -> pa.RecordBatch:

@@ -28,9 +28,9 @@ from kubothek.lake.sources.fetch import Download, fetch
 from kubothek.lake.sources.infer import unify
 from kubothek.lake.sources.json_lines import infer_json_lines, read_json_lines
 from kubothek.lake.sources.model import Compression, Format, Source, SourceFile, SourcePlan, Split
-from kubothek.lake.sources.parquet_files import open_parquet, read_parquet, row_group_bytes
+from kubothek.lake.sources.parquet_files import check_parquet_columns, open_parquet, read_parquet, row_group_bytes
 from kubothek.lake.sources.streams import LineRange, TextStream
-from kubothek.lake.sources.values import check_required
+from kubothek.lake.sources.values import check_names, check_required
 from kubothek.lake.store import Store, open_store
 
 SPLIT_BYTES: Final = 64 << 20
@@ -187,6 +187,18 @@ class SourceReader:
         if self.source.columns is None:
             raise SchemaMismatch(f"{file.name!r} has no header: name its columns, in order, in source.schema")
         return list(self.source.columns.names)
+
+    def check_columns(self, plan: SourcePlan, schema: pa.Schema, partition_on: Sequence[str] = ()) -> None:
+        """Raise what :meth:`read` raises about the columns of any file, by footers and headers alone."""
+        _concurrently(partial(self._check_file, schema, partition_on), plan.files)
+
+    def _check_file(self, schema: pa.Schema, partition_on: Sequence[str], file: SourceFile) -> None:
+        with decoding(file.name, f"{self.source.format} file"):
+            if self.source.format is Format.PARQUET:
+                with open_parquet(file.name, self._open(file)) as parquet:
+                    check_parquet_columns(file.name, parquet, schema, partition_on)
+            elif self.source.format is Format.CSV:
+                check_names(file.name, self._csv_names(file), schema.names)
 
     # --- reading ---
 
