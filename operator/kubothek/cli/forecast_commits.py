@@ -20,7 +20,8 @@ from kubothek.resources.cube import Cube
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine, EngineSpec
 from kubothek.resources.meta import render_time
-from kubothek.resources.values import parse_quantity, render_bytes
+from kubothek.resources.values import render_bytes
+from kubothek.runtime.local.launch import spark_from
 from kubothek.runtime.local.manifests import Key
 
 
@@ -107,7 +108,7 @@ class Commits(Stores):
         told = ", ".join(names) if any(source.urls for source in commit.sources) else _files(names)
         if not size:
             return Step(key, Verb.COMMIT, f"{target}: {told}")
-        spark = size >= parse_quantity(self._engine(commit, subject).spark_from)
+        spark = size >= spark_from(self._engine(commit, subject))
         return Step(
             key, Verb.COMMIT, f"{target}: {told} ({render_bytes(size)}, {'by Spark' if spark else 'without Spark'})"
         )

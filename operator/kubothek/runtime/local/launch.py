@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from kubothek.reconcile.world import LaunchJob
 from kubothek.resources.engine import Engine, EngineSpec
@@ -34,6 +34,9 @@ from kubothek.runtime.local.manifests import Key
 from kubothek.runtime.local.urls import absolute_url
 
 MIB = 1024 * 1024
+SPARK_FROM: Final = "1Gi"
+"""From which size Spark does the work on one machine, where no Engine says: it has the same cores as the driver alone,
+and a JVM to start (benchmarks/README.md, "Where Spark begins on one machine")."""
 
 _WRITE = CommitJob | CubeJob | IntakeJob | PollJob | TransformJob
 _SPARK = _WRITE | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
@@ -43,6 +46,11 @@ _SPARK = _WRITE | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
 def engine_spec(action: LaunchJob) -> EngineSpec:
     """The size of the job; without an Engine, that of an empty one."""
     return action.engine.spec if isinstance(action.engine, Engine) else EngineSpec()
+
+
+def spark_from(engine: EngineSpec) -> int:
+    """The size of a source in bytes from which Spark does the work on this machine."""
+    return parse_quantity(engine.spark_from if "spark_from" in engine.model_fields_set else SPARK_FROM)
 
 
 def cores(action: LaunchJob) -> int:
@@ -93,7 +101,7 @@ def render_job(
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": f"{parse_quantity(engine.driver.memory) // MIB}m",
         }
-        changes["spark"] = job.spark.model_copy(update={"conf": conf})
+        changes["spark"] = job.spark.model_copy(update={"conf": conf, "from_bytes": spark_from(engine)})
     if isinstance(job, SyncJob):
         changes["remote"] = job.remote.model_copy(
             update={"url": absolute_url(job.remote.url, base), **_secret(job, mounts)}
