@@ -311,3 +311,23 @@ def test_it_tells_how_far_it_is(here: Landing) -> None:
     here.put("landing/a.csv", "v\n1\n")
     here.take()
     assert _told(here) == ["Starting", "Reading", "Writing", "Committing"]
+
+
+@pytest.mark.parametrize(
+    ("fmt", "bad", "good"),
+    [
+        ("JSONLines", '{"v": 1, "a":' + "[" * 20_000 + "]" * 20_000 + "}\n", '{"v": 1}\n'),
+        ("CSV", "v,w\nGenève,1,2\n".encode("latin-1"), "v\n1\n"),
+        ("Parquet", b"PAR1" + bytes(60) + b"PAR1", pa.table({"v": [1]})),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Arrow quotes the row of the CSV file
+def test_bad_first_file_of_a_new_dataset_is_quarantined(
+    here: Landing, fmt: str, bad: bytes | str, good: str | pa.Table
+) -> None:
+    here.put("landing/a", bad)
+    here.put("landing/b", good)
+    found = here.take(source={"format": fmt}, quarantine=True)
+    assert (found.rows, found.quarantined, found.waiting_files) == (1, 1, 0)
+    assert found.refusal is not None
+    assert found.refusal.startswith("SourceCorrupt: 'landing/a'")

@@ -7,7 +7,7 @@ their decoded size is known; then batches are cut so that each decodes to ``BATC
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import IO, Any, Final, cast
 
 import numpy as np
@@ -29,7 +29,7 @@ _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT96": 12}
 
 
 def decoded_batches(
-    name: str, raw: io.BufferedIOBase, file: pq.ParquetFile, group: int, columns: Sequence[str] | None = None
+    name: str, raw: io.BufferedIOBase, file: pq.ParquetFile, group: int, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a row group, without dictionaries; ``raw`` has the bytes of the file, ``columns`` None is all.
 
@@ -75,7 +75,7 @@ def _batch_rows(name: str, file: pq.ParquetFile, group: int) -> int:
 
 def _pieces(name: str, batch: pa.RecordBatch, done: int) -> Iterator[pa.RecordBatch]:
     schema = pa.schema([field.with_type(_plain(field.type)) for field in batch.schema])
-    sizes = sum((_sizes(column) for column in batch.columns), start=np.zeros(batch.num_rows, np.int64))
+    sizes: Any = sum((_sizes(column) for column in batch.columns), start=np.zeros(batch.num_rows, np.int64))
     ends = np.cumsum(sizes)
     start = 0
     while start < batch.num_rows:
