@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -35,7 +36,7 @@ def note(lake: Lake) -> list[str]:
     return [info.key for info in lake.store.list("") if info.key.endswith("reading.json")]
 
 
-def deaths(lake: Lake, loader: LineLoader, **terms: object) -> int:
+def deaths(lake: Lake, loader: LineLoader, **terms: Any) -> int:
     """How many jobs die until one comes to its end."""
     for count in range(50):
         try:

@@ -83,7 +83,7 @@ def _packed(data: bytes, suffix: str) -> bytes:
 
 def _bomb(rows: int, value: int) -> bytes:
     """A few KB of Parquet that stand for rows * value bytes of text."""
-    texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["x" * value])
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * value]))
     sink = io.BytesIO()
     pq.write_table(pa.table({"a": texts}), sink, compression="zstd", store_schema=False)
     return sink.getvalue()
