@@ -215,6 +215,8 @@ def _flipped(random: Random, data: bytes) -> bytes:
     return bytes(changed[: random.randrange(len(changed))] if random.random() < 0.1 else changed)
 
 
+_CHUNK: Final = 500
+"""Variants that a child does: threads and allocators reserve address space, which the limit counts, and keep it."""
 COLLECTION: Final = b'{"type": "FeatureCollection", "features": [' + FEATURE + b"]}"
 CASES: Final[list[tuple[Callable[[bytes], None], list[bytes], Mutation | None]]] = [
     (csv, [CSV, CSV.decode().encode("latin-1"), CSV + b"1,2\n"], None),
@@ -250,7 +252,7 @@ def test_seed_of_each_format_is_read(target: Callable[[bytes], None], seeds: lis
 
 def test_sources_with_foreign_bytes_end_in_named_errors() -> None:
     seeds = [bytes([number]) + seed for number, (_, given, _) in enumerate(CASES) for seed in given]
-    fuzz(any_format, seeds, variants=20 * len(seeds), mutate=any_mutation, soak=20_000).check()
+    fuzz(any_format, seeds, variants=20 * len(seeds), mutate=any_mutation, soak=_CHUNK).check()
 
 
 @pytest.mark.skipif(not SOAK, reason="100,000 variants of each format")
@@ -258,4 +260,6 @@ def test_sources_with_foreign_bytes_end_in_named_errors() -> None:
 def test_format_with_foreign_bytes_ends_in_named_errors(
     target: Callable[[bytes], None], seeds: list[bytes], mutate: Mutation | None
 ) -> None:
-    print(fuzz(target, seeds, mutate=mutate).check())
+    for start in range(0, 100_000, _CHUNK):
+        report = fuzz(target, seeds, mutate=mutate, start=start, variants=_CHUNK, soak=_CHUNK).check()
+        assert report.peak < 256 << 20
