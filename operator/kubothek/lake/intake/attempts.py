@@ -32,8 +32,8 @@ _OF_ITS_PROCESSES: Final = "SparkFailed"
 _Id = tuple[str, str]
 
 
-_UNDO: Final[dict[str, Callable[[], None]]] = {}
-"""By note, what makes it as it was before this process began to read."""
+_UNDO: Final[dict[int, Callable[[], None]]] = {}
+"""For each Attempts that reads, what makes its note as it was before."""
 
 
 def give_up() -> None:
@@ -98,7 +98,7 @@ class Attempts:
         dead = {each: _Suspect((was.deaths if was else 0) + counts, together) for each, was in before.items()}
         self._write(self._suspects | dead)
         unchanged = self._suspects | {each: was for each, was in before.items() if was is not None}
-        _UNDO[self._key] = partial(self._write, unchanged)
+        _UNDO[id(self)] = partial(self._write, unchanged)
         try:
             yield
         except LakeError as error:
@@ -110,7 +110,7 @@ class Attempts:
             self._write(self._suspects)
             raise
         finally:
-            del _UNDO[self._key]
+            _UNDO.pop(id(self), None)
         self._write(self._suspects)
 
     def forget(self, files: Iterable[_Id]) -> None:
