@@ -16,6 +16,7 @@ from kubothek.lake.ledger.fetching import (
     ContainerRun,
     FetchContext,
     Fetched,
+    containers,
     in_stores,
     poll,
 )
@@ -34,6 +35,7 @@ from kubothek.lake.ledger.formats.sources import (
 from kubothek.lake.ledger.readers import FileContent
 from kubothek.lake.ledger.readers.globs import matcher
 from kubothek.lake.store import StoreConfig, open_store
+from kubothek.reconcile.care import containers as cluster_containers
 from tests.ledger_sources.conftest import NOW_MS, all_rows, context, is_up_to_date, polled, source
 from tests.s3server import S3Server
 
@@ -197,17 +199,15 @@ ENGINE = """#!/bin/sh
 for last; do :; done
 out=$(echo "$4" | cut -d: -f1)
 export out
-echo "$@" > "$out/../arguments"
-exec sh -c "$last"
+echo "$@" > "$out/../../arguments"
+env > "$out/../../environ"
+while read -r variable; do export "$variable"; done < "${5#--env-file=}"
+exec /bin/sh -c "$last"
 """
 
 
 def test_fe_10_containers_on_ones_own_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/engine").write_text(ENGINE)
-    (tmp_path / "bin/engine").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    docker(tmp_path, monkeypatch)
     ctx = context(run_container=run_locally("engine"), env={"TOKEN": "s3cret"})
 
     def step(script: str, **options: Any) -> FetchStepContainer:
@@ -219,11 +219,80 @@ def test_fe_10_containers_on_ones_own_machine(tmp_path: Path, monkeypatch: pytes
     assert is_up_to_date(step("true"), None, ctx)
     with pytest.raises(SourceFailed, match=r"of image 'image' ended with 3: no \$\{\{ env.TOKEN \}\}"):
         polled(step("echo no $TOKEN >&2; exit 3", command=("sh", "-c")), ctx=ctx)
-    assert "--entrypoint sh image -c" in (tmp_path / "arguments").read_text()
+    assert "--entrypoint=sh -- image -c" in (tmp_path / "arguments").read_text()
     with pytest.raises(InputError, match=r"there is no 'nothing' on this machine"):
         run_locally("nothing")
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["arguments", "bin"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["arguments", "bin", "environ"]
     assert poll(source(step("true")), None, ctx)
+
+
+@pytest.mark.parametrize(
+    "image", ["--volume=/:/host", "-v/:/host", "--privileged", "a b", "", "x\n--privileged", "ghcr.io/x/y:", "$(id)"]
+)
+def test_container_image_that_is_an_option_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str
+) -> None:
+    docker(tmp_path, monkeypatch)
+    with pytest.raises(SourceRefused, match="is not an image reference"):
+        polled(FetchStepContainer(image=image, args=("--privileged", "alpine", "true")), ctx=local_context())
+    assert not (tmp_path / "arguments").exists(), "docker was not started"
+
+
+def test_container_variables_never_reach_the_docker_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker(tmp_path, monkeypatch)
+    monkeypatch.setenv("DOCKER_CONFIG", "/home/user/.docker")
+    hostile = {"DOCKER_HOST": "tcp://203.0.113.1:2375", "LD_PRELOAD": "/x.so", "PATH": "/x", "DOCKER_CONFIG": "/x"}
+    step = FetchStepContainer(
+        image="ghcr.io/acme/planes:1.4",
+        command=("--privileged",),
+        args=("-v", "/:/host", "echo 1,$DOCKER_HOST"),
+        env=tuple(EnvVar(name=name, value=value) for name, value in hostile.items()),
+    )
+    found = polled(step, ctx=local_context())
+    assert all_rows(found) == [{"a": 1, "b": "tcp://203.0.113.1:2375"}]
+    environ = dict(line.split("=", 1) for line in (tmp_path / "environ").read_text().splitlines() if "=" in line)
+    assert environ.get("DOCKER_CONFIG") == "/home/user/.docker", "the user's own settings of docker hold"
+    assert not {"DOCKER_HOST", "LD_PRELOAD"} & set(environ)
+    assert environ["PATH"] != "/x"
+    arguments = (tmp_path / "arguments").read_text().strip()
+    assert arguments.endswith("--entrypoint=--privileged -- ghcr.io/acme/planes:1.4 -v /:/host echo 1,$DOCKER_HOST")
+    assert "203.0.113.1" not in arguments
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("A=B", "x", "have names of letters"),
+        ("#A", "x", "have names of letters"),
+        ("A", "x\nDOCKER_HOST=y", "'A' have line breaks"),
+        ("A", "x\0", "has a zero byte"),
+    ],
+)
+def test_container_variable_that_docker_misreads_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, problem: str
+) -> None:
+    docker(tmp_path, monkeypatch)
+    step = FetchStepContainer(image="image", args=("true",), env=(EnvVar(name=name, value=value),))
+    with pytest.raises(InputError, match=problem):
+        polled(step, ctx=local_context())
+    assert not (tmp_path / "arguments").exists(), "docker was not started"
+
+
+def test_container_image_has_one_pattern_in_both_planes() -> None:
+    assert containers.IMAGE.pattern == cluster_containers._IMAGE.pattern
+
+
+def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that stands for docker: it writes down its arguments and its environment."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/engine").write_text(ENGINE)
+    (tmp_path / "bin/engine").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+def local_context() -> FetchContext:
+    return context(run_container=run_locally("engine"))
 
 
 @pytest.mark.s3

@@ -19,7 +19,7 @@ from typing import Final
 import orjson
 
 from kubothek.lake.errors import InputError, SourceChanged, SourceFailed
-from kubothek.lake.ledger.fetching.containers import open_left, read_output
+from kubothek.lake.ledger.fetching.containers import check_container, open_left, read_output
 from kubothek.lake.ledger.fetching.context import ContainerOutput, ContainerRun
 from kubothek.lake.ledger.readers.content import FileContent
 
@@ -29,7 +29,6 @@ SCRIPT: Final = "run"
 DATA: Final = "stdout"
 _ASKED: Final = "asked"
 _LIBRARY: Final = re.compile(r"^\s*(?:(?P<name>\S+) => )?(?P<path>/\S+) \(0x", re.MULTILINE)
-_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def lay_out(asked: ContainerRun, launcher: Path, output: Path) -> None:
@@ -68,14 +67,8 @@ def ran_beforehand(launcher: Path, output: Path) -> Callable[[ContainerRun], Con
 def _script(asked: ContainerRun, output: Path) -> str:
     if not asked.command:
         raise InputError(f"fetch from image {asked.image!r}: give its command, as only the image knows its own")
-    if wrong := [name for name in asked.env if not _IDENTIFIER.fullmatch(name)]:
-        raise InputError(
-            f"fetch from image {asked.image!r}: variables of containers have names of letters, digits and _, "
-            f"unlike {', '.join(map(repr, wrong))}"
-        )
+    check_container(asked)
     words = (*asked.command, *(asked.args or ()))
-    if any("\0" in text for text in (*asked.env.values(), *words)):
-        raise InputError(f"fetch from image {asked.image!r}: a variable or an argument has a zero byte")
     exports = "".join(f"export {name}={quote(value)}\n" for name, value in asked.env.items())
     return f"{exports}exec {' '.join(map(quote, words))} </dev/null >{quote(str(output / DATA))}\n"
 

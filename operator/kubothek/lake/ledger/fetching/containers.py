@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 import shutil
 import subprocess  # the engine of containers is a program
 from collections.abc import Callable, Mapping
@@ -37,6 +37,13 @@ HAS_MORE: Final = "has-more"
 _TEXT_LIMIT: Final = 64 << 10
 _BATCH_SIZE: Final = "10000"
 _ASKED: Final = {ETAG: "ODF_ETAG", LAST_MODIFIED: "ODF_LAST_MODIFIED"}
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HOST: Final = r"(?:[a-zA-Z0-9.-]+|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
+_PART: Final = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+IMAGE: Final = re.compile(
+    rf"(?P<repository>(?:{_HOST}/)?{_PART}(?:/{_PART})*)(?P<version>(?::[a-zA-Z0-9_][a-zA-Z0-9._-]*)?(?:@[a-z0-9]+:[0-9a-f]+)?)"
+)
+"""An image reference. The control plane has the same pattern for its list of allowed images."""
 
 
 def fetch_from_container(
@@ -93,12 +100,15 @@ def run_locally(program: str = "docker") -> Callable[[ContainerRun], ContainerOu
         raise InputError(f"there is no {program!r} on this machine to run containers with")
 
     def run(container: ContainerRun) -> ContainerOutput:
+        check_container(container)
         with TemporaryDirectory(prefix="kubothek-container-") as directory, TemporaryFile() as said:
-            out = Path(directory)
-            out.chmod(0o777)  # whoever the container's user is
+            out, variables = Path(directory, "out"), Path(directory, "env")
+            out.mkdir()
+            out.chmod(0o777)  # the user of the image writes here
+            variables.write_text(_env_file(container))
             data: IO[bytes] = TemporaryFile()  # noqa: SIM115 - the content owns it
             ended = subprocess.run(  # noqa: S603 - the user allowed it
-                _command(found, container, out), stdin=subprocess.DEVNULL, stdout=data, stderr=said, env=_env(container)
+                _command(found, container, out, variables), stdin=subprocess.DEVNULL, stdout=data, stderr=said
             )
             if ended.returncode:
                 raise SourceFailed(
@@ -108,6 +118,20 @@ def run_locally(program: str = "docker") -> Callable[[ContainerRun], ContainerOu
             return read_output(FileContent(f"output of {container.image}", data), out)
 
     return run
+
+
+def check_container(container: ContainerRun) -> None:
+    """Check what a manifest asks to run. Raises SourceRefused for the image, InputError for variables and arguments."""
+    where = f"fetch from image {container.image!r}"
+    if IMAGE.fullmatch(container.image) is None:
+        raise SourceRefused(f"{where}: this is not an image reference; write it as registry.example.com/name:tag")
+    if wrong := [name for name in container.env if not _IDENTIFIER.fullmatch(name)]:
+        raise InputError(
+            f"{where}: variables of containers have names of letters, digits and _, "
+            f"unlike {', '.join(map(repr, wrong))}"
+        )
+    if any("\0" in text for text in (*container.env.values(), *(container.command or ()), *(container.args or ()))):
+        raise InputError(f"{where}: a variable or an argument has a zero byte")
 
 
 def read_output(data: FileContent, out: Path) -> ContainerOutput:
@@ -152,16 +176,23 @@ def open_left(directory: Path, name: str) -> IO[bytes] | None:
         raise SourceFailed(f"{name!r}, which the container left, cannot be read: {error.strerror}") from None
 
 
-def _command(program: str, container: ContainerRun, out: Path) -> list[str]:
+def _command(program: str, container: ContainerRun, out: Path, variables: Path) -> list[str]:
     entrypoint, *words = container.command or ("",)
     return [
-        *(program, "run", "--rm", "--volume", f"{out}:{OUT}"),
-        *(part for name in container.env for part in ("--env", name)),
-        *(("--entrypoint", entrypoint) if container.command else ()),
-        *(container.image, *words, *(container.args or ())),
+        *(program, "run", "--rm", "--volume", f"{out}:{OUT}", f"--env-file={variables}"),
+        *((f"--entrypoint={entrypoint}",) if container.command else ()),
+        *("--", container.image, *words, *(container.args or ())),
     ]
 
 
-def _env(container: ContainerRun) -> dict[str, str]:
-    """Variables travel by the environment of the program: its arguments are for everyone to see."""
-    return {**os.environ, **container.env}
+def _env_file(container: ContainerRun) -> str:
+    """The variables as docker reads them from a file.
+
+    Arguments of a process are visible to other users. Its environment would steer docker itself: ``DOCKER_HOST``.
+    """
+    if broken := [name for name, value in container.env.items() if "\n" in value or "\r" in value]:
+        raise InputError(
+            f"fetch from image {container.image!r}: variables {', '.join(map(repr, broken))} have line breaks, which "
+            "docker cannot read from a file; encode them, for example as base64"
+        )
+    return "".join(f"{name}={value}\n" for name, value in container.env.items())
