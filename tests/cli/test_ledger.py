@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 import kubothek as lake_door
+from kubothek.lake.commits.verbs.claims import Claim, take_claim
+from kubothek.lake.store import StoreConfig, open_store
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.kinds import parse
 from tests.cli.conftest import Kubothek
@@ -176,6 +178,32 @@ def test_the_chain_as_a_whole_is_compacted_moved_back_and_makes_the_table_anew(
     assert kubothek("chain", "compact", *at, "--yes").out.endswith("6 blocks are 5\n")
     assert kubothek("heal", *at, "--restore-view").code == 0
     assert names(project) == ["name-0", "name-2"]
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_heal_keep_own_ends_a_divergence(kubothek: Kubothek, project: Path, snapshot: Path, owned: bool) -> None:
+    imported(kubothek, snapshot)
+    at = ("--store", "file:store", "planes")
+    (project / "a.csv").write_text("id,name\n1,Airbus\n")
+    assert kubothek("ingest", *at, "a.csv").code == 0
+    (reference,) = project.glob("store/**/refs/head")
+    own = reference.read_text()
+    reference.write_text("f1620" + 64 * "0")
+    refused = kubothek("ingest", *at, "a.csv")
+    assert (refused.code, "kubothek heal planes --keep-own" in refused.err) == (1, True)
+    if owned:
+        store = open_store(StoreConfig((project / "store").as_uri()))
+        take_claim(store, "planes", Claim("cluster/ns/planes", "1"))
+    done = kubothek("heal", *at, "--keep-own")
+    assert (done.code, done.out) == (0, f"planes: refs/head names block {own}, the last one of this dataset\n"), (
+        done.err
+    )
+    assert reference.read_text() == own
+    assert kubothek("heal", *at, "--keep-own", "--restore-view").code == 0
+    assert names(project) == ["Airbus"]
+    lake_door.open((project / "store").as_uri()).create_dataset("table", schema={"name": "string"})
+    refused = kubothek("heal", "--store", "file:store", "table", "--keep-own")
+    assert (refused.code, "NotALedger" in refused.err) == (1, True)
 
 
 def test_a_watermark_is_set_and_never_goes_back(kubothek: Kubothek, snapshot: Path) -> None:

@@ -9,10 +9,12 @@ import pytest
 
 from kubothek.lake.commits import DatasetLog, Operation
 from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import ChainCorrupt, Diverged, Drift
+from kubothek.lake.commits.verbs.claims import Claim, take_claim
+from kubothek.lake.errors import ChainCorrupt, Diverged, Drift, OwnedByAnother
 from kubothek.lake.ledger import Block, Multihash, OwnerKey, Timestamp
 from kubothek.lake.ledger.formats.events import AddData, MetadataBlock, Seed, SetInfo, SourceState
 from kubothek.lake.ledger.formats.layout import head_bytes
+from kubothek.lake.ledger.root import Root
 from kubothek.lake.store import Store
 from tests.ledger_root.planes import APPEND, LAYOUT, UUID, made, opened, planes, push, sound, source, table
 
@@ -100,6 +102,36 @@ def test_sh_03_a_fork_is_reported_and_nothing_is_overwritten_until_a_person_deci
     opened(store).keep_own()
     push(store, {1: "B"})
     assert named(store) == str(sound(store).head)
+
+
+@pytest.mark.parametrize("damage", ["fork", "no such block"])
+def test_keep_own_and_restore_view_work_on_an_owned_dataset(store: Store, damage: str) -> None:
+    root = made(store)
+    fork = root.state.head
+    push(store, {1: "A"})
+    take_claim(store, UUID, Claim("cluster/ns/planes", "1"))
+    by_user = Root(store, DatasetLog(store, UUID, unowned_only=True))
+    if damage == "fork":
+        appended(store, SetInfo(description="theirs"), on=fork)
+    else:
+        store.put(REF, str(Multihash.sha3(b"x")).encode())
+    with pytest.raises(OwnedByAnother):
+        by_user.append_events([SetInfo(description="not ours to write")])
+    with pytest.raises(Diverged, match="kubothek heal planes --keep-own"):
+        by_user.restore_view()
+    assert str(by_user.keep_own()) == named(store) == str(root_head(store))
+    push(store, {1: "B"})
+    foreign(store)
+    with pytest.raises(Drift, match="kubothek heal planes --restore-view"):
+        push(store, {1: "C"})
+    by_user.restore_view()
+    assert table(store) == {1: "B"}
+    assert str(by_user.state.head) == named(store)
+    sound(store)
+
+
+def root_head(store: Store) -> Multihash | None:
+    return opened(store).state.head
 
 
 @pytest.mark.parametrize("damage", ["no such block", "no hash", "seed again"])

@@ -109,6 +109,18 @@ class DatasetLog:
         self._journal = open_journal(uuid)
         self._way = way_of(self._journal, open_journal)
 
+    def by_hand(self) -> DatasetLog:
+        """Return the log for what a person decides about a dataset that a manifest owns, as ``kubothek heal`` does."""
+        if not self._unowned_only:
+            return self
+        return DatasetLog(
+            self._store,
+            self.uuid,
+            clock=self._journal.clock,
+            patience=self._patience,
+            conditional_writes=self._conditional_writes,
+        )
+
     @property
     def journal(self) -> Journal:
         """The steps of the protocol itself: for maintenance, which needs more than versions."""

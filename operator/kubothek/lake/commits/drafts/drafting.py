@@ -111,7 +111,7 @@ def require_no_drift(head: Head) -> None:
     if head.drift is not None:
         raise Drift(
             f"dataset {head.uuid!r} is a ledger, and another program has changed its table, after {head.drift}. Look "
-            "at what it did, then have the table made anew from the chain: kubothek heal --restore-view"
+            f"at what it did, then have the table made anew from the chain: kubothek heal {head.uuid} --restore-view"
         )
 
 

@@ -210,12 +210,23 @@ class Ledger:
         return self._commit("compact", lambda ground: compact(ground, slice_bytes, slice_records), None, "")
 
     def restore_view(self) -> Ingested:
-        """Make the table anew from the chain, whatever another program has made of it."""
-        return self._commit("restore-view", moving.view_made_anew, None, "", rebuilds=True)
+        """Make the table anew from the chain, whatever another program has made of it, also if a manifest owns it.
 
-    def keep_own(self) -> None:
-        """Make ``refs/head`` name the last block again: a person has decided against what another program put there."""
-        moving.keep_own(self.store, self.log)
+        Raises Diverged.
+        """
+        by_hand = Ledger(self.store, self.log.by_hand(), by=self._by, slice_bytes=self._slice_bytes)
+        done = by_hand._commit("restore-view", moving.view_made_anew, None, "", rebuilds=True)
+        self.refresh()
+        return done
+
+    def keep_own(self) -> Multihash:
+        """Make ``refs/head`` name the last block again, also if a manifest owns the dataset; return that block.
+
+        A person has decided against what another program put there.
+        """
+        kept = moving.keep_own(self.store, self.log.by_hand())
+        self.refresh()
+        return kept
 
     # --- helpers ---
 

@@ -9,7 +9,7 @@ from typing import Any
 from kubothek.lake.commits import Change, DatasetLog, Operation, Snapshot
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.objects.ledgers import ChainMove, ChainNote, LedgerChange
-from kubothek.lake.errors import Conflict, Diverged, FormatInvalid, ObjectNotFound, PreconditionFailed
+from kubothek.lake.errors import Conflict, Diverged, FormatInvalid, NotALedger, ObjectNotFound, PreconditionFailed
 from kubothek.lake.ledger.chain import BrokenChain, Stored, read_chain
 from kubothek.lake.ledger.checking.verification import verify
 from kubothek.lake.ledger.formats.layout import Layout, head_bytes, parse_head
@@ -112,11 +112,14 @@ def ref_healed(store: Store, log: DatasetLog, by: str) -> bool:
     return False
 
 
-def keep_own(store: Store, log: DatasetLog) -> None:
+def keep_own(store: Store, log: DatasetLog) -> Multihash:
     """Make ``refs/head`` name the last block, whatever it names: a person has decided whose chain it is."""
     seen = log.settled()
-    if seen is not None and seen.head.chain is not None:
-        store.put(keys.chain_ref(log.uuid), seen.head.chain.head.encode())
+    if seen is None or seen.head.chain is None:
+        raise NotALedger(f"dataset {log.uuid!r} in {store.url} is a table without a chain")
+    head = Multihash.parse(seen.head.chain.head)
+    store.put(keys.chain_ref(log.uuid), head_bytes(head))
+    return head
 
 
 def _take_in(store: Store, log: DatasetLog, named: Multihash, came: tuple[Stored, ...], by: str) -> None:
@@ -158,5 +161,5 @@ def _folded(store: Store, uuid: str, note: ChainNote, head: Multihash) -> Chain:
 def _diverged(uuid: str, why: str) -> Diverged:
     return Diverged(
         f"refs/head of the ledger {uuid!r} was moved by another program, and not to a block that goes on from the "
-        f"chain: {why}. Look at both; kubothek heal --keep-own makes it name the last block of this dataset again"
+        f"chain: {why}. Look at both; `kubothek heal {uuid} --keep-own` makes it name the last block of this dataset"
     )
