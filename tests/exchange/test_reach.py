@@ -13,6 +13,7 @@ from kubothek.lake.exchange.smart.client import Conversation
 from kubothek.lake.ledger import Multihash
 from kubothek.lake.sources.policy import UrlPolicy
 from kubothek.lake.store.retry import Patience
+from tests.sources.test_urls import resolving_to
 from tests.webserver import Web, web
 
 __all__ = ["web"]
@@ -42,6 +43,20 @@ def test_what_is_sent_is_sent_as_a_whole_to_where_a_redirect_leads(web: Web, pol
     with client.ask("PUT", web.url("/here"), "it", {"Content-Length": "7"}, source) as answer:
         assert answer.status == 201
     assert web.posted == [("/here", b"a slice"), ("/there", b"a slice")]
+
+
+def test_a_pull_whose_first_address_is_dead_uses_the_next(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolving_to(monkeypatch, "::1", "127.0.0.1")
+    path = f"/ds/blocks/{BLOCK}"
+    web.put(path, b"block")
+    policy = UrlPolicy(("data.example",), allow_local=True)
+    client = Client(web.url("/ds", host="data.example"), Reach(policy=policy), HASTY)
+    for _ in range(2):
+        assert WebRepository(client).block(BLOCK) == b"block"
+    assert web.visited == [f"data.example:{web.port}{path}"] * 2
+    nowhere = Client("http://data.example:1/ds", Reach(policy=policy), HASTY)
+    with pytest.raises(StoreUnavailable, match=r"cannot be reached: .*127\.0\.0\.1 refuses the connection"):
+        WebRepository(nowhere).head()
 
 
 def test_a_policy_judges_every_url_and_address(web: Web) -> None:

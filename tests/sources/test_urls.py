@@ -136,13 +136,15 @@ def test_hosts_are_matched_as_whole_names() -> None:
         "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1",
         "255.255.255.255", "::1", "::", "fe80::1%eth0", "fc00::1", "ff02::1", "::ffff:10.0.0.1",
         "::ffff:169.254.169.254", "64:ff9b::a00:1", "2002:a00:1::", "::7f00:1", "2001:db8::1", "fd00:ec2::254",
+        "64:ff9b:1::a00:1", "64:ff9b:1::808:808", "fec0::1", "fec0::7f00:1", "::ffff:0:a9fe:a9fe", "::ffff:0:808:808",
+        "::ffff:7f00:1", "4000::1", "5f00::1", "3fff::1", "192.88.99.1", "2002:c058:6301::", "64:ff9b::c058:6301",
     ],
 )  # fmt: skip
 def test_addresses_inside_of_a_cluster_are_not_public(address: str) -> None:
     assert not is_public(address)
 
 
-@pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "2606:4700::1111", "64:ff9b::808:808"])
+@pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "2606:4700::1111", "64:ff9b::808:808", "::ffff:808:808"])
 def test_addresses_of_the_internet_are_public(address: str) -> None:
     assert is_public(address)
 
@@ -172,6 +174,29 @@ def test_the_connection_goes_to_the_address_that_was_checked(web: Web, monkeypat
     with connected.file, connected.open() as content:
         assert content.read() == b"a\n1\n"
     assert web.visited == [f"data.example:{web.port}/x.csv"]
+
+
+def test_a_download_whose_first_address_is_dead_uses_the_next(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolving_to(monkeypatch, "::1", "127.0.0.1")
+    web.put("/x.csv", b"a\n1\n")
+    assert rows(web.url("/x.csv", "data.example"), UrlPolicy(("data.example",), allow_local=True)) == [{"a": 1}]
+
+
+def test_a_name_without_a_live_address_is_unavailable(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolving_to(monkeypatch, "::1", "127.0.0.1")
+    with pytest.raises(SourceUnavailable, match=r"127\.0\.0\.1 refuses the connection"):
+        rows("http://data.example:1/x.csv", UrlPolicy(("data.example",), allow_local=True))
+
+
+def resolving_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    """Have every name these addresses; the test server listens on 127.0.0.1 only."""
+
+    def resolve(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+        family = {True: socket.AF_INET6, False: socket.AF_INET}
+        found = addresses if host not in addresses else (host,)
+        return [(family[":" in each], socket.SOCK_STREAM, 6, "", (each, port)) for each in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
 
 
 def test_a_name_that_does_not_resolve_is_unavailable() -> None:

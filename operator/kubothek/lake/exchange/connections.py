@@ -11,8 +11,9 @@ from urllib.request import getproxies, proxy_bypass
 import urllib3
 from urllib3.util.request import set_file_position
 
-from kubothek.lake.errors import AccessDenied, InputError, StoreUnavailable
+from kubothek.lake.errors import AccessDenied, InputError, StoreError, StoreUnavailable
 from kubothek.lake.exchange.receiving import into_kept_memory
+from kubothek.lake.sources.pinned import pinned, request
 from kubothek.lake.sources.policy import UrlPolicy
 from kubothek.lake.store.retry import Patience
 
@@ -62,36 +63,20 @@ class _Anywhere:
 
 
 class _UnderPolicy:
-    """Every URL is judged, also those of redirects, and each connection goes to an address that was judged: a second
-    answer of the DNS cannot swap it. No proxies, for the same reason.
-    """
+    """Every URL is judged, also those of redirects, and each connection goes to an address that was judged."""
 
     def __init__(self, policy: UrlPolicy, options: dict[str, Any]) -> None:
         self._policy = policy
-        self._pools = into_kept_memory(urllib3.PoolManager(**options))
+        self._pools = pinned(into_kept_memory(urllib3.PoolManager(**options)), policy)
 
     def send(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> urllib3.BaseHTTPResponse:
         return _followed(partial(self._once, method), url, headers, body)
 
     def _once(self, method: str, url: str, headers: Mapping[str, str], body: Any) -> urllib3.BaseHTTPResponse:
-        parts = judged(self._policy, url)
-        answer: urllib3.BaseHTTPResponse = self._pool(parts).urlopen(
-            method,
-            (parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
-            body,
-            headers={**headers, "Host": parts.netloc},
-            redirect=False,
-            retries=False,
-            preload_content=False,
-            assert_same_host=False,
-        )
-        return answer
-
-    def _pool(self, parts: SplitResult) -> Any:
-        address, port = judged_addresses(self._policy, parts)[0]
-        named = {"server_hostname": parts.hostname, "assert_hostname": parts.hostname}
-        options = {**self._pools.connection_pool_kw, **(named if parts.scheme == "https" else {})}
-        return self._pools.connection_from_host(address, port, parts.scheme, pool_kwargs=options)
+        try:
+            return request(self._pools, method, judged(self._policy, url), headers, body)
+        except InputError as error:
+            raise _as_store_error(error) from error
 
 
 def _followed(
@@ -135,8 +120,11 @@ def judged_addresses(policy: UrlPolicy, parts: SplitResult) -> list[tuple[str, i
     try:
         return policy.resolve(parts)
     except InputError as error:
-        kind = StoreUnavailable if error.transient else AccessDenied
-        raise kind(str(error)) from error
+        raise _as_store_error(error) from error
+
+
+def _as_store_error(error: InputError) -> StoreError:
+    return (StoreUnavailable if error.transient else AccessDenied)(str(error))
 
 
 def origin_of(url: str) -> tuple[str, str | None, int | None]:

@@ -1,17 +1,10 @@
-"""Downloading a source URL into a file, under the policy.
-
-The connection goes to the address that was checked, not to the name again: a second answer of the DNS cannot
-swap it. Proxies of the environment are not used for the same reason.
-"""
+"""Downloading a source URL into a file, under the policy."""
 
 from __future__ import annotations
 
-import http.client
 import io
 import os
 import shutil
-import socket
-import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -22,7 +15,11 @@ from tempfile import TemporaryFile
 from typing import IO, Final
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
+import urllib3
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, SSLError
+
 from kubothek.lake.errors import SourceNotFound, SourceRefused, SourceUnavailable
+from kubothek.lake.sources.pinned import pinned, request
 from kubothek.lake.sources.policy import UrlPolicy
 from kubothek.lake.sources.trying import tried
 from kubothek.lake.store.ranges import RangeReader
@@ -142,40 +139,21 @@ def _copy(url: str, path: Path) -> Download:
 
 
 @contextmanager
-def _get(parts: SplitResult, policy: UrlPolicy, headers: dict[str, str]) -> Iterator[http.client.HTTPResponse]:
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    with closing(_connect(parts, policy.resolve(parts))) as connection:
+def _get(parts: SplitResult, policy: UrlPolicy, headers: dict[str, str]) -> Iterator[urllib3.BaseHTTPResponse]:
+    timeout = urllib3.Timeout(connect=_TIMEOUT, read=_TIMEOUT)
+    own = {k: v for k, v in _HEADERS.items() if k.lower() not in map(str.lower, headers)}
+    with pinned(urllib3.PoolManager(timeout=timeout), policy) as pools:
         try:
-            connection.request(
-                "GET",
-                target,
-                headers=headers | {k: v for k, v in _HEADERS.items() if k.lower() not in map(str.lower, headers)},
-            )
-            answer = connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
+            answer = request(pools, "GET", parts, headers | own)
+        except (NewConnectionError, ConnectTimeoutError, SSLError) as error:
+            raise SourceUnavailable(f"{parts.geturl()!r} cannot be reached: {error}") from None
+        except HTTPError as error:
             raise SourceUnavailable(f"{parts.geturl()!r} does not answer: {error}") from None
-        yield answer
+        with closing(answer):
+            yield answer
 
 
-def _connect(parts: SplitResult, addresses: list[tuple[str, int]]) -> http.client.HTTPConnection:
-    """A connection whose socket is open to the first of the checked addresses that takes it."""
-    host, problem = parts.hostname or "", OSError("no address")
-    for address in addresses:
-        try:
-            link = socket.create_connection(address, timeout=_TIMEOUT)
-            if parts.scheme == "https":
-                link = ssl.create_default_context().wrap_socket(link, server_hostname=host)
-        except OSError as error:
-            problem = error
-            continue
-        connection = http.client.HTTPConnection(host, parts.port, timeout=_TIMEOUT)
-        # http.client writes the Host header from its name and leaves an open socket as it is.
-        connection.sock = link
-        return connection
-    raise SourceUnavailable(f"{parts.geturl()!r} cannot be reached: {problem}")
-
-
-def _save(url: str, answer: http.client.HTTPResponse, policy: UrlPolicy, body: _Body) -> Download:
+def _save(url: str, answer: urllib3.BaseHTTPResponse, policy: UrlPolicy, body: _Body) -> Download:
     if answer.status == 429 or answer.status >= 500:
         away = SourceUnavailable(f"{url!r}: the server answers {answer.status} {answer.reason}")
         away.after = _seconds(answer.headers.get("Retry-After"))
@@ -196,20 +174,17 @@ def _save(url: str, answer: http.client.HTTPResponse, policy: UrlPolicy, body: _
                     "put the file into an ObjectStore"
                 )
             body.add(piece)
-    except (OSError, http.client.HTTPException) as error:
+    except HTTPError as error:
         raise SourceUnavailable(f"{url!r} broke off after {body.size} bytes: {error}") from None
-    # http.client does not complain about a connection that closes early.
-    if answer.length:
-        raise SourceUnavailable(f"{url!r} broke off after {body.size} bytes, {answer.length} too few")
     body.file.flush()
     fingerprint = f"{body.etag or body.modified or ''}-{body.size}"
     return Download(body.file, body.size, fingerprint, body.etag, body.modified)
 
 
-def _pieces(url: str, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+def _pieces(url: str, answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
     """The body as it comes. Raises SourceUnavailable if that is so slow that nobody would wait for its end."""
     started, size = time.monotonic(), 0
-    while piece := answer.read1(_PIECE):
+    while piece := answer.read1(_PIECE, decode_content=False):
         yield piece
         size += len(piece)
         spent = time.monotonic() - started
@@ -245,7 +220,7 @@ class _Body:
             return {}  # a weak one does not name these very bytes
         return {"Range": f"bytes={self.size}-", "If-Range": self.etag}
 
-    def goes_on_with(self, answer: http.client.HTTPResponse) -> bool:
+    def goes_on_with(self, answer: urllib3.BaseHTTPResponse) -> bool:
         """Whether an answer is the rest of what is there; of nothing, all is."""
         if answer.status == 206:
             return (answer.headers.get("Content-Range") or "").startswith(f"bytes {self.size}-")

@@ -122,7 +122,11 @@ def _is_host(host: str) -> bool:
 
 
 def is_public(address: str) -> bool:
-    """Whether the address is globally routable unicast, also when it is wrapped in an IPv6 form."""
+    """Whether the address is globally routable unicast, also when it is wrapped in an IPv6 form.
+
+    IPv6 is public in 2000::/3 only, all that IANA has for global unicast (RFC 4291, 2.4): what a gateway of a network
+    translates in its own way, such as 64:ff9b:1::/48 (RFC 8215) or ::ffff:0:0:0/96 (RFC 2765), is not.
+    """
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         if any(ip in network for network in _TRANSLATED):
@@ -130,7 +134,9 @@ def is_public(address: str) -> bool:
         wrapped = ip.ipv4_mapped or ip.sixtofour or (ip.teredo and ip.teredo[1])
         if wrapped:
             return is_public(str(wrapped))
-    return ip.is_global and not ip.is_multicast
+        if ip not in _GLOBAL_UNICAST:
+            return False
+    return ip.is_global and not ip.is_multicast and not any(ip in network for network in _SPECIAL)
 
 
 def is_private(address: str) -> bool:
@@ -143,6 +149,9 @@ def is_private(address: str) -> bool:
 _PRIVATE = tuple(
     map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
 )
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+_SPECIAL = (ipaddress.IPv4Network("192.88.99.0/24"), ipaddress.IPv6Network("3fff::/20"))
+"""Relays of 6to4 (RFC 7526) and documentation (RFC 9637), which :mod:`ipaddress` has for global ones."""
 _TRANSLATED = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
 """NAT64, and the IPv4-compatible addresses of RFC 4291: a gateway may deliver them to the IPv4 address
 inside.
