@@ -239,3 +239,14 @@ def test_st_05_query_and_queries_are_one_too_many() -> None:
     snapshot = DatasetSnapshot(name="x", kind=DatasetKind.ROOT, metadata=(both,))
     with pytest.raises(EventInvalid, match="both query and queries"):
         first_blocks(snapshot, KEY.dataset_id, NOON, _resolve)
+
+
+def test_an_escaped_surrogate_pair_is_one_character() -> None:
+    """JSON escapes what is beyond 16 bits as a pair of surrogates (RFC 8259, 7)."""
+    text = '{"kind": "MetadataEvent", "version": 1, "content": {"kind": "SetInfo", "description": "%s"}}'
+    assert read_manifest(text % r"a \ud83d\ude00 b").content.description == "a \U0001f600 b"
+    for wrong in (r"\ud83d", r"\ude00\ud83d", r"\ud83dx\ude00"):
+        with pytest.raises(FormatInvalid, match=r"line 1, column \d+: the text has a lone surrogate"):
+            read_manifest(text % wrong)
+    with pytest.raises(FormatInvalid, match="lone surrogate"):
+        read_manifest('{"kind": "MetadataEvent", "version": 1, "\\ud83d": {}}')

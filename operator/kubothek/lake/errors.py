@@ -233,6 +233,12 @@ class FormatInvalid(InputError):
     reason = "FormatInvalid"
 
 
+class UnsupportedVersion(InputError):
+    """A chain or a manifest of a newer version of Open Data Fabric. It may be sound; this version cannot read it."""
+
+    reason = "UnsupportedVersion"
+
+
 class EventInvalid(InputError):
     """A metadata event that may not follow the chain that it is to be appended to; names the rule."""
 

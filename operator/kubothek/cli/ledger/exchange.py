@@ -138,15 +138,15 @@ def _elsewhere(text: str, choice: StoreChoice) -> StoreConfig:
 
 
 def _snapshot(path: Path) -> DatasetSnapshot:
-    from kubothek.lake.errors import FormatInvalid
+    from kubothek.lake.errors import FormatInvalid, UnsupportedVersion
     from kubothek.lake.ledger.formats.manifests import read_snapshot
 
     try:
         return read_snapshot(path.read_text())
     except UnicodeDecodeError:
         raise FormatInvalid(f"{path} is no text in UTF-8") from None
-    except FormatInvalid as error:
-        raise FormatInvalid(f"{path}: {error}") from None
+    except (FormatInvalid, UnsupportedVersion) as error:
+        raise type(error)(f"{path}: {error}") from None
 
 
 def _short_names(snapshot: DatasetSnapshot) -> dict[str, str]:

@@ -21,7 +21,14 @@ from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.objects.head import HORIZON, OWN_PREFIX
 from kubothek.lake.commits.past.rebuild import rebuild
 from kubothek.lake.commits.past.records import Stored, parallel, stored, stored_chain
-from kubothek.lake.errors import ChainCorrupt, FormatInvalid, IndexStale, ObjectNotFound, VersionIncomplete
+from kubothek.lake.errors import (
+    ChainCorrupt,
+    FormatInvalid,
+    IndexStale,
+    ObjectNotFound,
+    UnsupportedVersion,
+    VersionIncomplete,
+)
 from kubothek.lake.indices.native import read_manifest
 from kubothek.lake.intake.ledger import Page
 from kubothek.lake.ledger.chain import read_chain
@@ -209,7 +216,7 @@ def _of_chain(journal: Journal, head: str) -> Iterator[str]:
     try:
         for block in read_chain(journal.store, Layout(keys.chain(journal.uuid)), Multihash.parse(head)):
             yield from references.of_chain(journal.uuid, block.decode())
-    except (ChainCorrupt, FormatInvalid) as error:
+    except (ChainCorrupt, FormatInvalid, UnsupportedVersion) as error:
         raise VersionIncomplete(f"the chain of the ledger {journal.uuid!r} cannot be followed: {error}") from error
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import dropwhile, islice
 from typing import Final
 
-from kubothek.lake.errors import ChainCorrupt, FormatInvalid, ObjectNotFound
+from kubothek.lake.errors import ChainCorrupt, FormatInvalid, ObjectNotFound, UnsupportedVersion
 from kubothek.lake.ledger.formats.blocks import LARGEST, Block, link_of
 from kubothek.lake.ledger.formats.layout import Layout, parse_head
 from kubothek.lake.ledger.formats.multihash import Multihash
@@ -60,8 +60,11 @@ class Stored:
     data: bytes
 
     def decode(self) -> Block:
-        """What it says. Raises FormatInvalid."""
-        return _decoded(self.data) if len(self.data) <= _SMALL else Block.decode(self.data)
+        """What it says. Raises FormatInvalid, UnsupportedVersion."""
+        try:
+            return _decoded(self.data) if len(self.data) <= _SMALL else Block.decode(self.data)
+        except UnsupportedVersion as error:
+            raise UnsupportedVersion(f"block {self.hash}: {error}") from None
 
 
 def read_head(store: Store, layout: Layout) -> Multihash:

@@ -17,7 +17,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Final
 
-from kubothek.lake.errors import FormatInvalid
+from kubothek.lake.errors import FormatInvalid, UnsupportedVersion
 from kubothek.lake.ledger.chain import BrokenChain, Stored, read_chain
 from kubothek.lake.ledger.checking.retractions import first_unmatched
 from kubothek.lake.ledger.checking.slices import Expected, Facts, check_checkpoint, check_slices
@@ -210,6 +210,10 @@ def audit(chain: Iterable[Stored], before: ChainState | None = None, *, notes: b
         except FormatInvalid as error:
             found.append(Problem("BlockForm", "MF-02", str(error), block=stored.hash, number=state.length))
             break  # what it would have changed is unknown
+        except UnsupportedVersion:
+            if any(each.severity is Severity.ERROR for each in found):
+                break  # the chain is broken before that
+            raise
         found.extend(problems(state, block))
         if notes and not block.canonical:
             message = "its bytes are not those that the reference would write again: it may refuse them"

@@ -20,6 +20,7 @@ from kubothek.lake.ledger.formats.sources import (
     ReadStepNdGeoJson,
     ReadStepNdJson,
     ReadStepParquet,
+    Unknown,
 )
 from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.readers import Content, preprocess, read
@@ -52,7 +53,7 @@ _STEPS: Final[dict[InputFormat, type[Any]]] = {
 
 def step_for(read_step: ReadStep, wanted: InputFormat | None) -> ReadStep:
     """The read step of a push source, or one for another format with all of its options that go with that one."""
-    if wanted is None or isinstance(read_step, _STEPS[wanted]):
+    if wanted is None or isinstance(read_step, (Unknown, _STEPS[wanted])):  # reading refuses what is not known
         return read_step
     known = {field.name for field in fields(_STEPS[wanted])}
     kept = {field.name: getattr(read_step, field.name) for field in fields(read_step) if field.name in known}

@@ -13,8 +13,8 @@ from typing import Any, Final, Self
 
 import flatbuffers
 
-from kubothek.lake.errors import FormatInvalid, InputError
-from kubothek.lake.ledger.formats.decode import Decoder
+from kubothek.lake.errors import FormatInvalid, InputError, UnsupportedVersion
+from kubothek.lake.ledger.formats.decode import NEWER, REMEDY, Decoder
 from kubothek.lake.ledger.formats.encode import Encoder
 from kubothek.lake.ledger.formats.events import MetadataBlock
 from kubothek.lake.ledger.formats.multihash import Codec, Multihash
@@ -89,8 +89,9 @@ def _content(data: bytes) -> tuple[Dialect, bytes]:
         raise FormatInvalid(f"manifest of kind {kind:#x}: a block has {Codec.METADATA_BLOCK:#x}")
     if version not in _ALIGNMENT:
         known = " and ".join(str(each.value) for each in Dialect)
-        reason = "obsolete" if version < Dialect.UNALIGNED else "of a later ODF"
-        raise FormatInvalid(f"manifest version {version} is {reason}: {known} are read")
+        if version > max(Dialect):
+            raise UnsupportedVersion(f"block: {NEWER} (manifest version {version}, {known} are read); {REMEDY}")
+        raise FormatInvalid(f"manifest version {version} is obsolete: {known} are read")
     return Dialect(version), inner
 
 

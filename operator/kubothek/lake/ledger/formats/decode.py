@@ -1,7 +1,8 @@
 """FlatBuffers to events. Every position is checked: bytes from elsewhere end in an error, never in a crash.
 
 The runtime package's own reader checks none (a negative offset reads from the end), hence this one. Fields that a later
-version added at the end of a table are passed over, members that it added to a union become ``Unknown``.
+version added at the end of a table are passed over, unless they decide what it means; members that it added to a union
+become ``Unknown``.
 """
 
 from __future__ import annotations
@@ -9,8 +10,19 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from kubothek.lake.errors import FormatInvalid
-from kubothek.lake.ledger.formats.fields import Choice, Field, Record, Simple, Table, Type, Union, Vector, fields_of
+from kubothek.lake.errors import FormatInvalid, UnsupportedVersion
+from kubothek.lake.ledger.formats.fields import (
+    Choice,
+    Field,
+    Record,
+    Simple,
+    Table,
+    Type,
+    Union,
+    Vector,
+    fields_of,
+    slots_of,
+)
 from kubothek.lake.ledger.formats.identity import DatasetId
 from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.formats.sources import Unknown
@@ -20,6 +32,8 @@ _SCALARS: Final = {
     width: struct.Struct(f"<{code}")
     for width, code in ((("u", 1), "B"), (("u", 2), "H"), (("u", 4), "I"), (("i", 4), "i"), (("u", 8), "Q"))
 }
+NEWER: Final = "written by a newer version of Open Data Fabric"
+REMEDY: Final = "read it with a newer version of Kubothek"
 _SHARED: Final = 4
 """What is read may be so many times as long as the buffer: parts can be shared, but not without end."""
 
@@ -40,6 +54,11 @@ class Decoder:
         self._spend(4, where)
         vtable = position - self.scalar(("i", 4), position)
         size = self.scalar(("u", 2), vtable)
+        if self._has_later(record, "instead", position) and self.slot(0, position, vtable, size) is None:
+            raise UnsupportedVersion(
+                f"{where}: {NEWER} ({record.__name__} without an Arrow schema); {REMEDY}, or ask the writer to keep "
+                "rawArrowSchema in it"
+            )
         values = {field.name: self._field(field, position, vtable, size, where) for field in fields_of(record)}
         return record(**values)
 
@@ -132,7 +151,21 @@ class Decoder:
             return Unknown(tag)
         if place is None:
             raise FormatInvalid(f"{where} has a tag and no value")
-        return self.table(union.members[tag - 1], self.follow(place), where)
+        member = union.members[tag - 1]
+        position = self.follow(place)
+        if self._has_later(member, "later", position):
+            return Unknown(tag)
+        return self.table(member, position, where)
+
+    def _has_later(self, record: type, which: str, position: int) -> bool:
+        """Whether a table has fields of a later version, which ``record`` names: they lie behind those that it has."""
+        names: tuple[str, ...] = getattr(record, which, ())
+        if not names:
+            return False
+        vtable = position - self.scalar(("i", 4), position)
+        size = self.scalar(("u", 2), vtable)
+        first = slots_of(record)
+        return any(self.slot(first + number, position, vtable, size) is not None for number in range(len(names)))
 
     def _spend(self, size: int, where: str) -> None:
         self._budget -= size

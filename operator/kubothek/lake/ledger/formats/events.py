@@ -207,6 +207,8 @@ class SetDataSchema:
     """The columns of all slices that follow: an Arrow schema as a FlatBuffers root (``arrow_schema``)."""
 
     kind: ClassVar[str] = "SetDataSchema"
+    instead: ClassVar[tuple[str, ...]] = ("schema",)
+    """What a later version of the specification has in the place of the field (RFC-016)."""
     schema: bytes
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from kubothek.lake.errors import FormatInvalid
+from kubothek.lake.errors import FormatInvalid, UnsupportedVersion
 from kubothek.lake.ledger.formats import plain_yaml
 from kubothek.lake.ledger.formats.blocks import Dialect
+from kubothek.lake.ledger.formats.decode import NEWER, REMEDY
 from kubothek.lake.ledger.formats.events import DatasetSnapshot, MetadataBlock, MetadataEvent
 from kubothek.lake.ledger.formats.fields import Choice, Record, Simple, Table, Type, Union, Vector, fields_of, union_of
 from kubothek.lake.ledger.formats.identity import DatasetId
@@ -33,6 +34,11 @@ _VERSIONS: Final[dict[str, tuple[int, ...]]] = {
     "MetadataEvent": (_EVENT,),
 }
 
+_LATER_KINDS: Final = ("Mqtt", "EthereumLogs", "ChangelogStream", "UpsertStream")
+_LATER_FIELDS: Final = frozenset({"ddlSchema", "rawArrowSchema", "extra"})
+"""What versions of the specification after 0.36 brought."""
+_REWRITE: Final = f"{REMEDY}, or write it in the form of version 0.36, where read.schema is a list of DDL columns"
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -46,6 +52,8 @@ class Manifest:
 def read_manifest(text: str) -> Manifest:
     """The one manifest of a YAML text. Raises FormatInvalid, which names the place."""
     document = plain_yaml.load(text)
+    if isinstance(document, dict) and ("$schema" in document or {"headers", "spec"} <= set(document)):
+        raise UnsupportedVersion(f"manifest: {NEWER} (a resource with headers and spec); {_REWRITE}")
     if not isinstance(document, dict) or set(document) != {"kind", "version", "content"}:
         raise FormatInvalid("a manifest has the fields kind, version and content, and no other")
     version, content = document["version"], document["content"]
@@ -118,6 +126,8 @@ def read_value(kind: Type, value: Any, where: str) -> Any:
         return _union(kind, value, where)
     if isinstance(kind, Table):
         return _table(kind.record, value, where)
+    if isinstance(value, dict) and "fields" in value and isinstance(kind, Vector | Simple):
+        raise UnsupportedVersion(f"{where}: {NEWER} (a schema of logical types); {_REWRITE}")
     if isinstance(kind, Vector):
         if not isinstance(value, list):
             raise FormatInvalid(f"{where} must be a list, not {_shown(value)}")
@@ -132,9 +142,13 @@ def read_value(kind: Type, value: Any, where: str) -> Any:
 
 def _union(union: Union, value: Any, where: str) -> Record:
     members = {member.kind: member for member in union.members}  # type: ignore[attr-defined]  # all have a kind
+    if isinstance(value, str) and _pascal(value, (*members, *_LATER_KINDS)) is not None:
+        raise UnsupportedVersion(f"{where}: {NEWER} ({value!r} in place of a mapping); {_REWRITE}")
     if not isinstance(value, dict) or "kind" not in value:
         raise FormatInvalid(f"{where} must be a mapping with a kind: one of {', '.join(members)}")
     if (name := _pascal(value["kind"], members)) is None:
+        if (later := _pascal(value["kind"], _LATER_KINDS)) is not None:
+            raise UnsupportedVersion(f"{where}.kind: {NEWER} ({later}); {_REWRITE}")
         raise FormatInvalid(f"{where}.kind must be one of {', '.join(members)}, not {_shown(value['kind'])}")
     return _table(members[name], {key: each for key, each in value.items() if key != "kind"}, where)
 
@@ -144,6 +158,8 @@ def _table(record: type, value: Any, where: str) -> Record:
         raise FormatInvalid(f"{where} must be a mapping, not {_shown(value)}")
     fields = fields_of(record)
     if unknown := set(value) - {field.text for field in fields}:
+        if later := unknown & _LATER_FIELDS:
+            raise UnsupportedVersion(f"{where}.{min(later)}: {NEWER}; {_REWRITE}")
         known = ", ".join(field.text for field in fields) or "none"
         raise FormatInvalid(f"{where} has the unknown field {min(map(str, unknown))!r}; known are: {known}")
     found = {}

@@ -15,6 +15,7 @@ _LARGEST: Final = 16 << 20
 _DEEPEST: Final = 50
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _WIDE: Final = 1 << 30
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def load(text: str) -> Any:
@@ -53,6 +54,12 @@ class _Loader(yaml.SafeLoader):
         self.depth -= 1
         return node
 
+    def construct_scalar(self, node: Any) -> Any:
+        text = super().construct_scalar(node)
+        if not text.isascii() and _SURROGATE.search(text):
+            return _joined(text, node)
+        return text
+
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen: set[str] = set()
         for key, _ in node.value:
@@ -62,6 +69,15 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(problem=f"field {key.value!r} is repeated", problem_mark=key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _joined(text: str, node: Any) -> str:
+    """The text with each pair of surrogates, by which JSON escapes a character beyond 16 bits, as that character."""
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        problem = "the text has a lone surrogate: an escape \\ud800 … \\udfff stands for a character in pairs only"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
 
 
 def _integer(loader: _Loader, node: Any) -> int:

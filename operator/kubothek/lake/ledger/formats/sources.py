@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A member of a union that this version does not know: kept in the stored bytes, refused where it would be used."""
+    """A member of a union that this version does not know, or a known one with fields of a later version that decide
+    what it means: kept in the stored bytes, refused where it would be used.
+    """
 
     kind: ClassVar[str] = "Unknown"
     tag: int
@@ -151,11 +153,16 @@ PrepStep: TypeAlias = PrepStepDecompress | PrepStepPipe | Unknown
 # --- read ------------------------------------------------------------------------------------------------------------
 
 
+_ODF_SCHEMA: Final = ("schema",)
+"""Fields that a later version of the specification added behind the known ones: a schema of logical types (RFC-016)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadStepCsv:
     """Comma-separated values; what is absent has the default of RD-01."""
 
     kind: ClassVar[str] = "Csv"
+    later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
     schema: tuple[str, ...] | None = None
     separator: str | None = None
     encoding: str | None = None
@@ -173,6 +180,7 @@ class ReadStepGeoJson:
     """One FeatureCollection."""
 
     kind: ClassVar[str] = "GeoJson"
+    later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
     schema: tuple[str, ...] | None = None
 
 
@@ -181,6 +189,7 @@ class ReadStepEsriShapefile:
     """A zipped shapefile; ``sub_path`` picks one."""
 
     kind: ClassVar[str] = "EsriShapefile"
+    later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
     schema: tuple[str, ...] | None = None
     sub_path: str | None = None
 
@@ -190,6 +199,7 @@ class ReadStepParquet:
     """Apache Parquet."""
 
     kind: ClassVar[str] = "Parquet"
+    later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
     schema: tuple[str, ...] | None = None
 
 
@@ -198,6 +208,7 @@ class ReadStepJson:
     """An array of objects, at ``sub_path`` (``a.b.c``)."""
 
     kind: ClassVar[str] = "Json"
+    later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
     sub_path: str | None = None
     schema: tuple[str, ...] | None = None
     date_format: str | None = None
@@ -210,6 +221,7 @@ class ReadStepNdJson:
     """An object a line."""
 
     kind: ClassVar[str] = "NdJson"
+    later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
     schema: tuple[str, ...] | None = None
     date_format: str | None = None
     encoding: str | None = None
@@ -221,6 +233,7 @@ class ReadStepNdGeoJson:
     """A Feature a line."""
 
     kind: ClassVar[str] = "NdGeoJson"
+    later: ClassVar[tuple[str, ...]] = _ODF_SCHEMA
     schema: tuple[str, ...] | None = None
 
 

@@ -12,7 +12,8 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from kubothek.lake.errors import InputError
+from kubothek.lake.errors import UnsupportedVersion
+from kubothek.lake.ledger.formats.decode import REMEDY
 from kubothek.lake.ledger.formats.sources import (
     MergeStrategy,
     MergeStrategyAppend,
@@ -66,7 +67,7 @@ def merge(
     found = STRATEGIES.get(type(strategy))
     if found is None:
         name = strategy.tag if isinstance(strategy, Unknown) else strategy.kind
-        raise InputError(f"merge strategy {name} is of a later version of Open Data Fabric: a newer Kubothek knows it")
+        raise UnsupportedVersion(f"merge strategy {name} is of a later version of Open Data Fabric; {REMEDY}")
 
     def checked() -> pa.RecordBatchReader:
         return shaped(new(), vocabulary, seen.schema)

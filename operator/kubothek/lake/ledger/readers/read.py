@@ -8,7 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from kubothek.lake.errors import InputError, LakeError, SourceEmpty
+from kubothek.lake.errors import InputError, LakeError, SourceEmpty, UnsupportedVersion
+from kubothek.lake.ledger.formats.decode import NEWER, REMEDY
 from kubothek.lake.ledger.formats.sources import (
     ReadStep,
     ReadStepCsv,
@@ -80,7 +81,7 @@ def _read(step: ReadStep, content: Content, limit: int, row_groups: Sequence[int
             from kubothek.lake.ledger.readers.shapefile_rows import read_shapefile  # pyshp is seldom needed
 
             return read_shapefile(step, content, limit)
-    raise InputError(f"read step {step.kind} is of a later version of Open Data Fabric: it cannot be read here")
+    raise UnsupportedVersion(f"read step of the source: {NEWER} (its kind, or its read.schema); {REMEDY}")
 
 
 def _rows(step: ReadStep, content: Content, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
