@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import yaml
@@ -13,7 +14,6 @@ from kubothek.lake.ledger.formats.timestamps import Timestamp
 _LARGEST: Final = 16 << 20
 """Characters of the largest text that is read."""
 _DEEPEST: Final = 50
-_INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _WIDE: Final = 1 << 30
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -80,14 +80,38 @@ def _joined(text: str, node: Any) -> str:
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
 
 
-def _integer(loader: _Loader, node: Any) -> int:
-    text = loader.construct_scalar(node)
-    if not _INTEGER.fullmatch(text):
-        raise yaml.MarkedYAMLError(problem=f"{text!r} is no whole number", problem_mark=node.start_mark)
-    return int(text)  # of YAML 1.2, where 010 is ten
+def _scalar(pattern: str, what: str, read: Callable[[str], Any]) -> Callable[[_Loader, Any], Any]:
+    """What a tag makes of a text, which need not be one that has the tag by itself: ``!!bool x``."""
+
+    def construct(loader: _Loader, node: Any) -> Any:
+        text = loader.construct_scalar(node)
+        if not re.fullmatch(pattern, text):
+            raise yaml.MarkedYAMLError(problem=f"{text!r:.100} is no {what}", problem_mark=node.start_mark)
+        return read(text)
+
+    return construct
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
+_CORE: Final = {
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""], "null", lambda text: None),
+    "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF"), "true or false", lambda text: text[0] in "tT"),
+    "int": (r"[-+]?[0-9]+", list("-+0123456789"), "whole number", int),  # of YAML 1.2, where 010 is ten
+    "float": (
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?",
+        list("-+.0123456789"),
+        "number",
+        float,
+    ),
+}
+_PREFIX: Final = "tag:yaml.org,2002:"
+_Loader.yaml_constructors = {  # what JSON has, and no other tags
+    **{
+        tag: made
+        for tag, made in yaml.SafeLoader.yaml_constructors.items()
+        if tag in (None, f"{_PREFIX}str", f"{_PREFIX}seq", f"{_PREFIX}map")
+    },
+    **{f"{_PREFIX}{tag}": _scalar(pattern, what, read) for tag, (pattern, _, what, read) in _CORE.items()},
+}
 
 
 class _Dumper(yaml.SafeDumper):
@@ -110,11 +134,6 @@ _Dumper.add_representer(str, _text)
 _Dumper.add_representer(Timestamp, _time)
 
 
-for _tag, _pattern, _first in (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", _INTEGER.pattern, list("-+0123456789")),
-    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
-):
+for _tag, (_pattern, _first, _, _) in _CORE.items():
     for _side in (_Loader, _Dumper):
-        _side.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})$"), _first)
+        _side.add_implicit_resolver(f"{_PREFIX}{_tag}", re.compile(f"(?:{_pattern})$"), _first)

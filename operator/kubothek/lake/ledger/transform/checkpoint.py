@@ -53,14 +53,29 @@ class Reader:
             raise FormatInvalid("the checkpoint is no state of this engine; rebuild the derivative")
         (length,) = _LENGTH.unpack(ending[: _LENGTH.size])
         try:
-            footer = orjson.loads(data.read(data.size - tail - length, length))
-            tables = {
-                name: Stored(table["columns"], _unpacked(data.read(table["at"], table["bytes"])))
-                for name, table in footer["tables"].items()
-            }
-        except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
-            raise FormatInvalid(f"the checkpoint cannot be read: {error}; rebuild the derivative") from error
-        return footer["header"], tables
+            footer = orjson.loads(self._part(data.size - tail - length, length))
+            header, tables = dict(footer["header"]), dict(footer["tables"])
+            return header, {name: self._table(table) for name, table in tables.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _damaged(error) from error
+
+    def _table(self, table: Any) -> Stored:
+        columns = {str(name): str(kind) for name, kind in table["columns"].items()}
+        stored = Stored(columns, _unpacked(self._part(table["at"], table["bytes"])))
+        schema = stored.index.schema
+        if sorted(schema.names[: -len(PLACE)]) != sorted(columns) or [*schema][-len(PLACE) :] != [*PLACE]:
+            raise ValueError("an index has other columns")
+        at, sizes = (stored.index.column(name).to_numpy() for name in ("__at", "__bytes"))
+        if any(stored.index.column(name).null_count for name in PLACE.names) or not stored.index.num_rows:
+            raise ValueError("an index has gaps")
+        if (at < 0).any() or (sizes < 0).any() or (at > self._data.size).any() or (sizes > self._data.size - at).any():
+            raise ValueError("an index leads out of the file")
+        return stored
+
+    def _part(self, at: int, length: int) -> memoryview:
+        if not 0 <= at <= at + length <= self._data.size:
+            raise _damaged(f"{length} bytes at {at} are not in it")
+        return self._data.read(at, length)
 
     def segments(self, table: str, numbers: Iterable[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows of segments, in ascending order, with the segment's number."""
@@ -70,10 +85,13 @@ class Reader:
         at, sizes = index.column("__at").to_numpy(), index.column("__bytes").to_numpy()
         for first, end in _beside(numbers):
             start = int(at[first])
-            data = self._data.read(start, int(at[end - 1] + sizes[end - 1]) - start)
+            data = self._part(start, int(at[end - 1] + sizes[end - 1]) - start)
             for number in range(first, end):
                 begin = int(at[number]) - start
-                for batch in _unpacked(data[begin : begin + int(sizes[number])]).to_batches():
+                rows = _unpacked(data[begin : begin + int(sizes[number])])
+                if list(rows.schema) != list(index.schema)[: -len(PLACE)]:
+                    raise _damaged(f"segment {number} has other columns than the index")
+                for batch in rows.to_batches():
                     yield number, batch
 
     def raw(self, table: str, first: int, end: int) -> memoryview:
@@ -82,7 +100,11 @@ class Reader:
         at, sizes = index.column("__at").to_numpy(), index.column("__bytes").to_numpy()
         if (at[1:] != (at + sizes)[:-1]).any():
             raise FormatInvalid("the checkpoint has segments that are not in order; rebuild the derivative")
-        return self._data.read(int(at[0]), int(at[-1] + sizes[-1] - at[0]))
+        return self._part(int(at[0]), int(at[-1] + sizes[-1] - at[0]))
+
+
+def _damaged(why: object) -> FormatInvalid:
+    return FormatInvalid(f"the checkpoint cannot be read: {why}; rebuild the derivative")
 
 
 def _beside(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -224,7 +246,13 @@ def rewrite(
 
 
 def _unpacked(data: memoryview) -> pa.Table:
-    return unfolded(pa.ipc.open_stream(pa.py_buffer(data)).read_all())
+    """Raises FormatInvalid for what is no table: Arrow itself would read out of its buffers."""
+    try:
+        table = pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+        table.validate(full=True)
+        return unfolded(table)
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise _damaged(error) from error
 
 
 def packed(table: pa.Table) -> memoryview:

@@ -1,0 +1,284 @@
+"""Bytes of blocks, chains, manifests, messages of engines and checkpoints end in a result or a named error."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kubothek.engine.marks import Marks, join, split
+from kubothek.lake.errors import FormatInvalid
+from kubothek.lake.ledger.chain import Stored
+from kubothek.lake.ledger.checking.verification import audit
+from kubothek.lake.ledger.formats import engine_messages as messages
+from kubothek.lake.ledger.formats.arrow_schema import decode_schema, encode_schema
+from kubothek.lake.ledger.formats.blocks import Block, link_of
+from kubothek.lake.ledger.formats.engine_wire import enveloped, unwrapped
+from kubothek.lake.ledger.formats.manifests import read_manifest, write_block, write_snapshot
+from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.sources import SqlQueryStep, TransformSql
+from kubothek.lake.ledger.transform import TransformInput, TransformRequest, execute
+from kubothek.lake.ledger.validity.snapshots import first_blocks
+from kubothek.lake.ledger.validity.state import Vocabulary
+from kubothek.lake.store import StoreConfig, open_store
+from tests.fuzz.harness import Mutation, fuzz, variant
+from tests.ledger.making import KEY, NOON, SCHEMA, rows, small
+from tests.ledger.test_manifests import ROOT
+from tests.ledger.vectors import GOLDEN, VECTORS
+from tests.sampling import SOAK
+
+BLOCKS = [bytes.fromhex(each["hex"]) for each in VECTORS["blocks"]]
+NEWEST = [path.read_bytes() for path in sorted((GOLDEN / "newest").glob("*/blocks/*"))]
+YAML = [ROOT.encode(), *(each["yaml"].encode() for each in VECTORS["blocks"] if each["yaml"])]
+MESSAGES = [bytes.fromhex(each["hex"]) for each in VECTORS["engine_messages"]]
+NESTED = pa.schema(
+    [("s", pa.struct([("a", pa.list_(pa.decimal128(9, 2))), ("b", pa.timestamp("us", "Europe/Berlin"))]))]
+)
+
+
+# --- blocks and chains -----------------------------------------------------------------------------------------------
+
+
+def block(data: bytes) -> None:
+    link_of(data)
+    found = Block.decode(data)
+    _ = found.canonical
+    write_block(found.content, found.dialect)
+
+
+@cache
+def chain() -> list[Stored]:
+    """A good chain, but for its data, which is not there."""
+    with TemporaryDirectory(prefix="kubothek-fuzz-") as directory:
+        maker = small(open_store(StoreConfig(Path(directory).as_uri())))
+    return [Stored(each.hash, each.data) for each in maker.blocks]
+
+
+def followed(data: bytes) -> None:
+    """The block after a chain, whose hash is right as a hostile writer would see to."""
+    for length in (0, len(chain())):
+        audit([*chain()[:length], Stored(Multihash.sha3(data), data)])
+
+
+def schema(data: bytes) -> None:
+    found = decode_schema(data)
+    encode_schema(found)
+    str(found)
+
+
+# --- manifests -------------------------------------------------------------------------------------------------------
+
+
+def manifest(data: bytes) -> None:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise FormatInvalid("no UTF-8") from error
+    found = read_manifest(text)
+    if found.kind == "DatasetSnapshot":
+        write_snapshot(found.content)
+        first_blocks(found.content, KEY.dataset_id, NOON, lambda reference: None)
+
+
+def change_text(random: Random, data: bytes) -> bytes:
+    """Other values and keys in the lines of a YAML text."""
+    lines = data.decode().splitlines()
+    for _ in range(random.choice((1, 2, 5))):
+        at = random.randrange(len(lines))
+        indent = len(lines[at]) - len(lines[at].lstrip())
+        key, colon, _ = lines[at].partition(":")
+        match random.randrange(5):
+            case 0:
+                lines[at] = f"{key}: {random.choice(VALUES)}"
+            case 1:
+                lines.insert(at, " " * indent + random.choice(VALUES))
+            case 2:
+                lines[at] = " " * random.randrange(9) + lines[at].lstrip()
+            case 3:
+                lines[at] = f"{' ' * indent}{random.choice(VALUES)}{colon} {random.choice(VALUES)}"
+            case _:
+                del lines[at]
+                lines = lines or [""]
+    return "\n".join(lines).encode()
+
+
+VALUES = (
+    *("null", "~", "[]", "{}", "- - -", "? x", "*a", "&a b", "! x", "<<: {a: 1}", "!!binary AA==", "!!set {a}"),
+    *("!!omap [a: 1]", "!!pairs [a]", "!!timestamp x", "!!float x", "!!int x", "!!bool x", "!!null x", "!<x> y"),
+    *("!!python/name:os.system", "1e999", "-.inf", ".nan", "0x10", "1_000", "2026-01-01", "9" * 5000, "1:30"),
+    *(
+        '"\\ud800"',
+        '"\\U00110000"',
+        '"\\x00"',
+        "{a: 1, a: 2}",
+        "{[a]: 1}",
+        "{1: 2}",
+        "{null: 1}",
+        "[" * 60,
+        "{a: " * 60,
+    ),
+    *(
+        "|",
+        ">-",
+        "%YAML 9.9",
+        "---",
+        "...",
+        "\t",
+        "kind: Root",
+        "kind: [Root]",
+        "true",
+        "'",
+        '"',
+        "#",
+        "@",
+        "`",
+        "x: y: z",
+    ),
+    *("=", "version: true", "\ufeff"),
+)
+JSON = (None, -1, 0, 7, 1 << 70, 1e300, "x", "BIGINT", "VARCHAR", [], {}, [[]], True, "\ud800")
+KINDS = (
+    messages.TransformRequest,
+    messages.RawQueryRequest,
+    messages.TransformResponseRoot,
+    messages.RawQueryResponseRoot,
+)
+
+
+# --- engines ---------------------------------------------------------------------------------------------------------
+
+
+def message(data: bytes) -> None:
+    """As a request of another coordinator, and as an answer of another engine."""
+    inner, refused = unwrapped(data), list[FormatInvalid]()
+    for kind in KINDS:
+        try:
+            messages.decode_message(kind, inner)
+        except FormatInvalid as error:
+            refused.append(error)
+    if len(refused) == len(KINDS):
+        raise refused[0]
+
+
+GROUPED = "SELECT max(event_time) AS event_time, city, count(*) AS n, sum(population) AS s FROM cities GROUP BY city"
+
+
+def transformed(room: Path, state: Path | None, first: int, rows_: int) -> Path | None:
+    """One run of a query with a state; the checkpoint that it leaves."""
+    given = TransformInput(
+        id=KEY.dataset_id,
+        alias="cities",
+        query_alias="cities",
+        vocabulary=Vocabulary(),
+        schema=SCHEMA,
+        rows=lambda: pa.RecordBatchReader.from_batches(SCHEMA, rows(first, rows_).to_batches()),
+        watermarks=(),
+        blocks=((NOON, first, first + rows_ - 1),),
+        previous_watermark=None,
+    )
+    made = execute(
+        TransformRequest(
+            transform=TransformSql(engine="duckdb", queries=(SqlQueryStep(query=GROUPED),)),
+            vocabulary=Vocabulary(),
+            inputs=(given,),
+            system_time=NOON,
+            previous_watermark=None,
+            checkpoint=state,
+            new_checkpoint=room / "after",
+            scratch=room,
+        )
+    )
+    made.rows.read_all()
+    return room / "after" if made.checkpoint else None
+
+
+@cache
+def checkpoint() -> bytes:
+    """The checkpoint of an engine, which a coordinator hands back."""
+    with TemporaryDirectory() as directory:
+        state = transformed(Path(directory), None, 0, 40)
+        whole = io.BytesIO()
+        join(state, Marks({str(KEY.dataset_id): NOON}, NOON), whole)
+        return whole.getvalue()
+
+
+def resumed(data: bytes) -> None:
+    with TemporaryDirectory(prefix="kubothek-fuzz-") as directory:
+        room = Path(directory)
+        _, state = split(io.BytesIO(data), room / "before")
+        transformed(room, state, 40, 3)
+
+
+def change_footer(random: Random, data: bytes) -> bytes:
+    """Another JSON document as the footer of the state, or as the watermarks; lengths and magics are right."""
+    marks_end, marks_size = len(data) - 24, int.from_bytes(data[-24:-16], "little")
+    marks = json.loads(data[marks_end - marks_size : marks_end])
+    end = marks_end - marks_size - 24
+    size = int.from_bytes(data[end : end + 8], "little")
+    footer = json.loads(data[end - size : end])
+    _change(random, random.choice((footer, footer, marks)))
+    text, told = json.dumps(footer).encode(), json.dumps(marks).encode()
+    ends = ((text, data[end + 8 : end + 24]), (told, data[-16:]))
+    return data[: end - size] + b"".join(each + len(each).to_bytes(8, "little") + magic for each, magic in ends)
+
+
+def _change(random: Random, value: Any) -> None:
+    """Another value somewhere in a JSON document."""
+    while True:
+        key = random.choice(list(value) if isinstance(value, dict) else range(len(value)))
+        if isinstance(value[key], dict | list) and value[key] and random.random() < 0.8:
+            value = value[key]
+            continue
+        if isinstance(value, dict) and random.random() < 0.2:
+            value[random.choice(("x", "tables", "city"))] = value.pop(key)
+        else:
+            value[key] = random.choice(
+                (None, -1, 0, 7, 1 << 70, 1e300, "x", "BIGINT", "VARCHAR", [], {}, [[]], True, "\ud800")
+            )
+        return
+
+
+# --- tests -----------------------------------------------------------------------------------------------------------
+
+
+FORMATS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]], Mutation | None]] = {
+    "block": (block, lambda: [*BLOCKS, *NEWEST], None),
+    "chain": (followed, lambda: [*BLOCKS, *NEWEST, *(each.data for each in chain())], None),
+    "schema": (schema, lambda: [encode_schema(SCHEMA), encode_schema(NESTED)], None),
+    "manifest": (manifest, lambda: YAML, change_text),
+    "message": (message, lambda: [enveloped(each) for each in MESSAGES], None),
+    "checkpoint": (resumed, lambda: [checkpoint()], change_footer),
+}
+
+
+def any_format(data: bytes) -> None:
+    """The first byte says which."""
+    target, _, _ = [*FORMATS.values()][data[0] % len(FORMATS)] if data else FORMATS["block"]
+    target(data[1:])
+
+
+def change_any(random: Random, data: bytes) -> bytes:
+    _, _, mutate = [*FORMATS.values()][data[0]]
+    return data[:1] + (mutate(random, data[1:]) if mutate else variant([data[1:]], random.randrange(1 << 30), 0))
+
+
+@pytest.mark.skipif(SOAK, reason="a soak tries each format alone")
+def test_fuzzed_bytes_of_any_format_end_well() -> None:
+    seeds = [bytes([number]) + each for number, (_, seeds, _) in enumerate(FORMATS.values()) for each in seeds()]
+    report = fuzz(any_format, seeds, variants=4 * len(seeds), mutate=change_any).check()
+    assert report.results > report.variants // 20, report
+
+
+@pytest.mark.skipif(not SOAK, reason="a soak")
+@pytest.mark.parametrize("name", FORMATS)
+def test_fuzzed_bytes_of_a_format_end_well(name: str) -> None:
+    target, seeds, mutate = FORMATS[name]
+    print(fuzz(target, seeds(), mutate=mutate).check())
