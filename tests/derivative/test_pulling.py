@@ -219,6 +219,25 @@ def test_evo_03_another_query_does_not_go_on_from_the_state_of_the_old_one(
     )
 
 
+def test_continue_from_a_stateless_query_to_a_stateful_one_is_refused(store: Store) -> None:
+    root(store, merge=APPEND)
+    late = derived(store)
+    late.set_transform(transform(PER_CARRIER), inputs_of(store), on_change=OnChange.REFUSE)  # nothing was read yet
+    late.set_transform(transform(LATE), inputs_of(store), on_change=OnChange.REFUSE)
+    push(store, {1: ("AA", 20)})
+    settle(store)
+    for kept in (
+        PER_CARRIER,
+        f"SELECT f.event_time, f.id, f.carrier, f.delay FROM ({LATE}) f JOIN flights g ON f.id = g.id",
+    ):
+        with pytest.raises(TransformChanged, match="keeps a state, and cannot go on"):
+            late.set_transform(transform(kept), inputs_of(store), on_change=OnChange.CONTINUE)
+    late.set_transform(transform(PER_CARRIER), inputs_of(store), on_change=OnChange.RESET)
+    push(store, {2: ("AA", 30)})
+    settle(store)
+    assert table(store, columns=("carrier", "flights", "delay")) == {("AA", 2, 50): 1}
+
+
 def test_dt_08_columns_stay_what_they_were(store: Store) -> None:
     root(store, merge=APPEND)
     derived(store, "late", transform("SELECT event_time, id, carrier, delay FROM flights"))

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kubothek.engine.marks import Marks, join
 from kubothek.lake.ledger import DatasetId, OwnerKey, Timestamp
 from kubothek.lake.ledger.formats.engine_messages import (
     DatasetVocabulary,
@@ -158,6 +159,48 @@ def test_en_15_a_query_that_is_none_is_the_querys_fault(channel: grpc.Channel, r
     answer = run(channel, replace(request_, prev_checkpoint_path=str(stranger)))
     assert isinstance(answer, TransformResponseInvalidQuery)
     assert "no state of this engine" in answer.message
+
+
+GROUPED = "SELECT max(event_time) AS event_time, x % 2 AS odd, count(*) AS n FROM flights GROUP BY odd"
+PLAIN = "SELECT event_time, x FROM flights"
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["watermarks", "no watermarks"])
+@pytest.mark.parametrize(
+    ("before", "after", "accepted"),
+    [
+        (PLAIN, GROUPED, False),
+        (GROUPED, PLAIN, False),
+        (GROUPED, GROUPED, True),
+        (PLAIN, PLAIN, True),
+        (PLAIN, PLAIN + " WHERE x < 4", True),  # as nothing is remembered
+    ],
+)
+def test_a_checkpoint_of_another_query_gives_no_state(
+    channel: grpc.Channel, request_: TransformRequest, before: str, after: str, *, accepted: bool, marked: bool
+) -> None:
+    if not marked:
+        (given,) = request_.query_inputs
+        request_ = replace(request_, query_inputs=(replace(given, explicit_watermarks=()),))
+    assert isinstance(run(channel, replace(request_, transform=sql(before))), TransformResponseSuccess)
+    checkpoint = Path(request_.new_checkpoint_path)
+    moved = checkpoint.rename(checkpoint.with_name("before"))
+    answer = run(channel, replace(request_, transform=sql(after), prev_checkpoint_path=str(moved)))
+    assert isinstance(answer, TransformResponseSuccess if accepted else TransformResponseInvalidQuery), answer
+    if not accepted:
+        assert "of another query" in answer.message
+        assert not checkpoint.exists()
+
+
+def test_a_checkpoint_without_a_fingerprint_stays_readable(channel: grpc.Channel, request_: TransformRequest) -> None:
+    """As earlier versions of the engine left them, with watermarks only."""
+    for query, accepted in ((PLAIN, True), (GROUPED, False)):
+        assert isinstance(run(channel, replace(request_, transform=sql(PLAIN))), TransformResponseSuccess)
+        old = Path(request_.new_checkpoint_path).with_name("old")
+        with old.open("wb") as file:
+            join(None, Marks({str(request_.query_inputs[0].dataset_id): NOON}, NOON), file)
+        answer = run(channel, replace(request_, transform=sql(query), prev_checkpoint_path=str(old)))
+        assert isinstance(answer, TransformResponseSuccess if accepted else TransformResponseInvalidQuery), answer
 
 
 def test_en_18_a_raw_query(channel: grpc.Channel, request_: TransformRequest) -> None:

@@ -1,5 +1,8 @@
 """The checkpoint that the engine hands to a coordinator: its state, and behind it the watermarks it goes by (EN-08).
 
+Each has the fingerprint of its query, also one without a state: a query with a state cannot go on from what a query
+without one has passed over.
+
 A request tells the watermarks that are new. The output's must repeat what it was where it does not advance (DT-07), and
 is the least of all inputs', those that have nothing new among them: so the engine has to remember them. The state is
 byte for byte that of a run in our own jobs, whose coordinator knows the watermarks.
@@ -28,10 +31,14 @@ _MOST: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The watermark of each input, by its identity, and that of the output."""
+    """The watermark of each input, by its identity, and that of the output.
+
+    ``query``  the fingerprint of the query that left them; None in checkpoints of earlier versions
+    """
 
     inputs: Mapping[str, Timestamp] = field(default_factory=dict)
     output: Timestamp | None = None
+    query: str | None = None
 
 
 def split(checkpoint: BinaryIO, state: Path) -> tuple[Marks, Path | None]:
@@ -71,6 +78,7 @@ def join(state: Path | None, marks: Marks, checkpoint: BinaryIO) -> None:
     told = {
         "inputs": {name: mark.nanoseconds for name, mark in marks.inputs.items()},
         "output": None if marks.output is None else marks.output.nanoseconds,
+        **({} if marks.query is None else {"query": marks.query}),
     }
     text = orjson.dumps(told, option=orjson.OPT_SORT_KEYS)
     checkpoint.write(text + _LENGTH.pack(len(text)) + MARKS_MAGIC)
@@ -80,6 +88,7 @@ def _read(text: bytes) -> Marks:
     try:
         told = orjson.loads(text)
         inputs = {str(name): Timestamp(int(mark)) for name, mark in told["inputs"].items()}
-        return Marks(inputs, None if told["output"] is None else Timestamp(int(told["output"])))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        output, query = told["output"], told.get("query")
+        return Marks(inputs, None if output is None else Timestamp(int(output)), None if query is None else str(query))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise FormatInvalid(f"the checkpoint's watermarks cannot be read: {error}") from error

@@ -21,6 +21,8 @@ from kubothek.lake.ledger.formats.sources import TransformSql
 from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.root.slicing import Types, numbered, slice_file, slice_schema
 from kubothek.lake.ledger.transform import TransformInput, TransformRequest, TransformResult, execute
+from kubothek.lake.ledger.transform.queries import fingerprint
+from kubothek.lake.ledger.transform.state import require_query
 from kubothek.lake.ledger.validity.state import Vocabulary
 
 _MILLISECOND: Final = 10**6
@@ -50,6 +52,7 @@ def transform(
     with TemporaryDirectory(prefix="kubothek-engine-", ignore_cleanup_errors=True) as directory:
         room = Path(directory)
         marks, state = _state(volume, request.prev_checkpoint_path, room / "before")
+        query = fingerprint(request.transform)
         inputs = tuple(_input(volume, each, marks) for each in request.query_inputs)
         result = execute(
             TransformRequest(
@@ -63,6 +66,8 @@ def transform(
                 scratch=room,
             )
         )
+        if result.checkpoint and state is None and request.prev_checkpoint_path is not None:
+            require_query(marks.query, query)
         table = _records(result, request, names)
         if not wanted():
             raise Abandoned
@@ -72,11 +77,8 @@ def transform(
             content = slice_file(table, names)
             volume.write(request.new_data_path, lambda file: _fill(file.write, content))
         after = room / "after" if result.checkpoint else None
-        kept = Marks({str(each.id): mark for each in inputs if (mark := _mark(each)) is not None}, result.watermark)
-        if after is None and kept == Marks():
-            volume.remove(request.new_checkpoint_path)
-        else:
-            volume.write(request.new_checkpoint_path, partial(join, after, kept))
+        seen = {str(each.id): mark for each in inputs if (mark := _mark(each)) is not None}
+        volume.write(request.new_checkpoint_path, partial(join, after, Marks(seen, result.watermark, query)))
     first, rows = request.next_offset, 0 if table is None else table.num_rows
     interval = OffsetInterval(start=first, end=first + rows - 1) if rows else None
     return messages.TransformResponseSuccess(new_offset_interval=interval, new_watermark=result.watermark)

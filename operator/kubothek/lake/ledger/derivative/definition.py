@@ -12,7 +12,7 @@ from kubothek.lake.ledger.derivative.inputs import Input, Inputs, all_located, r
 from kubothek.lake.ledger.derivative.running import sql_of
 from kubothek.lake.ledger.formats.events import SetTransform
 from kubothek.lake.ledger.formats.identity import DatasetId
-from kubothek.lake.ledger.transform import ENGINE_VERSION, validate
+from kubothek.lake.ledger.transform import ENGINE_VERSION, keeps_state, validate
 from kubothek.lake.ledger.validity.snapshots import resolved
 from kubothek.lake.ledger.validity.state import Vocabulary
 
@@ -51,13 +51,24 @@ def columns(event: SetTransform, sources: Sequence[Input], vocabulary: Vocabular
 
     Raises TransformInvalid.
     """
+    known = _known(event, sources)
+    return None if known is None else validate(sql_of(event.transform), *known, vocabulary)
+
+
+def remembers(event: SetTransform, sources: Sequence[Input], vocabulary: Vocabulary) -> bool:
+    """Whether the transformation keeps a state; it has none as long as an input has no columns."""
+    known = _known(event, sources)
+    return known is not None and keeps_state(sql_of(event.transform), *known, vocabulary)
+
+
+def _known(event: SetTransform, sources: Sequence[Input]) -> tuple[dict[str, pa.Schema], dict[str, Vocabulary]] | None:
+    """Columns and vocabularies of the inputs by their names; None as long as an input has no columns."""
     names = [each.alias or each.dataset_ref for each in event.inputs]
     schemas = {name: source.chain.state.schema for name, source in zip(names, sources, strict=True)}
     known = {name: schema for name, schema in schemas.items() if schema is not None}
     if len(known) < len(schemas):
         return None
-    vocabularies = {name: source.chain.state.vocabulary for name, source in zip(names, sources, strict=True)}
-    return validate(sql_of(event.transform), known, vocabularies, vocabulary)
+    return known, {name: source.chain.state.vocabulary for name, source in zip(names, sources, strict=True)}
 
 
 def is_same(wanted: SetTransform, in_force: SetTransform | None) -> bool:

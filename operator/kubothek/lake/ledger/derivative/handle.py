@@ -17,8 +17,8 @@ from kubothek.lake.commits import DatasetLog
 from kubothek.lake.errors import InputError, TransformChanged
 from kubothek.lake.ledger.chain import read_chain
 from kubothek.lake.ledger.derivative.batching import USUAL, Batch, Limits, next_batch
-from kubothek.lake.ledger.derivative.definition import is_same, resolved_transform, stored_transform
-from kubothek.lake.ledger.derivative.inputs import Inputs
+from kubothek.lake.ledger.derivative.definition import is_same, remembers, resolved_transform, stored_transform
+from kubothek.lake.ledger.derivative.inputs import Inputs, all_located
 from kubothek.lake.ledger.derivative.pulling import pulled
 from kubothek.lake.ledger.derivative.restarting import restarted
 from kubothek.lake.ledger.derivative.restoring import Restored, restore
@@ -135,6 +135,15 @@ class Derivative(Ledger):
             if on_change is OnChange.RESET and state.consumed:
                 return restarted(ground, stored)
             _require_free(self.uuid, state, on_change)
+            if (
+                state.consumed
+                and not foreign
+                and remembers(stored, all_located(inputs, stored.inputs), state.vocabulary)
+            ):
+                raise TransformChanged(
+                    f"the new transformation of {self.uuid!r} keeps a state, and cannot go on from one that kept none, "
+                    "as it does not know the records before: Reset makes the data anew"
+                )
             extension = Extension(ground.chain, ground.now)
             extension.add(stored)
             return events_made(ground, extension)

@@ -9,7 +9,7 @@ for batch in result.rows:
 from __future__ import annotations
 
 from kubothek.lake.ledger.transform.contract import Records, TransformInput, TransformRequest, TransformResult
-from kubothek.lake.ledger.transform.run import ENGINE_VERSION, execute, validate
+from kubothek.lake.ledger.transform.run import ENGINE_VERSION, execute, keeps_state, validate
 
 __all__ = [
     "ENGINE_VERSION",
@@ -18,5 +18,6 @@ __all__ = [
     "TransformRequest",
     "TransformResult",
     "execute",
+    "keeps_state",
     "validate",
 ]

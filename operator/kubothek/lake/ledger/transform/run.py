@@ -38,12 +38,32 @@ def validate(
     ``inputs``, ``vocabularies``  by what queries call them
     ``vocabulary``                that of the output
     """
+    return _checked(transform, inputs, vocabularies, vocabulary)[0]
+
+
+def keeps_state(
+    transform: TransformSql,
+    inputs: Mapping[str, pa.Schema],
+    vocabularies: Mapping[str, Vocabulary],
+    vocabulary: Vocabulary,
+) -> bool:
+    """Return whether runs leave a state for the next one; arguments and errors as of :func:`validate`."""
+    return _checked(transform, inputs, vocabularies, vocabulary)[1]
+
+
+def _checked(
+    transform: TransformSql,
+    inputs: Mapping[str, pa.Schema],
+    vocabularies: Mapping[str, Vocabulary],
+    vocabulary: Vocabulary,
+) -> tuple[pa.Schema, bool]:
     session = Session(engine_of(transform), None, MEMORY)
     try:
         given = [Given(name, schema, vocabularies[name], None) for name, schema in inputs.items()]
         horizon = nothing_late(hints_of(transform), len(given))
         state = State(session, None, fingerprint(transform))
-        return Output(session, answered(session, state, horizon, transform, given), vocabulary).schema
+        schema = Output(session, answered(session, state, horizon, transform, given), vocabulary).schema
+        return schema, state.used
     finally:
         session.close()
 

@@ -265,7 +265,13 @@ class State:
 
 def require_same(before: Reader | None, fingerprint: str) -> None:
     """Raises FormatInvalid for a checkpoint of another query."""
-    if before is not None and before.header.get("fingerprint") != fingerprint:
+    if before is not None:
+        require_query(before.header.get("fingerprint"), fingerprint)
+
+
+def require_query(before: object, fingerprint: str) -> None:
+    """Raises FormatInvalid unless this is the fingerprint of the query that left a checkpoint."""
+    if before != fingerprint:
         raise FormatInvalid("the checkpoint is of another query: a derivative with a new query is built anew")
 
 
