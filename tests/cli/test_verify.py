@@ -8,9 +8,11 @@ import pyarrow as pa
 import pytest
 
 import kubothek as door
+from kubothek.lake.ledger.formats.events import AddData, AddPushSource
+from kubothek.lake.ledger.formats.sources import MergeStrategyLedger, ReadStepCsv
 from kubothek.lake.store import StoreConfig, open_store
 from tests.cli.conftest import Kubothek
-from tests.ledger.making import small
+from tests.ledger.making import SCHEMA, Maker, later, rows, small
 from tests.local.manifests import STORE, commit, dataset, write
 
 
@@ -65,6 +67,24 @@ def test_a_bare_odf_dataset(kubothek: Kubothek, project: Path) -> None:
     assert kubothek("verify", "--odf", "odf", "--until-block", "2").code == 0
     (root / "refs" / "head").unlink()
     assert "RefMissing" in kubothek("verify", "--odf", "odf").err
+
+
+def test_what_no_writer_should_have_made_is_noted(kubothek: Kubothek, project: Path) -> None:
+    (project / "odf").mkdir()
+    maker = Maker(open_store(StoreConfig((project / "odf").as_uri())))
+    order = ["city", *(name for name in SCHEMA.names if name != "city")]
+    maker.start(pa.schema([SCHEMA.field(name) for name in order]))
+    read = ReadStepCsv(schema=("city STRING", "population BIGINT"))
+    maker.add(AddPushSource(source_name="p", read=read, merge=MergeStrategyLedger(primary_key=("city",))))
+    maker.data(rows(0, 1, 1).select(order), 1)
+    maker.data(rows(1, 1, 2, city=["city 0"]).select(order), 2)
+    maker.add(AddData(prev_offset=1, new_watermark=later(2)), 3)
+    answer = kubothek("verify", "--odf", "odf")
+    assert (answer.code, "is sound" in answer.out) == (0, True)
+    notes = answer.err.splitlines()
+    assert all(line.startswith("note: block ") for line in notes)
+    for code in ("ColumnOrder, SL-17", "DataKey, MS-02", "NoOpEvent, AD-10"):
+        assert any(f"[{code}]" in line for line in notes), notes
 
 
 @pytest.mark.parametrize(

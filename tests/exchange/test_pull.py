@@ -11,9 +11,10 @@ import pytest
 
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import ChainCorrupt, DatasetNotFound, Diverged, LakeError, StoreUnavailable
+from kubothek.lake.errors import ChainCorrupt, DatasetNotFound, Diverged, InputError, LakeError, StoreUnavailable
 from kubothek.lake.exchange import Pulled, Relation, StoreRepository, Web, WebRepository, pull
 from kubothek.lake.ledger import Layout, Multihash, OwnerKey, verify
+from kubothek.lake.ledger.formats.events import DisablePushSource
 from kubothek.lake.ledger.root import Root, Table, create
 from kubothek.lake.store import Store
 from kubothek.lake.store.retry import Patience
@@ -49,6 +50,22 @@ def test_tp_02_to_tp_05_a_static_server_over_a_store_is_a_repository(store: Stor
     assert web.kinds() == ["refs", *["blocks"] * 5, "data"]
     assert [b.data for b in opened(store).blocks()] == [b.data for b in opened(other).blocks()]
     assert opened(store).state == opened(other).state
+    assert table(store) == {1: "A", 2: "B"}
+    sound(store)
+
+
+def test_a_chain_with_disabled_sources_is_pulled_and_goes_on(store: Store, other: Store) -> None:
+    theirs = made(other, LEDGER)
+    push(other, {1: "A"})
+    theirs.append_events([DisablePushSource(source_name="default")])
+    with pytest.raises(InputError, match="its push sources are: none"):
+        push(other, {2: "B"})
+    with static(other) as web:
+        pulled(store, web)
+        theirs.append_events([source(LEDGER)])
+        push(other, {1: "A", 2: "B"})
+        assert pulled(store, web).blocks == 2
+    assert [b.data for b in opened(store).blocks()] == [b.data for b in opened(other).blocks()]
     assert table(store) == {1: "A", 2: "B"}
     sound(store)
 

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.ledger import Level
+    from kubothek.lake.ledger import Level, Verdict
     from kubothek.lake.verification import Finding
 
 _LEVELS = ("chain", "physical", "full")
+_SHOWN = 10
+"""Notes that are printed."""
 
 
 @click.command()
@@ -108,6 +110,8 @@ def _dataset(
             progress=told,
         )
         keep_damage(store, dataset, verdict)
+    if verdict.chain is not None:
+        _tell_refused(verdict.chain)
     return str(verdict), verdict.first
 
 
@@ -142,12 +146,24 @@ def _odf(
     head = None if until_block is None else block_at(store, Layout(), None, until_block)
     with _progress() as told:
         verdict = verify_chain(store, Layout(), head, scope=Scope(level=level, first_block=first_block), progress=told)
+    _tell_refused(verdict)
     if verdict.first is not None:
         found = Finding.of(verdict.first)
         return str(found), found
     what = [counted(verdict.blocks, "block")]
     what += [counted(verdict.slices, "slice"), counted(verdict.bytes, "byte")] if level else []
     return f"{verdict.dataset_id} is sound: {', '.join(what)}, head {verdict.head}", None
+
+
+def _tell_refused(verdict: Verdict) -> None:
+    """Name what the specification lets pass and no writer should have made."""
+    from kubothek.lake.ledger import Severity
+
+    refused = [each for each in verdict.problems if each.severity is Severity.REFUSED]
+    for each in refused[:_SHOWN]:
+        click.echo(f"note: {each}", err=True)
+    if len(refused) > _SHOWN:
+        click.echo(f"note: {len(refused) - _SHOWN} more of this kind", err=True)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.lake.ledger.validity.problems import Problem
+from kubothek.lake.ledger.formats.sources import MergeStrategy, MergeStrategyAppend, MergeStrategyLedger
+from kubothek.lake.ledger.validity.problems import Problem, Severity
 from kubothek.lake.ledger.validity.state import Vocabulary
 
 APPEND: Final = 0
@@ -19,16 +20,19 @@ CORRECT_FROM: Final = 2
 CORRECT_TO: Final = 3
 """The values of the column ``op`` (OP-01)."""
 
+_APPENDING: Final = (MergeStrategyAppend, MergeStrategyLedger)
 _Numbers = npt.NDArray[np.int64]
 
 
 class RowChecks:
     """Checks records in their order; of each rule the first value that breaks it is kept.
 
-    ``start``  the offset of the first record
+    ``start``   the offset of the first record
+    ``merges``  the merge strategies that can have made the records; none: that is not known
     """
 
-    def __init__(self, vocabulary: Vocabulary, start: int) -> None:
+    def __init__(self, vocabulary: Vocabulary, start: int, merges: Sequence[MergeStrategy] = ()) -> None:
+        self._appending = merges[0].kind if merges and all(isinstance(each, _APPENDING) for each in merges) else None
         self.start = start
         self.first_time: int | None = None
         self.last_time: int | None = None
@@ -75,6 +79,9 @@ class RowChecks:
         if (row := _first((values < APPEND) | (values > CORRECT_TO))) is not None:
             message = f"operation {values[row]} is none of 0 (+A), 1 (-R), 2 (-C), 3 (+C)"
             self._note("DataOp", "OP-01", message, name, rows + row)
+        if self._appending is not None and (row := _first(values != APPEND)) is not None:
+            message = f"operation {values[row]} of merge strategy {self._appending}, which only appends (+A)"
+            self._note("DataStrategy", "MS-01", message, name, rows + row, Severity.REFUSED)
         before = np.concatenate([[self._last_op], values[:-1]])
         if (row := _first((before == CORRECT_FROM) != (values == CORRECT_TO))) is not None:
             halves = "without a -C right before it" if values[row] == CORRECT_TO else "after a -C, where its +C must be"
@@ -104,8 +111,10 @@ class RowChecks:
             return None
         return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
 
-    def _note(self, code: str, rule: str, message: str, column: str, row: int) -> None:
-        self._found.setdefault(code, Problem(code, rule, message, column=column, row=self.start + row))
+    def _note(
+        self, code: str, rule: str, message: str, column: str, row: int, severity: Severity = Severity.ERROR
+    ) -> None:
+        self._found.setdefault(code, Problem(code, rule, message, severity, column=column, row=self.start + row))
 
 
 def _is_all(column: Any, value: int) -> bool:

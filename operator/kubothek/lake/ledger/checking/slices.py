@@ -23,6 +23,7 @@ from kubothek.lake.ledger.checking.slice_columns import SliceColumns
 from kubothek.lake.ledger.formats.events import DataSlice
 from kubothek.lake.ledger.formats.layout import Layout
 from kubothek.lake.ledger.formats.multihash import Codec, Multihash
+from kubothek.lake.ledger.formats.sources import MergeStrategy
 from kubothek.lake.ledger.hashing.digest import LogicalHash
 from kubothek.lake.ledger.hashing.digest_values import is_listed
 from kubothek.lake.ledger.validity.problems import Problem, Severity
@@ -39,13 +40,17 @@ _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, RuntimeError, Memo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a chain says of one slice; plain data that travels."""
+    """What a chain says of one slice; plain data that travels.
+
+    ``merges``  the merge strategies of the sources that can have brought it; none where no source is known
+    """
 
     data: DataSlice
     vocabulary: Vocabulary
     schema: pa.Schema | None
     block: Multihash
     number: int
+    merges: tuple[MergeStrategy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +159,8 @@ def _check_rows(file: Any, expected: Expected, columns: Executor | None) -> Fact
     if any(problem.severity is Severity.ERROR for problem in wrong):
         return Facts(problems=tuple(wrong))
     interval = expected.data.offset_interval
-    checks, hasher = RowChecks(expected.vocabulary, interval.start), LogicalHash(schema, columns)
+    checks = RowChecks(expected.vocabulary, interval.start, expected.merges)
+    hasher = LogicalHash(schema, columns)
     try:
         for batch in slice_columns.batches(threads=columns is not None):
             checks.update(batch)
@@ -193,10 +199,12 @@ def _unreadable(message: str, column: str | None = None) -> Problem:
     return Problem("DataParquet", "SL-10", message, column=column)
 
 
-def read_batches(store: Store, layout: Layout, expected: Expected) -> Iterator[pa.RecordBatch]:
-    """The records of a slice that was found sound. Raises StoreError."""
+def read_batches(
+    store: Store, layout: Layout, expected: Expected, columns: list[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The records of a slice that was found sound; of all columns, or of these. Raises StoreError."""
     with hashed(store, layout.data(expected.data.physical_hash)) as found:
-        yield from _OPEN(found.file, arrow_extensions_enabled=False).iter_batches(_ROWS)
+        yield from _OPEN(found.file, arrow_extensions_enabled=False).iter_batches(_ROWS, columns=columns)
 
 
 def _schema_problems(found: pa.Schema, committed: pa.Schema | None) -> Iterator[Problem]:

@@ -19,6 +19,7 @@ from typing import Final
 
 from kubothek.lake.errors import FormatInvalid, UnsupportedVersion
 from kubothek.lake.ledger.chain import BrokenChain, Stored, read_chain
+from kubothek.lake.ledger.checking.keys import repeated_keys
 from kubothek.lake.ledger.checking.retractions import first_unmatched
 from kubothek.lake.ledger.checking.slices import Expected, Facts, check_checkpoint, check_slices
 from kubothek.lake.ledger.formats.blocks import Block
@@ -26,6 +27,7 @@ from kubothek.lake.ledger.formats.events import AddData, DatasetKind, ExecuteTra
 from kubothek.lake.ledger.formats.identity import DatasetId
 from kubothek.lake.ledger.formats.layout import Layout
 from kubothek.lake.ledger.formats.multihash import Multihash
+from kubothek.lake.ledger.formats.sources import MergeStrategy
 from kubothek.lake.ledger.validity.problems import Problem, Severity
 from kubothek.lake.ledger.validity.rules import problems
 from kubothek.lake.ledger.validity.state import ChainState, advance
@@ -132,6 +134,8 @@ def verify(
         if _can_match(scope, facts) and all(problem.severity is not Severity.ERROR for problem in found):
             unmatched = first_unmatched(layout, slices, [each.retracts for each in facts], spread)
             found.extend([unmatched] if unmatched else [])
+        if scope == EVERYTHING and all(problem.severity is not Severity.ERROR for problem in found):
+            found.extend(repeated_keys(store, layout, slices, spread))
     return Verdict(
         dataset_id=audit.state.seed.dataset_id if audit.state.seed else None,
         kind=audit.state.seed.dataset_kind if audit.state.seed else None,
@@ -228,12 +232,24 @@ def audit(chain: Iterable[Stored], before: ChainState | None = None, *, notes: b
                         schema=state.schema,
                         block=block.hash,
                         number=block.content.sequence_number,
+                        merges=_merges(state, event),
                     )
                 )
             if event.new_checkpoint:
                 checkpoints.append((block, event.new_checkpoint.physical_hash, event.new_checkpoint.size))
         state = advance(state, block)
     return Audit(state=state, problems=tuple(found), slices=tuple(slices), checkpoints=tuple(checkpoints))
+
+
+def _merges(state: ChainState, event: AddData | ExecuteTransform) -> tuple[MergeStrategy, ...]:
+    """The merge strategies of the sources that can have brought an event's data: it names none but by their state."""
+    if isinstance(event, ExecuteTransform):
+        return ()
+    if state.polling_source is not None:
+        return (state.polling_source.merge,)
+    sources = state.push_sources
+    named = event.new_source_state and sources.get(event.new_source_state.source_name)
+    return tuple(each.merge for each in ((named,) if named else sources.values()))
 
 
 def _checkpoints(layout: Layout, audit: Audit, scope: Scope, spread: Spread) -> Iterator[Problem]:
