@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubothek.lake.errors import ChainCorrupt, FormatInvalid
+from kubothek.lake.exchange.smart import batch as archives
 from kubothek.lake.exchange.smart.batch import batch_of, blocks_of
 from kubothek.lake.exchange.smart.messages import (
     Dialect,
@@ -154,6 +155,34 @@ def archive(*entries: tuple[tarfile.TarInfo, bytes]) -> list[int]:
     return [*packed.getvalue()]
 
 
+@pytest.mark.parametrize("count", [1, 10**9])
+def test_an_archive_of_the_same_block_again_is_refused_at_once(count: int) -> None:
+    """A small archive had millions of them: minutes of work."""
+    entry = tarfile.TarInfo(str(Multihash.sha3(b"")))
+    packed = gzip.compress(entry.tobuf(tarfile.GNU_FORMAT) * 5000)
+    with pytest.raises(FormatInvalid, match="comes twice in an archive"):
+        blocks_of({"num_blocks": count, "payload": [*packed]})
+
+
+def test_an_archive_that_unpacks_beyond_a_ratio_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "_SMALL", 1 << 16)
+    entries = []
+    for number in range(4):
+        data = bytes((1 << 18) + number)
+        entries.append((tarfile.TarInfo(str(Multihash.sha3(data))), data))
+    with pytest.raises(FormatInvalid, match="unpacks to too much"):
+        blocks_of({"num_blocks": 4, "payload": archive(*entries)})
+
+
+def test_headers_before_headers_are_refused() -> None:
+    long = tarfile.TarInfo("x" * 200)
+    extra = tarfile.TarInfo(str(A))
+    extra.type = tarfile.XGLTYPE
+    for packed in (archive((long, b"a")), [*gzip.compress(extra.tobuf(tarfile.USTAR_FORMAT) * 5000)]):
+        with pytest.raises(FormatInvalid, match="is no file"):
+            blocks_of({"num_blocks": 1, "payload": packed})
+
+
 def test_archives_that_are_none_or_too_much_are_refused() -> None:
     good = tarfile.TarInfo(str(A))
     link = tarfile.TarInfo(str(A))
@@ -175,6 +204,10 @@ def test_archives_that_are_none_or_too_much_are_refused() -> None:
             blocks_of({"num_blocks": count, "payload": payload}, 1 << 20)
     with pytest.raises(ChainCorrupt):
         blocks_of({"num_blocks": 1, "payload": archive((good, b"b"))})
+    block = good.tobuf(tarfile.GNU_FORMAT)
+    for damaged in (b"\0" * 100 + block[100:], block[:124] + b"\x80" * 12 + block[136:], block[:148] + b"x" * 364):
+        with pytest.raises(FormatInvalid):
+            blocks_of({"num_blocks": 1, "payload": [*damaged]})
     nothing: list[object] = [None, 1, [], {}, {"payload": []}]
     for batch in nothing:
         with pytest.raises(FormatInvalid):

@@ -8,8 +8,8 @@ import tarfile
 import zlib
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Iterable
-from typing import Any, Final, cast
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 from kubothek.lake.errors import ChainCorrupt, FormatInvalid
 from kubothek.lake.exchange.smart.messages import Dialect, Message
@@ -19,6 +19,10 @@ from kubothek.lake.ledger.formats.multihash import Multihash
 
 MOST_BYTES: Final = 1 << 30
 """Of all blocks of a batch together, unpacked."""
+_SMALL: Final = 64 << 20
+_RATIO: Final = 100
+"""An archive beyond so many bytes may unpack to so many times its size: blocks have hashes, which do not pack."""
+_UNIT: Final = 512
 _GZIP: Final = b"\x1f\x8b"
 _LEVEL: Final = 6
 
@@ -53,27 +57,40 @@ def blocks_of(batch: Any, most_bytes: int = MOST_BYTES) -> list[Stored]:
     Raises FormatInvalid for what is no such archive, or unpacks to too much; ChainCorrupt for a block under another
     block's name.
     """
-    found: list[Stored] = []
-    left = most_bytes
+    found: dict[Multihash, Stored] = {}
     try:
         count = batch["objects_count"] if "objects_count" in batch else batch["num_blocks"]
         payload = _payload(batch["payload"])
         source: Any = io.BytesIO(payload)
         if payload.startswith(_GZIP):
             source = gzip.GzipFile(fileobj=source)
-        with tarfile.open(fileobj=cast("Any", _Limited(source, 2 * most_bytes)), mode="r|") as archive:
-            for entry in archive:
-                left -= entry.size
-                if not entry.isreg() or entry.size > LARGEST or left < 0:
-                    raise FormatInvalid(f"{entry.name[:100]!r} in an archive of blocks is no file, or too large")
-                file = archive.extractfile(entry)
-                assert file is not None, "it is a file"
-                found.append(_block(entry.name, file.read()))
-    except (KeyError, TypeError, ValueError, EOFError, OSError, tarfile.TarError, zlib.error, Base64Error) as error:
+        most = min(most_bytes, max(_SMALL, _RATIO * len(payload)))
+        for name, data in _entries(_Limited(source, most)):
+            block = _block(name, data)
+            if len(found) == count or block.hash in found:
+                raise FormatInvalid(f"block {block.hash} comes twice in an archive, or beyond the {count!r} announced")
+            found[block.hash] = block
+    except (KeyError, TypeError, ValueError, EOFError, OSError, zlib.error, Base64Error) as error:
         raise FormatInvalid(f"no archive of blocks: {error!r}") from None
     if count != len(found):
         raise FormatInvalid(f"an archive of {len(found)} blocks is said to have {count!r}")
-    return found
+    return [*found.values()]
+
+
+def _entries(archive: _Limited) -> Iterator[tuple[str, bytes]]:
+    """The files of a tar archive (POSIX.1-1988, GNU): names and contents. Others than plain files are refused.
+
+    The standard library's reader also knows links, sparse files and headers that go before others, without end.
+    """
+    while (header := archive.exactly(_UNIT)).strip(b"\0"):
+        size_text, check_text = header[124:136].strip(b" \0"), header[148:156].strip(b" \0")
+        if int(check_text, 8) != sum(header[:148]) + sum(header[156:]) + 8 * ord(" "):
+            raise FormatInvalid("a header of an archive of blocks is damaged")
+        name, size = header[:100].rstrip(b"\0").decode("ascii"), int(size_text, 8)
+        if header[156:157] not in (b"0", b"\0") or not 0 <= size <= LARGEST:
+            raise FormatInvalid(f"{name!r} in an archive of blocks is no file, or too large")
+        yield name, archive.exactly(size)
+        archive.exactly(-size % _UNIT)
 
 
 def _block(name: str, data: bytes) -> Stored:
@@ -98,9 +115,12 @@ class _Limited:
         self._source = source
         self._left = most
 
-    def read(self, size: int) -> bytes:
-        data: bytes = self._source.read(size)
-        self._left -= len(data)
+    def exactly(self, size: int) -> bytes:
+        """The next bytes. Raises FormatInvalid if they are too many, EOFError if there are fewer."""
+        self._left -= size
         if self._left < 0:
             raise FormatInvalid("an archive of blocks unpacks to too much")
+        data: bytes = self._source.read(size)
+        if len(data) < size:
+            raise EOFError("it is cut off")
         return data
