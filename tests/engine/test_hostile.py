@@ -186,8 +186,10 @@ def test_a_checkpoint_of_another_query_gives_no_state(
     checkpoint = Path(request_.new_checkpoint_path)
     moved = checkpoint.rename(checkpoint.with_name("before"))
     answer = run(channel, replace(request_, transform=sql(after), prev_checkpoint_path=str(moved)))
-    assert isinstance(answer, TransformResponseSuccess if accepted else TransformResponseInvalidQuery), answer
-    if not accepted:
+    if accepted:
+        assert isinstance(answer, TransformResponseSuccess)
+    else:
+        assert isinstance(answer, TransformResponseInvalidQuery)
         assert "of another query" in answer.message
         assert not checkpoint.exists()
 

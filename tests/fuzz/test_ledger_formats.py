@@ -144,7 +144,7 @@ VALUES = (
     ),
     *("=", "version: true", "\ufeff"),
 )
-JSON = (None, -1, 0, 7, 1 << 70, 1e300, "x", "BIGINT", "VARCHAR", [], {}, [[]], True, "\ud800")
+JSON: tuple[Any, ...] = (None, -1, 0, 7, 1 << 70, 1e300, "x", "BIGINT", "VARCHAR", [], {}, [[]], True, "\ud800")
 KINDS = (
     messages.TransformRequest,
     messages.RawQueryRequest,
@@ -273,7 +273,7 @@ def change_any(random: Random, data: bytes) -> bytes:
 @pytest.mark.skipif(SOAK, reason="a soak tries each format alone")
 def test_fuzzed_bytes_of_any_format_end_well() -> None:
     seeds = [bytes([number]) + each for number, (_, seeds, _) in enumerate(FORMATS.values()) for each in seeds()]
-    report = fuzz(any_format, seeds, variants=4 * len(seeds), mutate=change_any).check()
+    report = fuzz(any_format, seeds, variants=2 * len(seeds), mutate=change_any).check()
     assert report.results > report.variants // 20, report
 
 

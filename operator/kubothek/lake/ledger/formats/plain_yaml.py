@@ -92,7 +92,7 @@ def _scalar(pattern: str, what: str, read: Callable[[str], Any]) -> Callable[[_L
     return construct
 
 
-_CORE: Final = {
+_CORE: Final[dict[str, tuple[str, list[str], str, Callable[[str], Any]]]] = {
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""], "null", lambda text: None),
     "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF"), "true or false", lambda text: text[0] in "tT"),
     "int": (r"[-+]?[0-9]+", list("-+0123456789"), "whole number", int),  # of YAML 1.2, where 010 is ten
@@ -134,6 +134,6 @@ _Dumper.add_representer(str, _text)
 _Dumper.add_representer(Timestamp, _time)
 
 
-for _tag, (_pattern, _first, _, _) in _CORE.items():
+for _tag, (_pattern, _first, *_rest) in _CORE.items():
     for _side in (_Loader, _Dumper):
         _side.add_implicit_resolver(f"{_PREFIX}{_tag}", re.compile(f"(?:{_pattern})$"), _first)
