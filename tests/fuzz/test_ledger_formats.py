@@ -26,6 +26,8 @@ from kubothek.lake.ledger.formats.manifests import read_manifest, write_block, w
 from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.formats.sources import SqlQueryStep, TransformSql
 from kubothek.lake.ledger.transform import TransformInput, TransformRequest, execute
+from kubothek.lake.ledger.transform.checkpoint import Reader
+from kubothek.lake.ledger.transform.places import Mapped
 from kubothek.lake.ledger.validity.snapshots import first_blocks
 from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.store import StoreConfig, open_store
@@ -210,7 +212,20 @@ def checkpoint() -> bytes:
         return whole.getvalue()
 
 
+def state(data: bytes) -> None:
+    """All that a checkpoint holds, without a run."""
+    with TemporaryDirectory(prefix="kubothek-fuzz-") as directory:
+        _, path = split(io.BytesIO(data), Path(directory) / "state")
+        if path is not None:
+            reader = Reader(Mapped(path))
+            for name, stored in reader.tables.items():
+                for _ in reader.segments(name, range(stored.index.num_rows)):
+                    pass
+                reader.raw(name, 0, stored.index.num_rows)
+
+
 def resumed(data: bytes) -> None:
+    """The run that goes on from a checkpoint."""
     with TemporaryDirectory(prefix="kubothek-fuzz-") as directory:
         room = Path(directory)
         _, state = split(io.BytesIO(data), room / "before")
@@ -255,6 +270,7 @@ FORMATS: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]], Mut
     "schema": (schema, lambda: [encode_schema(SCHEMA), encode_schema(NESTED)], None),
     "manifest": (manifest, lambda: YAML, change_text),
     "message": (message, lambda: [enveloped(each) for each in MESSAGES], None),
+    "state": (state, lambda: [checkpoint()], change_footer),
     "checkpoint": (resumed, lambda: [checkpoint()], change_footer),
 }
 
@@ -281,4 +297,4 @@ def test_fuzzed_bytes_of_any_format_end_well() -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_fuzzed_bytes_of_a_format_end_well(name: str) -> None:
     target, seeds, mutate = FORMATS[name]
-    print(fuzz(target, seeds(), mutate=mutate).check())
+    print(fuzz(target, seeds(), mutate=mutate, soak=10_000 if name == "checkpoint" else 100_000).check())

@@ -63,7 +63,8 @@ class Reader:
         columns = {str(name): str(kind) for name, kind in table["columns"].items()}
         stored = Stored(columns, _unpacked(self._part(table["at"], table["bytes"])))
         schema = stored.index.schema
-        if sorted(schema.names[: -len(PLACE)]) != sorted(columns) or [*schema][-len(PLACE) :] != [*PLACE]:
+        last = [(field.name, field.type) for field in schema][-len(PLACE) :]
+        if not set(columns) <= set(schema.names) or last != [(field.name, field.type) for field in PLACE]:
             raise ValueError("an index has other columns")
         at, sizes = (stored.index.column(name).to_numpy() for name in ("__at", "__bytes"))
         if any(stored.index.column(name).null_count for name in PLACE.names) or not stored.index.num_rows:
@@ -89,7 +90,7 @@ class Reader:
             for number in range(first, end):
                 begin = int(at[number]) - start
                 rows = _unpacked(data[begin : begin + int(sizes[number])])
-                if list(rows.schema) != list(index.schema)[: -len(PLACE)]:
+                if rows.schema.types != index.schema.types[: -len(PLACE)]:
                     raise _damaged(f"segment {number} has other columns than the index")
                 for batch in rows.to_batches():
                     yield number, batch
