@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.errors import TransformInvalid
+from kubothek.lake.errors import FormatInvalid, TransformInvalid
+from kubothek.lake.ledger.transform.late import _left_before
 from tests.transform.world import START, Row, Stream, added_up, at, plainly, run, sql, whole
 
 SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
@@ -209,3 +210,11 @@ def test_of_other_kinds(kind: str, seed: int) -> None:
 def test_hints_that_mean_nothing(query: str, message: str) -> None:
     with pytest.raises(TransformInvalid, match=message):
         run(sql(query), [passing("f", 0)], [{"f": 0}])
+
+
+@pytest.mark.parametrize(
+    "inputs", [[], {"x": []}, {"x": {"marks": 7}}, {"x": {"marks": [[1]]}}, {"x": {"seen": "now"}}, {"x": {"seen": {}}}]
+)
+def test_a_checkpoint_with_other_marks_is_a_named_error(inputs: object) -> None:
+    with pytest.raises(FormatInvalid, match="the checkpoint cannot be read"):
+        _left_before({"inputs": inputs}, "x")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kubothek.lake.errors import TransformInvalid
+from kubothek.lake.errors import FormatInvalid, TransformInvalid
 from kubothek.lake.ledger.transform.contract import TransformInput
 from kubothek.lake.ledger.transform.hints import Emit, Hints, Late
 
@@ -56,14 +56,13 @@ def horizon_of(hints: Hints, inputs: Sequence[TransformInput], header: Mapping[s
     """By the hints of the query and the timelines of its inputs."""
     if hints.lateness is None:
         return Horizon(hints, [[] for _ in inputs], None, {})
-    before = header.get("inputs", {})
     marks, seen = [], []
     for each in inputs:
-        told = before.get(str(each.id), {})
+        kept, last_seen = _left_before(header, str(each.id))
         given = [(moment.nanoseconds, mark.nanoseconds) for moment, mark in each.watermarks]
-        marks.append([*(tuple(mark) for mark in told.get("marks", ())), *given])
+        marks.append([*kept, *given])
         moments = [moment for moment, _ in given] + [block[0].nanoseconds for block in each.blocks]
-        seen.append(max([*moments, *([told["seen"]] if told.get("seen") is not None else [])], default=None))
+        seen.append(max([*moments, *([] if last_seen is None else [last_seen])], default=None))
     blocks = [
         [(first, _horizon(marks, moment.nanoseconds - 1, hints.lateness)) for moment, first, _ in each.blocks]
         for each in inputs
@@ -76,6 +75,16 @@ def horizon_of(hints: Hints, inputs: Sequence[TransformInput], header: Mapping[s
         for each, own, last in zip(inputs, marks, seen, strict=True)
     }
     return Horizon(hints, blocks, closed, {"inputs": left})
+
+
+def _left_before(header: Mapping[str, Any], name: str) -> tuple[list[_Mark], int | None]:
+    """The marks of an input and its last moment, as the run before left them. Raises FormatInvalid."""
+    try:
+        told = header.get("inputs", {}).get(name, {})
+        marks = [(int(moment), int(mark)) for moment, mark in told.get("marks", ())]
+        return marks, None if told.get("seen") is None else int(told["seen"])
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise FormatInvalid(f"the checkpoint cannot be read: {error}; rebuild the derivative") from error
 
 
 def nothing_late(hints: Hints, inputs: int) -> Horizon:
