@@ -59,13 +59,13 @@ def test_every_problem_of_every_document_is_told_with_its_line(tmp_path: Path) -
     text = (
         dataset("flights", "table: {partitionBy: [month]}")
         + commit("Bad_Name", "flights")
-        + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n"
+        + "---\napiVersion: kubothek.io/v1\nkind: Datasets\nmetadata: {name: settings}\n"
         + "---\n- no mapping\n"
     )
     assert problems(tmp_path, text) == [
         "m.yaml:7: Dataset flights: spec.table.partitionBy: is not a known field; did you mean partitionOn?",
         "m.yaml:11: Commit Bad_Name: metadata.name: 'Bad_Name' does not have the form ^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
-        "m.yaml:19: ConfigMap settings: v1 ConfigMap is no kind that runs here; these are: ObjectStore, Engine, "
+        "m.yaml:19: Datasets settings: unknown kind kubothek.io/v1 Datasets; known kinds: ObjectStore, Engine, "
         "Cube, Dataset, Commit, Query, Compaction, Verification, GCPolicy, SkippingIndex, Repository, Sync of "
         "kubothek.io/v1alpha1, and Secret for credentials",
         "m.yaml:22: not a manifest: it has no fields apiVersion, kind, metadata",
@@ -105,6 +105,53 @@ def test_a_file_that_is_no_plain_yaml_is_refused(tmp_path: Path, content: bytes,
     assert str(error.value.problems[0]).removeprefix(f"{tmp_path}/").startswith(told)
 
 
+def _bomb() -> str:
+    lines, last = ["  a: &a [x,x,x,x,x,x,x,x,x]"], "a"
+    for name in "bcdefghijk":
+        lines.append(f"  {name}: &{name} [{','.join([f'*{last}'] * 9)}]")
+        last = name
+    return "apiVersion: kubothek.io/v1alpha1\nkind: Dataset\nmetadata: {name: x}\nspec:\n" + "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (_bomb(), "m.yaml:6: YAML aliases are not supported: write the value out"),
+        (
+            "apiVersion: kubothek.io/v1alpha1\nkind: Dataset\nmetadata: &m {name: x, labels: *m}\nspec: {}\n",
+            "m.yaml:3: YAML aliases are not supported: write the value out",
+        ),
+        ("[" * 100_000, "m.yaml:1: not YAML: nested deeper than 100 levels"),
+        ("a: 1\nb: " + "1" * 5000, "m.yaml:2: not YAML: a number has more than 100 characters"),
+        ("a: !!bool maybe", "m.yaml:1: not YAML: 'maybe' is not a valid bool"),
+        ("a: !!int ''", "m.yaml:1: not YAML: '' is not a valid int"),
+        ("a: .nan", "m.yaml:1: not YAML: .nan is not a number that JSON has"),
+        ("1: a", "m.yaml:1: not YAML: the field name 1 is not text: quote it"),
+        ("a: \n - ? [b]\n   : c", "m.yaml:2: not YAML: found unhashable key"),
+        ("a: 1\nb: \x07", "m.yaml:2: not YAML: it has the control character U+0007"),
+        ("#" * ((8 << 20) + 1), "m.yaml: larger than 8 MiB, the limit of a manifest file"),
+    ],
+    ids=lambda value: value[:12] if isinstance(value, str) else None,
+)
+def test_hostile_yaml_is_refused_with_line(tmp_path: Path, text: str, told: str) -> None:
+    assert problems(tmp_path, text)[0] == told
+
+
+def test_manifests_of_other_groups_are_skipped_and_named(tmp_path: Path) -> None:
+    others = "---\napiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: &r [a]\nbases: *r\n"
+    manifests = loaded(tmp_path, STORE + others)
+    assert len(manifests.resources) == 2
+    assert manifests.foreign == [f"Kustomization ({tmp_path}/m.yaml:12)"]
+
+
+def test_items_of_a_list_are_manifests_of_their_own(tmp_path: Path) -> None:
+    items = '[{apiVersion: kubothek.io/v1alpha1, kind: ObjectStore, metadata: {name: lake}, spec: {ur: "file:a"}}]'
+    assert problems(tmp_path, f"apiVersion: v1\nkind: List\nitems:\n  {items}\n") == [
+        "m.yaml:4: ObjectStore lake: spec.url: is required",
+        "m.yaml:4: ObjectStore lake: spec.ur: is not a known field; did you mean url?",
+    ]
+
+
 def test_a_date_is_text_as_in_the_kubernetes_api(tmp_path: Path) -> None:
     manifests = loaded(tmp_path, commit("2013-01-01", "flights"))
     assert [key.name for key in manifests.resources] == ["2013-01-01"]
@@ -127,7 +174,9 @@ def test_the_same_name_in_another_namespace_is_another_resource(tmp_path: Path) 
 
 def test_a_namespace_that_could_leave_its_directory_is_refused(tmp_path: Path) -> None:
     text = dataset("flights").replace("{name: flights}", "{name: flights, namespace: ../..}")
-    assert problems(tmp_path, text) == ["m.yaml:4: Dataset flights: metadata.namespace: '../..' is no namespace"]
+    assert problems(tmp_path, text) == [
+        "m.yaml:4: Dataset flights: metadata.namespace: '../..' is not a valid namespace"
+    ]
 
 
 def test_a_file_url_needs_no_volume_on_ones_own_machine(tmp_path: Path) -> None:

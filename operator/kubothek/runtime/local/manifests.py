@@ -55,6 +55,8 @@ class Manifests:
     """Contents of core Secrets by namespace and name; they serve ``credentialsSecretRef``."""
     bounds: Mapping[str, Sequence[Bound]] = field(default_factory=dict)
     """What ResourceQuotas and LimitRanges among manifests of others allow, by namespace."""
+    foreign: Sequence[str] = ()
+    """Manifests of other API groups, which are skipped: their kinds and places."""
 
     def where(self, key: Key, path: str = "") -> str:
         """``file:line`` of a field, given as ``spec.source.paths[0]``; words for a resource that another one made."""
@@ -74,20 +76,25 @@ def load(paths: Sequence[Path]) -> Manifests:
 def read(paths: Sequence[Path], *, others: bool = False) -> tuple[Manifests, list[Problem]]:
     """Every manifest below ``paths`` that is valid by itself, and what is wrong with the rest.
 
-    ``others``: manifests of other API groups are nobody's business here, and passed over. Raises ManifestError for
-    paths without manifests.
+    Manifests of other API groups are skipped. ``others``: so are documents that are no manifests, as the values of a
+    chart. Raises ManifestError for paths without manifests.
     """
     resources: dict[Key, Resource] = {}
     documents: dict[Key, Document] = {}
     secrets: dict[tuple[str, str], Mapping[str, bytes]] = {}
     bounds: dict[str, list[Bound]] = {}
+    foreign: list[str] = []
     problems: list[Problem] = []
     for file in manifest_files(paths):
         found, unreadable = read_documents(file)
         for document in found:
-            if others and _is_foreign(document.content):
+            if _is_foreign(document.content, others=others):
+                foreign.append(f"{_label(document.content)} ({document.where()})")
                 for namespace, found_bounds in _bounds(document.content):
                     bounds.setdefault(namespace, []).extend(found_bounds)
+                continue
+            if document.faults:
+                problems += document.faults
                 continue
             if _is_secret(document.content):
                 secret, wrong = _parse_secret(document)
@@ -106,9 +113,11 @@ def read(paths: Sequence[Path], *, others: bool = False) -> tuple[Manifests, lis
             documents[key] = document
             resources[key] = resource
         problems += unreadable
+    if paths and not documents and not secrets and not problems:
+        problems = [Problem(" ".join(map(str, paths)), "no Kubothek manifests found")]
     order = {kind: number for number, kind in enumerate(KINDS)}
     ordered = sorted(resources, key=lambda key: (order[key.kind], key.namespace, key.name))
-    return Manifests({key: resources[key] for key in ordered}, documents, secrets, bounds), problems
+    return Manifests({key: resources[key] for key in ordered}, documents, secrets, bounds, foreign), problems
 
 
 def _circles(manifests: Manifests) -> Iterator[Problem]:
@@ -127,7 +136,7 @@ def _parse(document: Document) -> tuple[Resource | None, list[Problem]]:
     label = f"{kind} {name}" if isinstance(kind, str) and name else "manifest"
     if content.get("apiVersion") != API_VERSION and isinstance(kind, str) and kind not in KINDS:
         known = f"{', '.join(KINDS)} of {API_VERSION}, and Secret for credentials"
-        refusal = f"{label}: {content.get('apiVersion')} {kind} is no kind that runs here; these are: {known}"
+        refusal = f"{label}: unknown kind {content.get('apiVersion')} {kind}; known kinds: {known}"
         return None, [Problem(document.where(("kind",)), refusal)]
     try:
         resource = parse(content, local=True)
@@ -138,15 +147,23 @@ def _parse(document: Document) -> tuple[Resource | None, list[Problem]]:
         ]
     if not re.fullmatch(NAME_PATTERN, resource.namespace):
         where = document.where(("metadata", "namespace"))
-        return None, [Problem(where, f"{label}: metadata.namespace: {resource.namespace!r} is no namespace")]
+        return None, [Problem(where, f"{label}: metadata.namespace: {resource.namespace!r} is not a valid namespace")]
     return resource, []
 
 
-def _is_foreign(content: object) -> bool:
-    """Whether it is of another API group, or no manifest at all, as the values of a chart."""
-    if not isinstance(content, dict) or _is_secret(content) or content.get("kind") in KINDS:
+def _is_foreign(content: object, *, others: bool) -> bool:
+    """Whether it is of another API group; or, with ``others``, no manifest at all."""
+    if not isinstance(content, dict) or _is_secret(content):
         return False
-    return not str(content.get("apiVersion")).startswith(f"{GROUP}/")
+    version, kind = content.get("apiVersion"), content.get("kind")
+    if not isinstance(kind, str) or kind in KINDS:
+        return others and kind is None
+    return not str(version).startswith(f"{GROUP}/") and (others or isinstance(version, str))
+
+
+def _label(content: object) -> str:
+    kind = content.get("kind") if isinstance(content, dict) else None
+    return kind if isinstance(kind, str) else "not a manifest"
 
 
 def _bounds(content: object) -> Iterator[tuple[str, Sequence[Bound]]]:
