@@ -81,7 +81,7 @@ def test_a_derivative_is_pulled_alone_with_its_inputs_or_with_all(kubothek: Kubo
     assert pulled.out.splitlines() == [
         "planes: rows are pushed to it (kubothek ingest)",
         "large: version 2: 2 records of 3 that were new",
-        "largest: version 2: 1 records of 2 that were new",
+        "largest: version 2: 1 record of 2 that were new",
     ]
     assert (ids(imported, "large"), ids(imported, "largest")) == ([1, 3], [3])
     ingest(kubothek, imported, (1, 250), (2, 90))

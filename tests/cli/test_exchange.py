@@ -59,7 +59,7 @@ def test_login_pull_push_search_and_logout(
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert kubothek("search", "--at", gateway, "planes").out.splitlines()[1].split()[0] == "planes"
     first = kubothek("pull", *mine, f"{gateway}/planes")
-    assert (first.code, "5 blocks, 1 of 1 objects" in first.out) == (0, True), first
+    assert (first.code, "5 blocks, 1 of 1 object" in first.out) == (0, True), first
     assert "up to date" in kubothek("pull", *mine, f"odf+{gateway}/planes").out
     assert kubothek("search", *mine, "planes").out.splitlines()[1].split()[:3] == ["planes", "Root", "2"]
     sent = kubothek("push", *mine, "planes", f"odf+{gateway}/copy")

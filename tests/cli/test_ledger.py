@@ -77,7 +77,7 @@ def test_a_snapshot_becomes_a_dataset_that_files_and_pipes_are_ingested_into(
     assert kubothek("ingest", "--store", "file:store", "planes", "a.csv").out == "planes: version 2: 2 records\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"id": 3, "name": "Cessna"}\n')))
     piped = kubothek("ingest", "--store", "file:store", "planes", "--stdin", "--input-format", "ndjson")
-    assert piped.out == "planes: version 3: 1 records\n", piped.err
+    assert piped.out == "planes: version 3: 1 record\n", piped.err
     assert kubothek("ingest", "--store", "file:store", "planes", "a.csv").out == "planes: nothing new; version 3\n"
     assert names(project) == ["Airbus", "Boeing", "Cessna"]
     bad = project / "bad.csv"

@@ -71,7 +71,7 @@ def test_a_dataset_gets_and_keeps_what_its_manifest_says(kubothek: Kubothek, pro
     assert "a job on edit" in planned
     done = kubothek("run", "-f", "manifests")
     assert (done.code, done.err) == (0, "")
-    assert "2 of 2 files are described" in kubothek("skipping", "describe", "letters", "-f", "manifests").out
+    assert "2 of 2 files described" in kubothek("skipping", "describe", "letters", "-f", "manifests").out
     write(project, STORE, dataset("letters", SKIPPING), *commits(), QUERY.replace("a = 20", "a = 12"))
     assert kubothek("run", "-f", "manifests").code == 0
     status = state_of(project, Dataset, "letters").status

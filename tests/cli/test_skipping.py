@@ -51,7 +51,7 @@ def test_a_datasets_life_with_it(kubothek: Kubothek, store: Path) -> None:
     built = out(kubothek, "build", "letters", "--index", "minmax:n", "--index", "Prefix:s,length=2")
     assert built == "letters: version 6: 4 files described\n"
     lines = out(kubothek, "describe", "letters").splitlines()
-    assert lines[0].startswith("letters: 4 of 4 files are described, by ")
+    assert lines[0].startswith("letters: 4 of 4 files described, by ")
     assert lines[1] == f"for Xskipper: EXPLICIT_LOCATION {store.as_uri()}/.kubothek/letters/skipping/"
     assert [line.split() for line in lines[2:]] == [
         ["TYPE", "COLUMN", "PARAMETERS", "KEY"],
@@ -82,13 +82,13 @@ def test_refresh_writes_the_times_of_a_copy_for_xskipper(kubothek: Kubothek, sto
 
 def test_other_files_with_it(kubothek: Kubothek, store: Path) -> None:
     built = out(kubothek, "build", "trips", "--location", "landing/trips/", "--index", "MinMax:n")
-    assert built == "trips: 4 of 4 files are described (4 new)\n"
+    assert built == "trips: 4 of 4 files described (4 new)\n"
     answer = kubothek("query", "SELECT count(*) AS c FROM trips WHERE n = 12")
     assert answer.out.splitlines()[1].strip() == "1"
     assert "from trips (1 file)" in answer.out
     (store / "landing/trips/3.parquet").unlink()
-    assert out(kubothek, "refresh", "trips") == "trips: 3 of 3 files are described (1 gone)\n"
-    assert out(kubothek, "describe", "trips").startswith("trips: 3 of 3 files are described, by ")
+    assert out(kubothek, "refresh", "trips") == "trips: 3 of 3 files described (1 gone)\n"
+    assert out(kubothek, "describe", "trips").startswith("trips: 3 of 3 files described, by ")
     assert stats(kubothek, "trips", "n = 12")["skipped_Objs"] == 2
     assert stats(kubothek, "trips", "s = 'x'")["isSkippable"] is False
     directory = ".kubothek/++plain/trips/xskipper"

@@ -144,7 +144,7 @@ def test_where_nothing_is_to_be_done_nothing_is(here: Here) -> None:
     head = here.head()
     result, done = run(here, "compaction:default/later")
     assert done == CompactOutcome()
-    assert result.message == "nothing to do: the files are laid out well"
+    assert result.message == "nothing to compact"
     assert here.head() == head
 
 
@@ -157,7 +157,7 @@ def test_a_dry_run_says_what_there_is_to_do(here: Here) -> None:
     assert "of 8 would be rewritten" in result.message
     assert {info.key for info in here.store.list("")} - before == {".kubothek/flights/jobs/uid-of-compact.json"}
     run(here)
-    assert run(here, dry_run=True)[0].message == "nothing to do: the 2 files are laid out well"
+    assert run(here, dry_run=True)[0].message == "nothing to compact (2 files)"
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def test_plain_files_are_described_refreshed_and_forgotten(either: Here) -> None
         either.put(f"landing/trips/{number}.csv", rows(number))
     result, code = either.run(files_job(either, MINMAX, PREFIX))
     assert code == ExitCode.DONE, result
-    assert result.message == "4 of 4 files are described (4 new)"
+    assert result.message == "4 of 4 files described (4 new)"
     done = result.skip_files
     assert done is not None
     assert (done.files, done.described, done.added, done.location) == (
@@ -218,7 +218,7 @@ def test_plain_files_are_described_refreshed_and_forgotten(either: Here) -> None
     assert lake.sql("SELECT count(*) AS n FROM trips WHERE id >= 2250").read_all().to_pylist() == [{"n": 550}]
     either.put("landing/trips/1.csv", rows(7))
     result, _ = either.run(files_job(either, MINMAX, PREFIX))
-    assert result.message == "4 of 4 files are described (1 new, 1 gone)"
+    assert result.message == "4 of 4 files described (1 new, 1 gone)"
     assert either.sessions == (either.from_bytes == 0) * 2
     result, code = either.run(files_job(either, MINMAX, drop=True))
     assert (code, list(either.store.list(".kubothek/++plain/"))) == (ExitCode.DONE, [])
@@ -241,7 +241,7 @@ def test_a_file_that_cannot_be_described_is_named(here: Here) -> None:
     assert result.skip_files is not None
     (why,) = result.skip_files.left_out
     assert why.startswith("landing/trips/1.csv: it cannot be read as CSV")
-    assert result.message == "1 of 2 files are described (1 new)"
+    assert result.message == "1 of 2 files described (1 new)"
 
 
 @pytest.mark.parametrize(

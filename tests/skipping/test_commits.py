@@ -130,8 +130,8 @@ def test_a_writer_that_did_not_know_of_the_wish(store: Store) -> None:
     started.commit(append(written))
     assert (table.skipping, undescribed(store, table.snapshot())) == (OTHER, 1)
     assert opened(table, "word = 'w3'") == (2, [3])
-    assert ailments(store, DatasetLog(store, "t"), table.snapshot()) == ("the skipping metadata of 1 files",)
-    assert table.heal().repaired == ("the skipping metadata of 1 files",)
+    assert ailments(store, DatasetLog(store, "t"), table.snapshot()) == ("the skipping metadata of 1 file",)
+    assert table.heal().repaired == ("the skipping metadata of 1 file",)
     assert opened(table, "word = 'w50'") == (1, [50])
     assert len({wish_of(key) for key in keys_of(table)}) == 1
     assert {info.key for info in store.list(location("t")) if wish_of(info.key)} == keys_of(table)
@@ -152,7 +152,7 @@ def test_what_a_foreign_writer_adds_is_read_until_it_is_described(store: Store) 
     assert [record.operation for record in list(table.history())[:2]] == [Operation.APPEND, Operation.EXTERNAL]
     assert opened(table, "n = 3") == (2, [3, 3])
     assert opened(table, "n = 70") == (2, [70])
-    assert table.heal().repaired == ("the skipping metadata of 1 files",)
+    assert table.heal().repaired == ("the skipping metadata of 1 file",)
     assert opened(table, "n = 70") == (1, [70])
 
 

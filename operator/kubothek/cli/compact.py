@@ -9,6 +9,7 @@ from uuid import uuid4
 import click
 
 from kubothek.cli.options import store_options
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -41,12 +42,12 @@ class _Size(click.ParamType[int]):
     "--target-size",
     type=_Size(),
     metavar="SIZE",
-    help="Of the new files, e.g. 256Mi; default: as the layout says.",
+    help="Target size of the new files, e.g. 256Mi; default: the dataset's layout.",
 )
-@click.option("--min-files", default=2, show_default=True, help="Small files that a partition must have.")
-@click.option("--sort-by", metavar="COLUMNS", help="Put rows in order across the files of a partition: a,b.")
-@click.option("--z-order-by", metavar="COLUMNS", help="The same along a curve through all of these columns.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
+@click.option("--min-files", default=2, show_default=True, help="Least number of small files in a partition.")
+@click.option("--sort-by", metavar="COLUMNS", help="Sort rows across the files of a partition by a,b.")
+@click.option("--z-order-by", metavar="COLUMNS", help="Cluster rows along a Z-order curve over a,b.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
 def compact(
     choice: StoreChoice,
     dataset: str,
@@ -57,11 +58,11 @@ def compact(
     z_order_by: str | None,
     dry_run: bool,
 ) -> None:
-    """Make fewer, larger files of the small ones of each partition of a dataset.
+    """Merge small files of each partition of a dataset into larger ones.
 
-    Files below half of the target size are small; no other file is touched. With an order, it is files that are not in
-    it yet. No row changes, which is proved before the new files are committed. Works beside all other writers:
-    partitions that they change meanwhile are left alone.
+    A file is small if it is below half of the target size. With an order, files that are not sorted by it are
+    rewritten. Rows do not change; this is verified before the commit. Safe to run beside other writers: partitions that
+    they change in the meantime are skipped.
     """
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.maintenance import Wish, plan_compaction
@@ -70,7 +71,7 @@ def compact(
     from kubothek.lake.store import open_store
 
     if sort_by and z_order_by:
-        raise click.UsageError("a compaction has one order: leave out --sort-by or --z-order-by")
+        raise click.UsageError("--sort-by and --z-order-by exclude each other")
     with choice.config() as config:
         store = open_store(config)
         log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
@@ -101,9 +102,9 @@ def _planned(dataset: str, plan: CompactionPlan) -> Iterator[str]:
     from kubothek.resources.values import render_bytes
 
     if not plan.bundles:
-        yield f"{dataset}: nothing to do: the {plan.files.files:,} files are laid out well"
+        yield f"{dataset}: nothing to compact ({count(plan.files.files, 'file')})"
         return
-    yield f"{dataset}: {plan.rewritten.files:,} of {plan.files.files:,} files would be rewritten"
+    yield f"{dataset}: {plan.rewritten.files:,} of {count(plan.files.files, 'file')} would be rewritten"
     rows = [
         (bundle.group.path or "-", f"{len(bundle.files):,}", render_bytes(bundle.bytes), f"{bundle.rows:,}")
         for bundle in plan.bundles[:_SHOWN]
@@ -117,11 +118,12 @@ def _done(dataset: str, done: Compaction) -> Iterator[str]:
     from kubothek.resources.values import render_bytes
 
     if done.version is None and not done.given_way:
-        yield f"{dataset}: nothing to do: its files are laid out well"
+        yield f"{dataset}: nothing to compact"
     elif done.version is not None:
         yield (
-            f"{dataset}: version {done.version}: {done.removed.files:,} files ({render_bytes(done.removed.bytes)}) "
-            f"became {done.added.files:,} ({render_bytes(done.added.bytes)}), with the same {done.added.rows:,} rows"
+            f"{dataset}: version {done.version}: "
+            f"{count(done.removed.files, 'file')} ({render_bytes(done.removed.bytes)}) became "
+            f"{done.added.files:,} ({render_bytes(done.added.bytes)}), with the same {count(done.added.rows, 'row')}"
         )
     for path in done.given_way[:_SHOWN]:
-        yield f"{dataset}: {path or 'the table'} was changed by another commit meanwhile and is left as it is"
+        yield f"{dataset}: {path or 'the table'} skipped: another commit changed it during the compaction"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kubothek.cli.options import store_options
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,10 +78,10 @@ def _facts(snapshot: Snapshot, state: DatasetState) -> Iterator[tuple[str, str]]
     yield "Version", f"{snapshot.version}, {done} {shown_time(snapshot.time)}"
     totals = snapshot.totals
     if totals is not None:
-        yield "Size", f"{totals.rows:,} rows, {totals.files:,} files, {render_bytes(totals.bytes)}"
+        yield "Size", f"{count(totals.rows, 'row')}, {count(totals.files, 'file')}, {render_bytes(totals.bytes)}"
         yield "Partitions", f"{totals.partitions:,}, by {', '.join(snapshot.head.partition_keys) or 'nothing'}"
     else:
-        yield "Size", f"{len(snapshot.head.partitions):,} files; nobody has counted the rows"
+        yield "Size", f"{count(len(snapshot.head.partitions), 'file')}; row count unknown"
     layout = Layout.of(snapshot.head)
     yield "Layout", ", ".join(_laid_out(layout)) or "the default"
     kinds = snapshot.head.index_state.wanted()
@@ -105,7 +106,7 @@ def _laid_out(layout: Layout) -> Iterator[str]:
     if layout.target_file_bytes != usual.target_file_bytes:
         yield f"files of {render_bytes(layout.target_file_bytes)}"
     if layout.row_group_rows != usual.row_group_rows:
-        yield f"row groups of {layout.row_group_rows:,} rows"
+        yield f"row groups of {count(layout.row_group_rows, 'row')}"
     if layout.compression != usual.compression:
         yield layout.compression
     if layout.dictionary_columns is not None:
@@ -121,7 +122,7 @@ def _sources(store: Store, head: Head) -> Iterator[str]:
         ledger = Ledger(store, head.uuid, name)
         page = ledger.page(key)
         last = f", the last {page.last_file!r}, {shown_time(page.last_time)}" if page.last_file else ""
-        yield f"{name:<24}{page.files:,} files taken{last}"
+        yield f"{name:<24}{count(page.files, 'file')} taken{last}"
         refused = list(islice(ledger.quarantine(page), _SHOWN + 1))
         for file, error in refused[:_SHOWN]:
             yield f"  put into quarantine: {file!r}: {error}"

@@ -21,7 +21,7 @@ from kubothek.resources.jobs import Progress
 from kubothek.resources.meta import Resource
 from kubothek.runtime.local.manifests import Key
 from kubothek.runtime.local.summary import Phase, Summary, summarise
-from kubothek.runtime.local.words import count
+from kubothek.words import count
 
 _STYLES = {
     Phase.READY: "green",

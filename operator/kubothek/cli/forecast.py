@@ -31,7 +31,7 @@ from kubothek.resources.verification import Verification
 from kubothek.runtime.local.changes import changes
 from kubothek.runtime.local.manifests import Key
 from kubothek.runtime.local.runner import CLUSTER_ID
-from kubothek.runtime.local.words import count
+from kubothek.words import count
 
 
 class Forecaster(Commits, Sources, Upkeep):

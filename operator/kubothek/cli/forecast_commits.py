@@ -23,6 +23,7 @@ from kubothek.resources.meta import render_time
 from kubothek.resources.values import render_bytes
 from kubothek.runtime.local.launch import spark_from
 from kubothek.runtime.local.manifests import Key
+from kubothek.words import count
 
 
 class Commits(Stores):
@@ -139,7 +140,7 @@ def _deed(commit: Commit, subject: Dataset | Cube) -> str:
 
 
 def _files(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{len(names)} files"
+    return names[0] if len(names) == 1 else f"{count(len(names), 'file')}"
 
 
 def _no_source(path: str, store: Key) -> str:

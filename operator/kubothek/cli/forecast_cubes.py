@@ -10,7 +10,7 @@ from kubothek.lake.store import Store
 from kubothek.resources.commit import Commit
 from kubothek.resources.cube import Cube
 from kubothek.runtime.local.manifests import Key
-from kubothek.runtime.local.words import count
+from kubothek.words import count
 
 
 def cube_step(key: Key, cube: Cube, store: Store | LakeError | None, home: Key) -> Step:

@@ -15,7 +15,7 @@ from kubothek.resources.dataset import Dataset
 from kubothek.resources.sources import StandingSource
 from kubothek.resources.values import parse_quantity, render_bytes
 from kubothek.runtime.local.manifests import Key
-from kubothek.runtime.local.words import count
+from kubothek.words import count
 
 
 class Sources(Stores):

@@ -23,7 +23,7 @@ from kubothek.resources.maintenance import Thresholds
 from kubothek.resources.values import parse_quantity
 from kubothek.resources.verification import Verification
 from kubothek.runtime.local.manifests import Key
-from kubothek.runtime.local.words import count
+from kubothek.words import count
 
 
 class Upkeep(Stores):

@@ -1,4 +1,4 @@
-"""``kubothek gc``: say which objects no version needs any more, or delete them."""
+"""``kubothek gc``: list objects that no version references, or delete them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 
 from kubothek.cli.durations import Duration
 from kubothek.cli.options import store_options
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 @click.command()
 @store_options
 @click.argument("dataset")
-@click.option("--dry-run/--enforce", default=True, show_default=True, help="Say what would go, or delete it.")
+@click.option("--dry-run/--enforce", default=True, show_default=True, help="List what would be deleted, or delete it.")
 @click.option("--keep-versions", type=click.IntRange(1), metavar="N", help="Keep the N newest versions.")
 @click.option("--keep-for", type=Duration(), help="Keep versions that were current within this time: 7d, 36h.")
-@click.option("--max-deletes", type=click.IntRange(0), metavar="N", help="Delete nothing if it would be more than N.")
-@click.option("--grace", type=Duration(), help="Leave what is younger; at least the store's own grace period.")
+@click.option(
+    "--max-deletes", type=click.IntRange(0), metavar="N", help="Delete nothing if there are more objects than N."
+)
+@click.option("--grace", type=Duration(), help="Keep younger objects; at least the grace period of the store.")
 def gc(
     choice: StoreChoice,
     dataset: str,
@@ -34,11 +37,11 @@ def gc(
     max_deletes: int | None,
     grace: timedelta | None,
 ) -> None:
-    """Say which objects of a dataset no version needs any more; with --enforce, delete them.
+    """List objects of a dataset that no version references; with --enforce, delete them.
 
-    With --keep-versions or --keep-for older versions expire: they can no longer be read or rolled back to, and what
-    only they need goes. With both, what either keeps stays. With neither, every version stays. Works beside all
-    readers and writers, and can be run again after any failure.
+    With --keep-versions or --keep-for, older versions expire: they can no longer be read or rolled back to, and objects
+    that only they reference are deleted. With both, a version stays if either option keeps it. With neither, every
+    version stays. Safe to run beside readers and writers, and to repeat after a failure.
     """
     from kubothek.cli.columns import columns
     from kubothek.lake.collector import MAX_DELETES, Mode, Retention, collect
@@ -61,10 +64,10 @@ def gc(
         click.echo(line)
     verb = "would be deleted" if dry_run else "deleted"
     total = sum(count.objects for count in counts.values())
-    kept = f"{done.versions} version{'' if done.versions == 1 else 's'} kept, from {done.oldest} on"
-    click.echo(f"{dataset}: {total:,} objects {verb}; {kept}; plan: {done.plan}")
+    kept = f"{count(done.versions, 'version')} kept, from {done.oldest} on"
+    click.echo(f"{dataset}: {count(total, 'object')} {verb}; {kept}; plan: {done.plan}")
     if done.unknown.objects:
-        click.echo(f"{done.unknown.objects:,} objects that Kubothek does not know were left alone")
+        click.echo(f"{count(done.unknown.objects, 'unknown object')} not written by Kubothek, not deleted")
 
 
 def _rows(counts: Mapping[Kind, Count]) -> list[tuple[str, str, str]]:

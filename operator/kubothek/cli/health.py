@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.options import store_options
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -67,13 +68,13 @@ def _lines(dataset: str, found: Health) -> Iterator[str]:
     totals = found.totals
     yield f"{dataset}: version {found.version} of {shown_time(found.time)}; versions kept: {found.versions:,}"
     size = render_bytes(totals.bytes)
-    yield f"{totals.rows:,} rows in {totals.files:,} files ({size}), partitions: {totals.partitions:,}"
+    yield f"{count(totals.rows, 'row')} in {count(totals.files, 'file')} ({size}), partitions: {totals.partitions:,}"
     yield (
         f"small files, below {render_bytes(found.target_bytes // 2)}: {found.small.files:,} "
         f"({found.small_share:.0%}, {render_bytes(found.small.bytes)}); at most {found.most_small:,} in one partition"
     )
-    yield f"held by history only: {found.history.files:,} files ({render_bytes(found.history.bytes)})"
-    yield f"garbage, estimated: {found.garbage.files:,} files ({render_bytes(found.garbage.bytes)})"
+    yield f"held by history only: {count(found.history.files, 'file')} ({render_bytes(found.history.bytes)})"
+    yield f"garbage, estimated: {count(found.garbage.files, 'file')} ({render_bytes(found.garbage.bytes)})"
     rows = [
         (f"< {render_bytes(step.below)}" if step.below else "larger", f"{step.files:,}", render_bytes(step.bytes))
         for step in found.histogram

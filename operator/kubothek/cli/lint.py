@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.options import manifests_arguments
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.lint_rules import Mistake
@@ -31,7 +32,6 @@ def lint(manifests: tuple[Path, ...], output: str) -> int:
     as it may be in the cluster. Manifests of other API groups are passed over. Exit code 1 if there is an error.
     """
     from kubothek.cli.lint_rules import check
-    from kubothek.runtime.local.words import count
 
     resources, mistakes = check(manifests)
     errors = any(mistake.level == "error" for mistake in mistakes)

@@ -12,6 +12,7 @@ import click
 
 from kubothek.cli.options import store_options
 from kubothek.cli.versions import AnyVersion, EventTime
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,7 +52,6 @@ def query(
     from kubothek.lake.ledger.asking import happened_until
     from kubothek.lake.sql import prepare
     from kubothek.lake.store import open_store
-    from kubothek.runtime.local.words import count
 
     started = time.monotonic()
     with choice.config() as config:
@@ -108,7 +108,6 @@ def _explain(scans: Sequence[TableScan], *, as_json: bool) -> None:
 def print_table(reader: pa.RecordBatchReader) -> str:
     """Print the first rows; returns how many there are, in words."""
     from kubothek.cli.columns import columns, rich_table
-    from kubothek.runtime.local.words import count
 
     rows = list(islice(_rows(reader), _TABLE_ROWS + 1))
     shown = [tuple("NULL" if value is None else str(value) for value in row) for row in rows[:_TABLE_ROWS]]
@@ -120,7 +119,7 @@ def print_table(reader: pa.RecordBatchReader) -> str:
         for line in columns(names, shown, numbers):
             click.echo(line)
     if len(rows) > _TABLE_ROWS:
-        return f"the first {_TABLE_ROWS:,} rows (all of them: --output csv or json)"
+        return f"the first {count(_TABLE_ROWS, 'row')} (all of them: --output csv or json)"
     return count(len(shown), "row")
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.options import manifests_option
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.runtime.local.manifests import Key, Manifests
@@ -69,8 +70,6 @@ def _tell_absent(absent: Sequence[Key]) -> None:
 
 def _conclude(report: Report, running: Session, manifests: Manifests, seconds: float) -> int:
     """Say how it ended; returns the exit code."""
-    from kubothek.runtime.local.words import count
-
     jobs = f"{count(report.jobs, 'job')} started, {seconds:.1f} s"
     if report.stopped:
         click.echo(f"stopped ({jobs}); the same command goes on from here", err=True)

@@ -9,6 +9,7 @@ import click
 from kubothek.cli.indices_given import SkippingIndexOption
 from kubothek.cli.options import store_options
 from kubothek.cli.versions import AnyVersion
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -117,14 +118,16 @@ def describe(choice: StoreChoice, name: str, output: str) -> None:
         click.echo(f"{name} has no skipping metadata")
         return
     click.echo(
-        f"{found.name}: {found.described:,} of {found.files:,} files are described, by {render_bytes(found.bytes)}"
+        f"{found.name}: {found.described:,} of {count(found.files, 'file')} described, "
+        f"metadata {render_bytes(found.bytes)}"
     )
     click.echo(f"for Xskipper: EXPLICIT_LOCATION {found.location}")
     for line in _index_lines(found.indices):
         click.echo(line)
     if uses:
         share = percent(skipped, considered)
-        click.echo(f"your last {len(uses)} queries with a filter skipped {skipped:,} of {considered:,} files ({share})")
+        saved = f"skipped {skipped:,} of {count(considered, 'file')} ({share})"
+        click.echo(f"your last {count(len(uses), 'query')} with a filter {saved}")
 
 
 @skipping.command()

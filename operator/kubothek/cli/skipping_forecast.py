@@ -13,7 +13,7 @@ from kubothek.lake.store import Store
 from kubothek.reconcile.references import columns_of, skipping_of
 from kubothek.resources.jobs import CsvOptions
 from kubothek.resources.skippingindex import SkippingIndex
-from kubothek.runtime.local.words import count
+from kubothek.words import count
 
 
 def files_outlook(index: SkippingIndex, stores: Mapping[str, Store | LakeError | None]) -> tuple[str, str]:

@@ -12,6 +12,7 @@ import click
 from kubothek.cli.ledger.common import elsewhere
 from kubothek.cli.options import store_options
 from kubothek.cli.versions import AnyVersion
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -137,7 +138,7 @@ def _odf(
     from kubothek.lake.ledger import verify as verify_chain
     from kubothek.lake.store import StoreConfig, open_store
     from kubothek.lake.verification import Finding
-    from kubothek.lake.verification.datasets import block_at, counted
+    from kubothek.lake.verification.datasets import block_at
 
     if choice.store is not None or choice.manifests or choice.store_name:
         raise click.UsageError("--odf says where the dataset is: leave out what names another store")
@@ -150,8 +151,8 @@ def _odf(
     if verdict.first is not None:
         found = Finding.of(verdict.first)
         return str(found), found
-    what = [counted(verdict.blocks, "block")]
-    what += [counted(verdict.slices, "slice"), counted(verdict.bytes, "byte")] if level else []
+    what = [count(verdict.blocks, "block")]
+    what += [count(verdict.slices, "slice"), count(verdict.bytes, "byte")] if level else []
     return f"{verdict.dataset_id} is sound: {', '.join(what)}, head {verdict.head}", None
 
 

@@ -21,6 +21,7 @@ from kubothek.lake.store.spread import Spread
 from kubothek.resources.jobs import LEFTOVERS, CollectJob, CollectOutcome, CollectTarget, JobResult, KindCount
 from kubothek.resources.values import render_bytes
 from kubothek.spark.errors import SparkFailed, SparkUnavailable
+from kubothek.words import count
 
 ENOUGH_SECONDS: Final = 1800.0
 """A job that took so long leaves the other targets to the next one, well before any deadline ends it untold."""
@@ -190,9 +191,9 @@ def _result(job: CollectJob, tally: Tally, stopped: str | None) -> JobResult:
     ]
     objects, size = sum(count.objects for count in counts), sum(count.bytes for count in counts)
     done = "deleted" if job.enforce else "would be deleted"
-    told = [f"{objects:,} objects ({render_bytes(size)}) of {tally.datasets:,} datasets {done}"]
+    told = [f"{count(objects, 'object')} ({render_bytes(size)}) of {count(tally.datasets, 'dataset')} {done}"]
     if tally.failed:
-        told.append(f"{tally.failed:,} datasets could not be collected")
+        told.append(f"{count(tally.failed, 'dataset')} could not be collected")
     if stopped:
         told.append(f"stopped after {tally.after}: {stopped}")
     return JobResult(

@@ -33,6 +33,7 @@ from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.table.plan import PlannedFile
 from kubothek.resources.jobs import CommitJob, CommitOutcome, JobResult
+from kubothek.words import count
 
 Maker = Callable[[Snapshot], Change]
 """Decides the change for a snapshot; once more for a newer one, if another commit was in its way."""
@@ -157,13 +158,9 @@ def _message(change: Change, committed: Committed) -> str:
     if not change.added and not change.removed:
         return f"version {committed.version}: nothing matched, {expired[0] if expired else 'so nothing has changed'}"
     added = committed.added
-    done = [f"{_count(added.rows, 'row')} in {_count(added.files, 'file')} added"] if change.added else []
-    done += [f"{_count(len(change.removed), 'file')} removed"] if change.removed else []
+    done = [f"{count(added.rows, 'row')} in {count(added.files, 'file')} added"] if change.added else []
+    done += [f"{count(len(change.removed), 'file')} removed"] if change.removed else []
     return f"version {committed.version}: {', '.join(done + expired)}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _outcome(done: AlreadyApplied | Committed, *, already_applied: bool) -> CommitOutcome:

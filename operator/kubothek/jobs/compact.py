@@ -23,6 +23,7 @@ from kubothek.lake.predicates import parse
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import CompactJob, CompactOutcome, JobResult
 from kubothek.resources.values import render_bytes
+from kubothek.words import count
 
 
 def run(job: CompactJob, store: Store, reporter: Reporter) -> JobResult:
@@ -100,7 +101,7 @@ def _planned(plan: CompactionPlan) -> CompactOutcome:
 
 def _forecast(plan: CompactionPlan) -> str:
     if not plan.bundles:
-        return f"nothing to do: the {plan.files.files:,} files are laid out well"
+        return f"nothing to compact ({count(plan.files.files, 'file')})"
     return f"{_files(plan.rewritten)} of {plan.files.files:,} would be rewritten"
 
 
@@ -121,8 +122,8 @@ def _message(done: Compaction) -> str:
     if done.repeated:
         return f"version {done.version} had made this change before"
     if done.version is None and not done.given_way:
-        return "nothing to do: the files are laid out well"
-    left_out = f"{len(done.given_way):,} partitions were left out, as other commits changed them meanwhile"
+        return "nothing to compact"
+    left_out = f"{count(len(done.given_way), 'partition')} skipped: other commits changed them during the compaction"
     if done.version is None:
         return f"nothing was committed: {left_out}"
     told = f"version {done.version}: {_files(done.removed)} became {_files(done.added)}, with the same rows"
@@ -130,4 +131,4 @@ def _message(done: Compaction) -> str:
 
 
 def _files(totals: Totals) -> str:
-    return f"{totals.files:,} files ({render_bytes(totals.bytes)})"
+    return f"{count(totals.files, 'file')} ({render_bytes(totals.bytes)})"

@@ -21,6 +21,7 @@ from kubothek.lake.store import Store, open_store
 from kubothek.lake.table.layout import Layout
 from kubothek.resources.jobs import CommitOutcome, CubeJob, JobResult, MemberOutcome
 from kubothek.resources.values import render_bytes
+from kubothek.words import count
 
 
 class _Once(TypedDict):
@@ -164,7 +165,7 @@ def _clean_up(job: CubeJob, cube: Cube, reporter: Reporter) -> str:
     done = cube.cleanup(dry_run=job.dry_run)
     counts = [count for each in done.values() for count in (each.found if job.dry_run else each.deleted).values()]
     objects, size = sum(count.objects for count in counts), sum(count.bytes for count in counts)
-    return f"{objects:,} objects ({render_bytes(size)}) {'would be' if job.dry_run else 'were'} deleted"
+    return f"{count(objects, 'object')} ({render_bytes(size)}) {'would be ' if job.dry_run else ''}deleted"
 
 
 # --- the result ------------------------------------------------------------------------------------------------------
@@ -200,5 +201,5 @@ def _message(job: CubeJob, outcome: CommitOutcome) -> str:
     if job.operation == "Copy" and job.target is not None:
         return f"copied to {job.target.prefix!r}, as its {told}"
     if outcome.rows:
-        return f"{told}: {outcome.rows:,} rows in {outcome.files:,} files added to {', '.join(names)}"
+        return f"{told}: {count(outcome.rows, 'row')} in {count(outcome.files, 'file')} added to {', '.join(names)}"
     return f"{told}: {', '.join(names) or 'nothing'} changed"

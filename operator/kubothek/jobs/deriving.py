@@ -10,6 +10,7 @@ from kubothek.lake.errors import InputDiverged, RecordMissing, SchemaMismatch, T
 from kubothek.lake.ledger.derivative import Derivative, Inputs, OnChange
 from kubothek.lake.ledger.derivative.running import OURS, Engine
 from kubothek.resources.jobs import OnChange as Wish
+from kubothek.words import count
 
 ON_CHANGE: Final[dict[Wish, OnChange]] = {
     "Stop": OnChange.REFUSE,
@@ -38,7 +39,7 @@ class Derived:
         if self.version is None:
             return "its inputs have nothing new"
         anew = ", all of it made anew" if self.restarted else ""
-        return f"version {self.version}: {self.records:,} records of {self.consumed:,} that were new{anew}"
+        return f"version {self.version}: {count(self.records, 'record')} of {self.consumed:,} that were new{anew}"
 
 
 def derive(

@@ -19,6 +19,7 @@ from kubothek.lake.sources import decide_schemas
 from kubothek.lake.store import Store, open_store
 from kubothek.lake.table.layout import Layout
 from kubothek.resources.jobs import IntakeJob, IntakeOutcome, JobResult, StalledFile
+from kubothek.words import count
 
 PROBLEM_LIMIT: Final = 800
 """Characters of one file's problem in a result, which has to hold two of them."""
@@ -100,9 +101,9 @@ class _Loader:
 def _message(report: Report) -> str:
     if report.stalled is not None:
         return f"stopped at {report.stalled.key!r}: {report.stalled.message}"
-    taken = f"{report.rows} rows of {report.files} files in {report.commits} commits"
-    more = f", {report.waiting.files} files wait" if report.waiting.files else ""
-    passed_over = f", {len(report.refused)} files put into quarantine" if report.refused else ""
+    taken = f"{count(report.rows, 'row')} of {count(report.files, 'file')} in {count(report.commits, 'commit')}"
+    more = f", {count(report.waiting.files, 'file')} waiting" if report.waiting.files else ""
+    passed_over = f", {count(len(report.refused), 'file')} put into quarantine" if report.refused else ""
     return f"{taken}{passed_over}{more}" if report.commits else f"nothing new was taken{more}"
 
 

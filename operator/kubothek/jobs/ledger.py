@@ -21,6 +21,7 @@ from kubothek.lake.ledger.root import Ingested, Root, Types, create
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout
 from kubothek.resources.jobs import JobResult, LedgerJob
+from kubothek.words import count
 
 
 def run(job: LedgerJob, store: Store, reporter: Reporter) -> JobResult:
@@ -36,7 +37,7 @@ def run(job: LedgerJob, store: Store, reporter: Reporter) -> JobResult:
         there = open_ledger(store, log, by=job.dataset.claim.owner)
     except DatasetNotFound:
         made = _created(job, store, log, wanted)
-        message = f"version {made.snapshot.version}: the chain begins with {made.state.length} blocks"
+        message = f"version {made.snapshot.version}: the chain begins with {count(made.state.length, 'block')}"
     else:
         done = _edited(job, there, wanted)
         _lay_out(job, log)

@@ -20,6 +20,7 @@ from kubothek.lake.ledger.spreading import StoredFile, can_spread
 from kubothek.lake.sources import UrlPolicy
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import JobResult, PollJob, PollOutcome
+from kubothek.words import count
 
 
 def run(job: PollJob, store: Store, reporter: Reporter) -> JobResult:
@@ -73,8 +74,7 @@ def _elsewhere(job: PollJob, reporter: Reporter, source: SetPollingSource, store
 def described(done: Polled) -> str:
     """What became of a poll, for people."""
     if done.commits:
-        files = "file" if done.commits == 1 else "files"
-        return f"version {done.version}: {done.records:,} records of {done.commits:,} {files}"
+        return f"version {done.version}: {count(done.records, 'record')} of {count(done.commits, 'file')}"
     if done.uncacheable:
         return "not read again, as the source does not say whether it changed; ledger.fetchUncacheable reads it always"
     return "the source has nothing new"

@@ -19,6 +19,7 @@ from kubothek.lake.sources import Compression, UrlPolicy
 from kubothek.lake.sources.fetch import fetch
 from kubothek.lake.store import Store, open_store
 from kubothek.resources.jobs import CommitJob, CommitOutcome, JobResult, SourceSpec
+from kubothek.words import count
 
 _FORMATS: Final = {"CSV": InputFormat.CSV, "JSONLines": InputFormat.ND_JSON, "Parquet": InputFormat.PARQUET}
 
@@ -35,7 +36,7 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
     elif done.up_to_date:
         message = "nothing in the files was new"
     else:
-        message = f"version {done.version}: {done.records:,} records in {done.slices:,} slices"
+        message = f"version {done.version}: {count(done.records, 'record')} in {count(done.slices, 'slice')}"
     outcome = CommitOutcome(version=done.version, already_applied=done.repeated, rows=done.records, files=done.slices)
     return JobResult(
         outcome="Succeeded",

@@ -35,6 +35,7 @@ from kubothek.resources.jobs import (
     QueryOutcome,
     QueryRead,
 )
+from kubothek.words import count
 
 _MOST_READS: Final = 16
 _FILTER_LIMIT: Final = 60
@@ -96,7 +97,7 @@ def _into_file(job: QueryJob, location: QueryLocation, store: Store, reporter: R
     if result is None:
         result = publish(target, destination, _prepare(job, store, reporter), _told(reporter))
     tidy(target, destination, result)
-    message = f"{result.rows} rows in {result.location}"
+    message = f"{count(result.rows, 'row')} in {result.location}"
     return JobResult(outcome="Succeeded", reason="Succeeded", message=message, query=_file_outcome(result))
 
 
@@ -144,7 +145,7 @@ def _into_dataset(job: QueryJob, becomes: QueryDataset, store: Store, reporter: 
     return JobResult(
         outcome="Succeeded",
         reason="Succeeded",
-        message=f"{added.rows} rows are version {done.version} of {becomes.dataset.uuid}",
+        message=f"{count(added.rows, 'row')} in version {done.version} of {becomes.dataset.uuid}",
         query=outcome,
         dataset=state_of(target, log, becomes.dataset),
     )

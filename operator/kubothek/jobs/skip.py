@@ -13,6 +13,7 @@ from kubothek.lake.skipping.describing.collect_files import Described, Told, des
 from kubothek.lake.skipping.model import Part
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import JobResult, SkipJob
+from kubothek.words import count
 
 _MOST_ASKED: Final = 1000
 """So many files are asked for their sizes; more are work for Spark whatever their sizes."""
@@ -41,11 +42,11 @@ def run(job: SkipJob, store: Store, reporter: Reporter) -> JobResult:
 
 def describe(done: Reskipped) -> str:
     """What was done, for people."""
-    said = [f"{done.described:,} files described"] if done.described else []
+    said = [f"{count(done.described, 'file')} described"] if done.described else []
     if done.merged:
-        said.append(f"{done.merged:,} pieces of metadata merged")
+        said.append(f"{count(done.merged, 'piece of metadata')} merged")
     if done.missing:
-        said.append(f"{done.missing:,} files have no entry and are always opened")
+        said.append(f"{count(done.missing, 'file')} without an entry, always opened")
     if done.version is None:
         return "; ".join(["the skipping metadata is as it should be", *said])
     return f"version {done.version}: {'; '.join(said or ['other indices'])}"

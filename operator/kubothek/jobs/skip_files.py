@@ -16,6 +16,7 @@ from kubothek.lake.plain.metadata import location
 from kubothek.lake.plain.refresh import Describe, Place, Refreshed, describe_here, drop, refresh
 from kubothek.lake.store import Store, open_store
 from kubothek.resources.jobs import JobResult, SkipFilesJob, SkipFilesOutcome
+from kubothek.words import count
 
 _MOST_TOLD: Final = 8
 _TEXT: Final = 160
@@ -25,8 +26,8 @@ def run(job: SkipFilesJob, store: Store, reporter: Reporter) -> JobResult:
     """Describe what came or changed. Raises LakeError; what was there is then as it was, or is made anew next time."""
     reporter.tell("Starting")
     if job.drop:
-        count = drop(store, job.name)
-        return JobResult(outcome="Succeeded", reason="Succeeded", message=f"deleted {count} objects of metadata")
+        message = f"deleted {count(drop(store, job.name), 'object')} of metadata"
+        return JobResult(outcome="Succeeded", reason="Succeeded", message=message)
     place = Place(open_store(translate.store_config(job.files.store)), store, job.name)
     files = _files(job)
     wish = translate.skipping(job.skipping)
@@ -39,8 +40,8 @@ def run(job: SkipFilesJob, store: Store, reporter: Reporter) -> JobResult:
 def describe(done: Refreshed) -> str:
     """What was done, for people."""
     index = done.index
-    told = f"{index.described:,} of {index.listed:,} files are described"
-    changes = [f"{count:,} {word}" for count, word in ((done.added, "new"), (done.removed, "gone")) if count]
+    told = f"{index.described:,} of {count(index.listed, 'file')} described"
+    changes = [f"{number:,} {word}" for number, word in ((done.added, "new"), (done.removed, "gone")) if number]
     return f"{told} ({', '.join(changes)})" if changes else told
 
 

@@ -24,6 +24,7 @@ from kubothek.lake.sources import UrlPolicy
 from kubothek.lake.store import Store
 from kubothek.resources.jobs import JobResult, RemoteRef, SyncJob, SyncOutcome
 from kubothek.resources.repository import TOKEN_KEY
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.lake.exchange import Progress, Pulled, Reach, Told
@@ -88,7 +89,7 @@ def described(job: SyncJob, done: SyncOutcome) -> str:
     if not done.blocks:
         return f"nothing new: both end with {done.head}"
     verb = "pulled" if job.direction == "Pull" else "pushed"
-    moved = f"{done.blocks:,} blocks and {done.objects:,} objects {verb}, up to {done.head}"
+    moved = f"{count(done.blocks, 'block')} and {count(done.objects, 'object')} {verb}, up to {done.head}"
     return moved if done.version is None else f"version {done.version}: {moved}"
 
 

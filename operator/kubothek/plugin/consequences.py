@@ -22,7 +22,7 @@ from kubothek.resources.meta import Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
 from kubothek.resources.values import render_bytes
-from kubothek.runtime.local.words import count
+from kubothek.words import count
 
 
 class Effect(StrEnum):

@@ -10,6 +10,7 @@ import click
 from kubothek.plugin.acting import existing
 from kubothek.plugin.cluster import Cluster, ClusterProblem, cluster_options
 from kubothek.plugin.naming import Named, ResourceName
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.resources.dataset import Dataset
@@ -43,15 +44,16 @@ def _lines(dataset: Dataset) -> Iterator[str]:
         yield f"{dataset.name}: nothing was committed yet"
         return
     yield f"{dataset.name}: version {status.version} of {shown_time(status.last_commit_time)}"
-    yield f"{status.rows:,} rows in {status.files:,} files ({status.size}), partitions: {status.partitions:,}"
+    size = f"{count(status.files, 'file')} ({status.size})"
+    yield f"{count(status.rows, 'row')} in {size}, partitions: {status.partitions:,}"
     for index in status.indices:
         yield f"index on {index.column} ({index.kind}): {index.state}"
     if status.health is not None:
         found = status.health
         yield f"small files: {found.small_files:,} ({found.small_percent}%)"
-        yield f"held by history only: {found.history_files:,} files ({render_bytes(found.history_bytes)})"
+        yield f"held by history only: {count(found.history_files, 'file')} ({render_bytes(found.history_bytes)})"
         yield f"versions kept: {found.versions:,}"
-        yield f"garbage, estimated: {found.garbage_files:,} files ({render_bytes(found.garbage_bytes)})"
+        yield f"garbage, estimated: {count(found.garbage_files, 'file')} ({render_bytes(found.garbage_bytes)})"
     for ailment in status.ailments:
         yield f"missing: {ailment}"
     if status.corrupt is not None:

@@ -216,7 +216,7 @@ def test_a_plan_travels_and_explains_itself(cube: Cube) -> None:
         "    files: table 1, partition keys 1, secondary indices 1, skipping metadata 1, file statistics 1, "
         "partitions left 1",
         "    reads: x, stock",
-        "  1 partitions in 1 pieces of work, in groups by p; no shuffle",
+        "  1 partition in 1 piece of work, in groups by p; no shuffle",
         "  sorted by x, y, p",
     ]
     told = found.plan.to_json()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kubothek.words import count
+
 if TYPE_CHECKING:
     from kubothek.lake.commits.cubes.spec import CubeSpec
     from kubothek.lake.cube.handle import Cube
@@ -121,8 +123,6 @@ def told(prefix: str, done: CubeCommitted) -> str:
 
 def added(rows: Mapping[str, int]) -> str:
     """``3 rows added to seed, 1 row to weather``."""
-    from kubothek.runtime.local.words import count
-
     first, *others = [
         f"{count(number, 'row')}{' added' if not at else ''} to {name}"
         for at, (name, number) in enumerate(rows.items())

@@ -10,6 +10,7 @@ import click
 from kubothek.cli.cube.common import Names, choice_options, chosen, open_cube
 from kubothek.cli.options import store_options
 from kubothek.cli.versions import AnyVersion
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -56,7 +57,6 @@ def query(
     from kubothek.jobs.cube_query import prepare
     from kubothek.lake.store import open_store
     from kubothek.resources.jobs import CubeQuestion
-    from kubothek.runtime.local.words import count
 
     started = time.monotonic()
     with choice.config() as config:

@@ -8,6 +8,7 @@ import click
 
 from kubothek.cli.cube.common import choice_options, chosen, dry_run_option, id_option, open_cube, told, yes_option
 from kubothek.cli.options import store_options
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -38,7 +39,6 @@ def remove_partitions(
     from kubothek.lake.cube import removing
     from kubothek.lake.predicates import parse
     from kubothek.lake.store import open_store
-    from kubothek.runtime.local.words import count
 
     with choice.config() as config:
         store = open_store(config)
@@ -125,7 +125,6 @@ def cleanup(choice: StoreChoice, prefix: str, dry_run: bool, yes: bool) -> None:
     """
     from kubothek.lake.store import open_store
     from kubothek.resources.values import render_bytes
-    from kubothek.runtime.local.words import count
 
     with choice.config() as config:
         cube = open_cube(open_store(config), prefix, unowned_only=False)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kubothek.words import count
+
 if TYPE_CHECKING:
     from kubothek.lake.exchange import Progress, Told
 
@@ -26,9 +28,9 @@ def shown() -> Iterator[Told]:
         if not sys.stderr.isatty() or now - last < _SECONDS:
             return
         last = now
-        line = f"{progress.blocks:,} blocks"
+        line = f"{count(progress.blocks, 'block')}"
         if progress.objects_total:
-            line += f", {progress.objects:,} of {progress.objects_total:,} objects"
+            line += f", {progress.objects:,} of {count(progress.objects_total, 'object')}"
             line += f", {progress.fetched >> 20:,} MiB"
         wide = max(wide, len(line))
         sys.stderr.write(f"\r{line:<{wide}}")

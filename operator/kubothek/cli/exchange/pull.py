@@ -9,6 +9,7 @@ import click
 from kubothek.cli.exchange.remotes import remember, remembered
 from kubothek.cli.exchange.tokens import token_for
 from kubothek.cli.ledger.common import BY, elsewhere, writable_log
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -87,5 +88,5 @@ def _told(done: Pulled) -> str:
     if done.relation is Relation.EQUAL:
         return f"up to date, version {done.version}"
     brought = done.brought
-    size = f"{brought.fetched_objects:,} of {brought.objects:,} objects fetched, {brought.fetched_bytes:,} bytes"
-    return f"version {done.version}: {done.blocks:,} blocks, {size}, up to {done.head}"
+    size = f"{brought.fetched_objects:,} of {count(brought.objects, 'object')} fetched, {brought.fetched_bytes:,} bytes"
+    return f"version {done.version}: {count(done.blocks, 'block')}, {size}, up to {done.head}"

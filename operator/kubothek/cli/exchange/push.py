@@ -10,6 +10,7 @@ from kubothek.cli.exchange.remotes import remember, remembered
 from kubothek.cli.exchange.tokens import token_for
 from kubothek.cli.ledger.common import BY, elsewhere
 from kubothek.cli.options import store_options
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -50,5 +51,7 @@ def push(choice: StoreChoice, dataset: str, url: str | None, no_alias: bool, for
     if done.relation is Relation.EQUAL:
         click.echo(f"{dataset}: nothing new for {url}")
         return
-    made = "made there, " if done.created else ""
-    click.echo(f"{dataset}: {made}{done.blocks:,} blocks and {done.objects:,} objects sent, up to {done.head}")
+    made = "created there, " if done.created else ""
+    click.echo(
+        f"{dataset}: {made}{count(done.blocks, 'block')} and {count(done.objects, 'object')} sent, up to {done.head}"
+    )

@@ -8,6 +8,7 @@ import click
 
 from kubothek.cli.ledger.common import BY
 from kubothek.cli.options import store_options
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -35,12 +36,12 @@ def compact(choice: StoreChoice, dataset: str, yes: bool) -> None:
 
     with choice.config() as config:
         root = _root(open_store(config), dataset)
-        _ask(yes, f"write the chain of {dataset} anew, {root.state.length:,} blocks")
+        _ask(yes, f"write the chain of {dataset} anew, {count(root.state.length, 'block')}")
         before, done = root.state.length, root.compact()
     if done.up_to_date:
-        click.echo(f"{dataset}: nothing would become smaller")
+        click.echo(f"{dataset}: nothing to compact")
     else:
-        click.echo(f"{dataset}: version {done.version}: {before:,} blocks are {root.state.length:,}")
+        click.echo(f"{dataset}: version {done.version}: {count(before, 'block')} became {root.state.length:,}")
 
 
 @chain.command()
@@ -66,7 +67,7 @@ def reset(choice: StoreChoice, dataset: str, block: str, yes: bool) -> None:
             raise click.BadParameter(f"{error}; {advice}", param_hint="BLOCK") from None
         _ask(yes, f"take back what came to {dataset} after {block}")
         done = root.reset(wanted)
-    click.echo(f"{dataset}: version {done.version}: {root.state.length:,} blocks, up to {done.head}")
+    click.echo(f"{dataset}: version {done.version}: {count(root.state.length, 'block')}, up to {done.head}")
 
 
 def _root(store: Store, dataset: str) -> Ledger:

@@ -15,16 +15,21 @@ from kubothek.lake.ledger.formats.sources import (
 )
 from kubothek.lake.ledger.root import Ledger
 from kubothek.lake.store import Store
+from kubothek.words import count
 
 
 def chain_lines(store: Store, log: DatasetLog) -> Iterator[str]:
     """Its identity, its head, and its sources with how far they were read."""
     root = Ledger(store, log)
     state = root.state
+    records = count(state.next_offset, "record")
     for name, value in (
         ("Identity", str(state.seed.dataset_id) if state.seed is not None else None),
         ("Head", str(state.head)),
-        ("Length", f"{state.length:,} blocks, {state.next_offset:,} records, the last at {state.system_time}"),
+        (
+            "Length",
+            f"{count(state.length, 'block')}, {count(state.next_offset, 'record')}, the last at {state.system_time}",
+        ),
         ("Watermark", str(state.watermark) if state.watermark is not None else None),
         ("About", root.info.description if root.info is not None else None),
         ("Licence", root.license.name if root.license is not None else None),
@@ -41,8 +46,8 @@ def chain_lines(store: Store, log: DatasetLog) -> Iterator[str]:
         for named in state.transform.inputs:
             read = state.consumed.get(DatasetId.parse(named.dataset_ref))
             if read is not None and read.block is not None:
-                records = 0 if read.offset is None else read.offset + 1
-                yield f"{'Read:':<12}{named.alias or named.dataset_ref}, {records:,} records, up to block {read.block}"
+                records = count(0 if read.offset is None else read.offset + 1, "record")
+                yield f"{'Read:':<12}{named.alias or named.dataset_ref}, {records}, up to block {read.block}"
         sql = state.transform.transform
         for step in (sql.queries or ()) if isinstance(sql, TransformSql) else ():
             yield f"{f'{step.alias}:' if step.alias else 'SQL:':<12}{' '.join(step.query.split())}"

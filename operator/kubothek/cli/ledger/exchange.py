@@ -11,6 +11,7 @@ import click
 
 from kubothek.cli.ledger.common import BY, elsewhere, writable_log
 from kubothek.cli.options import store_options
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -73,7 +74,9 @@ def export(choice: StoreChoice, dataset: str, target: str) -> None:
         elsewhere = _elsewhere(target, choice)
         create_directory(elsewhere)
         done = export_chain(root, open_store(elsewhere))
-    click.echo(f"{dataset}: {done.blocks:,} blocks and {done.objects:,} data files written, up to {done.head}")
+    click.echo(
+        f"{dataset}: {count(done.blocks, 'block')} and {count(done.objects, 'data file')} written, up to {done.head}"
+    )
 
 
 def _create(
@@ -104,7 +107,7 @@ def _create(
         else:
             root = create(store, log, snapshot, key, table=table, by=BY)
     assert root.state.seed is not None, "a chain begins with one"
-    click.echo(f"{uuid}: created with {root.state.length} blocks, as {root.state.seed.dataset_id}")
+    click.echo(f"{uuid}: created with {count(root.state.length, 'block')}, as {root.state.seed.dataset_id}")
     click.echo(f"its private key is in {identity}: keep a copy", err=True)
 
 
@@ -119,7 +122,7 @@ def _take_over(choice: StoreChoice, what: str, uuid: str, *, no_table: bool, par
         source = open_store(_elsewhere(what, choice))
         table = None if no_table else table_of(partition_on)
         root = import_chain(store, writable_log(store, uuid), source, table=table, by=BY)
-    click.echo(f"{uuid}: {root.state.length:,} blocks, {root.state.next_offset:,} records, verified")
+    click.echo(f"{uuid}: {count(root.state.length, 'block')}, {count(root.state.next_offset, 'record')}, verified")
 
 
 def table_of(partition_on: tuple[str, ...]):  # type: ignore[no-untyped-def]

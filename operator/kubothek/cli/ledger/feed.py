@@ -12,6 +12,7 @@ import click
 
 from kubothek.cli.ledger.common import Moment, environment, writable_ledger
 from kubothek.cli.options import store_options
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -130,13 +131,13 @@ def _ingested(done: Ingested) -> str:
         return "this push happened before; nothing was added"
     if done.up_to_date:
         return f"nothing new; version {done.version}"
-    return f"version {done.version}: {done.records:,} records"
+    return f"version {done.version}: {count(done.records, 'record')}"
 
 
 def polled_text(done: Polled) -> str:
     """What became of a poll, for people."""
     if done.commits:
-        return f"version {done.version}: {done.records:,} records in {done.commits:,} commits"
+        return f"version {done.version}: {count(done.records, 'record')} in {count(done.commits, 'commit')}"
     if done.uncacheable:
         return "its source does not say whether it changed; --fetch-uncacheable reads it again"
     return "its source has nothing new"
@@ -144,4 +145,4 @@ def polled_text(done: Polled) -> str:
 
 def tell(name: str, polled: Polled) -> None:
     """Say how far a poll is."""
-    click.echo(f"{name}: {polled.records:,} records so far", err=True)
+    click.echo(f"{name}: {count(polled.records, 'record')} so far", err=True)

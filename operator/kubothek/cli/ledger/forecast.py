@@ -17,7 +17,7 @@ from kubothek.resources.dataset import Dataset
 from kubothek.resources.meta import Resource
 from kubothek.resources.transforms import is_identity
 from kubothek.runtime.local.manifests import Key
-from kubothek.runtime.local.words import count
+from kubothek.words import count
 
 
 def ledger_steps(

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape, quoteattr
 
+from kubothek.words import count
+
 if TYPE_CHECKING:
     from kubothek.lake.ledger.derivative.lineage import Edge, Graph, Node
 
@@ -93,7 +95,7 @@ def _box(node: Node, place: Place, *, asked: bool) -> str:
     marks = {"root": _is_root(node), "asked": asked, "absent": node.uuid is None}
     kinds = [name for name, holds in marks.items() if holds]
     name = node.name if len(node.name) <= _NAME else f"{node.name[: _NAME - 1]}…"
-    told = "not in this store" if node.uuid is None else f"{node.records:,} records"
+    told = "not in this store" if node.uuid is None else f"{count(node.records, 'record')}"
     end = "" if node.head is None else f"…{node.head[-8:]}"
     return (
         f'<g><rect class={quoteattr(" ".join(kinds))} x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="5"/>'

@@ -13,6 +13,7 @@ from kubothek.cli.exchange.remotes import remembered
 from kubothek.cli.ledger.common import BY, environment, writable_log
 from kubothek.cli.ledger.feed import polled_text, polling_options, tell
 from kubothek.cli.options import store_options
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -158,7 +159,7 @@ def _derived(ledger: Derivative, inputs: Inputs, *, reset: bool) -> str:
     from kubothek.resources.jobs import OpenLineage
 
     def told(so_far: Derived) -> None:
-        click.echo(f"{ledger.uuid}: {so_far.consumed:,} records of its inputs so far", err=True)
+        click.echo(f"{ledger.uuid}: {count(so_far.consumed, 'record')} of its inputs so far", err=True)
 
     url = os.environ.get("OPENLINEAGE_URL")
     to = None if url is None else OpenLineage(url=url, namespace=os.environ.get("OPENLINEAGE_NAMESPACE", "local"))

@@ -10,6 +10,7 @@ from kubothek.lake.commits.journal import Journal
 from kubothek.lake.commits.objects.record import Record
 from kubothek.lake.commits.settings import read_settings
 from kubothek.lake.errors import ObjectNotFound, TooSlow
+from kubothek.words import duration
 
 _NEVER_TOO_SLOW: Final = timedelta(seconds=20)
 """Below half of the shortest grace period, so that usual commits need not ask the store for the time."""
@@ -42,9 +43,9 @@ class Pace:
         if age is None or age > limit:
             raise TooSlow(
                 f"commit {record.id!r} of {self._journal.uuid!r}: its oldest file is "
-                f"{'gone' if age is None else f'{age} old'}, and after {limit} a garbage collection may take it. "
-                "Nothing was committed; give the job more resources, commit in smaller parts, or raise the "
-                "store's grace period"
+                f"{'gone' if age is None else f'{duration(age)} old'}; garbage collection may delete it after "
+                f"{duration(limit)}. Nothing was committed; give the job more resources, commit in smaller parts, or "
+                "raise the store's grace period"
             )
 
     def _age_at(self, record: Record) -> timedelta | None:

@@ -12,6 +12,7 @@ from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.others.unconditional import OneWriterStore
 from kubothek.lake.errors import InputError, ObjectNotFound, PreconditionFailed
 from kubothek.lake.store import Store
+from kubothek.words import duration
 
 MINIMUM_GRACE: Final = timedelta(minutes=1)
 
@@ -29,7 +30,10 @@ class StoreSettings:
 
     def __post_init__(self) -> None:
         if self.grace < MINIMUM_GRACE:
-            raise InputError(f"grace period {self.grace}: at least {MINIMUM_GRACE}, or commits in flight are swept")
+            raise InputError(
+                f"grace period {duration(self.grace)}: less than {duration(MINIMUM_GRACE)}, the least; "
+                "garbage collection would delete files of commits in flight"
+            )
 
 
 def read_settings(store: Store) -> StoreSettings:

@@ -16,6 +16,7 @@ from kubothek.lake.commits.others.foreign import adopt, understood
 from kubothek.lake.commits.others.legacy import require_writable
 from kubothek.lake.commits.others.recover import note_lost, recover
 from kubothek.lake.errors import Contended, HeadMissing
+from kubothek.words import duration
 
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.6
@@ -35,7 +36,7 @@ class Patience:
         if time.monotonic() > self._deadline:
             raise Contended(
                 f"dataset {self._journal.uuid!r} in {self._journal.store.url}: other writers swapped the head "
-                f"{self.tries} times ahead of this one within {self._limit}; try again when fewer write"
+                f"{self.tries} times ahead of this one within {duration(self._limit)}; try again when fewer write"
             )
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self.tries, 10))
         self.tries += 1

@@ -38,6 +38,7 @@ from kubothek.lake.indices.report import IndexHealth, report
 from kubothek.lake.maintenance.lost import look_thoroughly
 from kubothek.lake.maintenance.sizes import whole_records
 from kubothek.lake.store import Store
+from kubothek.words import count
 
 _SAMPLE: Final = 4
 """Files of a native index that an inspection asks for."""
@@ -98,7 +99,7 @@ def ailments(store: Store, log: DatasetLog, snapshot: Snapshot) -> tuple[str, ..
         return ()
     found = [f"the index on {column!r}" for column in sorted(_unusable(store, snapshot.head, sample=_SAMPLE))]
     if lacking := undescribed(store, snapshot):
-        found.append(f"the skipping metadata of {lacking} files")
+        found.append(f"the skipping metadata of {count(lacking, 'file')}")
     if _lacks_checkpoint(log.journal):
         found.append("the last checkpoint")
     return tuple(found)
@@ -235,7 +236,7 @@ def _heal_skipping(store: Store, log: DatasetLog, by: str) -> tuple[str, ...]:
     done = reskip(store, log, by=by)
     if done.version is None:
         resume_xskipper(store, log)
-    return (f"the skipping metadata of {done.described} files",) if done.described else ()
+    return (f"the skipping metadata of {count(done.described, 'file')}",) if done.described else ()
 
 
 def _unusable(store: Store, head: Head, *, sample: int | None = None) -> set[str]:

@@ -21,6 +21,7 @@ from kubothek.lake.store import Store
 from kubothek.lake.store.spread import Spread, Told, spread_here
 from kubothek.lake.verification.finding import Finding
 from kubothek.lake.verification.tables import TableVerdict, verify_table
+from kubothek.words import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +75,11 @@ class DatasetVerdict:
         if self.first is not None:
             more = f" (and {self.wrong - 1:,} more)" if self.wrong > 1 else ""
             return f"{self.first}{more}"
-        what = [] if self.chain is None else [counted(self.chain.blocks, "block")]
+        what = [] if self.chain is None else [count(self.chain.blocks, "block")]
         if self.level > Level.CHAIN:
-            what += [] if self.chain is None else [counted(self.chain.slices, "slice")]
-            what += [] if self.table is None else [counted(self.table.files, "file")]
-            what += [counted(self.bytes, "byte")]
+            what += [] if self.chain is None else [count(self.chain.slices, "slice")]
+            what += [] if self.table is None else [count(self.table.files, "file")]
+            what += [count(self.bytes, "byte")]
         told = f"version {self.version} is sound{': ' if what else ''}{', '.join(what)}"
         if self.table is not None and self.table.unproven:
             told += f"; {self.table.unproven:,} of its files have no hash, as another program wrote them"
@@ -86,11 +87,6 @@ class DatasetVerdict:
         if passed_over:
             told += f"; from block {passed_over[0].number} on {passed_over[0].message}"
         return told
-
-
-def counted(number: int, thing: str) -> str:
-    """For people: 1 file, 2,000 files."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def verify_dataset(

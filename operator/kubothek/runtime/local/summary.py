@@ -16,7 +16,7 @@ from kubothek.resources.query import Query
 from kubothek.resources.sync import Sync
 from kubothek.resources.verification import Verification
 from kubothek.runtime.local.manifests import Key, key_of
-from kubothek.runtime.local.words import count
+from kubothek.words import count
 
 
 class Phase(StrEnum):

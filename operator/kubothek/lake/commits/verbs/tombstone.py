@@ -12,6 +12,7 @@ from kubothek.lake.commits.past.history import missing_files
 from kubothek.lake.commits.past.rebuild import rebuild
 from kubothek.lake.commits.settings import read_settings
 from kubothek.lake.errors import RestoreExpired, VersionIncomplete
+from kubothek.words import duration
 
 
 def drop(journal: Journal, seen: Observed, *, incarnation: str, by: str) -> Draft:
@@ -72,6 +73,6 @@ def require_within_grace(journal: Journal, seen: Observed, record: Record) -> No
     age = journal.store.stat(record.key).modified - journal.store.stat(seen.marker.record).modified
     if age > grace:
         raise RestoreExpired(
-            f"dataset {journal.uuid!r} was deleted {age} ago, longer than the grace period of {grace}; "
+            f"dataset {journal.uuid!r} was deleted {duration(age)} ago; its grace period is {duration(grace)}, and "
             "its data may be swept already. Restore it from a backup"
         )

@@ -13,6 +13,7 @@ import pyarrow as pa
 from kubothek.lake.cube.query.asking import Join
 from kubothek.lake.predicates import Predicate
 from kubothek.lake.table.plan import Step
+from kubothek.words import count
 
 Numbers = npt.NDArray[np.int64]
 
@@ -156,6 +157,6 @@ class Plan:
             yield "    files: " + ", ".join(f"{step.name} {step.files_left:,}" for step in each.steps)
             yield f"    reads: {', '.join(each.columns) or 'nothing but the number of rows'}"
         groups = f", in groups by {', '.join(self.partition_by)}" if self.partition_by else ""
-        yield f"  {self.partitions:,} partitions in {self.units:,} pieces of work{groups}; no shuffle"
+        yield f"  {count(self.partitions, 'partition')} in {count(self.units, 'piece of work')}{groups}; no shuffle"
         order = (*self.dimension_columns, *(c for c in self.partition_columns if c not in self.dimension_columns))
         yield f"  {'distinct rows ' if self.distinct_by else ''}sorted by {', '.join(order)}"

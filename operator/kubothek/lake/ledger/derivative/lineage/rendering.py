@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kubothek.lake.ledger.derivative.lineage.datasets import Edge, Graph, Node
 from kubothek.lake.ledger.formats.events import DatasetKind
+from kubothek.words import count
 
 _SHOWN: Final = 16
 """Characters of a hash, behind those that all have."""
@@ -53,7 +54,7 @@ def _told(node: Node) -> str:
         return f"{node.name}: {node.id}, not in this store"
     kind = "root" if node.kind is DatasetKind.ROOT else "derivative"
     marks = "" if node.watermark is None else f", watermark {node.watermark}"
-    return f"{node.name}: {kind}, {node.records:,} records, block {node.blocks - 1} {short(node.head)}{marks}"
+    return f"{node.name}: {kind}, {count(node.records, 'record')}, block {node.blocks - 1} {short(node.head)}{marks}"
 
 
 def _taken(edge: Edge) -> str:
@@ -73,7 +74,7 @@ def dot(graph: Graph) -> str:
     for node in graph.nodes:
         shape = ", style=dashed" if node.uuid is None else ", shape=cylinder" if node.kind is DatasetKind.ROOT else ""
         bold = ", penwidth=2" if node.id == graph.of else ""
-        text = "not in this store" if node.uuid is None else f"{node.records:,} records\n{short(node.head)}"
+        text = "not in this store" if node.uuid is None else f"{count(node.records, 'record')}\n{short(node.head)}"
         label = quoted(node.name + "\n" + text)
         lines.append(f"  {quoted(node.id)} [label={label}{shape}{bold}];")
     for edge in graph.edges:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from kubothek.lake.ledger.derivative.lineage.records import RecordLineage, Source
 from kubothek.lake.ledger.derivative.lineage.rendering import quoted, short
+from kubothek.words import count
 
 _SHOWN: Final = 20
 """Offsets of the records of an input; JSON has all."""
@@ -56,7 +57,7 @@ def _told(source: Source) -> str | None:
         return f"{_name(source)}, record {source.offset}: {_said(source.record)}{why}"
     if source.members:
         more = ", …" if len(source.members) > _SHOWN else ""
-        return f"{_name(source)}, {len(source.members):,} records: {_offsets(source.members)}{more}{why}"
+        return f"{_name(source)}, {count(len(source.members), 'record')}: {_offsets(source.members)}{more}{why}"
     if source.members is not None or source.first is None:
         return None
     return f"{_name(source)}, records {source.first} to {source.last} of this run, up to block {source.block}"
@@ -67,7 +68,7 @@ def _label(source: Source) -> str:
         return f"{_name(source)}\nrecords {source.first} to {source.last}"
     if source.offset is not None:
         return f"{_name(source)}\nrecord {source.offset}"
-    return f"{_name(source)}\n{len(source.members):,} records"
+    return f"{_name(source)}\n{count(len(source.members), 'record')}"
 
 
 def _name(source: Source) -> str:
