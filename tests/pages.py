@@ -101,7 +101,9 @@ def _fields(schema: Mapping[str, Any], at: str, when: str) -> Iterator[tuple[str
         if name in required:
             said = f"**required.** {said}".strip()
         elif "default" in field and not isinstance(field["default"], dict):
-            said = f"{said} Default: `{_plain(field['default'])}`".strip()
+            value = _plain(field["default"])
+            told = re.sub(rf"(?:^|;|(?<=\.)) ?default: {re.escape(value)}(?=\.|$)", "", said, flags=re.IGNORECASE)
+            said = f"{told.replace('..', '.')} Default: `{value}`".strip()
         yield f"`{place}`", _type(field), edit, said
         inner, below = (field.get("items", {}), "[]") if field.get("type") == "array" else (field, "")
         yield from _fields(inner, f"{place}{below}.", edit)
@@ -126,7 +128,9 @@ def _plain(value: object) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").strip()
+    """Text for a cell of a table; inside of code, Markdown shows ``<`` as it is."""
+    parts = text.replace("|", "\\|").split("`")
+    return "`".join(part if at % 2 else part.replace("<", "&lt;") for at, part in enumerate(parts)).strip()
 
 
 def reported() -> str:

@@ -77,3 +77,23 @@ def test_the_table_of_contents_has_every_page() -> None:
     assert {
         file for file in (ROOT / "docs").rglob("*.md") if file != contents and file.parent.name != "decisions"
     } <= reached
+
+
+def test_kinds_pages_state_each_default_once_and_escape_no_code() -> None:
+    for file in pages.pages():
+        for line in file.read_text().splitlines():
+            told = re.findall(r"(?i)default: `?([^.`;| ]+)", line)
+            assert len(told) == len(set(told)), f"{file.name}: {line}"
+            assert "&lt;" not in "".join(line.split("`")[1::2]), f"{file.name}: {line}"
+
+
+def test_install_page_states_the_cpu_request_of_the_chart() -> None:
+    (cpu,) = re.findall(r"(?m)^  requests: \{cpu: (\w+), ", (ROOT / "charts" / "kubothek" / "values.yaml").read_text())[
+        :1
+    ]
+    assert f"| `resources` | {cpu} CPU, " in (ROOT / "docs" / "install.md").read_text()
+
+
+def test_spark_page_readers_end_in_load() -> None:
+    code = re.findall(r"(?s)```python\n(.*?)```", (ROOT / "docs" / "spark.md").read_text())
+    assert all(".load()" in block for block in code if "spark.read" in block)

@@ -32,10 +32,10 @@ KNOWN = {"apiVersion": "kubothek.io/v1alpha1"}
     ("manifest", "message"),
     [
         ({"kind": "Dataset"}, "apiVersion: must be kubothek.io/v1alpha1, not None"),
-        (KNOWN | {"kind": "Datset"}, "kind: no kind 'Datset' in kubothek.io/v1alpha1; did you mean Dataset?"),
+        (KNOWN | {"kind": "Datset"}, "kind: unknown kind 'Datset' of kubothek.io/v1alpha1; did you mean Dataset?"),
         (
             KNOWN,
-            "kind: no kind None in kubothek.io/v1alpha1; known are ObjectStore, Engine, Cube, Dataset, Commit, Query, "
+            "kind: unknown kind None of kubothek.io/v1alpha1; known are ObjectStore, Engine, Cube, Dataset, Commit, Query, "
             "Compaction, Verification, GCPolicy, SkippingIndex, Repository, Sync",
         ),
         (KNOWN | {"kind": "Dataset"}, "metadata: is required"),
@@ -54,15 +54,15 @@ def test_what_is_no_resource_at_all_is_told(manifest: dict[str, Any], message: s
             table(partition_on=["a"]),
             "spec.table.partition_on: is not a known field; did you mean partitionOn?",
         ),
-        ("Commit", commit(files(paths="a.csv")), "spec.source.paths: should be a valid array, not 'a.csv'"),
+        ("Commit", commit(files(paths="a.csv")), "spec.source.paths: must be a list, not 'a.csv'"),
         (
             "Commit",
             commit(files(format="csv")),
             "spec.source.format: must be 'CSV', 'JSONLines' or 'Parquet', not 'csv'",
         ),
-        ("Engine", {"driver": {"cores": "2"}}, "spec.driver.cores: should be a valid integer, not '2'"),
+        ("Engine", {"driver": {"cores": "2"}}, "spec.driver.cores: must be a whole number, not '2'"),
         ("Engine", {"driver": {"memory": "4g"}}, "spec.driver.memory: '4g' is not a quantity: write a number of bytes"),
-        ("Dataset", dataset(uuid=1.5), "spec.uuid: should be a valid string, not 1.5"),
+        ("Dataset", dataset(uuid=1.5), "spec.uuid: must be text, not 1.5"),
         (
             "Commit",
             commit(files(csv={"delim": ";"})),

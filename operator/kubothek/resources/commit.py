@@ -53,53 +53,53 @@ class CommitSpec(Strict):
         ),
         Rule(
             cel="has(self.operation) == has(self.datasetRef)",
-            message="operation goes with datasetRef, which needs it, and that of a Cube is cube.operation: correct it",
+            message="datasetRef requires operation; for a Cube, set cube.operation instead",
             holds=lambda self: (self.operation is None) == (self.dataset_ref is None),
         ),
         Rule(
             cel="(has(self.operation) && self.operation in ['Append', 'Replace', 'Overwrite']) == has(self.source)",
-            message="source goes with the operations Append, Replace and Overwrite, which need it: add or remove it",
+            message="Append, Replace and Overwrite require source; other operations do not accept it",
             holds=lambda self: (self.operation in _WITH_SOURCE) == (self.source is not None),
         ),
         Rule(
             cel="!has(self.pushSource) || (has(self.operation) && self.operation == 'Append')",
-            message="pushSource goes with the operation Append: remove it",
+            message="only Append accepts pushSource: remove it",
             holds=lambda self: self.push_source is None or self.operation == "Append",
         ),
         Rule(
             cel="!has(self.operation) || !(self.operation in ['Delete', 'Update']) || has(self.where)",
-            message="Delete and Update need where, which rows they concern: add it, TRUE for all",
+            message="Delete and Update require where, a filter of the rows; TRUE for all",
             holds=lambda self: self.operation not in ("Delete", "Update") or self.where is not None,
         ),
         Rule(
             cel="!has(self.where) || (has(self.operation) && self.operation in ['Replace', 'Delete', 'Update'])",
-            message="where goes with the operations Replace, Delete and Update: remove it, or correct the operation",
+            message="only Replace, Delete and Update accept where: remove it, or correct the operation",
             holds=lambda self: self.where is None or self.operation in ("Replace", "Delete", "Update"),
         ),
         Rule(
             cel="(has(self.operation) && self.operation == 'Update') == has(self.set)",
-            message="set goes with the operation Update, which needs it: add or remove it",
+            message="Update requires set; other operations do not accept it",
             holds=lambda self: (self.operation == "Update") == (self.new_values is not None),
         ),
         Rule(
             cel="!has(self.operation) || self.operation != 'Update' || self.rowLevel",
-            message="an Update changes rows inside of files: say rowLevel: true to rewrite the files that hold them",
+            message="Update requires rowLevel: true, which rewrites the files that hold matching rows",
             holds=lambda self: self.operation != "Update" or self.row_level,
         ),
         Rule(
             cel="!self.rowLevel || (has(self.operation) && self.operation in ['Delete', 'Update'])",
-            message="rowLevel goes with the operations Delete and Update: remove it",
+            message="only Delete and Update accept rowLevel: remove it",
             holds=lambda self: not self.row_level or self.operation in ("Delete", "Update"),
         ),
         Rule(
             cel="!self.purge || (has(self.operation) && self.operation == 'Delete')",
-            message="purge goes with the operation Delete: remove it",
+            message="only Delete accepts purge: remove it",
             holds=lambda self: not self.purge or self.operation == "Delete",
         ),
         Rule(
             cel="!has(self.operation) || self.operation != 'Rollback' || "
             "(has(self.toVersion) ? 1 : 0) + (has(self.toTime) ? 1 : 0) + (has(self.toTag) ? 1 : 0) == 1",
-            message="Rollback needs toVersion, toTime or toTag: set exactly one of them",
+            message="Rollback requires exactly one of toVersion, toTime and toTag",
             holds=lambda self: (
                 self.operation != "Rollback" or [self.to_version, self.to_time, self.to_tag].count(None) == 2
             ),
@@ -107,19 +107,19 @@ class CommitSpec(Strict):
         Rule(
             cel="(has(self.operation) && self.operation == 'Rollback') || "
             "!(has(self.toVersion) || has(self.toTime) || has(self.toTag))",
-            message="toVersion, toTime and toTag go with the operation Rollback: remove them",
+            message="only Rollback accepts toVersion, toTime and toTag: remove them",
             holds=lambda self: (
                 self.operation == "Rollback" or [self.to_version, self.to_time, self.to_tag].count(None) == 3
             ),
         ),
         Rule(
             cel="!self.allowSchemaChange || (has(self.operation) && self.operation in ['Overwrite', 'Rollback'])",
-            message="allowSchemaChange goes with the operations Overwrite and Rollback: remove it",
+            message="only Overwrite and Rollback accept allowSchemaChange: remove it",
             holds=lambda self: not self.allow_schema_change or self.operation in ("Overwrite", "Rollback"),
         ),
         Rule(
             cel="!has(self.cube) || self.onConflict == 'Fail'",
-            message="onConflict: Retry goes with datasetRef: changes of a Cube run one after the other, remove it",
+            message="a Cube does not accept onConflict: Retry, as its changes run one after the other: remove it",
             holds=lambda self: self.cube is None or self.on_conflict == "Fail",
         ),
     )

@@ -67,19 +67,19 @@ class CubeChange(Strict):
         Rule(
             cel="(self.operation in ['Build', 'Extend', 'Append', 'Update']) == "
             "(has(self.datasets) && self.datasets.size() > 0)",
-            message="cube.datasets, with a source each, goes with Build, Extend, Append and Update, which need it: add "
-            "or remove it",
+            message="Build, Extend, Append and Update require cube.datasets with a source each; other operations do not "
+            "accept it",
             holds=lambda self: (self.operation in _WITH_ROWS) == bool(self.datasets),
         ),
         Rule(
             cel="(self.operation in ['Update', 'RemovePartitions']) == has(self.where)",
-            message="cube.where, which partitions go, goes with Update and RemovePartitions, which need it: add it, "
-            "TRUE for all, or remove it",
+            message="Update and RemovePartitions require cube.where, a filter of the partitions to remove, TRUE for all; "
+            "other operations do not accept it",
             holds=lambda self: (self.operation in ("Update", "RemovePartitions")) == (self.where is not None),
         ),
         Rule(
             cel="(self.operation == 'Copy') == has(self.to)",
-            message="cube.to goes with the operation Copy, which needs it: add or remove it",
+            message="Copy requires cube.to; other operations do not accept it",
             holds=lambda self: (self.operation == "Copy") == (self.to is not None),
         ),
         Rule(
@@ -89,7 +89,7 @@ class CubeChange(Strict):
         ),
         Rule(
             cel="(self.operation == 'Index') == (has(self.columns) && self.columns.size() > 0)",
-            message="cube.columns goes with the operation Index, which needs it: add or remove it",
+            message="Index requires cube.columns; other operations do not accept it",
             holds=lambda self: (self.operation == "Index") == bool(self.columns),
         ),
         _goes_with("members", "members", _OF_SOME),

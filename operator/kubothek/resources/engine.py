@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StringConstraints, WithJsonSchema
 
 from kubothek.resources.engine_parts import Deadlines, DynamicAllocation, EventLog, PodRetention, Scratch
-from kubothek.resources.meta import Lenient, Resource, Status, Strict
+from kubothek.resources.meta import OBJECT_NAME_PATTERN, Lenient, Resource, Status, Strict
 from kubothek.resources.rules import Rule, UniqueBy
 from kubothek.resources.sizes import enough_memory
 from kubothek.resources.spark_denied import DENIED_CONF
@@ -45,7 +45,7 @@ class ExecutorSize(Strict):
     Default: Any."""
 
 
-_PodField = Annotated[str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+_PodField = Annotated[str, StringConstraints(max_length=253, pattern=OBJECT_NAME_PATTERN)]
 _QUEUE = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 _PodTemplate = Annotated[
     dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -17,14 +17,16 @@ from kubothek.resources.cube import Cube
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import Engine
 from kubothek.resources.gcpolicy import GCPolicy
-from kubothek.resources.meta import API_VERSION, Resource
+from kubothek.resources.meta import API_VERSION, OBJECT_NAME_PATTERN, Resource
 from kubothek.resources.objectstore import ObjectStore
 from kubothek.resources.query import Query
 from kubothek.resources.repository import Repository
 from kubothek.resources.rules import Path, Problem, broken_rules, broken_transitions, render_path
 from kubothek.resources.skippingindex import SkippingIndex
 from kubothek.resources.sync import Sync
+from kubothek.resources.values import DURATION_PATTERN, NAME_PATTERN
 from kubothek.resources.verification import Verification
+from kubothek.words import count
 
 KINDS: dict[str, type[Resource]] = {
     "ObjectStore": ObjectStore,
@@ -58,15 +60,19 @@ def parse(manifest: Mapping[str, Any], *, local: bool = False) -> Resource:
     """
     kind = manifest.get("kind")
     if manifest.get("apiVersion") != API_VERSION:
-        raise InvalidResource((Problem("apiVersion", f"must be {API_VERSION}, not {manifest.get('apiVersion')!r}"),))
+        raise InvalidResource(
+            (Problem("apiVersion", f"must be {API_VERSION}, not {_shown(manifest.get('apiVersion'))}"),)
+        )
     if not isinstance(kind, str) or kind not in KINDS:
-        raise InvalidResource((Problem("kind", f"no kind {kind!r} in {API_VERSION}{_suggestion(str(kind), KINDS)}"),))
+        raise InvalidResource(
+            (Problem("kind", f"unknown kind {_shown(kind)} of {API_VERSION}{_suggestion(str(kind), KINDS)}"),)
+        )
     model = KINDS[kind]
     try:
         # By way of JSON, as strict validation accepts arrays for tuples only there.
         resource = model.model_validate_json(json.dumps(manifest, default=_plain), by_alias=True, by_name=False)
     except ValidationError as error:
-        raise InvalidResource(tuple(_problem(model, details) for details in error.errors(include_url=False))) from None
+        raise InvalidResource(tuple(_problems(model, error.errors(include_url=False)))) from None
     problems = tuple(broken_rules(resource, local=local))
     if problems:
         raise InvalidResource(problems)
@@ -90,23 +96,75 @@ def _plain(value: object) -> str:
     raise InvalidResource((Problem("", f"{value!r} is no JSON value"),))
 
 
+_LONGEST_SHOWN: Final = 60
+"""Characters of a wrong value that a message repeats."""
+_TYPES: Final = {
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+"""Types as YAML names them, by the type of the error."""
+_FORMS: Final = {
+    NAME_PATTERN: "use lower-case letters, digits and -",
+    OBJECT_NAME_PATTERN: "use lower-case letters, digits, - and .",
+    DURATION_PATTERN: "write a number and ms, s, m or h, such as 90s or 1h30m",
+}
+"""What satisfies a pattern; others are shown as they are."""
+
+
+def _problems(model: type[BaseModel], errors: Sequence[ErrorDetails]) -> Iterator[Problem]:
+    """Yield a problem for each error; not that a list is too short because its items are wrong."""
+    places = [details["loc"] for details in errors]
+    for details in errors:
+        place = details["loc"]
+        inner = any(len(other) > len(place) and other[: len(place)] == place for other in places)
+        if details["type"] != "too_short" or not inner:
+            yield _problem(model, details)
+
+
 def _problem(model: type[BaseModel], details: ErrorDetails) -> Problem:
     path: Path = tuple(step for step in details["loc"] if not _is_internal(step))
-    given = details["input"]
-    match details["type"]:
+    kind, context, given = details["type"], details.get("ctx", {}), _shown(details["input"])
+    if kind in _TYPES:
+        return Problem(render_path(path), f"must be {_TYPES[kind]}, not {given}")
+    match kind:
         case "missing":
             message = "is required"
         case "extra_forbidden":
             message = f"is not a known field{_suggestion(str(path[-1]), _fields(model, path[:-1]))}"
         case "literal_error":
-            message = f"must be {details['ctx']['expected']}, not {given!r}"
+            message = f"must be {context['expected']}, not {given}"
         case "string_pattern_mismatch":
-            message = f"{given!r} does not have the form {details['ctx']['pattern']}"
+            pattern = context["pattern"]
+            message = f"{given} is not valid: {_FORMS.get(pattern, f'it must match {pattern}')}"
         case "value_error":
-            message = str(details["ctx"]["error"])
+            message = str(context["error"])
+        case "too_short" | "string_too_short":
+            message = f"must have at least {count(context['min_length'], _item(kind))}"
+        case "too_long" | "string_too_long":
+            message = f"must have at most {count(context['max_length'], _item(kind))}"
+        case "greater_than_equal" | "less_than_equal":
+            least = kind == "greater_than_equal"
+            message = f"must be at {'least' if least else 'most'} {context['ge' if least else 'le']}, not {given}"
         case _:
-            message = f"{details['msg'].removeprefix('Input ').removeprefix('Value ')}, not {given!r}"
+            wrong = details["msg"].removeprefix("Input ").removeprefix("Value ")
+            message = f"{wrong.replace('should be', 'must be', 1)}, not {given}"
     return Problem(render_path(path), message)
+
+
+def _item(kind: str) -> str:
+    return "character" if kind.startswith("string") else "item"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 def _is_internal(step: str | int) -> bool:

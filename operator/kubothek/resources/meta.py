@@ -14,6 +14,8 @@ GROUP = "kubothek.io"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 FINALIZER = f"{GROUP}/data-protection"
+OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+"""Of names in Kubernetes."""
 NAME_LIMIT = 40
 """Longest name of a resource: pods are called ``<name>-inspect-<n>`` and ``<name>-<n>-exec-<m>``, in 63 characters."""
 
@@ -73,7 +75,7 @@ class OwnerReference(Lenient):
 class ObjectMeta(Lenient):
     """The part of ``metadata`` that reconcilers look at."""
 
-    name: Annotated[str, StringConstraints(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+    name: Annotated[str, StringConstraints(max_length=253, pattern=OBJECT_NAME_PATTERN)]
     namespace: str = "default"
     uid: str = ""
     generation: int = 1
