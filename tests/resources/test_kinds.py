@@ -35,8 +35,8 @@ KNOWN = {"apiVersion": "kubothek.io/v1alpha1"}
         (KNOWN | {"kind": "Datset"}, "kind: unknown kind 'Datset' of kubothek.io/v1alpha1; did you mean Dataset?"),
         (
             KNOWN,
-            "kind: unknown kind None of kubothek.io/v1alpha1; known are ObjectStore, Engine, Cube, Dataset, Commit, Query, "
-            "Compaction, Verification, GCPolicy, SkippingIndex, Repository, Sync",
+            "kind: unknown kind None of kubothek.io/v1alpha1; known are ObjectStore, Engine, Cube, Dataset, Commit, "
+            "Query, Compaction, Verification, GCPolicy, SkippingIndex, Repository, Sync",
         ),
         (KNOWN | {"kind": "Dataset"}, "metadata: is required"),
     ],

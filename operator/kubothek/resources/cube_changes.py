@@ -67,14 +67,14 @@ class CubeChange(Strict):
         Rule(
             cel="(self.operation in ['Build', 'Extend', 'Append', 'Update']) == "
             "(has(self.datasets) && self.datasets.size() > 0)",
-            message="Build, Extend, Append and Update require cube.datasets with a source each; other operations do not "
-            "accept it",
+            message="Build, Extend, Append and Update require cube.datasets with a source each; other operations do "
+            "not accept it",
             holds=lambda self: (self.operation in _WITH_ROWS) == bool(self.datasets),
         ),
         Rule(
             cel="(self.operation in ['Update', 'RemovePartitions']) == has(self.where)",
-            message="Update and RemovePartitions require cube.where, a filter of the partitions to remove, TRUE for all; "
-            "other operations do not accept it",
+            message="Update and RemovePartitions require cube.where, a filter of the partitions to remove, TRUE for "
+            "all; other operations do not accept it",
             holds=lambda self: (self.operation in ("Update", "RemovePartitions")) == (self.where is not None),
         ),
         Rule(
