@@ -3,7 +3,9 @@
 #   KUBOTHEK_HELM_ARGS   more arguments for `helm upgrade`, e.g. --set namespaces='{flights,analytics}'
 set -euo pipefail
 cd "$(dirname "$0")/.."
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+bold='' plain=''
+if [ -t 1 ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
+say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 
 say "1/7  a cluster with an S3 server, and the images"
 python -m tests.cluster images

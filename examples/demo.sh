@@ -3,7 +3,9 @@
 # Run by `make demo`, from the checkout, with kubothek on the PATH. Everything it makes is under .demo/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+bold='' plain=''
+if [ -t 1 ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
+say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 
 say "1/7  the source files, and a Java for Spark"
 python examples/fetch_flights.py .demo/sources

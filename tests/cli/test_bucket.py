@@ -47,7 +47,7 @@ def test_put_run_and_query_on_a_bucket(
     assert kubothek("query", "-f", "manifests", "SELECT sum(a) AS s FROM letters").out.splitlines()[:2] == ["s", "3"]
 
     again = kubothek("run", "-f", "manifests")
-    assert again.out.startswith("all is as it should be: 3 resources (0 jobs started, ")
+    assert again.out.startswith("up to date: 3 resources (0 jobs, ")
     assert (project / "state" / "kubothek").is_dir()
     on_disk = b"".join(path.read_bytes() for path in (project / "state").rglob("*") if path.is_file())
     assert s3.secret_key.encode() not in on_disk

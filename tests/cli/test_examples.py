@@ -122,7 +122,7 @@ def test_the_cube_of_flights_answers_from_all_of_its_datasets(kubothek: Kubothek
     assert rows[0].replace('"', "").split(",")[:3] == ["airport", "carrier", "dep_delay"]
     assert [line.split(",")[4] for line in rows[1:]] == ['"EMBRAER"', ""], "a plane that nobody knows is NULL"
     again = kubothek("run", *manifests)
-    assert "all is as it should be: 9 resources (0 jobs started, " in again.out
+    assert "up to date: 9 resources (0 jobs, " in again.out
     assert again.err == "", "the Datasets that the Cube made are no strangers"
     planned = kubothek("plan", *manifests).out
     assert "= as it is  cube/nyc              version 1, 4 datasets" in planned
@@ -199,7 +199,7 @@ def test_a_register_is_published_and_pulled_back(kubothek: Kubothek, checkout: P
     assert kubothek("verify", *STORE, "their-register").code == 0
     again = kubothek("run", *STORE, *back)
     assert again.code == 0
-    assert "1 job started" in again.out
+    assert "(1 job, " in again.out
     assert "version 1, 1 row" in kubothek("plan", *STORE, *back).out, "nothing new is no new version"
 
 

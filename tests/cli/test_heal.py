@@ -32,7 +32,7 @@ def test_it_says_what_was_made_anew(kubothek: Kubothek, store: Path) -> None:
         file.unlink()
     (store / "letters" / "table" / "_common_metadata").unlink()
     answer = kubothek("heal", "letters")
-    assert answer == (0, "letters: made anew: _common_metadata, the index on 'n'\n", "")
+    assert answer == (0, "letters: repaired: _common_metadata, the index on 'n'\n", "")
     assert door.open(store.as_uri()).dataset("letters").scan(where="n = 1").read_all().num_rows == 1
 
 

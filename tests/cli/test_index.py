@@ -26,13 +26,13 @@ def store(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def test_there_may_be_nothing_to_do(kubothek: Kubothek, store: Path) -> None:
     lines = kubothek("index", "letters").out.splitlines()
-    assert lines[0] == "letters: the indices are as they should be"
+    assert lines[0] == "letters: the indices are up to date"
     assert [line.split() for line in lines[1:]] == [
         ["COLUMN", "KIND", "STATE", "ROWS"],
         ["n", "Native", "Ready", "3"],
         ["s", "Kartothek", "Ready", "2"],
     ]
-    assert kubothek("index", "plain").out == "plain: the indices are as they should be\n"
+    assert kubothek("index", "plain").out == "plain: the indices are up to date\n"
 
 
 def test_rebuild_builds_all_of_them(kubothek: Kubothek, store: Path) -> None:
@@ -43,7 +43,7 @@ def test_index_that_was_lost_is_built_anew(kubothek: Kubothek, store: Path) -> N
     for file in (store / "letters" / "indices" / "s").iterdir():
         file.unlink()
     assert kubothek("index", "letters").out.startswith("letters: version 3: built s\n")
-    assert kubothek("index", "letters").out.startswith("letters: the indices are as they should be\n")
+    assert kubothek("index", "letters").out.startswith("letters: the indices are up to date\n")
 
 
 def test_dataset_that_is_not_there(kubothek: Kubothek, store: Path) -> None:

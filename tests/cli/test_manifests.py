@@ -152,15 +152,15 @@ def test_plan_tells_what_syncs_would_do_and_which_cannot(kubothek: Kubothek, pro
     for name, reason in (("over", "NotACopy"), ("out", "PushNotAllowed"), ("table", "NotALedger")):
         assert by_name[f"sync/{name}"].startswith("! blocked")
         assert f"{reason}: " in by_name[f"sync/{name}"]
-    assert by_name["sync/lost"].endswith("needs dataset/nowhere, which no manifest has")
+    assert by_name["sync/lost"].endswith("needs dataset/nowhere, which is not in these manifests: add its manifest with -f")
 
 
 def test_plan_names_what_no_manifest_has(kubothek: Kubothek, project: Path) -> None:
     write(project, dataset("flights"), commit("a", "flights"), commit("b", "planes"))
     assert lines(kubothek("plan", "-f", "manifests").out) == [
-        "! blocked   dataset/flights  needs objectstore/lake, which no manifest has",
-        "! blocked   commit/a         needs objectstore/lake, which no manifest has",
-        "! blocked   commit/b         needs dataset/planes, which no manifest has",
+        "! blocked   dataset/flights  needs objectstore/lake, which is not in these manifests: add its manifest with -f",
+        "! blocked   commit/a         needs objectstore/lake, which is not in these manifests: add its manifest with -f",
+        "! blocked   commit/b         needs dataset/planes, which is not in these manifests: add its manifest with -f",
     ]
 
 

@@ -46,12 +46,12 @@ def test_a_run_commits_the_rows_and_a_second_one_starts_no_job(kubothek: Kubothe
     assert (first.code, first.err) == (0, "")
     assert "commit/first" in first.out
     assert "Done: version 1: 3 rows in 2 files added" in first.out
-    assert first.out.splitlines()[-1].startswith("all is as it should be: 4 resources (2 jobs started, ")
+    assert first.out.splitlines()[-1].startswith("4 resources ready (2 jobs, ")
     assert rows(project, "letters") == 3
 
     second = kubothek("run", "-f", "manifests")
     assert second.code == 0
-    assert second.out.startswith("all is as it should be: 4 resources (0 jobs started, ")
+    assert second.out.startswith("up to date: 4 resources (0 jobs, ")
     assert rows(project, "letters") == 3
 
 
@@ -100,7 +100,7 @@ def test_bad_input_ends_in_a_message_that_names_it_with_nothing_changed(kubothek
     answer = kubothek("run", "-f", "manifests")
     assert answer.code == 1
     *problems, verdict = answer.err.splitlines()
-    assert verdict.startswith("5 of 17 resources not as they should be (")
+    assert verdict.startswith("5 of 17 resources failed or waiting (")
     told = dict(zip(sorted(problems[::2]), problems[1::2], strict=True))
     for number, ((problem, log), (name, (_, reason))) in enumerate(zip(told.items(), BAD_INPUT.items(), strict=True)):
         line = lines.index(f"metadata: {{name: bad{number}}}") - 1  # counted from 1, its document begins 2 lines before
@@ -139,7 +139,7 @@ def test_a_manifest_that_was_removed_is_told_and_its_data_stays(kubothek: Kuboth
     write(project, STORE)
     answer = kubothek("run", "-f", "manifests")
     assert answer.code == 0
-    assert answer.err == "note: in no manifest any more, and left as it is: commit/first, dataset/letters\n"
+    assert answer.err == "note: not in these manifests; unchanged: commit/first, dataset/letters\n"
     assert rows(project, "letters") == 3
 
 
@@ -202,8 +202,8 @@ def test_ctrl_c_ends_the_jobs_and_a_re_run_goes_on(kubothek: Kubothek, project: 
     assert process.returncode == 130
     notice, verdict = told.splitlines()
     assert notice == "stopping the jobs ..."
-    assert verdict.startswith("stopped (2 jobs started, ")
-    assert verdict.endswith("; the same command goes on from here")
+    assert verdict.startswith("stopped (2 jobs, ")
+    assert verdict.endswith("; run the same command to continue")
 
     answer = kubothek("run", "-f", "manifests")
     assert (answer.code, rows(project, "letters")) == (0, 3)
@@ -222,5 +222,5 @@ def test_an_edit_of_the_indices_is_carried_out_before_the_run_ends(kubothek: Kub
     letters = lake_door.open((project / "store").as_uri()).dataset("letters")
     assert letters.snapshot().head.index_state.kinds() == {"a": "Native"}
     assert [record.operation for record in letters.history()] == ["Index", "Append"]
-    assert kubothek("run", "-f", "manifests").out.splitlines()[-1].startswith("all is as it should be")
+    assert kubothek("run", "-f", "manifests").out.splitlines()[-1].startswith("up to date: ")
     assert len(list(letters.history())) == 2

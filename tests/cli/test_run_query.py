@@ -57,7 +57,7 @@ def test_queries_run_after_the_commits_that_they_name_and_only_once(kubothek: Ku
     assert found == {"x": 4, "y": 2}
 
     second = kubothek("run", "-f", "manifests")
-    assert "(0 jobs started, " in second.out
+    assert "(0 jobs, " in second.out
     assert [file.name for file in (project / "store" / "reports").iterdir()] == [report.name]
     assert "its rows are a file in reports" in kubothek("plan", "-f", "manifests").out
     listed = kubothek("get", "-f", "manifests", "queries").out

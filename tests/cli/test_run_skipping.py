@@ -80,7 +80,7 @@ def test_a_dataset_gets_and_keeps_what_its_manifest_says(kubothek: Kubothek, pro
     assert (achieved.queries, achieved.considered, achieved.skipped, achieved.share) == (1, 2, 1, "50%")
     assert skipping is not None
     assert skipping.coverage == "100%"
-    assert kubothek("run", "-f", "manifests").out.startswith("all is as it should be")
+    assert kubothek("run", "-f", "manifests").out.startswith("up to date: ")
 
 
 @pytest.mark.slow

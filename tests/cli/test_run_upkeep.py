@@ -56,7 +56,7 @@ def test_a_dataset_tidies_up_after_the_last_of_its_commits(kubothek: Kubothek, p
     assert (first.code, first.err) == (0, "")
     assert letters(project) == (3, 1, ROWS)
     second = kubothek("run", "-f", "manifests")
-    assert second.out.startswith("all is as it should be: 5 resources (0 jobs started, ")
+    assert second.out.startswith("up to date: 5 resources (0 jobs, ")
 
 
 @pytest.fixture

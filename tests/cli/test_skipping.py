@@ -65,18 +65,18 @@ def test_a_datasets_life_with_it(kubothek: Kubothek, store: Path) -> None:
     assert explained[0].split() == ["STEP", "FILES", "LEFT"]
     assert explained[-1].endswith(".parquet")
     again = out(kubothek, "build", "letters")
-    assert again == "letters: the skipping metadata is as it should be\n"
+    assert again == "letters: the skipping metadata is up to date\n"
     assert out(kubothek, "drop", "letters", "--yes") == "letters: version 7 has no skipping metadata\n"
     assert out(kubothek, "drop", "letters", "--yes") == "letters: there was no skipping metadata\n"
 
 
 def test_refresh_writes_the_times_of_a_copy_for_xskipper(kubothek: Kubothek, store: Path) -> None:
     out(kubothek, "build", "letters", "--index", "MinMax:n")
-    assert out(kubothek, "refresh", "letters") == "letters: the skipping metadata is as it should be\n"
+    assert out(kubothek, "refresh", "letters") == "letters: the skipping metadata is up to date\n"
     for path in (store / "letters").rglob("*.parquet"):
         path.touch()
     assert out(kubothek, "refresh", "letters").endswith("; version 7: the times of files for Xskipper\n")
-    assert out(kubothek, "refresh", "letters") == "letters: the skipping metadata is as it should be\n"
+    assert out(kubothek, "refresh", "letters") == "letters: the skipping metadata is up to date\n"
     assert stats(kubothek, "letters", "n = 12")["skipped_Objs"] == 3
 
 

@@ -112,7 +112,7 @@ def test_a_job_on_s3_does_all_verbs(either: Here, s3: S3Server, secret: Path, bu
     assert tagged.dataset is not None, tagged
     assert tagged.dataset.tags == {"first": 1}
     healed, code = either.run({**either.job("heal", **TABLE), **where})
-    assert healed.message == "nothing had to be made anew"
+    assert healed.message == "nothing to repair"
     base = either.job("collect")
     target = {"name": "flights", "dataset": base.pop("dataset"), "policies": [{"versions": 1}]}
     round_ = {"targets": [target], "enforce": True, "grace_seconds": 60.0, "spark": spark}

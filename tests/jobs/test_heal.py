@@ -38,7 +38,7 @@ def test_a_table_that_is_well_stays_as_it_is(here: Here) -> None:
     filled(here)
     before = {info.key: info.etag for info in here.store.list("")}
     result = run(here)
-    assert (result.heal, result.message) == (HealOutcome(), "nothing had to be made anew")
+    assert (result.heal, result.message) == (HealOutcome(), "nothing to repair")
     assert result.dataset is not None
     assert (result.dataset.version, result.dataset.corrupt) == (3, None)
     after = {info.key: info.etag for info in here.store.list("")}
@@ -52,7 +52,7 @@ def test_what_can_be_made_anew_is_and_once(here: Here) -> None:
     result = run(here)
     assert result.heal is not None
     assert set(result.heal.repaired) == {"the index on 'a'", "the marker of version 2", "_common_metadata"}
-    assert result.message.startswith("made anew: ")
+    assert result.message.startswith("repaired: ")
     assert result.dataset is not None
     assert [(index.column, index.state) for index in result.dataset.indices] == [("a", "Ready")]
     assert run(here).heal == HealOutcome()

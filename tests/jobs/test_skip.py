@@ -79,7 +79,7 @@ def test_the_first_commit_describes_its_own_files(either: Here) -> None:
     assert first.dataset.skipping is not None
     assert (first.dataset.version, first.dataset.skipping.files) == (1, 1)
     assert [opened(either, where) for where in ("id = 50", "id = 2050", "name = 'name-919-2'")] == [1, 0, 0]
-    assert skip(either, MINMAX, BLOOM, PREFIX).message == "the skipping metadata is as it should be"
+    assert skip(either, MINMAX, BLOOM, PREFIX).message == "the skipping metadata is up to date"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_again_there_is_nothing_to_do_and_no_list_keeps_what_is_there(here: Here
     fill(here)
     skip(here, MINMAX)
     again = skip(here, MINMAX)
-    assert again.message == "the skipping metadata is as it should be"
+    assert again.message == "the skipping metadata is up to date"
     kept, code = here.run({**here.job("skip"), "spark": {}})
     assert (code, kinds(kept)) == (ExitCode.DONE, ["MinMax"])
     assert here.snapshot().version == 5

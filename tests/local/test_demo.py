@@ -55,7 +55,7 @@ def _said(checkout: Path, *arguments: str) -> str:
 @pytest.mark.timeout(1200)
 def test_the_demo_commits_every_flight_by_spark_and_a_second_one_adds_nothing(checkout: Path) -> None:
     said = demo(checkout)
-    assert "10 resources (5 jobs started, " in said
+    assert "10 resources ready (5 jobs, " in said
     assert re.search(rf"\ball +{FLIGHTS}\b", said), "the query's total"
     assert "17 resources (" in said
     assert re.search(r"Newark Liberty Intl +B6 +228 +1172 +EMBRAER +1 +EWR +N258JB", said), "the answer of the cube"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.options import store_options
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @store_options
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=complete_dataset)
 @click.option("--take", is_flag=True, help="Make the claim stand, whoever owned the dataset.")
 @click.option(
     "--owner",

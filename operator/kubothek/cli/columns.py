@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
+from kubothek.words import count
 
-def columns(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> Iterator[str]:
+
+def columns(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), *, gap: int = 3
+) -> Iterator[str]:
     """The lines of a table; columns named in ``right`` are aligned right, as numbers are read."""
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     for row in (headers, *rows):
@@ -14,7 +18,7 @@ def columns(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequen
             cell.rjust(width) if header in right else cell.ljust(width)
             for header, cell, width in zip(headers, row, widths, strict=True)
         )
-        yield "   ".join(cells).rstrip()
+        yield (" " * gap).join(cells).rstrip()
 
 
 def shown_time(moment: datetime | None) -> str:
@@ -25,15 +29,62 @@ def shown_time(moment: datetime | None) -> str:
     return aware.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """Print a framed table on the terminal, folded to its width."""
-    from rich.box import ROUNDED
-    from rich.console import Console
-    from rich.table import Table
+def age(moment: datetime | None) -> str:
+    """How long ago, in the largest unit of which there are two: ``50s``, ``5m``, ``36h``, ``12d``; a dash for none."""
+    if moment is None:
+        return "-"
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    seconds = max(0, int((datetime.now(UTC) - aware).total_seconds()))
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
 
-    table = Table(box=ROUNDED, header_style="bold")
-    for header in headers:
-        table.add_column(header, justify="right" if header in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    Console(markup=False, highlight=False, emoji=False).print(table)
+
+def cut(text: str, width: int) -> str:
+    """The text in at most this many characters; an ellipsis says that there was more."""
+    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
+_VERTICAL_ROWS = 10
+"""Rows of a result that is too wide that are shown a column a line."""
+_LONGEST_CELL = 60
+_GAP = 2
+"""Columns between columns."""
+
+
+def fitted(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str], width: int) -> Iterator[str]:
+    """The lines of a table that is at most ``width`` wide.
+
+    A few rows that are wider are written a column a line; of many rows columns in the middle are left out.
+    """
+    short = [[cut(" ".join(cell.split()), _LONGEST_CELL) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headers, *short, strict=True)]
+    if sum(widths) + _GAP * (len(widths) - 1) <= width:
+        yield from columns(headers, short, right, gap=_GAP)
+        return
+    if len(rows) <= _VERTICAL_ROWS:
+        longest = max(map(len, headers))
+        for number, row in enumerate(rows, 1):
+            yield f"-- row {number} " + "-" * max(0, min(width, 60) - 8 - len(str(number)))
+            yield from (f"{name:<{longest}}  {value}" for name, value in zip(headers, row, strict=True))
+        return
+    shown = _outer(widths, width)
+    names = ["…" if at is None else headers[at] for at in shown]
+    cells = [["…" if at is None else row[at] for at in shown] for row in short]
+    yield from columns(names, cells, right, gap=_GAP)
+    hidden = len(headers) - (len(shown) - 1)
+    yield f"… {count(hidden, 'more column')}: -o wide shows all, as does SELECT with their names"
+
+
+def _outer(widths: Sequence[int], width: int) -> list[int | None]:
+    """The first and last columns that fit, from both sides in turns; None in the place of those between them."""
+    room = width - 1
+    left, right = list[int](), list[int]()
+    for turn in range(len(widths)):
+        at = len(left) if turn % 2 == 0 else len(widths) - 1 - len(right)
+        room -= widths[at] + _GAP
+        if room < 0 and turn:
+            break
+        (left if turn % 2 == 0 else right).append(at)
+    return [*left, None, *reversed(right)]

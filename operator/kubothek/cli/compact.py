@@ -8,7 +8,9 @@ from uuid import uuid4
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option, show
 from kubothek.words import count
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ class _Size(click.ParamType[int]):
 
 @click.command()
 @store_options
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=complete_dataset)
 @click.option("--where", metavar="FILTER", help='Which partitions, e.g. "month >= 3"; default: all.')
 @click.option(
     "--target-size",
@@ -48,6 +50,7 @@ class _Size(click.ParamType[int]):
 @click.option("--sort-by", metavar="COLUMNS", help="Sort rows across the files of a partition by a,b.")
 @click.option("--z-order-by", metavar="COLUMNS", help="Cluster rows along a Z-order curve over a,b.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
+@output_option()
 def compact(
     choice: StoreChoice,
     dataset: str,
@@ -57,6 +60,7 @@ def compact(
     sort_by: str | None,
     z_order_by: str | None,
     dry_run: bool,
+    output: str,
 ) -> None:
     """Merge small files of each partition of a dataset into larger ones.
 
@@ -82,13 +86,27 @@ def compact(
             clustering=_clustering(sort_by or z_order_by, curve=bool(z_order_by)),
         )
         if dry_run:
-            lines = _planned(dataset, plan_compaction(store, log, log.snapshot(), wish))
+            plan = plan_compaction(store, log, log.snapshot(), wish)
+            show(output, _plan_object(dataset, plan), _planned(dataset, plan, all_rows=output == "wide"))
         else:
-            lines = _done(
-                dataset, compact_dataset(store, log, wish, commit_id=f"cli:compact:{uuid4()}", digest="", by="cli")
-            )
-        for line in lines:
-            click.echo(line)
+            done = compact_dataset(store, log, wish, commit_id=f"cli:compact:{uuid4()}", digest="", by="cli")
+            show(output, _object(dataset, done), _done(dataset, done))
+
+
+def _plan_object(dataset: str, plan: CompactionPlan) -> dict[str, object]:
+    partitions = [
+        {"path": each.group.path, "files": len(each.files), "bytes": each.bytes, "rows": each.rows}
+        for each in plan.bundles
+    ]
+    return {"dataset": dataset, "files": plan.files.files, "rewritten": plan.rewritten.files, "partitions": partitions}
+
+
+def _object(dataset: str, done: Compaction) -> dict[str, object]:
+    removed, added = (
+        {"files": totals.files, "bytes": totals.bytes, "rows": totals.rows} for totals in (done.removed, done.added)
+    )
+    skipped = list(done.given_way)
+    return {"dataset": dataset, "version": done.version, "removed": removed, "added": added, "skipped": skipped}
 
 
 def _clustering(columns: str | None, *, curve: bool) -> Clustering | None:
@@ -97,7 +115,7 @@ def _clustering(columns: str | None, *, curve: bool) -> Clustering | None:
     return Clustering(tuple(name.strip() for name in columns.split(",")), curve=curve) if columns else None
 
 
-def _planned(dataset: str, plan: CompactionPlan) -> Iterator[str]:
+def _planned(dataset: str, plan: CompactionPlan, *, all_rows: bool) -> Iterator[str]:
     from kubothek.cli.columns import columns
     from kubothek.resources.values import render_bytes
 
@@ -107,11 +125,11 @@ def _planned(dataset: str, plan: CompactionPlan) -> Iterator[str]:
     yield f"{dataset}: {plan.rewritten.files:,} of {count(plan.files.files, 'file')} would be rewritten"
     rows = [
         (bundle.group.path or "-", f"{len(bundle.files):,}", render_bytes(bundle.bytes), f"{bundle.rows:,}")
-        for bundle in plan.bundles[:_SHOWN]
+        for bundle in (plan.bundles if all_rows else plan.bundles[:_SHOWN])
     ]
     yield from columns(("PARTITION", "FILES", "SIZE", "ROWS"), rows, right=("FILES", "SIZE", "ROWS"))
-    if len(plan.bundles) > _SHOWN:
-        yield f"… and {len(plan.bundles) - _SHOWN:,} more"
+    if not all_rows and len(plan.bundles) > _SHOWN:
+        yield f"… and {len(plan.bundles) - _SHOWN:,} more: -o wide shows all"
 
 
 def _done(dataset: str, done: Compaction) -> Iterator[str]:

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option, show
 from kubothek.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.commits import DatasetState, Head, Snapshot
+    from kubothek.lake.commits import DatasetLog, DatasetState, Head, Snapshot
     from kubothek.lake.store import Store
     from kubothek.lake.table.layout import Layout
 
@@ -23,17 +25,17 @@ _SHOWN: Final = 5
 
 @click.command()
 @store_options
-@click.argument("dataset")
-def describe(choice: StoreChoice, dataset: str) -> None:
-    """Show one dataset: schema, layout, size, owner, sources. A cube is shown with all of its datasets.
+@click.argument("dataset", shell_complete=complete_dataset)
+@output_option()
+def describe(choice: StoreChoice, dataset: str, output: str) -> None:
+    """Show schema, layout, size, owner and sources of a dataset; of a cube, all of its datasets.
 
-    One of several tables that kartothek put into a dataset is called DATASET/TABLE.
+    If kartothek put several tables into a dataset, DATASET/TABLE names one of them.
     """
     from kubothek.cli.cube.common import open_cube
-    from kubothek.cli.cube.show import lines
+    from kubothek.cli.cube.show import as_object, lines
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.door import Lake
-    from kubothek.lake.schema import type_name
     from kubothek.lake.store import open_store
 
     with choice.config() as config:
@@ -41,31 +43,69 @@ def describe(choice: StoreChoice, dataset: str) -> None:
         uuid, _, table = dataset.partition("/")
         log = DatasetLog(store, uuid)
         if log.inspect().version is None and dataset in Lake(store).cubes():
-            for line in lines(open_cube(store, dataset).info()):
-                click.echo(line)
+            info = open_cube(store, dataset).info()
+            show(output, as_object(info), lines(info))
             return
         snapshot, state = log.snapshot(table=table or None), log.inspect()
         sources = list(_sources(store, snapshot.head))
+        chain = list(_chain(store, log, snapshot.head))
+    show(output, _object(snapshot, state), _lines(snapshot, state, chain, sources))
+
+
+def _object(snapshot: Snapshot, state: DatasetState) -> dict[str, object]:
+    from kubothek.lake.schema import type_name
+    from kubothek.lake.table.layout import Layout
+
+    totals, head = snapshot.totals, snapshot.head
+    size = (
+        {"files": len(head.partitions)}
+        if totals is None
+        else {"rows": totals.rows, "files": totals.files, "bytes": totals.bytes, "partitions": totals.partitions}
+    )
+    columns = [
+        {"name": field.name, "type": type_name(field.type), "nullable": field.nullable}
+        for field in snapshot.schema or ()
+    ]
+    return {
+        "dataset": state.uuid,
+        "version": snapshot.version,
+        "lastCommit": snapshot.time,
+        **size,
+        "partitionKeys": list(head.partition_keys),
+        "layout": list(_laid_out(Layout.of(head))),
+        "indices": {column: str(kind) for column, kind in head.index_state.wanted().items()},
+        "tags": dict(sorted(state.tags.items())),
+        "owner": state.owner,
+        "problem": state.problem,
+        "columns": columns,
+    }
+
+
+def _chain(store: Store, log: DatasetLog, head: Head) -> Iterator[str]:
+    if head.chain is not None:
+        from kubothek.cli.ledger.describe import chain_lines
+
+        yield from chain_lines(store, log)
+
+
+def _lines(snapshot: Snapshot, state: DatasetState, chain: list[str], sources: list[str]) -> Iterator[str]:
+    from kubothek.lake.schema import type_name
+
     for name, value in _facts(snapshot, state):
-        click.echo(f"{name + ':':<14}{value}")
-    click.echo("Columns:")
+        yield f"{name + ':':<14}{value}"
+    yield "Columns:"
     keys = snapshot.head.partition_keys
     for field in snapshot.schema or ():
         notes = [
             note for note, holds in (("partition key", field.name in keys), ("not null", not field.nullable)) if holds
         ]
-        click.echo(f"  {field.name:<24}{type_name(field.type):<20}{', '.join(notes)}".rstrip())
-    chain = snapshot.head.chain
-    if chain is not None:
-        from kubothek.cli.ledger.describe import chain_lines
-
-        click.echo("Chain:")
-        for line in chain_lines(store, log):
-            click.echo(f"  {line}")
+        yield f"  {field.name:<24}{type_name(field.type):<20}{', '.join(notes)}".rstrip()
+    if chain:
+        yield "Chain:"
+    yield from (f"  {line}" for line in chain)
     if sources:
-        click.echo("Sources:")
-    for line in sources:
-        click.echo(f"  {line}")
+        yield "Sources:"
+    yield from (f"  {line}" for line in sources)
 
 
 def _facts(snapshot: Snapshot, state: DatasetState) -> Iterator[tuple[str, str]]:
@@ -79,7 +119,7 @@ def _facts(snapshot: Snapshot, state: DatasetState) -> Iterator[tuple[str, str]]
     totals = snapshot.totals
     if totals is not None:
         yield "Size", f"{count(totals.rows, 'row')}, {count(totals.files, 'file')}, {render_bytes(totals.bytes)}"
-        yield "Partitions", f"{totals.partitions:,}, by {', '.join(snapshot.head.partition_keys) or 'nothing'}"
+        yield "Partitions", f"{totals.partitions:,}, by {', '.join(snapshot.head.partition_keys) or 'no column'}"
     else:
         yield "Size", f"{count(len(snapshot.head.partitions), 'file')}; row count unknown"
     layout = Layout.of(snapshot.head)
@@ -88,7 +128,7 @@ def _facts(snapshot: Snapshot, state: DatasetState) -> Iterator[tuple[str, str]]
     yield "Indices", ", ".join(f"{column} ({kind})" for column, kind in kinds.items()) or "none"
     if state.tags:
         yield "Tags", ", ".join(f"{name} (version {version})" for name, version in sorted(state.tags.items()))
-    yield "Owner", state.owner or "nobody"
+    yield "Owner", state.owner or "none"
     if state.problem is not None:
         yield "Problem", state.problem
 

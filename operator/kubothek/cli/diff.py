@@ -1,4 +1,4 @@
-"""``kubothek diff``: what lies between two versions of a dataset."""
+"""``kubothek diff``: what differs between two versions of a dataset."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.options import limit_option, store_options
+from kubothek.cli.output import output_option, show
 from kubothek.cli.versions import AnyVersion
+from kubothek.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,25 +22,24 @@ if TYPE_CHECKING:
 
 @click.command()
 @store_options
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("before", type=AnyVersion(), metavar="V1")
 @click.argument("after", type=AnyVersion(), metavar="[V2]", required=False)
 @limit_option("partitions")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object; numbers that are not known are null.")
+@output_option(json_flag=True)
 def diff(
     choice: StoreChoice,
     dataset: str,
     before: int | datetime | str,
     after: int | datetime | str | None,
     limit: int,
-    as_json: bool,
+    output: str,
 ) -> None:
-    """Show what lies between version V1 of a dataset and V2, by default the present one.
+    """Compare version V1 of a dataset with V2, by default the present one.
 
-    Versions are numbers (see `kubothek log`), times or tags. Rows and files are shown by partition.
+    Versions are numbers (see `kubothek log`), times or tags. Rows and files are shown by partition. In JSON and YAML a
+    number that is not known is null.
     """
-    import orjson
-
     from kubothek.lake.door import Lake
     from kubothek.lake.store import open_store
 
@@ -45,13 +47,7 @@ def diff(
         found = Lake(open_store(config)).dataset(dataset).diff(before, after)
     shown = found.partitions[: limit or None]
     hidden = len(found.partitions) - len(shown)
-    if as_json:
-        click.echo(orjson.dumps(_object(found, shown, hidden), option=orjson.OPT_INDENT_2))
-        return
-    for line in _lines(found, shown):
-        click.echo(line)
-    if hidden:
-        click.echo(f"… and {hidden:,} more partitions: --limit shows more")
+    show(output, _object(found, shown, hidden), _lines(found, shown, hidden))
 
 
 def _object(found: Comparison, shown: tuple[PartitionChange, ...], hidden: int) -> dict[str, object]:
@@ -75,7 +71,7 @@ def _object(found: Comparison, shown: tuple[PartitionChange, ...], hidden: int) 
     }
 
 
-def _lines(found: Comparison, shown: tuple[PartitionChange, ...]) -> Iterator[str]:
+def _lines(found: Comparison, shown: tuple[PartitionChange, ...], hidden: int) -> Iterator[str]:
     from kubothek.cli.columns import columns
 
     rows = " → ".join("?" if number is None else f"{number:,}" for number in found.rows)
@@ -89,6 +85,8 @@ def _lines(found: Comparison, shown: tuple[PartitionChange, ...]) -> Iterator[st
     if shown:
         lines = [_row(change) for change in shown]
         yield from columns(("PARTITION", "ROWS", "FILES"), lines, right=("ROWS", "FILES"))
+    if hidden:
+        yield f"… and {count(hidden, 'more partition')}: --limit shows more"
 
 
 def _told(change: Difference) -> str:

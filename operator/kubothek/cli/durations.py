@@ -1,4 +1,4 @@
-"""How a length of time is written on the command line."""
+"""Durations on the command line."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class Duration(click.ParamType[timedelta]):
         text = str(value)
         match = re.fullmatch("".join(rf"(?:(?P<{unit}>\d{{1,6}}){unit})?" for unit in _UNITS), text)
         if not match or not text:
-            self.fail(f"{text!r} is no length of time like 7d, 36h or 1d12h", param, ctx)
+            self.fail(f"{text!r} is not a duration: write 7d, 36h or 1d12h", param, ctx)
         return timedelta(**{_UNITS[unit]: int(count) for unit, count in match.groupdict().items() if count})

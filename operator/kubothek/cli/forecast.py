@@ -13,6 +13,7 @@ from kubothek.cli.forecast_stores import wrong
 from kubothek.cli.forecast_upkeep import Upkeep
 from kubothek.cli.ledger.forecast import ledger_steps
 from kubothek.cli.skipping_forecast import files_outlook
+from kubothek.cli.statements import wrong_statements
 from kubothek.cli.steps import Step, Verb
 from kubothek.lake.commits import Claim, DatasetLog
 from kubothek.lake.errors import BucketNotFound, LakeError
@@ -114,6 +115,8 @@ class Forecaster(Commits, Sources, Upkeep):
         absent = [other for other in wanted if other not in self._applied.resources]
         if absent:
             return Step(key, Verb.BLOCKED, f"needs {absent[0]}, {wrong(None)}")
+        for _, why in wrong_statements(query):
+            return Step(key, Verb.BLOCKED, why)
         if query.spec.suspend:
             return Step(key, Verb.SUSPENDED, "spec.suspend is true")
         return Step(key, Verb.CREATE, f"runs, and its rows become {result.target}")

@@ -5,20 +5,25 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from kubothek.cli.forecast_cubes import cube_change_step
 from kubothek.cli.forecast_stores import Stores, wrong
 from kubothek.cli.steps import Step, Verb
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.commits.objects import keys as lake_keys
 from kubothek.lake.commits.objects.markers import Marker, Markers
-from kubothek.lake.errors import BucketNotFound, FilterInvalid, LakeError, ObjectNotFound
+from kubothek.lake.errors import BucketNotFound, FilterInvalid, LakeError, ObjectNotFound, SchemaMismatch
 from kubothek.lake.predicates import parse
+from kubothek.lake.sources.values import check_names
 from kubothek.lake.store import Store
 from kubothek.reconcile.references import profile
 from kubothek.resources.commit import Commit
 from kubothek.resources.cube import Cube
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.engine import DEFAULT_ENGINE, Engine, EngineSpec
+from kubothek.resources.files import Source
 from kubothek.resources.meta import render_time
 from kubothek.resources.values import render_bytes
 from kubothek.runtime.local.launch import spark_from
@@ -67,7 +72,7 @@ class Commits(Stores):
             return None
         try:
             where = parse(commit.spec.where)
-            if isinstance(store, Store) and all(_applied(store, dataset, other) for other in self._before(commit)):
+            if isinstance(store, Store) and self._comes_next(commit, dataset, store):
                 schema = DatasetLog(store, dataset.uuid).snapshot().schema
                 if schema is not None:
                     where.bind(schema)
@@ -103,6 +108,8 @@ class Commits(Stores):
                     size += store.stat(path).size
                 except ObjectNotFound:
                     return Step(key, Verb.BLOCKED, _no_source(path, home))
+                if (misfit := self._misfit(commit, subject, source, store, path)) is not None:
+                    return Step(key, Verb.BLOCKED, misfit)
                 names.append(path)
         if not names:
             return Step(key, Verb.COMMIT, target)
@@ -113,6 +120,33 @@ class Commits(Stores):
         return Step(
             key, Verb.COMMIT, f"{target}: {told} ({render_bytes(size)}, {'by Spark' if spark else 'without Spark'})"
         )
+
+    def _misfit(self, commit: Commit, subject: Dataset | Cube, source: Source, store: Store, path: str) -> str | None:
+        """Why the columns of a Parquet file do not fit the table; None if they do, or the job has to find out.
+
+        Reads the footer. Wider rules (explicit schemas, evolution, files with other types) are the job's.
+        """
+        if source.format != "Parquet" or source.columns is not None or not isinstance(subject, Dataset):
+            return None
+        if commit.spec.operation not in ("Append", "Replace") or subject.spec.table.schema_evolution == "Compatible":
+            return None
+        home = self._open(self._home(subject))
+        try:
+            snapshot = DatasetLog(home, subject.uuid).snapshot() if isinstance(home, Store) else None
+            if snapshot is None or snapshot.schema is None or not self._comes_next(commit, subject, home):
+                return None
+            with store.open(path) as file:
+                found = pq.read_schema(file).names
+            check_names(path, found, snapshot.schema.names)
+        except SchemaMismatch as error:
+            return f"{error.reason}: {error}"
+        except (LakeError, OSError, pa.ArrowInvalid):  # no table yet, or no readable file: the job says so
+            return None
+        return None
+
+    def _comes_next(self, commit: Commit, dataset: Dataset, store: Store | LakeError | None) -> bool:
+        """Whether all Commits that it depends on are done, so that the table is what it will find."""
+        return isinstance(store, Store) and all(_applied(store, dataset, other) for other in self._before(commit))
 
     def _engine(self, commit: Commit, subject: Dataset | Cube) -> EngineSpec:
         reference = commit.spec.engine_ref or subject.spec.engine_ref

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kubothek.cli.forecast_stores import wrong
 from kubothek.cli.steps import Step, Verb
 from kubothek.lake.cube.log import CubeLog
 from kubothek.lake.errors import BucketNotFound, DatasetNotFound, FilterInvalid, LakeError
@@ -19,9 +20,9 @@ def cube_step(key: Key, cube: Cube, store: Store | LakeError | None, home: Key) 
     if isinstance(store, BucketNotFound):
         return nothing
     if store is None:
-        return Step(key, Verb.BLOCKED, f"needs {home}, which no manifest has")
+        return Step(key, Verb.BLOCKED, f"needs {home}, {wrong(None)}")
     if isinstance(store, LakeError):
-        return Step(key, Verb.BLOCKED, f"needs {home}, which cannot be read: {store.reason}: {store}")
+        return Step(key, Verb.BLOCKED, f"needs {home}, {wrong(store)}")
     try:
         snapshot = CubeLog(store, cube.prefix).snapshot()
     except DatasetNotFound:

@@ -57,6 +57,9 @@ def _readable(store: Store) -> Store:
     return store
 
 
+_MISSING = "which is not in these manifests: add its manifest with -f"
+
+
 def wrong(store: LakeError | None) -> str:
     """Why a store cannot be looked at, after its name."""
-    return "which no manifest has" if store is None else f"which cannot be read: {store.reason}: {store}"
+    return _MISSING if store is None else f"which cannot be read: {store.reason}: {store}"

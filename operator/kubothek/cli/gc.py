@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.durations import Duration
 from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option, show
 from kubothek.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.collector import Count, Kind
+    from kubothek.lake.collector import Collection, Count, Kind
 
 
 @click.command()
 @store_options
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=complete_dataset)
 @click.option("--dry-run/--enforce", default=True, show_default=True, help="List what would be deleted, or delete it.")
 @click.option("--keep-versions", type=click.IntRange(1), metavar="N", help="Keep the N newest versions.")
 @click.option("--keep-for", type=Duration(), help="Keep versions that were current within this time: 7d, 36h.")
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     "--max-deletes", type=click.IntRange(0), metavar="N", help="Delete nothing if there are more objects than N."
 )
 @click.option("--grace", type=Duration(), help="Keep younger objects; at least the grace period of the store.")
+@output_option()
 def gc(
     choice: StoreChoice,
     dataset: str,
@@ -36,6 +39,7 @@ def gc(
     keep_for: timedelta | None,
     max_deletes: int | None,
     grace: timedelta | None,
+    output: str,
 ) -> None:
     """List objects of a dataset that no version references; with --enforce, delete them.
 
@@ -43,7 +47,6 @@ def gc(
     that only they reference are deleted. With both, a version stays if either option keeps it. With neither, every
     version stays. Safe to run beside readers and writers, and to repeat after a failure.
     """
-    from kubothek.cli.columns import columns
     from kubothek.lake.collector import MAX_DELETES, Mode, Retention, collect
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.store import open_store
@@ -60,14 +63,29 @@ def gc(
             by="cli",
         )
     counts = done.found if dry_run else done.deleted
-    for line in columns(("KIND", "OBJECTS", "BYTES"), _rows(counts), right=("OBJECTS", "BYTES")) if counts else ():
-        click.echo(line)
+    found = {
+        "dataset": dataset,
+        "enforced": not dry_run,
+        "versions": done.versions,
+        "oldest": done.oldest,
+        "plan": done.plan,
+        "unknownObjects": done.unknown.objects,
+        "kinds": {str(kind): {"objects": each.objects, "bytes": each.bytes} for kind, each in counts.items()},
+    }
+    show(output, found, _lines(dataset, done, counts, dry_run=dry_run))
+
+
+def _lines(dataset: str, done: Collection, counts: Mapping[Kind, Count], *, dry_run: bool) -> Iterator[str]:
+    from kubothek.cli.columns import columns
+
+    if counts:
+        yield from columns(("KIND", "OBJECTS", "BYTES"), _rows(counts), right=("OBJECTS", "BYTES"))
     verb = "would be deleted" if dry_run else "deleted"
-    total = sum(count.objects for count in counts.values())
+    total = sum(each.objects for each in counts.values())
     kept = f"{count(done.versions, 'version')} kept, from {done.oldest} on"
-    click.echo(f"{dataset}: {count(total, 'object')} {verb}; {kept}; plan: {done.plan}")
+    yield f"{dataset}: {count(total, 'object')} {verb}; {kept}; plan: {done.plan}"
     if done.unknown.objects:
-        click.echo(f"{count(done.unknown.objects, 'unknown object')} not written by Kubothek, not deleted")
+        yield f"{count(done.unknown.objects, 'unknown object')} not written by Kubothek, not deleted"
 
 
 def _rows(counts: Mapping[Kind, Count]) -> list[tuple[str, str, str]]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from kubothek.cli.complete import complete_get
 from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option, show
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from kubothek.cli.stores import StoreChoice
     from kubothek.lake.commits import DatasetState
     from kubothek.lake.store import StoreConfig
@@ -38,104 +44,155 @@ _AT_ONCE = 16
 
 @click.command()
 @store_options
-@click.argument("what", nargs=-1, metavar="[KIND] [NAME]...")
-def get(choice: StoreChoice, what: tuple[str, ...]) -> None:
+@click.argument("what", nargs=-1, metavar="[KIND] [NAME]...", shell_complete=complete_get)
+@output_option()
+def get(choice: StoreChoice, what: tuple[str, ...], output: str) -> None:
     """List datasets, or resources of a kind.
 
-    Without KIND, or with `datasets`: the datasets in the store, as their heads say, whoever wrote them; with `cubes`
-    the cubes in it. With `commits`, `queries` or `objectstores`: what `kubothek run` on this machine knows; a cluster's
-    are listed by kubectl.
+    Without KIND, or with `datasets`: all datasets in the store, whichever program wrote them; with `cubes` the cubes.
+    With `commits`, `queries`, `objectstores` and other kinds: the resources of `kubothek run` on this machine. kubectl
+    lists those of a cluster.
     """
     kind = _KINDS.get(what[0].lower()) if what else None
     names = what[1:] if kind is not None else what
     with choice.config() as config:
         if kind in (None, "Dataset"):
-            _get_datasets(config, names)
+            _get_datasets(config, names, output)
         elif kind == "Cube":
-            _get_cubes(config, names)
+            _get_cubes(config, names, output)
         else:
-            _get_resources(config, kind or "", names)
+            _get_resources(config, kind or "", names, output)
 
 
-def _get_datasets(config: StoreConfig, names: tuple[str, ...]) -> None:
-    from kubothek.cli.columns import columns, shown_time
+def _get_datasets(config: StoreConfig, names: tuple[str, ...], output: str) -> None:
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.door import Lake
     from kubothek.lake.errors import DatasetNotFound
     from kubothek.lake.store import open_store
-    from kubothek.resources.values import render_bytes
 
     store = open_store(config)
 
     def look(name: str) -> DatasetState:
         return DatasetLog(store, name).inspect()
 
-    def line(state: DatasetState) -> tuple[str, ...]:
-        sizes = ("-", "-", "-")
-        if state.totals is not None and state.version is not None:
-            sizes = (f"{state.totals.rows:,}", f"{state.totals.files:,}", render_bytes(state.totals.bytes))
-        version = "-" if state.version is None else str(state.version)
-        remark = "deleted" if state.deleted else state.problem or ""
-        return state.uuid, version, *sizes, shown_time(state.time), state.owner or "-", remark
-
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         states = list(pool.map(look, names or Lake(store).datasets()))
     absent = [state.uuid for state in states if state.version is None and state.problem is None]
     if names and absent:
         raise DatasetNotFound(f"there is no dataset {absent[0]!r} in {config.url}")
-    if not states:
-        click.echo(f"no datasets in {config.url}")
-        return
-    headers = ("NAME", "VERSION", "ROWS", "FILES", "SIZE", "LAST COMMIT", "OWNER", "")
-    for text in columns(headers, [line(state) for state in states], right=("VERSION", "ROWS", "FILES", "SIZE")):
-        click.echo(text)
+    found = [_dataset(state) for state in states]
+    _show(output, found, _DATASET, f"no datasets in {config.url}")
 
 
-def _get_cubes(config: StoreConfig, names: tuple[str, ...]) -> None:
-    from kubothek.cli.columns import columns, shown_time
+def _dataset(state: DatasetState) -> dict[str, Any]:
+    totals = state.totals if state.version is not None else None
+    return {
+        "name": state.uuid,
+        "version": state.version,
+        "rows": None if totals is None else totals.rows,
+        "files": None if totals is None else totals.files,
+        "bytes": None if totals is None else totals.bytes,
+        "lastCommit": state.time,
+        "owner": state.owner,
+        "remark": "deleted" if state.deleted else state.problem,
+    }
+
+
+def _get_cubes(config: StoreConfig, names: tuple[str, ...], output: str) -> None:
     from kubothek.lake.door import Lake
     from kubothek.lake.errors import LakeError
     from kubothek.lake.store import open_store
-    from kubothek.resources.values import render_bytes
 
     lake = Lake(open_store(config))
 
-    def line(name: str) -> tuple[str, ...]:
+    def look(name: str) -> dict[str, Any]:
+        found: dict[str, Any] = dict.fromkeys(("name", "version", "cells", "datasets", "bytes", "lastCommit", "remark"))
+        found["name"] = name
         try:
             cube = lake.cube(name)
             snapshot, sizes = cube.snapshot(), cube.stats()
         except LakeError as error:
             if names:
                 raise
-            return name, "-", "-", "-", "-", "-", f"{error.reason}: {error}"
-        cells = sizes[snapshot.spec.seed_dataset].rows
-        size = render_bytes(sum(each.bytes for each in sizes.values()))
-        version = str(snapshot.version or "-")
-        return name, version, f"{cells:,}", ", ".join(snapshot.members), size, shown_time(snapshot.time), ""
+            return found | {"remark": f"{error.reason}: {error}"}
+        return found | {
+            "version": snapshot.version or None,
+            "cells": sizes[snapshot.spec.seed_dataset].rows,
+            "datasets": list(snapshot.members),
+            "bytes": sum(each.bytes for each in sizes.values()),
+            "lastCommit": snapshot.time,
+        }
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        rows = list(pool.map(line, names or lake.cubes()))
-    if not rows:
-        click.echo(f"no cubes in {config.url}")
-        return
-    headers = ("NAME", "VERSION", "CELLS", "DATASETS", "SIZE", "LAST COMMIT", "")
-    for text in columns(headers, rows, right=("VERSION", "CELLS", "SIZE")):
-        click.echo(text)
+        found = list(pool.map(look, names or lake.cubes()))
+    _show(output, found, _CUBE, f"no cubes in {config.url}")
 
 
-def _get_resources(config: StoreConfig, kind: str, names: tuple[str, ...]) -> None:
-    from kubothek.cli.columns import columns
+def _get_resources(config: StoreConfig, kind: str, names: tuple[str, ...], output: str) -> None:
     from kubothek.resources.kinds import KINDS
     from kubothek.runtime.local.state import State
-    from kubothek.runtime.local.summary import summarise
+    from kubothek.runtime.local.summary import Phase, summarise
 
     state = State.of(config.url, config.endpoint, Path.cwd())
     keys = sorted(key for key in state.known() if key.kind == kind and (not names or key.name in names))
-    found = [resource for key in keys if (resource := state.load(KINDS[kind], key)) is not None]
-    if not found:
-        click.echo(f"`kubothek run` knows no such {kind} on this machine for {config.url}")
-        return
-    summaries = [summarise(resource) for resource in found]
-    rows = [(s.key.namespace, s.key.name, str(s.phase), s.reason, s.message.partition("\n")[0]) for s in summaries]
-    for text in columns(("NAMESPACE", "NAME", "STATE", "REASON", "MESSAGE"), rows):
-        click.echo(text)
+    resources = [resource for key in keys if (resource := state.load(KINDS[kind], key)) is not None]
+    is_running = state.is_running()
+    found = [
+        {
+            "namespace": summary.key.namespace,
+            "name": summary.key.name,
+            "state": "Interrupted" if summary.phase is Phase.RUNNING and not is_running else str(summary.phase),
+            "reason": summary.reason,
+            "message": summary.message,
+        }
+        for summary in map(summarise, resources)
+    ]
+    _show(output, found, _RESOURCE, f"`kubothek run` knows no such {kind} on this machine for {config.url}")
+
+
+_DATASET = {"VERSION": "version", "ROWS": "rows", "FILES": "files", "SIZE": "bytes", "AGE": "lastCommit"}
+_CUBE = {"VERSION": "version", "CELLS": "cells", "SIZE": "bytes", "AGE": "lastCommit", "DATASETS": "datasets"}
+_RESOURCE = {"STATE": "state", "REASON": "reason", "MESSAGE": "message"}
+"""Columns of tables, in order, with the fields that they show."""
+_RIGHT = ("VERSION", "ROWS", "CELLS", "FILES", "SIZE", "AGE")
+
+
+def _show(output: str, found: Sequence[Mapping[str, Any]], shown: Mapping[str, str], nothing: str) -> None:
+    if found or output not in ("table", "wide"):
+        show(output, found, _lines(found, shown, wide=output == "wide"))
+    else:
+        click.echo(nothing)
+
+
+def _lines(found: Sequence[Mapping[str, Any]], shown: Mapping[str, str], *, wide: bool) -> Iterator[str]:
+    """The lines of a table. On a terminal the last column is cut at its edge, unless it is ``wide``."""
+    from kubothek.cli.columns import columns, cut
+
+    names = {"NAME": "name", **shown}
+    if "namespace" in found[0] and (wide or {each["namespace"] for each in found} != {"default"}):
+        names = {"NAMESPACE": "namespace", **names}
+    if wide and "lastCommit" in found[0]:
+        names |= {"LAST COMMIT": "lastCommit", **({"OWNER": "owner"} if "owner" in found[0] else {})}
+    if any(each.get("remark") for each in found):
+        names[""] = "remark"
+    rows = [[_text(header, each[field]) for header, field in names.items()] for each in found]
+    width = None if wide or not sys.stdout.isatty() else shutil.get_terminal_size().columns
+    for line in columns(list(names), rows, right=_RIGHT):
+        yield line if width is None else cut(line, width)
+
+
+def _text(header: str, value: Any) -> str:
+    from kubothek.cli.columns import age, shown_time
+    from kubothek.resources.values import render_bytes
+
+    if header == "AGE":
+        return age(value)
+    if header == "LAST COMMIT":
+        return shown_time(value)
+    if value is None or value == "":
+        return "" if header == "" else "-"
+    if header == "SIZE":
+        return render_bytes(value)
+    if isinstance(value, list):
+        return ", ".join(value)
+    return f"{value:,}" if isinstance(value, int) else str(value).partition("\n")[0]

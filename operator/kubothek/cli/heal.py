@@ -1,4 +1,4 @@
-"""``kubothek heal``: make anew what is derived from a dataset's data, and say which data is lost."""
+"""``kubothek heal``: rebuild what is derived from the data of a dataset, and report lost files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.options import store_options
 
 if TYPE_CHECKING:
@@ -14,21 +15,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @store_options
-@click.argument("dataset")
-@click.option("--restore-view", is_flag=True, help="Make the table of a ledger anew from its chain.")
-@click.option(
-    "--keep-own", is_flag=True, help="Make refs/head of a ledger name its own last block: the way out of Diverged."
-)
+@click.argument("dataset", shell_complete=complete_dataset)
+@click.option("--restore-view", is_flag=True, help="Rebuild the table of a ledger from its chain.")
+@click.option("--keep-own", is_flag=True, help="Set refs/head of a ledger to its own last block: resolves Diverged.")
 @click.pass_context
 def heal(ctx: click.Context, choice: StoreChoice, dataset: str, restore_view: bool, keep_own: bool) -> None:
-    """Make anew what is derived from a dataset's data and is missing or lags behind.
+    """Rebuild what is missing or outdated and can be derived from the data of a dataset.
 
-    That is: the schema and its copy for other libraries, the marks by which a commit is known to have happened,
-    checkpoints of its history, and indices. Data files are derived from nothing: lost ones are named, with the versions
-    that lack them and the newest one that is whole, and the exit code is 1. Works beside all readers and writers.
-    With --restore-view the table of a ledger becomes what its chain says, whatever another program made of it.
-    With --keep-own a ledger gives up the blocks that another program put into refs/head. They stay in the store until
-    garbage collection.
+    This is: the schema and its copy for other libraries, markers of commits, checkpoints of the history, indices and
+    skipping metadata. Lost data files cannot be rebuilt: they are listed with the versions that need them and the
+    newest complete version, and the exit code is 1. Safe to run beside readers and writers. With --restore-view, the
+    table of a ledger is rebuilt from its chain, and changes by other programs are dropped. With --keep-own, refs/head
+    of a ledger no longer names the blocks of another program; these stay in the store until garbage collection.
     """
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.maintenance import heal as heal_dataset
@@ -45,10 +43,10 @@ def heal(ctx: click.Context, choice: StoreChoice, dataset: str, restore_view: bo
                 click.echo(f"{dataset}: refs/head names block {ledger.keep_own()}, the last one of this dataset")
             if restore_view:
                 version = ledger.restore_view().version
-                click.echo(f"{dataset}: version {version}: the table is made anew from the chain")
+                click.echo(f"{dataset}: version {version}: the table is rebuilt from the chain")
         healed = heal_dataset(store, log, by="cli")
     if healed.repaired or not (restore_view or keep_own):
-        repaired = f"made anew: {', '.join(healed.repaired)}" if healed.repaired else "nothing had to be made anew"
+        repaired = f"repaired: {', '.join(healed.repaired)}" if healed.repaired else "nothing to repair"
         click.echo(f"{dataset}: {repaired}")
     if healed.corrupt is not None:
         click.echo(f"error: Corrupt: {dataset}: {healed.corrupt}", err=True)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option, show
 from kubothek.words import count
 
 if TYPE_CHECKING:
@@ -17,26 +19,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @store_options
-@click.argument("dataset")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object; sizes in bytes.")
-def health(choice: StoreChoice, dataset: str, as_json: bool) -> None:
-    """Show how a dataset is: its files by size, how many are small, and what only its history holds.
+@click.argument("dataset", shell_complete=complete_dataset)
+@output_option(json_flag=True)
+def health(choice: StoreChoice, dataset: str, output: str) -> None:
+    """Show the files of a dataset by size, how many are small, and what only its history holds.
 
-    Small files are those below half of the size that the table's layout wants; `kubothek compact` makes larger ones of
-    them. Read from commit records; the store is not listed.
+    A file is small if it is below half of the target size of the table's layout; `kubothek compact` merges small files.
+    Read from commit records; the store is not listed. JSON, YAML and CSV have sizes in bytes.
     """
-    import orjson
-
     from kubothek.lake.door import Lake
     from kubothek.lake.store import open_store
 
     with choice.config() as config:
         found = Lake(open_store(config)).dataset(dataset).health()
-    if as_json:
-        click.echo(orjson.dumps(_object(dataset, found), option=orjson.OPT_INDENT_2))
-        return
-    for line in _lines(dataset, found):
-        click.echo(line)
+    show(output, _object(dataset, found), _lines(dataset, found))
 
 
 def _object(dataset: str, found: Health) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""``kubothek index``: tidy up the secondary indices of a dataset, or build them anew."""
+"""``kubothek index``: compact or rebuild the secondary indices of a dataset."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option, show
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -14,14 +16,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @store_options
-@click.argument("dataset")
-@click.option("--rebuild", is_flag=True, help="Build all indices anew, from the data files.")
-def index(choice: StoreChoice, dataset: str, rebuild: bool) -> None:
-    """Tidy up the secondary indices of a dataset, or build them anew.
+@click.argument("dataset", shell_complete=complete_dataset)
+@click.option("--rebuild", is_flag=True, help="Rebuild all indices from the data files.")
+@output_option()
+def index(choice: StoreChoice, dataset: str, rebuild: bool, output: str) -> None:
+    """Compact the secondary indices of a dataset, or rebuild them.
 
-    Files that another program added are read, small index files are merged, and an index that is missing or damaged
-    is built anew. Which indices there are is said in the Dataset's manifest (spec.table.indices), or when the dataset
-    is created. Works beside all other writers.
+    Indexes files that another program added, merges small index files, and rebuilds an index that is missing or
+    damaged. The Dataset's manifest (spec.table.indices) defines the indices, or the call that creates the dataset.
+    Safe to run beside other writers.
     """
     from kubothek.cli.columns import columns
     from kubothek.jobs.index import describe
@@ -33,7 +36,8 @@ def index(choice: StoreChoice, dataset: str, rebuild: bool) -> None:
         store = open_store(config)
         log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
         done = reindex(store, log, rebuild=rebuild, by="cli")
-        click.echo(f"{dataset}: {describe(done)}")
-        rows = [(i.column, str(i.kind), str(i.health), f"{i.rows:,}") for i in log.inspect().indices]
-    for line in columns(("COLUMN", "KIND", "STATE", "ROWS"), rows, right=("ROWS",)) if rows else ():
-        click.echo(line)
+        indices = log.inspect().indices
+    rows = [(i.column, str(i.kind), str(i.health), f"{i.rows:,}") for i in indices]
+    table = columns(("COLUMN", "KIND", "STATE", "ROWS"), rows, right=("ROWS",)) if rows else ()
+    found = [{"column": i.column, "kind": str(i.kind), "state": str(i.health), "rows": i.rows} for i in indices]
+    show(output, found, [f"{dataset}: {describe(done)}", *table])

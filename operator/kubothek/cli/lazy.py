@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 
 class Entry(NamedTuple):
@@ -14,6 +15,8 @@ class Entry(NamedTuple):
 
     where: str
     help: str
+    section: str = "Commands"
+    """The heading below which ``--help`` lists it."""
 
 
 class LazyGroup(click.Group):
@@ -37,7 +40,18 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands and options, without an import of a command."""
+        names = [
+            CompletionItem(name, help=entry.help)
+            for name, entry in self._entries.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Their names and what they do."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in self._entries.items()])
+        """Their names and what they do, by section."""
+        for section in dict.fromkeys(entry.section for entry in self._entries.values()):
+            with formatter.section(section):
+                rows = [(name, entry.help) for name, entry in self._entries.items() if entry.section == section]
+                formatter.write_dl(rows)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.options import manifests_arguments
+from kubothek.cli.output import show
 from kubothek.words import count
 
 if TYPE_CHECKING:
@@ -20,23 +21,25 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["text", "json", "github"]),
-    default="text",
-    help="json: one object; github: annotations of a pull request.",
+    type=click.Choice(["table", "wide", "json", "yaml", "csv", "github"]),
+    default="table",
+    help="github: annotations of a pull request.",
 )
 def lint(manifests: tuple[Path, ...], output: str) -> int:
-    """Check manifests without looking at any store or cluster.
+    """Check manifests without access to a store or cluster.
 
-    Everything that is wrong is told at once, with file and line: what the schema and the rules of the kinds refuse,
-    and what a webhook would refuse of them together. A reference to what is in none of the files is a warning only,
-    as it may be in the cluster. Manifests of other API groups are passed over. Exit code 1 if there is an error.
+    Reports all errors with file and line: fields that the schema or the rules of a kind refuse, SQL and filters that do
+    not parse, and what a webhook would refuse. A reference to a resource in none of the files is a warning, as it may
+    be in the cluster. Manifests of other API groups are skipped. Exit code 1 if there is an error.
     """
     from kubothek.cli.lint_rules import check
 
     resources, mistakes = check(manifests)
     errors = any(mistake.level == "error" for mistake in mistakes)
-    if output == "json":
-        _as_json(mistakes, valid=not errors)
+    if output in ("json", "yaml"):
+        show(output, {"valid": not errors, "problems": _listed(mistakes)}, ())
+    elif output == "csv":
+        show(output, _listed(mistakes), ())
     elif output == "github":
         for mistake in mistakes:
             click.echo(_annotation(mistake))
@@ -46,18 +49,15 @@ def lint(manifests: tuple[Path, ...], output: str) -> int:
         if not errors:
             counts = Counter(key.kind for key in resources)
             told = ", ".join(count(number, kind) for kind, number in counts.items())
-            click.echo(f"valid: {told or 'nothing but Secrets'}")
+            click.echo(f"valid: {told}")
     return 1 if errors else 0
 
 
-def _as_json(mistakes: list[Mistake], *, valid: bool) -> None:
-    import orjson
-
-    listed = [
+def _listed(mistakes: list[Mistake]) -> list[dict[str, object]]:
+    return [
         {"level": m.level, "file": m.file, "line": m.line, "path": m.path, "reason": m.reason, "message": m.message}
         for m in mistakes
     ]
-    click.echo(orjson.dumps({"valid": valid, "problems": listed}, option=orjson.OPT_INDENT_2))
 
 
 def _annotation(mistake: Mistake) -> str:

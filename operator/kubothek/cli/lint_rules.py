@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kubothek.cli.statements import wrong_statements
 from kubothek.reconcile.admission.gathered import Gathered
 from kubothek.reconcile.admission.rules import findings
 from kubothek.runtime.local.documents import ManifestError
@@ -49,6 +50,9 @@ def check(paths: Sequence[Path]) -> tuple[list[Key], list[Mistake]]:
         return [], [Mistake("error", problem.where, "", "InvalidSpec", problem.message) for problem in error.problems]
     mistakes = [Mistake("error", each.where, each.path, "InvalidSpec", each.message) for each in problems]
     together = [mistake for mistake in _together(manifests) if mistake.level == "error" or not problems]
+    if not manifests.resources and not mistakes:
+        where = " ".join(map(str, paths))
+        mistakes.append(Mistake("error", where, "", "InvalidSpec", "no Kubothek manifests found"))
     return list(manifests.resources), [*mistakes, *sorted(together, key=lambda each: each.level)]
 
 
@@ -56,6 +60,9 @@ def _together(manifests: Manifests) -> Iterator[Mistake]:
     there = Gathered(manifests.resources.values(), manifests.bounds)
     for key, resource in manifests.resources.items():
         label = f"{key.kind} {key.name}"
+        for path, why in wrong_statements(resource):
+            reason = why.partition(":")[0]
+            yield Mistake("error", manifests.where(key, path), path, reason, f"{label}: {path}: {why}")
         for found in findings(resource, there):
             where = manifests.where(key, found.path)
             level: Literal["error", "warning"] = "error" if found.denies else "warning"

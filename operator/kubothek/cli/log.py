@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.options import limit_option, store_options
+from kubothek.cli.output import output_option, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,48 +20,47 @@ if TYPE_CHECKING:
 
 @click.command()
 @store_options
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=complete_dataset)
 @limit_option("commits")
-@click.option("--json", "as_json", is_flag=True, help="One JSON array, an object per commit.")
-@click.option("--odf", is_flag=True, help="The blocks of its chain in place of commits.")
-@click.option("-o", "--output", type=click.Choice(["table", "yaml"]), default="table", help="Of --odf.")
-def log(choice: StoreChoice, dataset: str, limit: int, as_json: bool, odf: bool, output: str) -> None:
+@click.option("--odf", is_flag=True, help="Of a ledger: the blocks of its chain; -o yaml prints them as manifests.")
+@output_option(json_flag=True)
+def log(choice: StoreChoice, dataset: str, limit: int, odf: bool, output: str) -> None:
     """Show the history of a dataset, newest first.
 
-    TIME is UTC. ROWS and FILES are what a commit added and removed, TOTAL ROWS what the dataset then held. External
-    commits were made by another program and adopted; Recovered ones had been overwritten by one, and were merged again.
-    With --odf, of a ledger: its blocks.
+    TIME is UTC. ROWS and FILES are added and removed by the commit; TOTAL ROWS is the size of the dataset after it.
+    External commits come from another program and were adopted. Recovered commits were overwritten by another program
+    and merged again.
     """
-    import orjson
-
-    from kubothek.cli.columns import columns
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.store import open_store
 
     if odf:
-        from kubothek.cli.ledger.blocks import show
+        from kubothek.cli.ledger.blocks import show_blocks
 
         with choice.config() as config:
-            show(open_store(config), dataset, limit, output)
+            show_blocks(open_store(config), dataset, limit, output)
         return
     with choice.config() as config:
         history = DatasetLog(open_store(config), dataset).history()
         # The commit below each one tells what it removed.
         records = list(islice(history, limit + 1 if limit else None))
     shown = records[: limit or None]
-    if as_json:
-        told = [_object(record, parent) for record, parent in _with_parents(records)][: len(shown)]
-        click.echo(orjson.dumps(told, option=orjson.OPT_INDENT_2))
-        return
-    if not records:
-        click.echo(f"no commits: {dataset} is as another program made it")
+    pairs = list(_with_parents(records))[: len(shown)]
+    lines = _lines(dataset, pairs, records[-1].version if len(records) > len(shown) else None)
+    show(output, [_object(record, parent) for record, parent in pairs], lines)
+
+
+def _lines(dataset: str, pairs: list[tuple[Record, Record | None]], older: int | None) -> Iterator[str]:
+    from kubothek.cli.columns import columns
+
+    if not pairs:
+        yield f"no commits: another program wrote {dataset}"
         return
     headers = ("VERSION", "TIME", "OPERATION", "ID", "ROWS", "FILES", "TOTAL ROWS", "BY", "")
-    rows = [_row(record, parent) for record, parent in _with_parents(records)][: len(shown)]
-    for line in columns(headers, rows, right=("VERSION", "ROWS", "FILES", "TOTAL ROWS")):
-        click.echo(line)
-    if len(records) > len(shown):
-        click.echo(f"… and older ones, from version {records[-1].version} down: --limit shows more")
+    rows = [_row(record, parent) for record, parent in pairs]
+    yield from columns(headers, rows, right=("VERSION", "ROWS", "FILES", "TOTAL ROWS"))
+    if older is not None:
+        yield f"… and older commits, from version {older} down: --limit shows more"
 
 
 def _with_parents(records: list[Record]) -> Iterator[tuple[Record, Record | None]]:

@@ -16,46 +16,57 @@ import click
 from kubothek.cli.errors import explain
 from kubothek.cli.lazy import Entry, LazyGroup
 
+_SECTIONS = {
+    "Manifests": {
+        "run": Entry("kubothek.cli.run:run", "Apply manifests on this machine."),
+        "plan": Entry("kubothek.cli.plan:plan", "Show what `run` would do, and why; change nothing."),
+        "lint": Entry("kubothek.cli.lint:lint", "Check manifests without access to a store."),
+        "put": Entry("kubothek.cli.put:put", "Upload source files into a store."),
+    },
+    "Datasets": {
+        "get": Entry("kubothek.cli.get:get", "List datasets, cubes, or resources of a kind."),
+        "describe": Entry("kubothek.cli.describe:describe", "Show schema, layout, size and owner of a dataset."),
+        "log": Entry("kubothek.cli.log:log", "Show the history of a dataset, newest first."),
+        "diff": Entry("kubothek.cli.diff:diff", "Compare two versions of a dataset."),
+        "query": Entry("kubothek.cli.query:query", "Run a SELECT over the datasets of a store."),
+        "files": Entry("kubothek.cli.files:files", "Print the data files of a version, one per line."),
+        "tag": Entry("kubothek.cli.tag:tag", "Name versions, which are then kept; or list the names."),
+        "cube": Entry("kubothek.cli.cube:cube", "Cubes: several datasets with common dimensions."),
+    },
+    "Maintenance": {
+        "health": Entry("kubothek.cli.health:health", "Show file sizes, small files and what history holds."),
+        "compact": Entry("kubothek.cli.compact:compact", "Merge small files into larger ones."),
+        "index": Entry("kubothek.cli.index:index", "Compact or rebuild secondary indices."),
+        "skipping": Entry("kubothek.cli.skipping:skipping", "Build, refresh, describe or drop skipping metadata."),
+        "gc": Entry("kubothek.cli.gc:gc", "List unreferenced objects; --enforce deletes them."),
+        "heal": Entry("kubothek.cli.heal:heal", "Rebuild indices and metadata; report lost files."),
+        "verify": Entry("kubothek.cli.verify:verify", "Check a dataset against its commits."),
+        "adopt": Entry("kubothek.cli.adopt:adopt", "Show or change the owner of a dataset, or convert it."),
+    },
+    "Ledgers (Open Data Fabric)": {
+        "import": Entry("kubothek.cli.ledger.exchange:import_", "Create a dataset from an ODF snapshot or dataset."),
+        "export": Entry("kubothek.cli.ledger.exchange:export", "Write a ledger as an ODF dataset."),
+        "ingest": Entry("kubothek.cli.ledger.feed:ingest", "Add files to a push source of a ledger."),
+        "poll": Entry("kubothek.cli.ledger.feed:poll", "Poll the source of a ledger."),
+        "pull": Entry("kubothek.cli.ledger.pull:pull", "Update ledgers: poll, derive, or follow a URL."),
+        "tail": Entry("kubothek.cli.ledger.tail:tail", "Show the last records of a ledger."),
+        "lineage": Entry("kubothek.cli.ledger.lineage:lineage", "Show inputs and dependants of a ledger."),
+        "chain": Entry("kubothek.cli.ledger.chain:chain", "Compact or reset the chain of a ledger."),
+        "set-watermark": Entry("kubothek.cli.ledger.feed:set_watermark", "Set a ledger's watermark."),
+    },
+    "Exchange": {
+        "serve": Entry("kubothek.cli.exchange.serve:serve", "Serve the ledgers of a store over HTTP."),
+        "push": Entry("kubothek.cli.exchange.push:push", "Push a ledger's new blocks to a URL."),
+        "search": Entry("kubothek.cli.exchange.search:search", "Find ledgers in a store or at a gateway."),
+        "login": Entry("kubothek.cli.exchange.login:login", "Store a token for a gateway."),
+        "logout": Entry("kubothek.cli.exchange.login:logout", "Delete the token of a gateway."),
+    },
+    "Shell": {
+        "completion": Entry("kubothek.cli.complete:completion", "Print the completion script of bash, zsh or fish."),
+    },
+}
 COMMANDS = {
-    "run": Entry("kubothek.cli.run:run", "Make a directory of manifests come true on this machine."),
-    "plan": Entry("kubothek.cli.plan:plan", "Say what `run` would do, and why; change nothing."),
-    "lint": Entry("kubothek.cli.lint:lint", "Check manifests without looking at any store."),
-    "put": Entry("kubothek.cli.put:put", "Upload files into a store, for Commits to read."),
-    "get": Entry("kubothek.cli.get:get", "List datasets, or resources of a kind."),
-    "describe": Entry("kubothek.cli.describe:describe", "Show one dataset: schema, layout, size, owner."),
-    "log": Entry("kubothek.cli.log:log", "Show the history of a dataset, newest first."),
-    "diff": Entry("kubothek.cli.diff:diff", "Show what lies between two versions of a dataset."),
-    "adopt": Entry("kubothek.cli.adopt:adopt", "Show who owns a dataset, take it over, or convert it."),
-    "index": Entry("kubothek.cli.index:index", "Tidy up the indices of a dataset, or build them anew."),
-    "skipping": Entry("kubothek.cli.skipping:skipping", "Build, refresh, describe, explain or drop skipping metadata."),
-    "health": Entry("kubothek.cli.health:health", "Show how a dataset is: its files, and what history holds."),
-    "compact": Entry("kubothek.cli.compact:compact", "Make fewer, larger files of the small ones of a dataset."),
-    "heal": Entry("kubothek.cli.heal:heal", "Make anew what is derived from the data; say which data is lost."),
-    "verify": Entry("kubothek.cli.verify:verify", "Find out whether a dataset is what was committed."),
-    "tag": Entry("kubothek.cli.tag:tag", "Name versions of a dataset, so that they are kept; or show the names."),
-    "gc": Entry("kubothek.cli.gc:gc", "Say which objects no version needs any more, or delete them."),
-    "query": Entry("kubothek.cli.query:query", "Run one SELECT over the datasets of a store."),
-    "import": Entry(
-        "kubothek.cli.ledger.exchange:import_", "Make a dataset of an ODF snapshot, or of a whole ODF dataset."
-    ),
-    "export": Entry(
-        "kubothek.cli.ledger.exchange:export", "Write a ledger as an ODF dataset: a directory, or a bucket."
-    ),
-    "serve": Entry("kubothek.cli.exchange.serve:serve", "Give out the ledgers of a store to other parties."),
-    "push": Entry("kubothek.cli.exchange.push:push", "Make a dataset at a URL what it is here."),
-    "search": Entry("kubothek.cli.exchange.search:search", "Find ledgers, here or at a gateway."),
-    "login": Entry("kubothek.cli.exchange.login:login", "Keep a token for a gateway."),
-    "logout": Entry("kubothek.cli.exchange.login:logout", "Forget the token of a gateway."),
-    "ingest": Entry("kubothek.cli.ledger.feed:ingest", "Hand files to a push source of a ledger."),
-    "poll": Entry("kubothek.cli.ledger.feed:poll", "Read the polling source of a ledger."),
-    "pull": Entry("kubothek.cli.ledger.pull:pull", "Bring ledgers up to date: poll, derive, or follow a URL."),
-    "lineage": Entry("kubothek.cli.ledger.lineage:lineage", "Show what a ledger is made of, and what is made of it."),
-    "tail": Entry("kubothek.cli.ledger.tail:tail", "Show the last records of a ledger, with what was taken back."),
-    "chain": Entry("kubothek.cli.ledger.chain:chain", "Write the chain of a ledger anew, or move it back."),
-    "set-watermark": Entry(
-        "kubothek.cli.ledger.feed:set_watermark", "Say up to when all events of a ledger were seen."
-    ),
-    "cube": Entry("kubothek.cli.cube:cube", "Cubes: several datasets as one. See `kubothek cube --help`."),
+    name: entry._replace(section=section) for section, entries in _SECTIONS.items() for name, entry in entries.items()
 }
 
 
@@ -64,14 +75,14 @@ COMMANDS = {
 def cli() -> None:
     """Versioned Parquet datasets in object storage, from manifests.
 
-    Works on any store, with or without a cluster behind it.
+    Works on any store, with or without a cluster.
     """
 
 
 def _bug(error: Exception) -> list[str]:
     return [
         f"error: {type(error).__name__}: {error}",
-        "hint: this is a fault of Kubothek; with KUBOTHEK_TRACEBACK=1 in the environment it tells where",
+        "hint: this is a bug in Kubothek; KUBOTHEK_TRACEBACK=1 in the environment shows where",
     ]
 
 
@@ -91,7 +102,7 @@ def finish(command: click.Command, name: str, arguments: Sequence[str] | None) -
         click.echo("interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader (head, less) has gone; nobody is there to be told
+        sys.stderr.close()  # the reader (head, less) has exited
         sys.exit(0)
     except Exception as error:
         if os.environ.get("KUBOTHEK_TRACEBACK"):

@@ -11,19 +11,25 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.options import manifests_option
+from kubothek.cli.output import output_option, show
+from kubothek.cli.run import tell_foreign
+from kubothek.words import count
 
 if TYPE_CHECKING:
+    from kubothek.cli.steps import Step
     from kubothek.resources.meta import Resource
     from kubothek.runtime.local.manifests import Key
 
 
 @click.command()
 @manifests_option
-def plan(manifests: tuple[Path, ...]) -> int:
-    """Say what `run` would do, and why; change nothing.
+@output_option()
+@click.option("-v", "--verbose", is_flag=True, help="Also list resources of earlier runs that these manifests lack.")
+def plan(manifests: tuple[Path, ...], output: str, verbose: bool) -> int:
+    """Show what `run` would do, and why; change nothing.
 
-    Reads the manifests, what earlier runs left, and the stores. An edit that is forbidden is refused here in the
-    same words as by a cluster. Exit code 1 if anything stands in the way.
+    Reads the manifests, the state of earlier runs, and the stores. Refuses a forbidden edit with the message of a
+    cluster. Manifests of other API groups are skipped. Exit code 1 if a resource is blocked.
     """
     from kubothek.cli.forecast import Forecaster
     from kubothek.cli.steps import Verb
@@ -31,18 +37,37 @@ def plan(manifests: tuple[Path, ...]) -> int:
     from kubothek.runtime.local.manifests import load
 
     loaded = load(manifests)
+    tell_foreign(loaded)
     states = states_of(loaded, Path.cwd())
     applied = apply(loaded, states, datetime.now(UTC))
     with Forecaster(applied, Path.cwd()) as forecaster:
         steps = [step for key in _in_order(applied.resources) for step in forecaster.steps(key)]
-    width = max((len(str(step.key)) for step in steps), default=0)
-    for step in steps:
-        click.secho(f"{step.verb.mark} {step.verb:<10}", fg=step.verb.color, nl=False)
-        click.echo(f"{step.key!s:<{width}}  {step.why}")
-    for key in applied.absent:
-        click.echo(f"  left as it is: {key}, which is in no manifest any more")
+    absent = list(applied.absent)
+    if output in ("table", "wide"):
+        width = max((len(str(step.key)) for step in steps), default=0)
+        for step in steps:
+            click.secho(f"{step.verb.mark} {step.verb:<10}", fg=step.verb.color, nl=False)
+            click.echo(f"{step.key!s:<{width}}  {step.why}")
+        if verbose:
+            for key in absent:
+                click.echo(f"  unchanged: {key} is not in these manifests")
+        elif absent:
+            click.echo(f"{count(len(absent), 'resource')} of earlier runs not in these manifests: --verbose lists them")
+    else:
+        show(output, [_object(step) for step in steps], ())
     blocked = any(step.verb is Verb.BLOCKED for step in steps)
     return 1 if blocked else 0
+
+
+def _object(step: Step) -> dict[str, str]:
+    key = step.key
+    return {
+        "kind": key.kind,
+        "namespace": key.namespace,
+        "name": key.name,
+        "action": str(step.verb),
+        "reason": step.why,
+    }
 
 
 def _in_order(resources: Mapping[Key, Resource]) -> list[Key]:

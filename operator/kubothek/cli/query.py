@@ -1,7 +1,8 @@
-"""``kubothek query``: one SELECT, its rows as a table, CSV or JSON."""
+"""``kubothek query``: one SELECT, its rows as a table, CSV, JSON or YAML."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from datetime import datetime
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option
 from kubothek.cli.versions import AnyVersion, EventTime
 from kubothek.words import count
 
@@ -29,10 +31,10 @@ _TABLE_ROWS = 1000
 @click.command()
 @store_options
 @click.argument("sql", metavar="SQL")
-@click.option("-o", "--output", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+@output_option()
 @click.option("--as-of", type=AnyVersion(), help="Read every dataset as it was then.")
-@click.option("--as-at", type=EventTime(), help="Of ledgers, only what had happened by then, by event time.")
-@click.option("--explain", is_flag=True, help="Only say which files it would read, and why so few.")
+@click.option("--as-at", type=EventTime(), help="Of ledgers, only events up to this event time.")
+@click.option("--explain", is_flag=True, help="Only show which files the query would read, and what left out others.")
 def query(
     choice: StoreChoice,
     sql: str,
@@ -43,9 +45,9 @@ def query(
 ) -> None:
     """Run one SELECT over the datasets of a store.
 
-    Datasets are tables of their names, and so are files with skipping metadata (a SkippingIndex); FROM flights AS OF
-    VERSION 3 (AS OF TIMESTAMP '2026-11-21', AS OF TAG 'audit') reads a dataset as it was. CSV and JSON are streamed and
-    complete; a table has its first rows, for people.
+    Each dataset is a table of its name, and so are files with skipping metadata (a SkippingIndex). FROM flights AS OF
+    VERSION 3 (AS OF TIMESTAMP '2026-11-21', AS OF TAG 'audit') reads an older version. CSV, JSON and YAML are streamed
+    and complete; a table shows the first 1,000 rows, on a terminal in its width.
     """
     from kubothek.cli.remembered import remember
     from kubothek.lake.door import Lake
@@ -59,17 +61,13 @@ def query(
         restrict = None if as_at is None else happened_until(lake.store, as_at)
         prepared = prepare(lake.store, sql, lake.look(as_of), lake.datasets, restrict=restrict)
         if explain:
-            _explain(prepared.scans, as_json=output == "json")
+            _explain(prepared.scans, output)
             return
         remember(config.url, prepared.reads)
         reader = prepared.rows()
-        if output == "csv":
-            write_csv(reader)
-            return
-        if output == "json":
-            write_json(reader)
-            return
-        told = print_table(reader)
+        told = write_rows(reader, output)
+    if told is None:
+        return
     read = ", ".join(
         f"{scan.name}{f' version {scan.version}' if scan.version else ''} ({count(scan.files, 'file')})"
         for scan in prepared.scans
@@ -77,50 +75,89 @@ def query(
     click.echo(f"{told} in {time.monotonic() - started:.1f} s" + (f", from {read}" if read else ""))
 
 
-def _explain(scans: Sequence[TableScan], *, as_json: bool) -> None:
+def _explain(scans: Sequence[TableScan], output: str) -> None:
     """Print what is read of each dataset."""
-    import orjson
+    from kubothek.cli.output import show
 
+    found = [
+        {
+            "dataset": scan.name,
+            "version": scan.version,
+            "where": scan.where.to_sql(),
+            "steps": [{"step": step, "files": files} for step, files in scan.steps],
+        }
+        for scan in scans
+    ]
+    show(output, found, _explained(scans))
+
+
+def _explained(scans: Sequence[TableScan]) -> Iterator[str]:
     from kubothek.cli.columns import columns
 
-    if as_json:
-        told = [
-            {
-                "dataset": scan.name,
-                "version": scan.version,
-                "where": scan.where.to_sql(),
-                "steps": [{"step": step, "files": files} for step, files in scan.steps],
-            }
-            for scan in scans
-        ]
-        click.echo(orjson.dumps(told, option=orjson.OPT_INDENT_2))
-        return
     if not scans:
-        click.echo("no dataset is read")
+        yield "no dataset is read"
     for scan in scans:
         version = f", version {scan.version}" if scan.version else ""
-        click.echo(f"{scan.name}{version}, rows where {scan.where.to_sql()}")
+        yield f"{scan.name}{version}, rows where {scan.where.to_sql()}"
         steps = [(f"  {step}", f"{files:,}") for step, files in scan.steps]
-        for line in columns(("  STEP", "FILES LEFT"), steps, right=("FILES LEFT",)):
-            click.echo(line)
+        yield from columns(("  STEP", "FILES LEFT"), steps, right=("FILES LEFT",))
 
 
-def print_table(reader: pa.RecordBatchReader) -> str:
-    """Print the first rows; returns how many there are, in words."""
-    from kubothek.cli.columns import columns, rich_table
+def write_rows(reader: pa.RecordBatchReader, output: str) -> str | None:
+    """Write the rows in this format, and return how many are shown, in words; None where all are."""
+    if output in ("csv", "json", "yaml"):
+        {"csv": write_csv, "json": write_json, "yaml": _write_yaml}[output](reader)
+        return None
+    return print_table(reader, wide=output == "wide")
+
+
+def print_table(reader: pa.RecordBatchReader, *, wide: bool = False) -> str:
+    """Print the first rows, on a terminal in its width unless ``wide``; returns how many there are, in words."""
+    from kubothek.cli.columns import columns, fitted
+    from kubothek.cli.output import print_lines
 
     rows = list(islice(_rows(reader), _TABLE_ROWS + 1))
-    shown = [tuple("NULL" if value is None else str(value) for value in row) for row in rows[:_TABLE_ROWS]]
+    digits = [_digits(field.type) for field in reader.schema]
+    shown = [
+        tuple(_cell(value, number) for value, number in zip(row, digits, strict=True)) for row in rows[:_TABLE_ROWS]
+    ]
     names = reader.schema.names
     numbers = [field.name for field in reader.schema if _is_number(field.type)]
-    if sys.stdout.isatty():
-        rich_table(names, shown, numbers)
+    if wide or not sys.stdout.isatty():
+        print_lines(columns(names, shown, numbers), chop=True)
     else:
-        for line in columns(names, shown, numbers):
-            click.echo(line)
+        print_lines(fitted(names, shown, numbers, shutil.get_terminal_size().columns))
     if len(rows) > _TABLE_ROWS:
-        return f"the first {count(_TABLE_ROWS, 'row')} (all of them: --output csv or json)"
+        return f"the first {count(_TABLE_ROWS, 'row')} (all of them: -o csv, json or yaml)"
     return count(len(shown), "row")
+
+
+_SINGLE_DIGITS = 7
+_DOUBLE_DIGITS = 10
+_ALL_DIGITS = 15
+_LARGE = 1e9
+
+
+def _digits(kind: pa.DataType) -> int:
+    """Significant digits of floating-point numbers of this type that are no noise of its precision."""
+    import pyarrow as pa
+
+    return _SINGLE_DIGITS if pa.types.is_float32(kind) or pa.types.is_float16(kind) else _DOUBLE_DIGITS
+
+
+def _cell(value: object, digits: int) -> str:
+    """A value for people: ``14.96014`` for 14.960139999999999; what a terminal would act on is escaped."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, float):
+        significant = _ALL_DIGITS if abs(value) >= _LARGE else digits
+        return repr(float(f"{value:.{significant}g}"))
+    if isinstance(value, list):
+        return f"[{', '.join(_cell(each, digits) for each in value)}]"
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _rows(reader: pa.RecordBatchReader) -> Iterator[tuple[object, ...]]:
@@ -143,7 +180,7 @@ def write_csv(reader: pa.RecordBatchReader) -> None:
 
     nested = [field.name for field in reader.schema if pa.types.is_nested(field.type)]
     if nested:
-        raise QueryInvalid(f"column {nested[0]!r} holds lists or structs, which CSV cannot: use --output json")
+        raise QueryInvalid(f"column {nested[0]!r} holds lists or structs, which CSV cannot: use -o json")
     with pyarrow.csv.CSVWriter(sys.stdout.buffer, reader.schema) as writer:
         for batch in reader:
             writer.write_batch(batch)
@@ -164,6 +201,22 @@ def write_json(reader: pa.RecordBatchReader) -> None:
         lead = b","
     out.write((b"[" if lead == b"[" else b"\n") + b"]\n")
     out.flush()
+
+
+def _write_yaml(reader: pa.RecordBatchReader) -> None:
+    """One list of objects, a batch at a time."""
+    from kubothek.cli.output import yaml_text
+    from kubothek.lake.schema import require_distinct
+
+    require_distinct(reader.schema.names)
+    names, empty = reader.schema.names, True
+    for batch in reader:
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
+        if rows:
+            click.echo(yaml_text(rows), nl=False)
+            empty = False
+    if empty:
+        click.echo("[]")
 
 
 def _json_value(value: object) -> object:

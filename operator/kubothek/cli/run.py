@@ -1,4 +1,4 @@
-"""``kubothek run``: a directory of manifests made true on this machine."""
+"""``kubothek run``: apply manifests on this machine."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ _SHOWN = 20
 @click.command()
 @manifests_option
 def run(manifests: tuple[Path, ...]) -> int:
-    """Make a directory of manifests come true on this machine.
+    """Apply manifests on this machine.
 
-    Creates what is missing, runs the Commits that have not happened yet, each exactly once, and ends when there is
-    nothing left to do. Running it again is safe: what is done stays done, what was interrupted goes on, what
-    failed is tried again. The same manifests work in a cluster.
+    Creates what is missing, runs each Commit exactly once, and ends when nothing is left to do. Repeating it is safe:
+    finished work is skipped, interrupted work continues, failed work is retried. Manifests of other API groups are
+    skipped. The same manifests work in a cluster.
     """
     from kubothek.cli.display import display
     from kubothek.runtime.local.manifests import load
     from kubothek.runtime.local.session import session
 
     loaded = load(manifests)
+    tell_foreign(loaded)
     started = time.monotonic()
     with session(loaded, Path.cwd()) as running:
         _tell_absent(running.applied.absent)
@@ -65,14 +66,21 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
 def _tell_absent(absent: Sequence[Key]) -> None:
     if absent:
         named = ", ".join(map(str, absent[:_SHOWN])) + (" …" if len(absent) > _SHOWN else "")
-        click.echo(f"note: in no manifest any more, and left as it is: {named}", err=True)
+        click.echo(f"note: not in these manifests; unchanged: {named}", err=True)
+
+
+def tell_foreign(loaded: Manifests) -> None:
+    """Note the manifests of other API groups, which are skipped."""
+    if loaded.foreign:
+        named = ", ".join(loaded.foreign[:_SHOWN]) + (" …" if len(loaded.foreign) > _SHOWN else "")
+        click.echo(f"note: {count(len(loaded.foreign), 'manifest')} of other API groups skipped: {named}", err=True)
 
 
 def _conclude(report: Report, running: Session, manifests: Manifests, seconds: float) -> int:
     """Say how it ended; returns the exit code."""
-    jobs = f"{count(report.jobs, 'job')} started, {seconds:.1f} s"
+    jobs = f"{count(report.jobs, 'job')}, {seconds:.1f} s"
     if report.stopped:
-        click.echo(f"stopped ({jobs}); the same command goes on from here", err=True)
+        click.echo(f"stopped ({jobs}); run the same command to continue", err=True)
         return 130
     wrong = [summary for summary in report.summaries if not summary.phase.fine]
     for summary in wrong[:_SHOWN]:
@@ -85,9 +93,9 @@ def _conclude(report: Report, running: Session, manifests: Manifests, seconds: f
     total = count(len(report.summaries), "resource")
     if wrong:
         click.echo(
-            f"{len(wrong)} of {total} not as they should be ({jobs}). Mend what is named above, then run this again",
+            f"{len(wrong)} of {total} failed or waiting ({jobs}). Fix the above, then run this again",
             err=True,
         )
         return 1
-    click.echo(f"all is as it should be: {total} ({jobs})")
+    click.echo(f"{total} ready ({jobs})" if report.jobs else f"up to date: {total} ({jobs})")
     return 0

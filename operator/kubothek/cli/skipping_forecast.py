@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kubothek.cli.forecast_stores import wrong
 from kubothek.jobs import translate
 from kubothek.lake.errors import LakeError
 from kubothek.lake.plain.files import PlainFiles
@@ -22,8 +23,7 @@ def files_outlook(index: SkippingIndex, stores: Mapping[str, Store | LakeError |
     """
     for name, store in stores.items():
         if not isinstance(store, Store):
-            wrong = "which no manifest has" if store is None else f"which cannot be read: {store.reason}: {store}"
-            return "BLOCKED", f"needs {name}, {wrong}"
+            return "BLOCKED", f"needs {name}, {wrong(store)}"
     if index.spec.suspend:
         return "SUSPENDED", "its files are not looked at"
     files, *others = (store for store in stores.values() if isinstance(store, Store))

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option, show
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -14,16 +16,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @store_options
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("name", required=False)
 @click.argument("version", type=click.IntRange(1), required=False)
-@click.option("--delete", is_flag=True, help="Take the name away.")
-def tag(choice: StoreChoice, dataset: str, name: str | None, version: int | None, delete: bool) -> None:
-    """Give a version of a dataset a name, by default the present one; without a NAME, show which names there are.
+@click.option("--delete", is_flag=True, help="Remove the name.")
+@output_option()
+def tag(choice: StoreChoice, dataset: str, name: str | None, version: int | None, delete: bool, output: str) -> None:
+    """Name a version of a dataset, by default the present one; without a NAME, list the names.
 
-    A version that has a name is kept whole, whatever policies say, and read by it: AS OF TAG 'audit', --as-of audit.
-    Another version that had this name loses it. If the Dataset's manifest has spec.tags, the operator makes the names
-    what that says.
+    A named version is never garbage-collected, and is read by its name: AS OF TAG 'audit', --as-of audit. A name moves
+    if another version had it. If the Dataset's manifest has spec.tags, the operator keeps the names as listed there.
     """
     from kubothek.cli.columns import columns
     from kubothek.lake.commits import DatasetLog
@@ -36,8 +38,8 @@ def tag(choice: StoreChoice, dataset: str, name: str | None, version: int | None
         if name is None:
             tags = DatasetLog(store, dataset).tags()
             rows = [(each, str(number)) for each, number in sorted(tags.items())]
-            for line in columns(("NAME", "VERSION"), rows, right=("VERSION",)) if rows else (f"{dataset}: no tags",):
-                click.echo(line)
+            lines = columns(("NAME", "VERSION"), rows, right=("VERSION",)) if rows else (f"{dataset}: no tags",)
+            show(output, [{"name": each, "version": number} for each, number in sorted(tags.items())], lines)
             return
         log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
         before = log.tags().get(name)
@@ -47,7 +49,7 @@ def tag(choice: StoreChoice, dataset: str, name: str | None, version: int | None
             raise click.ClickException(f"{dataset} has no tag {name!r}")
         else:
             log.untag(name)
-            click.echo(f"{dataset}: {name} is gone{_was(before)}")
+            click.echo(f"{dataset}: {name} deleted{_was(before)}")
 
 
 def _was(version: int | None) -> str:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.ledger.common import elsewhere
 from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option, show
 from kubothek.cli.versions import AnyVersion
 from kubothek.words import count
 
@@ -28,20 +30,21 @@ _SHOWN = 10
 
 @click.command()
 @store_options
-@click.argument("dataset", required=False)
+@click.argument("dataset", required=False, shell_complete=complete_dataset)
 @click.option("--odf", metavar="URL", help="Instead of DATASET: a directory or prefix with refs/head and blocks/.")
 @click.option(
     "--level",
     type=click.Choice(_LEVELS),
     default="full",
     show_default=True,
-    help="How closely: blocks and records of commits; all bytes as well; all rows and indices as well.",
+    help="chain: blocks and commit records; physical: also all bytes; full: also all rows and indices.",
 )
 @click.option("--as-of", type=AnyVersion(), metavar="VERSION", help="Of DATASET; default: the present version.")
-@click.option("--since", type=click.IntRange(min=0), metavar="VERSION", help="Files of up to here are not read again.")
+@click.option("--since", type=click.IntRange(min=0), metavar="VERSION", help="Skip files of versions up to this one.")
 @click.option("--until-block", type=click.IntRange(min=0), metavar="N", help="The last block; default: all.")
-@click.option("--since-block", type=click.IntRange(min=0), metavar="N", help="Slices of up to here are not read again.")
-@click.option("-r", "--recursive", is_flag=True, help="What DATASET is derived from as well, up to the roots.")
+@click.option("--since-block", type=click.IntRange(min=0), metavar="N", help="Skip slices up to this block.")
+@click.option("-r", "--recursive", is_flag=True, help="Also verify the inputs of DATASET, up to the roots.")
+@output_option()
 @click.pass_context
 def verify(
     ctx: click.Context,
@@ -54,13 +57,13 @@ def verify(
     until_block: int | None,
     since_block: int | None,
     recursive: bool,
+    output: str,
 ) -> None:
-    """Find out whether a dataset is what was committed: its chain, if it is a ledger, its files, its indices.
+    """Check a dataset against its commits: the chain of a ledger, files and indices.
 
-    It changes no data and works beside all readers and writers. The exit code is 1 if something is wrong, and the first
-    wrong thing is named with what to do about it. What is wrong with the present version is noted, so that an operator
-    which manages the dataset learns of it. At level full the transformations of a derivative are run again, and must
-    give the same records.
+    Changes no data; safe to run beside readers and writers. The exit code is 1 if something is wrong, and the first
+    fault is shown with its remedy. Damage of the present version is recorded for the operator that manages the dataset.
+    At level full, the transformations of a derivative are run again and must return the same records.
     """
     from kubothek.lake.ledger import Level
 
@@ -79,11 +82,12 @@ def verify(
             name, told, first = dataset, *_recursively(choice, dataset, wanted)
         else:
             name, told, first = dataset, *_dataset(choice, dataset, wanted, as_of, since, until_block, since_block)
-    if first is None:
-        click.echo(f"{name}: {told}")
-        return
-    click.echo(f"error: Corrupt: {name}: {told}", err=True)
-    ctx.exit(1)
+    if first is None or output not in ("table", "wide"):
+        show(output, {"dataset": name, "sound": first is None, "message": told}, [f"{name}: {told}"])
+    else:
+        click.echo(f"error: Corrupt: {name}: {told}", err=True)
+    if first is not None:
+        ctx.exit(1)
 
 
 def _dataset(

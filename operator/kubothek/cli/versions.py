@@ -36,7 +36,7 @@ class EventTime(click.ParamType[datetime]):
         """The moment."""
         moment = _moment(str(value))
         if moment is None:
-            self.fail(f"{value!r} is no time like 2026-11-21T14:00", param, ctx)
+            self.fail(f"{value!r} is not a time like 2026-11-21T14:00", param, ctx)
         return moment
 
 

@@ -41,6 +41,6 @@ def _message(healed: Healed) -> str:
     shown = ", ".join(healed.repaired[:MOST_REPAIRS])
     more = len(healed.repaired) - MOST_REPAIRS
     repaired = (
-        f"made anew: {shown}{f' and {more} more' if more > 0 else ''}" if shown else "nothing had to be made anew"
+        f"repaired: {shown}{f' and {more} more' if more > 0 else ''}" if shown else "nothing to repair"
     )
     return f"{healed.corrupt}; {repaired}" if healed.corrupt else repaired

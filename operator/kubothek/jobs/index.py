@@ -37,5 +37,5 @@ def describe(done: Reindexed) -> str:
     if done.pending:
         said.append(f"{', '.join(done.pending)} waits for values: a column of NULLs has no type")
     if done.version is None:
-        return "; ".join(["the indices are as they should be", *said])
+        return "; ".join(["the indices are up to date", *said])
     return f"version {done.version}: {'; '.join(said or ['another dialect'])}"

@@ -48,7 +48,7 @@ def describe(done: Reskipped) -> str:
     if done.missing:
         said.append(f"{count(done.missing, 'file')} without an entry, always opened")
     if done.version is None:
-        return "; ".join(["the skipping metadata is as it should be", *said])
+        return "; ".join(["the skipping metadata is up to date", *said])
     return f"version {done.version}: {'; '.join(said or ['other indices'])}"
 
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-id_option = click.option("--id", "commit_id", metavar="ID", help="Names the change: done again under it, it is done.")
+id_option = click.option("--id", "commit_id", metavar="ID", help="Idempotency key: repeats do nothing.")
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
 
 
 def choice_options(command: F) -> F:
@@ -57,7 +57,7 @@ class Pair(click.ParamType[tuple[str, str]]):
             return value
         name, equals, text = str(value).partition("=")
         if not equals or not name:
-            self.fail(f"{value!r} is no NAME=VALUE", param, ctx)
+            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
         return name, text
 
 
@@ -116,7 +116,7 @@ def told(prefix: str, done: CubeCommitted) -> str:
     from kubothek.lake.cube.log import CubeAlreadyApplied
 
     if isinstance(done, CubeAlreadyApplied):
-        return f"{prefix}: version {done.version} had made this change before"
+        return f"{prefix}: version {done.version} made this change before"
     rows = {name: totals.rows for name, totals in done.added.items() if totals.rows}
     return f"{prefix}: version {done.version}" + (f": {added(rows)}" if rows else "")
 

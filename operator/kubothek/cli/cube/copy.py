@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_cube
 from kubothek.cli.cube.common import (
     Pair,
     choice_options,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @store_options
-@click.argument("prefix", metavar="CUBE")
+@click.argument("prefix", metavar="CUBE", shell_complete=complete_cube)
 @click.option("--tgt-store", metavar="URL", help="The store to copy to, reached as this one; default: this one.")
 @click.option("--tgt-prefix", metavar="PREFIX", help="The prefix of the copy; default: the same.")
 @click.option("--rename", type=Pair(), metavar="OLD=NEW", multiple=True, help="Another name for a dataset; repeatable.")

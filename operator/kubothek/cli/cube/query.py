@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_cube
 from kubothek.cli.cube.common import Names, choice_options, chosen, open_cube
 from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option, show
 from kubothek.cli.versions import AnyVersion
 from kubothek.words import count
 
@@ -20,16 +22,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @store_options
-@click.argument("prefix", metavar="CUBE")
+@click.argument("prefix", metavar="CUBE", shell_complete=complete_cube)
 @click.option("--conditions", metavar="FILTER", help='Which rows: "month = 3 AND wind_speed > 30".')
 @click.option("--dimension-columns", type=Names(), help="The dimensions of the rows; default: all.")
 @click.option("--payload-columns", type=Names(), help="The other columns; default: all.")
 @click.option("--partition-by", type=Names(), default=(), help="Rows with the same values here come together.")
 @click.option("--newest-only", is_flag=True, help="Ask conditions of the newest row of a cell only.")
 @choice_options
-@click.option("-o", "--output", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+@output_option()
 @click.option("--as-of", type=AnyVersion(), help="Read the cube as it was then: a version of it, or a time.")
-@click.option("--explain", is_flag=True, help="Only say which files it would read, and why so few.")
+@click.option("--explain", is_flag=True, help="Only show which files the query would read, and what left out others.")
 def query(
     choice: StoreChoice,
     prefix: str,
@@ -46,13 +48,11 @@ def query(
 ) -> None:
     """Show the cells of a cube, with columns from all of its datasets.
 
-    The seed says which cells there are; what the others lack is NULL. A condition on a column of another dataset leaves
-    out cells without a row there, unless it is IS NULL. CSV and JSON are streamed and complete; a table has its first
-    rows, for people.
+    The seed defines the cells; columns of datasets without a row for a cell are NULL. A condition on a column of
+    another dataset leaves out cells without a row there, unless it is IS NULL. CSV, JSON and YAML are streamed and
+    complete; a table shows the first 1,000 rows, on a terminal in its width.
     """
-    import orjson
-
-    from kubothek.cli.query import print_table, write_csv, write_json
+    from kubothek.cli.query import write_rows
     from kubothek.cli.remembered import remember
     from kubothek.jobs.cube_query import prepare
     from kubothek.lake.store import open_store
@@ -78,15 +78,11 @@ def query(
         answer = prepare(asked, store, as_of)
         if explain:
             plan = answer.found.plan
-            click.echo(orjson.dumps(plan.to_json(), option=orjson.OPT_INDENT_2) if output == "json" else plan.explain())
+            show(output, plan.to_json(), plan.explain().splitlines())
             return
         remember(config.url, answer.reads)
-        if output == "csv":
-            write_csv(answer.rows())
-            return
-        if output == "json":
-            write_json(answer.rows())
-            return
-        told = print_table(answer.rows())
+        told = write_rows(answer.rows(), output)
+    if told is None:
+        return
     source = ", ".join(f"{read.name} version {read.version} ({count(read.files, 'file')})" for read in answer.reads)
     click.echo(f"{told} in {time.monotonic() - started:.1f} s, from {source}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_cube
 from kubothek.cli.cube.common import choice_options, chosen, dry_run_option, id_option, open_cube, told, yes_option
 from kubothek.cli.options import store_options
 from kubothek.words import count
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command("remove-partitions")
 @store_options
-@click.argument("prefix", metavar="CUBE")
+@click.argument("prefix", metavar="CUBE", shell_complete=complete_cube)
 @click.argument("where", metavar="FILTER")
 @choice_options
 @dry_run_option
@@ -60,7 +61,7 @@ def remove_partitions(
 
 @click.command()
 @store_options
-@click.argument("prefix", metavar="CUBE")
+@click.argument("prefix", metavar="CUBE", shell_complete=complete_cube)
 @choice_options
 @dry_run_option
 @yes_option
@@ -94,7 +95,7 @@ def delete(
 
 @click.command()
 @store_options
-@click.argument("prefix", metavar="CUBE")
+@click.argument("prefix", metavar="CUBE", shell_complete=complete_cube)
 @yes_option
 def discard(choice: StoreChoice, prefix: str, yes: bool) -> None:
     """Take back what other programs did to a cube since its present version: for a cube that is CubeBroken.
@@ -115,7 +116,7 @@ def discard(choice: StoreChoice, prefix: str, yes: bool) -> None:
 
 @click.command()
 @store_options
-@click.argument("prefix", metavar="CUBE")
+@click.argument("prefix", metavar="CUBE", shell_complete=complete_cube)
 @dry_run_option
 @yes_option
 def cleanup(choice: StoreChoice, prefix: str, dry_run: bool, yes: bool) -> None:

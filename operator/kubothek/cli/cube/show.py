@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_cube, complete_dataset
 from kubothek.cli.cube.common import Names, choice_options, chosen, id_option, open_cube, told
 from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option, show
 from kubothek.cli.versions import AnyVersion
 
 if TYPE_CHECKING:
@@ -17,18 +19,14 @@ if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
     from kubothek.lake.cube.inspection import CubeInfo, MemberInfo
 
-_output = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-
 
 @click.command()
 @store_options
-@click.argument("prefix", metavar="CUBE", required=False)
+@click.argument("prefix", metavar="CUBE", required=False, shell_complete=complete_cube)
 @click.option("--as-of", type=AnyVersion(), help="As it was then: a version of the cube, or a time.")
-@_output
+@output_option()
 def info(choice: StoreChoice, prefix: str | None, as_of: int | datetime | str | None, output: str) -> None:
-    """Show what a cube is made of: its columns, and those of each dataset; without a CUBE, which there are."""
-    import orjson
-
+    """Show a cube: its columns, and those of each dataset. Without a CUBE, list all."""
     from kubothek.lake.door import Lake
     from kubothek.lake.store import open_store
 
@@ -37,18 +35,15 @@ def info(choice: StoreChoice, prefix: str | None, as_of: int | datetime | str | 
     with choice.config() as config:
         store = open_store(config)
         if prefix is None:
-            for name in Lake(store).cubes():
-                click.echo(name)
+            names = Lake(store).cubes()
+            show(output, [{"name": name} for name in names], names)
             return
         found = open_cube(store, prefix).info(as_of)
-    if output == "json":
-        click.echo(orjson.dumps(_object(found), option=orjson.OPT_INDENT_2))
-        return
-    for line in lines(found):
-        click.echo(line)
+    show(output, as_object(found), lines(found))
 
 
-def _object(found: CubeInfo) -> dict[str, object]:
+def as_object(found: CubeInfo) -> dict[str, object]:
+    """What a cube is made of, for programs."""
     spec = found.spec
     return {
         "uuidPrefix": spec.uuid_prefix,
@@ -78,7 +73,7 @@ def lines(found: CubeInfo) -> Iterator[str]:
     """What a cube is made of, for people."""
     spec = found.spec
     yield f"{'Cube:':<14}{spec.uuid_prefix}"
-    yield f"{'Version:':<14}{found.version or 'never written by Kubothek'}"
+    yield f"{'Version:':<14}{found.version or 'none: not written by Kubothek'}"
     yield f"{'Dimensions:':<14}{', '.join(spec.dimension_columns)}"
     yield f"{'Partitions:':<14}{', '.join(spec.partition_columns)}"
     yield f"{'Indices:':<14}{', '.join(sorted(spec.index_columns)) or 'those of dimensions'}"
@@ -101,13 +96,11 @@ def _member(member: MemberInfo) -> Iterator[str]:
 
 @click.command()
 @store_options
-@click.argument("prefix", metavar="CUBE")
+@click.argument("prefix", metavar="CUBE", shell_complete=complete_cube)
 @choice_options
-@_output
+@output_option()
 def stats(choice: StoreChoice, prefix: str, include: str | None, exclude: str | None, output: str) -> None:
     """Show how large the datasets of a cube are."""
-    import orjson
-
     from kubothek.cli.columns import columns
     from kubothek.lake.store import open_store
     from kubothek.resources.values import render_bytes
@@ -115,30 +108,27 @@ def stats(choice: StoreChoice, prefix: str, include: str | None, exclude: str | 
     with choice.config() as config:
         cube = open_cube(open_store(config), prefix)
         found = cube.stats(chosen(cube.snapshot().members, include, exclude))
-    if output == "json":
-        sizes = {
-            name: {"rows": each.rows, "files": each.files, "bytes": each.bytes, "partitions": each.partitions}
-            for name, each in found.items()
-        }
-        click.echo(orjson.dumps(sizes, option=orjson.OPT_INDENT_2))
-        return
+    sizes: dict[str, dict[str, object]] = {
+        name: {"rows": each.rows, "files": each.files, "bytes": each.bytes, "partitions": each.partitions}
+        for name, each in found.items()
+    }
     rows = [
         (name, f"{each.rows:,}", f"{each.partitions:,}", f"{each.files:,}", render_bytes(each.bytes))
         for name, each in found.items()
     ]
     headers = ("DATASET", "ROWS", "PARTITIONS", "FILES", "SIZE")
-    for line in columns(headers, rows, right=headers[1:]):
-        click.echo(line)
+    listed = [{"dataset": name, **size} for name, size in sizes.items()]
+    show(output, listed if output == "csv" else sizes, columns(headers, rows, right=headers[1:]))
 
 
 @click.command()
 @store_options
-@click.argument("prefix", metavar="CUBE")
-@click.argument("dataset")
+@click.argument("prefix", metavar="CUBE", shell_complete=complete_cube)
+@click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("names", type=Names(), metavar="COLUMNS")
 @id_option
 def index(choice: StoreChoice, prefix: str, dataset: str, names: tuple[str, ...], commit_id: str | None) -> None:
-    """Give COLUMNS (a,b*) of a dataset an index that kartothek knows as well; the others stay."""
+    """Add kartothek indices on COLUMNS (a,b*) of a dataset; other indices stay."""
     from kubothek.lake.store import open_store
 
     with choice.config() as config:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kubothek.cli.complete import complete_cube
 from kubothek.cli.cube.common import Names, Pair, id_option, open_cube, pairs, told
 from kubothek.cli.options import store_options
 
@@ -44,7 +45,7 @@ def _new_datasets(command: F) -> F:
 
 @click.command()
 @store_options
-@click.argument("prefix", metavar="CUBE")
+@click.argument("prefix", metavar="CUBE", shell_complete=complete_cube)
 @_data
 @click.option("--dimension-columns", type=Names(), required=True, help="What tells one cell from another.")
 @click.option("--partition-columns", type=Names(), required=True, help="What names directories.")
@@ -93,7 +94,7 @@ def build(
 
 @click.command()
 @store_options
-@click.argument("prefix", metavar="CUBE")
+@click.argument("prefix", metavar="CUBE", shell_complete=complete_cube)
 @_data
 @_new_datasets
 @id_option
@@ -118,7 +119,7 @@ def extend(
 
 @click.command()
 @store_options
-@click.argument("prefix", metavar="CUBE")
+@click.argument("prefix", metavar="CUBE", shell_complete=complete_cube)
 @_data
 @id_option
 def append(choice: StoreChoice, prefix: str, data: tuple[tuple[str, str], ...], commit_id: str | None) -> None:
@@ -134,7 +135,7 @@ def append(choice: StoreChoice, prefix: str, data: tuple[tuple[str, str], ...], 
 
 @click.command()
 @store_options
-@click.argument("prefix", metavar="CUBE")
+@click.argument("prefix", metavar="CUBE", shell_complete=complete_cube)
 @_data
 @click.option("--remove", required=True, metavar="FILTER", help='Which partitions go: "month = 3"; TRUE for all.')
 @id_option

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.exchange.remotes import remember, remembered
 from kubothek.cli.exchange.tokens import token_for
 from kubothek.cli.ledger.common import BY, elsewhere
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @store_options
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("url", metavar="[URL]", required=False)
 @click.option("--no-alias", is_flag=True, help="Do not remember the URL for this dataset.")
 @click.option("--force", is_flag=True, help="Give up blocks that are only there.")

@@ -9,6 +9,7 @@ import click
 
 from kubothek.cli.exchange.tokens import origin_of, token_for
 from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option, show
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -20,20 +21,15 @@ _LARGEST = 16 << 20
 @store_options
 @click.argument("words", nargs=-1)
 @click.option("--at", "server", metavar="URL", help="A gateway; default: the store.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option()
 def search(choice: StoreChoice, words: tuple[str, ...], server: str | None, output: str) -> None:
     """Find ledgers whose name, keywords or description have all of these words."""
-    import orjson
-
     from kubothek.cli.columns import columns
 
     found = _here(choice, words) if server is None else _there(server, words)
-    if output == "json":
-        click.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2))
-        return
-    rows = [(each["name"], each["kind"], f"{each['records']:,}", (each["description"] or "")[:60]) for each in found]
-    for line in columns(("NAME", "KIND", "RECORDS", "DESCRIPTION"), rows, right=("RECORDS",)):
-        click.echo(line)
+    longest = None if output == "wide" else 60
+    rows = [(e["name"], e["kind"], f"{e['records']:,}", (e["description"] or "")[:longest]) for e in found]
+    show(output, found, columns(("NAME", "KIND", "RECORDS", "DESCRIPTION"), rows, right=("RECORDS",)))
 
 
 def _here(choice: StoreChoice, words: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -61,4 +57,4 @@ def _there(server: str, words: tuple[str, ...]) -> list[dict[str, Any]]:
         found = orjson.loads(web.patiently(ask))["datasets"]
         return [{"records": 0, "description": "", **each} for each in found if {"name", "kind"} <= each.keys()]
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-        raise FormatInvalid(f"{origin} answers a search with something else; is it a gateway?") from None
+        raise FormatInvalid(f"{origin} did not answer the search in the form of a gateway: check the URL") from None

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.output import show
+from kubothek.words import count
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -18,8 +21,8 @@ _SHORT = 8
 """Characters of a hash's short form (HS-07)."""
 
 
-def show(store: Store, dataset: str, limit: int, output: str) -> None:
-    """Print the blocks, newest first, as a table or as a stream of YAML manifests."""
+def show_blocks(store: Store, dataset: str, limit: int, output: str) -> None:
+    """Print the blocks, newest first, as a table, as data, or as a stream of YAML manifests."""
     from kubothek.cli.columns import columns
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.ledger.formats.manifests import write_block
@@ -35,11 +38,12 @@ def show(store: Store, dataset: str, limit: int, output: str) -> None:
     transform = root.state.transform
     names = {each.dataset_ref: each.alias or each.dataset_ref for each in (transform.inputs if transform else ())}
     rows = [_row(block, names) for block in blocks]
-    headers = ("NUMBER", "TIME", "EVENT", "RECORDS", "WATERMARK", "BLOCK", "")
-    for line in columns(headers, rows, right=("NUMBER", "RECORDS")):
-        click.echo(line)
+    fields = ("number", "time", "event", "records", "watermark", "block", "remarks")
+    headers = (*(field.upper() for field in fields[:-1]), "")
+    lines = list(columns(headers, rows, right=("NUMBER", "RECORDS")))
     if len(rows) < root.state.length:
-        click.echo(f"… and {root.state.length - len(rows):,} older ones: --limit shows more")
+        lines.append(f"… and {count(root.state.length - len(rows), 'older block')}: --limit shows more")
+    show(output, [dict(zip(fields, row, strict=True)) for row in rows], lines)
 
 
 def _row(block: Block, names: Mapping[str, str]) -> tuple[str, ...]:

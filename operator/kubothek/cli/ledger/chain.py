@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.ledger.common import BY
 from kubothek.cli.options import store_options
 from kubothek.words import count
@@ -28,7 +29,7 @@ def chain() -> None:
 
 @chain.command()
 @store_options
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=complete_dataset)
 @_yes_option
 def compact(choice: StoreChoice, dataset: str, yes: bool) -> None:
     """Write the chain anew with fewer, larger slices: the same records under the same offsets. Both are verified."""
@@ -46,7 +47,7 @@ def compact(choice: StoreChoice, dataset: str, yes: bool) -> None:
 
 @chain.command()
 @store_options
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("block")
 @_yes_option
 def reset(choice: StoreChoice, dataset: str, block: str, yes: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.ledger.common import BY, elsewhere, writable_log
 from kubothek.cli.options import store_options
 from kubothek.words import count
@@ -55,7 +56,7 @@ def import_(
 
 @click.command()
 @store_options
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("target", metavar="DIR|URL")
 def export(choice: StoreChoice, dataset: str, target: str) -> None:
     """Write a ledger, all of its chain, as other programs of Open Data Fabric read it.

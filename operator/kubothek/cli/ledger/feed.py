@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.ledger.common import Moment, environment, writable_ledger
 from kubothek.cli.options import store_options
 from kubothek.words import count
@@ -40,7 +41,7 @@ def polling_options(command: F) -> F:
 
 @click.command()
 @store_options
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--stdin", is_flag=True, help="Read the rows from standard input.")
 @click.option("--source-name", default="default", show_default=True, metavar="NAME", help="The push source.")
@@ -85,7 +86,7 @@ def ingest(
 
 @click.command()
 @store_options
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=complete_dataset)
 @polling_options
 def poll(
     choice: StoreChoice,
@@ -115,7 +116,7 @@ def poll(
 
 @click.command("set-watermark")
 @store_options
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("time", type=Moment())
 def set_watermark(choice: StoreChoice, dataset: str, time: Timestamp) -> None:
     """Say of a ledger that all events up to a time have been seen. A watermark never goes back."""

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.options import store_options
+from kubothek.cli.output import yaml_text
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -17,11 +19,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @store_options
-@click.argument("dataset")
-@click.option("-o", "--output", type=click.Choice(["tree", "dot", "json", "svg"]), default="tree", show_default=True)
-@click.option("--up", is_flag=True, help="Only what it is made of, up to the roots.")
-@click.option("--down", is_flag=True, help="Only what is made of it.")
-@click.option("--row", type=click.IntRange(min=0), metavar="OFFSET", help="Instead: of one record.")
+@click.argument("dataset", shell_complete=complete_dataset)
+@click.option(
+    "-o", "--output", type=click.Choice(["tree", "dot", "json", "yaml", "svg"]), default="tree", show_default=True
+)
+@click.option("--up", is_flag=True, help="Only inputs, up to the roots.")
+@click.option("--down", is_flag=True, help="Only dependants.")
+@click.option("--row", type=click.IntRange(min=0), metavar="OFFSET", help="The lineage of one record instead.")
 @click.option("--recursive", is_flag=True, help="With --row: up to the records of roots.")
 def lineage(
     choice: StoreChoice, dataset: str, output: str, up: bool, down: bool, row: int | None, recursive: bool
@@ -35,9 +39,9 @@ def lineage(
     from kubothek.lake.store import open_store
 
     if row is not None and (up or down or output == "svg"):
-        raise click.UsageError("--row tells of one record, as a tree, dot or JSON: leave out --up, --down and svg")
+        raise click.UsageError("--row shows one record, as tree, dot, json or yaml: leave out --up, --down and svg")
     if recursive and row is None:
-        raise click.UsageError("--recursive is for --row OFFSET; without, datasets are followed up to the roots anyway")
+        raise click.UsageError("--recursive requires --row OFFSET")
     with choice.config() as config:
         store = open_store(config)
         if row is not None:
@@ -51,9 +55,13 @@ def _shown(found: Graph, output: str) -> str:
     from kubothek.cli.ledger.lineage_svg import svg
     from kubothek.lake.ledger.derivative.lineage import dot, to_json, tree
 
-    if output == "json":
-        return json.dumps(to_json(found), indent=2) + "\n"
+    if output in ("json", "yaml"):
+        return _as_text(to_json(found), output)
     return {"tree": tree, "dot": dot, "svg": svg}[output](found)
+
+
+def _as_text(found: object, output: str) -> str:
+    return yaml_text(found) if output == "yaml" else json.dumps(found, indent=2, default=str) + "\n"
 
 
 def _of_row(store: Store, dataset: str, offset: int, output: str, *, recursive: bool) -> str:
@@ -63,6 +71,6 @@ def _of_row(store: Store, dataset: str, offset: int, output: str, *, recursive: 
     from kubothek.lake.ledger.derivative.lineage import of_record, record_dot, record_tree
 
     found = of_record(store, dataset, offset, inputs_of(store), recursive=recursive)
-    if output == "json":
-        return json.dumps(asdict(found), indent=2, default=str) + "\n"
+    if output in ("json", "yaml"):
+        return _as_text(asdict(found), output)
     return record_dot(found) if output == "dot" else record_tree(found)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape, quoteattr
 
+from kubothek.lake.ledger.derivative.lineage.rendering import short
 from kubothek.words import count
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _arrow(edge: Edge, places: Mapping[str, Place]) -> str:
     (x1, y1), (x2, y2) = places[edge.source], places[edge.target]
     x1, y1, y2 = x1 + _WIDTH, y1 + _HEIGHT / 2, y2 + _HEIGHT / 2
     bend = max(30.0, (x2 - x1) / 2)
-    title = "nothing was taken yet" if edge.block is None else f"up to block {edge.block}, offset {edge.offset}"
+    title = "nothing consumed" if edge.block is None else f"up to block {edge.block}, offset {edge.offset}"
     way = f"M{x1:g},{y1:g} C{x1 + bend:g},{y1:g} {x2 - bend:g},{y2:g} {x2:g},{y2:g}"
     return (
         f'<path class="{"" if edge.latest else "behind"}" d="{way}" marker-end="url(#end)">'
@@ -96,7 +97,7 @@ def _box(node: Node, place: Place, *, asked: bool) -> str:
     kinds = [name for name, holds in marks.items() if holds]
     name = node.name if len(node.name) <= _NAME else f"{node.name[: _NAME - 1]}…"
     told = "not in this store" if node.uuid is None else f"{count(node.records, 'record')}"
-    end = "" if node.head is None else f"…{node.head[-8:]}"
+    end = short(node.head)
     return (
         f'<g><rect class={quoteattr(" ".join(kinds))} x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="5"/>'
         f"<title>{escape(f'{node.id} {node.head or str()}'.strip())}</title>"

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubothek.cli.complete import complete_dataset
 from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,16 +23,16 @@ _OPERATIONS = ("+A", "-R", "-C", "+C")
 
 @click.command()
 @store_options
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=complete_dataset)
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=10, show_default=True, help="How many records.")
-@click.option("-o", "--output", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+@output_option()
 def tail(choice: StoreChoice, dataset: str, limit: int, output: str) -> None:
     """Show the last records of a ledger in the order in which they were appended.
 
     The table of a ledger is its current state; this is how it came about. OP is +A for a record that was appended, -R
     for one that was taken back, -C and +C for the two halves of a correction: what was, and what is.
     """
-    from kubothek.cli.query import print_table, write_csv, write_json
+    from kubothek.cli.query import write_rows
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.ledger.root import Ledger
     from kubothek.lake.store import open_store
@@ -39,13 +41,9 @@ def tail(choice: StoreChoice, dataset: str, limit: int, output: str) -> None:
         store = open_store(config)
         records = last_records(Ledger(store, DatasetLog(store, dataset)), limit)
         if records is None:
-            click.echo(f"{dataset}: no record yet")
-        elif output == "csv":
-            write_csv(records)
-        elif output == "json":
-            write_json(records)
-        else:
-            click.echo(print_table(records))
+            click.echo(f"{dataset}: no record yet", err=output not in ("table", "wide"))
+        elif (told := write_rows(records, output)) is not None:
+            click.echo(told)
 
 
 def last_records(root: Ledger, limit: int) -> pa.RecordBatchReader | None:

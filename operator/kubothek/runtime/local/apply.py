@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -36,7 +36,7 @@ class Applied:
     """Where each is remembered; an Engine, and what names no known store, is not."""
     secrets: Mapping[tuple[str, str], Mapping[str, bytes]]
     absent: Sequence[Key]
-    """What earlier runs knew and no manifest names any more. It is left as it is."""
+    """Resources of earlier runs that are not in these manifests, nor named by them; unchanged."""
 
 
 def states_of(manifests: Manifests, base: Path) -> dict[Key, State]:
@@ -66,12 +66,15 @@ def states_of(manifests: Manifests, base: Path) -> dict[Key, State]:
 
 
 def _home_of(dataset: Key, manifests: Manifests, states: Mapping[Key, State]) -> Key:
-    """The Dataset, or if no manifest has it the Cube that made it in an earlier run; a Cube as it is."""
-    if dataset in manifests.resources or dataset.kind == "Cube":
+    """The Dataset or Cube, or if no manifest has it the store that an earlier run kept it in."""
+    if dataset in manifests.resources:
         return dataset
     for key, state in states.items():
-        made = state.load(Dataset, dataset) if key.kind == "Cube" and key.namespace == dataset.namespace else None
-        if isinstance(made, Dataset) and made.cube == key.name:
+        if (
+            key.kind == "ObjectStore"
+            and key.namespace == dataset.namespace
+            and state.load(KINDS[dataset.kind], dataset)
+        ):
             return key
     return dataset
 
@@ -90,15 +93,33 @@ def apply(manifests: Manifests, states: Mapping[Key, State], now: datetime) -> A
     if problems:
         raise ManifestError(problems)
     known = {key: state for state in set(states.values()) for key in state.known() if key not in resources}
-    made = {key: found for key, state in known.items() if (found := _made(key, state, resources)) is not None}
+    named = _named(resources)
+    made = {key: found for key, state in known.items() if (found := _kept(key, state, resources, named)) is not None}
     homes = {**states, **{key: known[key] for key in made}}
     absent = sorted(key for key in known if key not in made)
     return Applied(_once_more({**resources, **made}, now), homes, manifests.secrets, absent)
 
 
-def _made(key: Key, state: State, resources: Mapping[Key, Resource]) -> Resource | None:
-    """What a resource of the manifests made in an earlier run, and is in no manifest itself."""
+def _named(resources: Mapping[Key, Resource]) -> set[Key]:
+    """What resources of the manifests name: the Dataset or Cube that they change, and what they depend on."""
+    named = set[Key]()
+    for key, resource in resources.items():
+        if isinstance(resource, Commit):
+            named.add(Key(resource.subject.kind, key.namespace, resource.subject.name))
+        elif isinstance(resource, Compaction | Verification | Sync):
+            named.add(Key("Dataset", key.namespace, resource.spec.dataset_ref.name))
+        if isinstance(resource, Commit | Query):
+            named |= {Key("Commit", key.namespace, each.name) for each in resource.spec.depends_on}
+        if isinstance(resource, Query) and resource.spec.result.dataset_ref is not None:
+            named.add(Key("Dataset", key.namespace, resource.spec.result.dataset_ref.name))
+    return named
+
+
+def _kept(key: Key, state: State, resources: Mapping[Key, Resource], named: Container[Key]) -> Resource | None:
+    """A resource of an earlier run that is in no manifest, and that one of the manifests made or names."""
     resource = state.load(KINDS[key.kind], key) if key.kind in KINDS else None
+    if key in named:
+        return resource
     owner = resource.controller if resource is not None else None
     if owner is None or Key(owner.kind, key.namespace, owner.name) not in resources:
         return None

@@ -59,9 +59,9 @@ class Manifests:
     """Manifests of other API groups, which are skipped: their kinds and places."""
 
     def where(self, key: Key, path: str = "") -> str:
-        """``file:line`` of a field, given as ``spec.source.paths[0]``; words for a resource that another one made."""
+        """``file:line`` of a field, given as ``spec.source.paths[0]``; words for a resource of an earlier run."""
         document = self.documents.get(key)
-        return "in no manifest: another resource made it" if document is None else document.where(_steps(path))
+        return "not in these manifests" if document is None else document.where(_steps(path))
 
 
 def load(paths: Sequence[Path]) -> Manifests:

@@ -88,6 +88,17 @@ class State:
         for path in (self.root / "resources").glob("*/*/*.json"):
             yield Key(path.parent.parent.name, path.parent.name, path.stem)
 
+    def is_running(self) -> bool:
+        """Return whether a run works on the store at this moment."""
+        try:
+            with (self.root / "lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
     def _path(self, key: Key) -> Path:
         return self.root / "resources" / key.kind / key.namespace / f"{key.name}.json"
 

@@ -170,5 +170,7 @@ def _typed(column: str, op: str, text: str, columns: Mapping[str, pa.DataType]) 
         elif pa.types.is_date(data_type):
             value = date.fromisoformat(value)
     except (ValueError, KeyError) as error:
-        raise FilterInvalid(f"{column} {op} {text}: {text!r} is no {data_type}") from error
+        if text.upper().endswith((" AND", " OR")):
+            raise FilterInvalid(f"{column} {op} {text}: incomplete after {text.split()[-1]}") from error
+        raise FilterInvalid(f"{column} {op} {text}: {text!r} is not a valid {data_type}") from error
     return column, "==" if op == "=" else op, value

@@ -1,0 +1,117 @@
+"""The formats of output: tables for people, paged where they are long; JSON, YAML and CSV for programs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FORMATS = ("table", "wide", "json", "yaml", "csv")
+
+
+def output_option(*more: str, json_flag: bool = False) -> Callable[[F], F]:
+    """``-o``, passed as ``output: str``; ``more`` are further formats. ``json_flag``: ``--json`` means the same."""
+
+    def decorate(command: F) -> F:
+        if json_flag:
+            command = click.option("--json", "output", flag_value="json", hidden=True)(command)
+        option = click.option(
+            "-o",
+            "--output",
+            "output",
+            type=click.Choice([*FORMATS, *more]),
+            default="table",
+            show_default=True,
+            help="wide: a table with all columns, none cut.",
+        )
+        return option(command)
+
+    return decorate
+
+
+def show(output: str, found: Mapping[str, Any] | Sequence[Mapping[str, Any]], lines: Iterable[str]) -> None:
+    """Print an object, or a list of them, in this format. ``lines`` are those of a table, as it is read by people."""
+    if output == "json":
+        import orjson
+
+        click.echo(orjson.dumps(found, default=plain, option=orjson.OPT_INDENT_2))
+    elif output == "yaml":
+        click.echo(yaml_text(found), nl=False)
+    elif output == "csv":
+        _write_csv([found] if isinstance(found, Mapping) else found)
+    else:
+        print_lines(lines, chop=output == "wide")
+
+
+def yaml_text(found: object) -> str:
+    """The object as YAML, fields in their order."""
+    import orjson
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    content = orjson.loads(orjson.dumps(found, default=plain))
+    text: str = yaml.dump(content, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
+    return text
+
+
+def plain(value: object) -> object:
+    """What JSON has no form for: text, lists for sets and tuples, hexadecimal digits for bytes."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return list(value) if isinstance(value, set | frozenset | tuple) else str(value)
+
+
+def _write_csv(found: Sequence[Mapping[str, Any]]) -> None:
+    """A line for each object. Lists and objects inside of it are written as JSON."""
+    import csv
+
+    import orjson
+
+    def cell(value: object) -> object:
+        nested = isinstance(value, Mapping | list | tuple | set | frozenset)
+        return orjson.dumps(value, default=plain).decode() if nested else value
+
+    writer = csv.DictWriter(sys.stdout, list(found[0]) if found else [], lineterminator="\n")
+    if found:
+        writer.writeheader()
+    writer.writerows({name: cell(value) for name, value in each.items()} for each in found)
+    sys.stdout.flush()
+
+
+def print_lines(lines: Iterable[str], *, chop: bool = False) -> None:
+    """Print lines; on a terminal through ``$PAGER`` if they do not fit on it.
+
+    ``chop``: long lines are cut at the edge of the screen, and less scrolls to the side.
+    """
+    pager = shlex.split(os.environ.get("PAGER", "less")) if sys.stdout.isatty() else []
+    if pager and shutil.which(pager[0]):
+        lines = list(lines)
+        if len(lines) >= shutil.get_terminal_size().lines:
+            _page(pager, lines, {"LESS": "FRSX" if chop else "FRX"})
+            return
+    for line in lines:
+        click.echo(line)
+
+
+def _page(pager: Sequence[str], lines: Iterable[str], defaults: Mapping[str, str]) -> None:
+    import subprocess
+
+    sys.stdout.flush()
+    environment = {**defaults, **os.environ}
+    with subprocess.Popen(pager, stdin=subprocess.PIPE, text=True, env=environment) as process:  # noqa: S603 - theirs
+        assert process.stdin is not None
+        try:
+            for line in lines:
+                process.stdin.write(f"{line}\n")
+            process.stdin.close()
+        except BrokenPipeError:
+            pass  # the reader has quit
+        except KeyboardInterrupt:
+            pass  # Ctrl-C belongs to the pager

@@ -1,0 +1,249 @@
+"""Formats of output, tables in the width of a terminal, and completion."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from click.shell_completion import ShellComplete
+
+import kubothek as door
+from kubothek.cli import query
+from kubothek.cli.columns import age, fitted
+from kubothek.cli.ledger.lineage_svg import _box
+from kubothek.cli.main import COMMANDS, cli
+from kubothek.cli.output import FORMATS, print_lines
+from kubothek.lake.ledger.derivative.lineage.datasets import Node
+from kubothek.lake.ledger.derivative.lineage.rendering import short
+from tests.cli.conftest import Kubothek
+
+WIDE = [f"column_{number}" for number in range(19)]
+
+
+class Terminal(io.StringIO):
+    """Text that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Standard output as a terminal of 80 by 24. No fixture, as pytest sets standard output before each test."""
+    found = Terminal()
+    monkeypatch.setattr("sys.stdout", found)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    monkeypatch.setenv("PAGER", "")
+    return found
+
+
+@pytest.fixture
+def letters(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store with a dataset of three versions: empty, appended to, replaced."""
+    url = (project / "store").as_uri()
+    (project / "store").mkdir()
+    monkeypatch.setenv("KUBOTHEK_STORE", url)
+    table = door.open(url).create_dataset("letters", partition_on=["p"])
+    table.append(pa.table({"p": [1, 1, 2], "x": [0.1, 14.960139999999999, 1e300]}))
+    table.replace(pa.table({"p": [1], "x": [0.5]}))
+    return project
+
+
+# --- results of queries ----------------------------------------------------------------------------------------------
+
+
+def test_wide_rows_on_a_terminal_are_shown_a_column_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = a_terminal(monkeypatch)
+    table = pa.table({name: ["some text"] * 2 for name in WIDE})
+    assert query.print_table(table.to_reader()) == "2 rows"
+    lines = terminal.getvalue().splitlines()
+    assert len(lines) == 2 * (1 + len(WIDE))
+    assert lines[1] == "column_0   some text"
+    assert max(map(len, lines)) <= 80
+
+
+def test_many_wide_rows_on_a_terminal_lose_columns_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = a_terminal(monkeypatch)
+    table = pa.table({name: ["some text"] * 12 for name in WIDE})
+    query.print_table(table.to_reader())
+    lines = terminal.getvalue().splitlines()
+    assert lines[0].split() == [*WIDE[:4], "…", *WIDE[-3:]]
+    assert lines[-1] == "… 12 more columns: -o wide shows all, as does SELECT with their names"
+    assert max(map(len, lines)) <= 80
+
+
+def test_rows_that_fit_a_terminal_are_a_table_without_control_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = a_terminal(monkeypatch)
+    query.print_table(pa.table({"a": [1, 20], "b": ["x", "multi\nline\x1b[31m"]}).to_reader())
+    assert terminal.getvalue() == " a  b\n 1  x\n20  multi\\nline\\x1b[31m\n"
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 10, 29])
+def test_fitted_tables_never_exceed_the_width(columns: int) -> None:
+    names = [f"c{number}" for number in range(columns)]
+    rows = [["v" * (number % 40) for number in range(columns)]] * 11
+    assert max(map(len, fitted(names, rows, (), 70))) <= 70
+
+
+def test_floats_in_tables_have_no_noise_and_in_csv_all_digits(kubothek: Kubothek, letters: Path) -> None:
+    sql = "SELECT x FROM letters AS OF VERSION 2 ORDER BY x"
+    assert [line.strip() for line in kubothek("query", sql).out.splitlines()[:4]] == ["x", "0.1", "14.96014", "1e+300"]
+    assert "14.960139999999999" in kubothek("query", sql, "-o", "csv").out
+    assert json.loads(kubothek("query", sql, "-o", "json").out)[1] == {"x": 14.960139999999999}
+    assert yaml.safe_load(kubothek("query", sql, "-o", "yaml").out)[1] == {"x": 14.960139999999999}
+    single = pa.table({"x": pa.array([0.1, 16777216.0], pa.float32()), "y": [123456789012.25, 0.1 + 0.2]})
+    assert [query._cell(value, 7) for value in single["x"].to_pylist()] == ["0.1", "16777220.0"]
+    assert [query._cell(value, 10) for value in single["y"].to_pylist()] == ["123456789012.25", "0.3"]
+
+
+# --- the pager -------------------------------------------------------------------------------------------------------
+
+
+def test_long_output_on_a_terminal_goes_through_the_pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = a_terminal(monkeypatch)
+    monkeypatch.delenv("LESS", raising=False)
+    monkeypatch.setenv("PAGER", f"sh -c 'echo $LESS > {tmp_path}/less; cat > {tmp_path}/out'")
+    print_lines(map(str, range(23)))
+    assert (len(terminal.getvalue().splitlines()), list(tmp_path.iterdir())) == (23, [])
+    print_lines(map(str, range(24)))
+    assert (tmp_path / "out").read_text().splitlines() == [str(number) for number in range(24)]
+    assert (tmp_path / "less").read_text() == "FRX\n"
+
+
+def test_output_into_a_pipe_has_no_pager(kubothek: Kubothek, letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGER", "false")
+    monkeypatch.setenv("LINES", "1")
+    assert len(kubothek("describe", "letters").out.splitlines()) > 5
+
+
+# --- formats ---------------------------------------------------------------------------------------------------------
+
+READING: dict[str, Sequence[str]] = {
+    "get": [],
+    "describe": ["letters"],
+    "log": ["letters"],
+    "diff": ["letters", "1"],
+    "health": ["letters"],
+    "gc": ["letters"],
+    "tag": ["letters"],
+    "compact": ["letters", "--dry-run"],
+    "files": ["letters"],
+    "index": ["letters"],
+    "verify": ["letters"],
+    "query": ["SELECT * FROM letters"],
+    "search": [],
+}
+
+
+@pytest.mark.parametrize("command", READING)
+def test_reading_commands_answer_in_every_format(kubothek: Kubothek, letters: Path, command: str) -> None:
+    answers = {form: kubothek(command, *READING[command], "-o", form) for form in FORMATS}
+    assert {form: answer.code for form, answer in answers.items()} == dict.fromkeys(FORMATS, 0), answers
+    found = json.loads(answers["json"].out)
+    again = yaml.safe_load(answers["yaml"].out)
+    if command == "gc":  # each run has a plan of its own
+        found["plan"] = again["plan"] = None
+    assert again == found
+    rows = list(csv.DictReader(io.StringIO(answers["csv"].out)))
+    assert len(rows) == (1 if isinstance(found, dict) else len(found))
+
+
+@pytest.mark.parametrize("command", ["log letters", "diff letters 1", "health letters"])
+def test_json_flag_of_earlier_releases_is_still_read(kubothek: Kubothek, letters: Path, command: str) -> None:
+    assert kubothek(*command.split(), "--json").out == kubothek(*command.split(), "-o", "json").out
+    assert "--json" not in kubothek(command.split()[0], "--help").out
+
+
+def test_get_fits_eighty_columns_and_wide_adds_owner_and_time(kubothek: Kubothek, letters: Path) -> None:
+    table = door.open((letters / "store").as_uri()).create_dataset("a-dataset-with-some-32-characters")
+    table.append(pa.table({"a": range(1_234_567)}))
+    lines = kubothek("get").out.splitlines()
+    assert lines[0].split() == ["NAME", "VERSION", "ROWS", "FILES", "SIZE", "AGE"]
+    assert max(map(len, lines)) <= 80
+    assert kubothek("get", "-o", "wide").out.splitlines()[0].split()[-3:] == ["LAST", "COMMIT", "OWNER"]
+
+
+def test_age_is_a_number_of_the_largest_unit_of_which_there_are_two() -> None:
+    now = datetime.now(UTC)
+    spans = [timedelta(seconds=5), timedelta(minutes=119), timedelta(hours=47), timedelta(days=400)]
+    assert [age(now - span) for span in spans] == ["5s", "119m", "47h", "400d"]
+    assert age(None) == "-"
+
+
+def test_help_lists_every_command_once_below_a_heading(kubothek: Kubothek) -> None:
+    text = kubothek("--help").out
+    assert {"Manifests:", "Datasets:", "Maintenance:", "Exchange:", "Shell:"} <= set(text.splitlines())
+    listed = [line.split()[0] for line in text.partition("Manifests:")[2].splitlines() if line.startswith("  ")]
+    assert sorted(listed) == sorted(COMMANDS)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_those_of_the_version_and_not_of_a_glob(kubothek: Kubothek, letters: Path) -> None:
+    def rows(files: list[Path]) -> int:
+        return sum(pq.read_metadata(file).num_rows for file in files)
+
+    present, first = (
+        [Path(line) for line in kubothek("files", "letters", *options).out.splitlines()]
+        for options in ((), ("--as-of", "2"))
+    )
+    assert (rows(present), rows(first)) == (2, 3)
+    assert rows(list((letters / "store/letters/table").glob("*/*.parquet"))) == 4
+    listed = json.loads(kubothek("files", "letters", "-o", "json").out)
+    assert sorted(each["partition"] for each in listed) == ["p=1", "p=2"]
+
+
+# --- completion ------------------------------------------------------------------------------------------------------
+
+
+def completions(*words: str) -> list[str]:
+    *given, incomplete = words
+    return [item.value for item in ShellComplete(cli, {}, "kubothek", "_K").get_completions(given, incomplete)]
+
+
+def test_completion_knows_commands_options_and_datasets(letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert completions("de") == ["describe"]
+    assert completions("describe", "l") == ["letters"]
+    assert completions("get", "")[-1] == "letters"
+    assert completions("get", "cu") == ["cubes"]
+    assert "--as-of" in completions("query", "--a")
+    monkeypatch.delenv("KUBOTHEK_STORE")
+    assert completions("describe", "--store", (letters / "nowhere").as_uri(), "l") == []
+    assert completions("describe", "--store", (letters / "store").as_uri(), "l") == ["letters"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_the_script_of_a_shell(kubothek: Kubothek, shell: str) -> None:
+    answer = kubothek("completion", shell)
+    assert (answer.code, "_KUBOTHEK_COMPLETE" in answer.out) == (0, True)
+
+
+def test_commands_that_name_a_dataset_complete_it() -> None:
+    context = click.Context(cli)
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        for parameter in command.params:
+            if isinstance(parameter, click.Argument) and parameter.name == "dataset":
+                assert parameter._custom_shell_complete is not None, name
+
+
+# --- lineage ---------------------------------------------------------------------------------------------------------
+
+
+def test_lineage_svg_shows_the_digits_of_a_hash_that_the_tree_shows() -> None:
+    head = "f1620" + "0123456789abcdef" * 4
+    nothing = dict.fromkeys(Node.__dataclass_fields__)
+    node = Node(**nothing | {"name": "a", "id": "i", "uuid": "a", "records": 1, "head": head})  # type: ignore[arg-type]
+    assert f">{short(head)}<" in _box(node, (0, 0), asked=False)
