@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import yaml
 
+import kubothek as lake_door
+from kubothek.runtime.local.state import State, locked
 from tests.cli.conftest import Kubothek
 from tests.local.manifests import STORE, commit, dataset, write
 
@@ -152,15 +158,18 @@ def test_plan_tells_what_syncs_would_do_and_which_cannot(kubothek: Kubothek, pro
     for name, reason in (("over", "NotACopy"), ("out", "PushNotAllowed"), ("table", "NotALedger")):
         assert by_name[f"sync/{name}"].startswith("! blocked")
         assert f"{reason}: " in by_name[f"sync/{name}"]
-    assert by_name["sync/lost"].endswith("needs dataset/nowhere, which is not in these manifests: add its manifest with -f")
+    assert by_name["sync/lost"].endswith(
+        "needs dataset/nowhere, which is not in these manifests: add its manifest with -f"
+    )
 
 
 def test_plan_names_what_no_manifest_has(kubothek: Kubothek, project: Path) -> None:
     write(project, dataset("flights"), commit("a", "flights"), commit("b", "planes"))
+    missing = "which is not in these manifests: add its manifest with -f"
     assert lines(kubothek("plan", "-f", "manifests").out) == [
-        "! blocked   dataset/flights  needs objectstore/lake, which is not in these manifests: add its manifest with -f",
-        "! blocked   commit/a         needs objectstore/lake, which is not in these manifests: add its manifest with -f",
-        "! blocked   commit/b         needs dataset/planes, which is not in these manifests: add its manifest with -f",
+        f"! blocked   dataset/flights  needs objectstore/lake, {missing}",
+        f"! blocked   commit/a         needs objectstore/lake, {missing}",
+        f"! blocked   commit/b         needs dataset/planes, {missing}",
     ]
 
 
@@ -194,3 +203,113 @@ def test_plan_after_a_run_says_what_an_edit_changes_and_when_it_takes_effect(kub
     ]
     assert answer.code == 1
     assert everything(project) == before
+
+
+QUERY = """\
+---
+apiVersion: kubothek.io/v1alpha1
+kind: Query
+metadata: {{name: q}}
+spec:
+  storeRef: {{name: lake}}
+  sql: '{sql}'
+  result: {{location: {{path: results/q, format: Parquet}}}}
+"""
+
+
+def test_lint_and_plan_refuse_sql_and_filters_that_do_not_parse(kubothek: Kubothek, project: Path) -> None:
+    deletion = commit("a", "flights").replace("operation: Append", "operation: Delete\n  where: month = ")
+    deletion = "\n".join(line for line in deletion.splitlines() if "source:" not in line) + "\n"
+    write(project, STORE, dataset("flights"), deletion, QUERY.format(sql="SELEC 1"))
+    linted = kubothek("lint", "manifests")
+    assert linted.code == 1
+    filtered, query, *more = lines(linted.err)
+    assert not more, linted.err
+    assert filtered == (
+        "error: manifests/all.yaml:25: Commit a: spec.where: FilterInvalid: filter, character 8: "
+        "expected a literal, found the end"
+    )
+    assert query == (
+        "error: manifests/all.yaml:33: Query q: spec.sql: QueryInvalid: Parser Error: "
+        'syntax error at or near "SELEC" (line 1 of the statement)'
+    )
+    assert "! blocked   query/q           QueryInvalid: Parser Error: " in kubothek("plan", "-f", "manifests").out
+    write(project, STORE, dataset("flights"), QUERY.format(sql="SELECT * FROM flights AS OF VERSION 1"))
+    assert kubothek("lint", "manifests").code == 0
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n"])
+def test_lint_without_kubothek_manifests_is_an_error(kubothek: Kubothek, project: Path, text: str) -> None:
+    (project / "a.yaml").write_text(text)
+    assert kubothek("lint", "a.yaml") == (1, "", "error: a.yaml: no Kubothek manifests found\n")
+
+
+def test_plan_and_run_skip_other_groups_with_one_note(kubothek: Kubothek, project: Path) -> None:
+    manifests = write(project, STORE)
+    (manifests / "kustomization.yaml").write_text(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [all.yaml]\n"
+    )
+    for command in ("plan", "run"):
+        answer = kubothek(command, "-f", "manifests")
+        note = "note: 1 manifest of other API groups skipped: Kustomization (manifests/kustomization.yaml:1)\n"
+        assert (answer.code, answer.err) == (0, note), answer
+
+
+def test_plan_of_a_commit_alone_finds_what_earlier_runs_kept(kubothek: Kubothek, project: Path) -> None:
+    (project / "store" / "sources").mkdir(parents=True)
+    (project / "store" / "sources" / "ok.csv").write_text("a\n1\n")
+    write(project, STORE, dataset("flights"), dataset("other"), commit("a", "flights"))
+    assert kubothek("run", "-f", "manifests").code == 0
+    write(project, STORE, commit("b", "flights", spec="dependsOn: [{name: a}]"))
+    planned = kubothek("plan", "-f", "manifests")
+    assert (planned.code, planned.err) == (0, "")
+    told = lines(planned.out)
+    assert "> commit    commit/b          append to dataset/flights: sources/ok.csv (4 B, without Spark)" in told
+    assert told[-1] == "1 resource of earlier runs not in these manifests: --verbose lists them"
+    verbose = kubothek("plan", "-f", "manifests", "--verbose")
+    assert lines(verbose.out)[-1] == "  unchanged: dataset/other is not in these manifests"
+    ran = kubothek("run", "-f", "manifests")
+    assert (ran.code, ran.err) == (0, "note: not in these manifests; unchanged: dataset/other\n"), ran
+    assert kubothek("get", "commits", "--store", "file:store").out.splitlines()[1].startswith("a      Done")
+
+
+def test_plan_refuses_a_parquet_source_whose_columns_do_not_fit(kubothek: Kubothek, project: Path) -> None:
+    sources = project / "store" / "sources"
+    sources.mkdir(parents=True)
+    pq.write_table(pa.table({"a": [1], "b": [2]}), sources / "new.parquet")
+    lake_door.open((project / "store").as_uri()).create_dataset("flights").append(pa.table({"a": [1]}))
+    bad = commit("bad", "flights", "sources/new.parquet").replace("format: CSV", "format: Parquet")
+    write(project, STORE, dataset("flights", "adopt: true"), bad)
+    planned = kubothek("plan", "-f", "manifests")
+    assert planned.code == 1
+    assert "SchemaMismatch: the columns of 'sources/new.parquet' do not match: not in the table: 'b'" in planned.out
+    write(project, STORE, dataset("flights", "adopt: true\n  table: {schemaEvolution: Compatible}"), bad)
+    assert kubothek("plan", "-f", "manifests").code == 0
+
+
+def test_plan_as_data_has_an_action_for_each_resource(kubothek: Kubothek, project: Path) -> None:
+    write(project, STORE, dataset("flights"))
+    found = json.loads(kubothek("plan", "-f", "manifests", "-o", "json").out)
+    assert [(each["kind"], each["action"]) for each in found] == [
+        ("ObjectStore", "create"),
+        ("Engine", "as it is"),
+        ("Dataset", "create"),
+    ]
+    assert yaml.safe_load(kubothek("plan", "-f", "manifests", "-o", "yaml").out) == found
+
+
+def test_get_of_a_run_that_was_killed_says_interrupted(kubothek: Kubothek, project: Path) -> None:
+    (project / "store" / "sources").mkdir(parents=True)
+    (project / "store" / "sources" / "ok.csv").write_text("a\n1\n")
+    write(project, STORE, dataset("flights"), commit("a", "flights"))
+    assert kubothek("run", "-f", "manifests").code == 0
+    (saved,) = (project / "store/.kubothek-state/resources/Commit/default").glob("a.json")
+    content = json.loads(saved.read_text())
+    for condition in content["status"]["conditions"]:
+        if condition["type"] in ("Ready", "Complete"):
+            condition["status"] = "Unknown" if condition["type"] == "Ready" else "False"
+    saved.write_text(json.dumps(content))
+    here = ("--store", "file:store")
+    assert json.loads(kubothek("get", "commits", *here, "-o", "json").out)[0]["state"] == "Interrupted"
+    with locked([State((project / "store" / ".kubothek-state").absolute())]):
+        assert json.loads(kubothek("get", "commits", *here, "-o", "json").out)[0]["state"] == "Running"

@@ -49,7 +49,7 @@ def _wrong_filter(text: str) -> str | None:
     try:
         parse(text)
     except FilterInvalid as error:
-        return f"FilterInvalid: {_on_one_line(str(error))}"
+        return f"FilterInvalid: {str(error).partition(chr(10))[0]}"
     return None
 
 
