@@ -71,7 +71,7 @@ def test_a_cell_that_is_written_again_shows_its_newest_row_and_old_versions_stay
     (project / "more.csv").write_text("p,x,y,v\n1,1,1,11\n")
     again = ("cube", "append", *STORE, "geo", "--data", "seed=more.csv", "--id", "fix")
     assert geo(*again).out == "geo: version 2: 1 row added to seed\n"
-    assert geo(*again).out == "geo: version 2 had made this change before\n"
+    assert geo(*again).out == "geo: version 2 made this change before\n"
     condition = ("--conditions", "x = 1 AND p = 1", "--payload-columns", "v")
     assert [row["v"] for row in cells(geo, *condition)] == [11]
     assert [row["v"] for row in cells(geo, *condition, "--as-of", "1")] == [10]
@@ -217,7 +217,7 @@ def test_a_column_gets_an_index(geo: Kubothek) -> None:
 def test_cleanup_leaves_what_is_young(geo: Kubothek, project: Path) -> None:
     stray = project / "store" / "geo++seed" / "table" / "p=1" / "stray.parquet"
     stray.write_bytes(b"0123456789")
-    assert geo("cube", "cleanup", *STORE, "geo", "--yes").out == "geo: 0 objects (0 B) that no version needs\n"
+    assert geo("cube", "cleanup", *STORE, "geo", "--yes").out == "geo: 0 objects (0 B) unreferenced\n"
     assert stray.exists()
 
 

@@ -44,7 +44,7 @@ def test_the_sales_of_plateau_are_adopted(kubothek: Kubothek, checkout: Path) ->
     manifests = (*STORE, "-f", "examples/adopt")
     assert "= as it is  dataset/sales " in kubothek("plan", *manifests).out
     assert kubothek("run", *manifests).code == 0
-    assert "sales belongs to local/default/sales" in kubothek("adopt", *STORE, "sales").out
+    assert "sales: owner local/default/sales" in kubothek("adopt", *STORE, "sales").out
     assert " External " in kubothek("log", *STORE, "sales").out
 
 

@@ -162,7 +162,7 @@ def test_a_second_run_at_the_same_time_is_turned_away(kubothek: Kubothek, projec
     with locked([State.of("file:store", None, project)]):
         answer = kubothek("run", "-f", "manifests")
     assert answer.code == 1
-    assert answer.err.startswith(f"error: kubothek (pid {os.getpid()}) is at work on this store already")
+    assert answer.err.startswith(f"error: kubothek (pid {os.getpid()}) is running on this store")
 
 
 GATE = """

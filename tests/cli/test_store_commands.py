@@ -171,8 +171,8 @@ def test_put_uploads_files_and_skips_what_is_there(kubothek: Kubothek, project: 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("a.csv", "--to", "sources"), "'sources' is no directory of the store: write it with a '/' at its end"),
-        (("a.csv", "--to", "/"), "'/' is no directory of the store"),
+        (("a.csv", "--to", "sources"), "'sources' is not a directory of the store: end it with '/'"),
+        (("a.csv", "--to", "/"), "'/' is not a directory of the store"),
         (("a.csv", "--to", ".kubothek/x/"), "is a key that Kubothek manages"),
         (("a.csv", "deep/a.csv", "--to", "s/"), "a.csv and deep/a.csv would both become 's/a.csv'"),
         (("absent.csv", "--to", "s/"), "File 'absent.csv' does not exist"),
@@ -200,10 +200,8 @@ def test_adopt_shows_the_owner_and_takes_over_only_when_told(kubothek: Kubothek,
     adopt = ("adopt", "-f", "manifests", "letters")
     assert "DatasetNotFound: there is no dataset 'letters'" in kubothek(*adopt).err
     assert kubothek(*adopt, "--take", "--owner", "prod/analytics/letters").code == 0
-    assert kubothek(*adopt).out == "letters belongs to prod/analytics/letters\n"
-    assert kubothek(*adopt, "--take").out == (
-        "letters belongs to local/default/letters now; before: prod/analytics/letters\n"
-    )
+    assert kubothek(*adopt).out == "letters: owner prod/analytics/letters\n"
+    assert kubothek(*adopt, "--take").out == ("letters: owner local/default/letters; before: prod/analytics/letters\n")
     assert kubothek(*adopt, "--take", "--owner", "me").code == 2
 
 

@@ -269,7 +269,7 @@ def test_the_command_line_converts(golden_copy: Copy, root: Path, capsys: pytest
     assert capsys.readouterr().out.splitlines() == [
         "multi-helper is a dataset of its own now",
         "multi can be written now, as table 'core'",
-        "multi belongs to nobody",
+        "multi: owner none",
     ]
     assert run("describe", "multi", *store) == 0
 

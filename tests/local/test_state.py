@@ -144,7 +144,7 @@ def test_relative_urls_count_from_the_base(tmp_path: Path) -> None:
 
 def test_a_state_is_held_by_one_run_at_a_time(tmp_path: Path) -> None:
     state = State(tmp_path / "lake" / ".kubothek-state")
-    with locked([state]), pytest.raises(LockedError, match="is at work on this store already"), locked([state]):
+    with locked([state]), pytest.raises(LockedError, match="is running on this store"), locked([state]):
         raise AssertionError("both hold it")
     with locked([state]):
         pass

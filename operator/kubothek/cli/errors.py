@@ -6,13 +6,13 @@ import sys
 
 _HINTS = {
     "InvalidCredentials": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, for this store",
-    "AccessDenied": "ask for read (and, to change something, write) permission on this store",
+    "AccessDenied": "grant these credentials read permission on this store, and write permission for changes",
     "BucketNotFound": "check the URL; `kubothek put` and `kubothek run` create the directory of a file store",
-    "StoreUnavailable": "is the endpoint right, and reachable from here? `--endpoint` names another",
+    "StoreUnavailable": "check that the endpoint is right and reachable from here; --endpoint names another",
     "DatasetNotFound": "`kubothek get` lists the datasets of the store",
     "VersionNotFound": "`kubothek log DATASET` lists the versions that can be read",
     "NotALedger": "ledgers are made by `kubothek import` or spec.ledger; `kubothek log` and `query` are for tables too",
-    "TooManyDeletes": "`kubothek gc DATASET` shows what would go; --max-deletes allows more",
+    "TooManyDeletes": "`kubothek gc DATASET` lists the objects; --max-deletes raises the limit",
     "QueryInvalid": "`kubothek get` lists the datasets, `kubothek describe DATASET` the columns of one",
 }
 

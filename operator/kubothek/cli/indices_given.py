@@ -30,7 +30,11 @@ class SkippingIndexOption(click.ParamType["IndexDefinition"]):
         if not found or not columns:
             self.fail(f"{value!r}: write TYPE:COLUMN, such as MinMax:delay", param, ctx)
         if unknown:
-            self.fail(f"{value!r}: {unknown[0]!r} is none of {', '.join((*_PARAMS, 'key'))} with a value", param, ctx)
+            self.fail(
+                f"{value!r}: unknown parameter {unknown[0]!r}; known: {', '.join((*_PARAMS, 'key'))}",
+                param,
+                ctx,
+            )
         try:
             name = index_type(kind).name
         except SkippingInvalid as error:

@@ -29,7 +29,7 @@ _BLOCK = 1 << 20
 def put(choice: StoreChoice, files: tuple[Path, ...], destination: str) -> None:
     """Upload files into a store, for Commits to read as `source.paths`.
 
-    What is there already with the same content stays as it is.
+    Files that the store already has with the same content are skipped.
     """
     from kubothek.cli.stores import create_directory
     from kubothek.lake.store import open_store
@@ -53,7 +53,7 @@ def _targets(files: tuple[Path, ...], destination: str) -> dict[str, Path]:
     """The key of each file. Kubothek's own keys are no place for sources, and no two files share one."""
     prefix = destination.strip("/")
     if not destination.endswith("/") or not prefix:
-        raise click.UsageError(f"{destination!r} is no directory of the store: write it with a '/' at its end")
+        raise click.UsageError(f"{destination!r} is not a directory of the store: end it with '/'")
     targets: dict[str, Path] = {}
     for file in files:
         key = f"{prefix}/{file.name}"

@@ -25,7 +25,7 @@ def files_outlook(index: SkippingIndex, stores: Mapping[str, Store | LakeError |
         if not isinstance(store, Store):
             return "BLOCKED", f"needs {name}, {wrong(store)}"
     if index.spec.suspend:
-        return "SUSPENDED", "its files are not looked at"
+        return "SUSPENDED", "spec.suspend is true"
     files, *others = (store for store in stores.values() if isinstance(store, Store))
     changed, why = _to_describe(index, files, others[0] if others else files)
     return "CHANGE" if changed else "KEEP", why
@@ -46,7 +46,7 @@ def _to_describe(index: SkippingIndex, files: Store, metadata: Store) -> tuple[b
         wish = translate.skipping(skipping_of(spec.skipping))
         found = there.wish.indices[: len(wish.indices)] if spec.skipping.auto else there.wish.indices
         if found != wish.indices or there.table.files != wanted or there.wish.encryption != wish.encryption:
-            return True, f"describes {total} anew, as the spec asks for other metadata"
+            return True, f"rebuilds the metadata of {total}: the spec defines other metadata"
         described = matched(metadata, name, there, versions_listed(listed)).described
     except LakeError as error:
         return True, f"{error.reason}: {error}"

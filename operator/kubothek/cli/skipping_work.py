@@ -111,7 +111,7 @@ def dropped(store: Store, name: str) -> str:
         return f"{name}: version {done.version} has no skipping metadata"
     full = state.resolved(store, name)
     if full is None:
-        raise DatasetNotFound(f"there is no dataset and no skipping metadata {name!r} in {store.url}")
+        raise DatasetNotFound(f"no dataset or skipping metadata {name!r} in {store.url}")
     return f"{full}: {drop(store, full)} objects deleted"
 
 
@@ -203,10 +203,10 @@ def is_dataset(store: Store, name: str) -> bool:
 def _existing(store: Store, name: str) -> tuple[Place, state.PlainIndex]:
     full = state.resolved(store, name)
     if full is None:
-        raise DatasetNotFound(f"there is no dataset and no skipping metadata {name!r} in {store.url}")
+        raise DatasetNotFound(f"no dataset or skipping metadata {name!r} in {store.url}")
     index = state.read(store, full).index
     if index is None:
-        raise SkippingUnreadable(f"the skipping metadata {full!r} is not complete: build it anew")
+        raise SkippingUnreadable(f"the skipping metadata {full!r} is incomplete: build it again")
     if index.url != store.url:
         raise SkippingUnreadable(f"the files of {full!r} are in {index.url}: its SkippingIndex refreshes it")
     return Place(store, store, full), index

@@ -32,7 +32,7 @@ def tag(choice: StoreChoice, dataset: str, name: str | None, version: int | None
     from kubothek.lake.store import open_store
 
     if delete and (name is None or version is not None):
-        raise click.UsageError("--delete goes with a NAME, and without a VERSION")
+        raise click.UsageError("--delete requires NAME, without VERSION")
     with choice.config() as config:
         store = open_store(config)
         if name is None:

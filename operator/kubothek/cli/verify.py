@@ -68,16 +68,16 @@ def verify(
     from kubothek.lake.ledger import Level
 
     if (dataset is None) == (odf is None):
-        raise click.UsageError("name either a DATASET or, with --odf, where an ODF dataset is")
+        raise click.UsageError("give either DATASET or --odf URL")
     if odf is not None and (as_of is not None or since is not None):
-        raise click.UsageError("a bare ODF dataset has blocks and no versions: name blocks")
+        raise click.UsageError("an ODF dataset has blocks, not versions: use --until-block and --since-block")
     wanted = Level[level.upper()]
     if odf is not None:
         name, told, first = odf, *_odf(choice, odf, wanted, since_block, until_block)
     else:
         assert dataset is not None, "as asked above"
         if recursive and any(bound is not None for bound in (as_of, since, until_block, since_block)):
-            raise click.UsageError("--recursive goes without bounds, which are of one dataset")
+            raise click.UsageError("--recursive accepts no bounds of versions or blocks: leave them out")
         if recursive:
             name, told, first = dataset, *_recursively(choice, dataset, wanted)
         else:
@@ -145,7 +145,7 @@ def _odf(
     from kubothek.lake.verification.datasets import block_at
 
     if choice.store is not None or choice.manifests or choice.store_name:
-        raise click.UsageError("--odf says where the dataset is: leave out what names another store")
+        raise click.UsageError("--odf names the dataset: leave out --store, -f and --store-name")
     store = open_store(StoreConfig(elsewhere(url), choice.endpoint, choice.region))
     first_block = 0 if since_block is None else since_block + 1
     head = None if until_block is None else block_at(store, Layout(), None, until_block)

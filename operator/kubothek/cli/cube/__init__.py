@@ -8,26 +8,26 @@ from kubothek.cli.lazy import Entry, LazyGroup
 
 _HERE = "kubothek.cli.cube"
 COMMANDS = {
-    "info": Entry(f"{_HERE}.show:info", "Show what a cube is made of; without a CUBE, list all."),
-    "stats": Entry(f"{_HERE}.show:stats", "Show how large its datasets are."),
-    "query": Entry(f"{_HERE}.query:query", "Show its cells, with columns from all of its datasets."),
-    "build": Entry(f"{_HERE}.write:build", "Make a cube: the seed, and other datasets."),
-    "extend": Entry(f"{_HERE}.write:extend", "Add datasets to it."),
-    "append": Entry(f"{_HERE}.write:append", "Add rows to its datasets."),
-    "update": Entry(f"{_HERE}.write:update", "Put rows in the place of partitions."),
-    "remove-partitions": Entry(f"{_HERE}.remove:remove_partitions", "Take partitions away."),
-    "delete": Entry(f"{_HERE}.remove:delete", "Delete datasets of it, or all of it."),
-    "discard": Entry(f"{_HERE}.remove:discard", "Take back what other programs did to it."),
-    "cleanup": Entry(f"{_HERE}.remove:cleanup", "Delete objects under its prefix that no version needs."),
-    "copy": Entry(f"{_HERE}.copy:copy", "Copy it to another store, or under another name."),
-    "index": Entry(f"{_HERE}.show:index", "Give columns of a dataset an index."),
+    "info": Entry(f"{_HERE}.show:info", "Show the datasets and columns of a cube, or list cubes."),
+    "stats": Entry(f"{_HERE}.show:stats", "Show the sizes of its datasets."),
+    "query": Entry(f"{_HERE}.query:query", "Query cells, with columns of all datasets."),
+    "build": Entry(f"{_HERE}.write:build", "Create a cube: the seed and other datasets."),
+    "extend": Entry(f"{_HERE}.write:extend", "Add datasets to a cube."),
+    "append": Entry(f"{_HERE}.write:append", "Append rows to datasets."),
+    "update": Entry(f"{_HERE}.write:update", "Replace partitions by rows."),
+    "remove-partitions": Entry(f"{_HERE}.remove:remove_partitions", "Remove partitions."),
+    "delete": Entry(f"{_HERE}.remove:delete", "Delete datasets of a cube, or all."),
+    "discard": Entry(f"{_HERE}.remove:discard", "Revert changes by other programs."),
+    "cleanup": Entry(f"{_HERE}.remove:cleanup", "Delete unreferenced objects under its prefix."),
+    "copy": Entry(f"{_HERE}.copy:copy", "Copy a cube to another store or name."),
+    "index": Entry(f"{_HERE}.show:index", "Add indices to columns of a dataset."),
 }
 
 
 @click.group(cls=LazyGroup, entries=COMMANDS)
 def cube() -> None:
-    """Cubes: several datasets as one.
+    """Manage cubes: several datasets with common dimensions.
 
-    A cube is named by the prefix of its datasets. Each change of several datasets is one commit: readers see all of it
-    or nothing. What a manifest made is changed by manifests; it can be read here.
+    CUBE is the prefix of its datasets. A change of several datasets is one commit: readers see all of it or nothing. A
+    cube that a manifest created is changed by manifests only, and can be read here.
     """

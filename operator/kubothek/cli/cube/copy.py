@@ -78,7 +78,7 @@ def copy(
         create_directory(there)
         store = open_store(there)
         if not store.probe().conditional_writes:
-            raise InputError(f"{store.url} has no conditional writes, and nobody owns a copy: copy to another store")
+            raise InputError(f"{store.url} has no conditional writes, which a copy requires: copy to another store")
         if overwrite and cleanup:
             _make_room(store, target, named.values())
         done = cube.copy(store, prefix=target, datasets=named, overwrite=overwrite, id=commit_id)

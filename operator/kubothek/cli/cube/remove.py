@@ -33,9 +33,10 @@ def remove_partitions(
     yes: bool,
     commit_id: str | None,
 ) -> None:
-    """Take away the partitions of a cube that match FILTER, such as "month = 3", in one commit.
+    """Remove the partitions of a cube that match FILTER, such as "month = 3", in one commit.
 
-    Each dataset goes by the partition columns that it has. One that has none of them is emptied: --exclude keeps it.
+    FILTER applies to each dataset by the partition columns that it has. A dataset with none of them is emptied:
+    --exclude keeps it.
     """
     from kubothek.lake.cube import removing
     from kubothek.lake.predicates import parse
@@ -55,7 +56,7 @@ def remove_partitions(
         if dry_run:
             return
         if not yes:
-            click.confirm(f"take them away from {prefix}?", abort=True)
+            click.confirm(f"remove them from {prefix}?", abort=True)
         click.echo(told(prefix, cube.remove_partitions(condition, datasets=names, id=commit_id)))
 
 
@@ -77,7 +78,7 @@ def delete(
 ) -> None:
     """Delete datasets of a cube in one commit; all of them, unless --include or --exclude says otherwise.
 
-    Their data goes after the grace period of the store.
+    Their files are deleted after the grace period of the store.
     """
     from kubothek.lake.store import open_store
 
@@ -98,10 +99,10 @@ def delete(
 @click.argument("prefix", metavar="CUBE", shell_complete=complete_cube)
 @yes_option
 def discard(choice: StoreChoice, prefix: str, yes: bool) -> None:
-    """Take back what other programs did to a cube since its present version: for a cube that is CubeBroken.
+    """Revert changes by other programs since the present version of a cube, if it is CubeBroken.
 
-    Its datasets become what readers of the cube see now. A dataset that was added is deleted; its data goes after the
-    grace period of the store.
+    Its datasets become what readers of the cube see now. A dataset that was added is deleted; its files are deleted
+    after the grace period of the store.
     """
     from kubothek.lake.store import open_store
 
@@ -109,7 +110,7 @@ def discard(choice: StoreChoice, prefix: str, yes: bool) -> None:
         cube = open_cube(open_store(config), prefix, unowned_only=False)
         now = cube.snapshot()
         if not yes:
-            click.confirm(f"take back what other programs did to {prefix} since version {now.version}?", abort=True)
+            click.confirm(f"revert changes by other programs to {prefix} since version {now.version}?", abort=True)
         done = cube.discard_foreign()
         click.echo(f"{prefix}: version {done.version}: {', '.join(done.members)}, as in version {now.version}")
 
@@ -120,9 +121,9 @@ def discard(choice: StoreChoice, prefix: str, yes: bool) -> None:
 @dry_run_option
 @yes_option
 def cleanup(choice: StoreChoice, prefix: str, dry_run: bool, yes: bool) -> None:
-    """Delete objects under the prefix of a cube that no version of its datasets needs.
+    """Delete objects under the prefix of a cube that no version of its datasets references.
 
-    Only what is older than the grace period of the store goes: what a writer is about to commit stays.
+    Only objects older than the grace period of the store are deleted: files of commits in progress stay.
     """
     from kubothek.lake.store import open_store
     from kubothek.resources.values import render_bytes
@@ -134,7 +135,7 @@ def cleanup(choice: StoreChoice, prefix: str, dry_run: bool, yes: bool) -> None:
         size = sum(kind.bytes for each in found.values() for kind in each.found.values())
         told_of = f"{count(objects, 'object')} ({render_bytes(size)})"
         if dry_run or not objects:
-            click.echo(f"{prefix}: {told_of} that no version needs")
+            click.echo(f"{prefix}: {told_of} unreferenced")
             return
         if not yes:
             click.confirm(f"delete {told_of} of {prefix}?", abort=True)

@@ -22,7 +22,7 @@ def origin_of(url: str) -> str:
     except ValueError:
         port = -1
     if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or parts.username is not None:
-        raise click.UsageError(f"{url!r} is no URL of a server: write https://host or https://host:port")
+        raise click.UsageError(f"{url!r} is not a server URL: write https://host or https://host:port")
     usual = {"http": 80, "https": 443}[parts.scheme]
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}" + ("" if port in (None, usual) else f":{port}")

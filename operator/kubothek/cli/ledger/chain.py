@@ -21,9 +21,9 @@ _yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 @click.group()
 def chain() -> None:
-    """The chain of a ledger as a whole: write it anew, or move it back.
+    """Compact or reset the chain of a ledger.
 
-    Both make another chain of the same dataset: whoever has copied the old one has to copy it whole again.
+    Both create another chain of the same dataset: copies of the old chain have to be copied again as a whole.
     """
 
 
@@ -32,12 +32,12 @@ def chain() -> None:
 @click.argument("dataset", shell_complete=complete_dataset)
 @_yes_option
 def compact(choice: StoreChoice, dataset: str, yes: bool) -> None:
-    """Write the chain anew with fewer, larger slices: the same records under the same offsets. Both are verified."""
+    """Rewrite the chain with fewer, larger slices: the same records at the same offsets. Both chains are verified."""
     from kubothek.lake.store import open_store
 
     with choice.config() as config:
         root = _root(open_store(config), dataset)
-        _ask(yes, f"write the chain of {dataset} anew, {count(root.state.length, 'block')}")
+        _ask(yes, f"rewrite the chain of {dataset}, {count(root.state.length, 'block')}")
         before, done = root.state.length, root.compact()
     if done.up_to_date:
         click.echo(f"{dataset}: nothing to compact")
@@ -51,9 +51,9 @@ def compact(choice: StoreChoice, dataset: str, yes: bool) -> None:
 @click.argument("block")
 @_yes_option
 def reset(choice: StoreChoice, dataset: str, block: str, yes: bool) -> None:
-    """Move the chain back to a BLOCK, and the table with it. What came after it is gone from the ledger.
+    """Reset the chain and the table to BLOCK; later blocks are no longer part of the ledger.
 
-    Versions of before can still be read as long as they are kept.
+    Older versions can be read as long as they are retained.
     """
     from kubothek.lake.errors import FormatInvalid
     from kubothek.lake.ledger.formats.multihash import Multihash
@@ -66,7 +66,7 @@ def reset(choice: StoreChoice, dataset: str, block: str, yes: bool) -> None:
         except FormatInvalid as error:
             advice = f"`kubothek log --odf {dataset}` lists the blocks"
             raise click.BadParameter(f"{error}; {advice}", param_hint="BLOCK") from None
-        _ask(yes, f"take back what came to {dataset} after {block}")
+        _ask(yes, f"drop the blocks of {dataset} after {block}")
         done = root.reset(wanted)
     click.echo(f"{dataset}: version {done.version}: {count(root.state.length, 'block')}, up to {done.head}")
 

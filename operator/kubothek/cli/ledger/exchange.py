@@ -48,9 +48,9 @@ def import_(
         _create(choice, snapshot, uuid, no_table=no_table, partition_on=partition_on)
         return
     if manifest:
-        raise click.UsageError(f"--manifest goes with a DatasetSnapshot file, and {what!r} is none")
+        raise click.UsageError(f"--manifest requires a DatasetSnapshot file; {what!r} is not one")
     if not path.is_dir() and ":" not in what:
-        raise click.UsageError(f"{what!r} is no file, directory or URL")
+        raise click.UsageError(f"{what!r} is not a file, directory or URL")
     _take_over(choice, what, name or short_name(what.rstrip("/")), no_table=no_table, partition_on=partition_on)
 
 
@@ -148,7 +148,7 @@ def _snapshot(path: Path) -> DatasetSnapshot:
     try:
         return read_snapshot(path.read_text())
     except UnicodeDecodeError:
-        raise FormatInvalid(f"{path} is no text in UTF-8") from None
+        raise FormatInvalid(f"{path} is not UTF-8 text") from None
     except (FormatInvalid, UnsupportedVersion) as error:
         raise type(error)(f"{path}: {error}") from None
 

@@ -34,7 +34,7 @@ _ON_CHANGE = ("stop", "reset")
     type=click.Choice(_ON_CHANGE),
     default="stop",
     show_default=True,
-    help="If an input has another history or other columns: stop, or make all data anew.",
+    help="If the history or columns of an input changed: stop, or rebuild all data.",
 )
 @polling_options
 @remote_options

@@ -23,7 +23,7 @@ def _decode(text: object) -> bytes:
     try:
         return base64.b64decode(str(text), validate=True)
     except ValueError:
-        raise ValueError("is no base64; plain text goes into stringData") from None
+        raise ValueError("is not base64; put plain text into stringData") from None
 
 
 class Secret(BaseModel):

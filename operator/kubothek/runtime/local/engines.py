@@ -18,7 +18,7 @@ def running_engines(text: str) -> dict[str, tuple[str, str]]:
     for part in filter(None, map(str.strip, text.split(","))):
         if (engine := _ENGINE.fullmatch(part)) is None:
             raise LocalError(
-                f"KUBOTHEK_ENGINES: {part!r} is none of NAME=HOST:PORT/DIRECTORY, as flink=127.0.0.1:5544/tmp/engine"
+                f"KUBOTHEK_ENGINES: {part!r} is not NAME=HOST:PORT/DIRECTORY, such as flink=127.0.0.1:5544/tmp/engine"
             )
         found[engine["name"].lower()] = (engine["address"], engine["directory"])
     return found

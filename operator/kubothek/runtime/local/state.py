@@ -147,9 +147,9 @@ def locked(states: Sequence[State]) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 lock.seek(0)
-                who = lock.read().strip() or "another process"
+                holder = lock.read().strip() or "another process"
                 raise LockedError(
-                    f"{who} is at work on this store already (it holds {root / 'lock'}): wait for it, or stop it"
+                    f"{holder} is running on this store (it holds {root / 'lock'}): wait for it, or stop it"
                 ) from None
             lock.truncate(0)
             lock.write(f"kubothek (pid {os.getpid()})")
