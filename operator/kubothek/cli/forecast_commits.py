@@ -136,7 +136,7 @@ class Commits(Stores):
             if snapshot is None or snapshot.schema is None or not self._comes_next(commit, subject, home):
                 return None
             with store.open(path) as file:
-                found = pq.read_schema(file).names
+                found = pq.read_schema(pa.PythonFile(file, mode="r")).names
             check_names(path, found, snapshot.schema.names)
         except SchemaMismatch as error:
             return f"{error.reason}: {error}"

@@ -59,8 +59,8 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return found
 
 
-def _marked(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+def _marked(place: Any, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=place.start_mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,21 +163,20 @@ def read_documents(file: Path) -> tuple[list[Document], list[Problem]]:
     return documents, problems
 
 
-def _aliases(text: str) -> Iterator[yaml.Mark | None]:
+def _aliases(text: str) -> Iterator[Any]:
     """Yield for each document where its first alias is. Raises MarkedYAMLError where it is nested too deep.
 
     An alias lets 600 bytes stand for gigabytes, and a mapping contain itself. Events are parsed without recursion.
     """
-    depth, alias = 0, None
+    depth = 0
+    alias: Any = None
     for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.AliasEvent):
             alias = alias or event.start_mark
         elif isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > _DEEPEST:
-                raise yaml.MarkedYAMLError(
-                    problem=f"nested deeper than {_DEEPEST} levels", problem_mark=event.start_mark
-                )
+                raise _marked(event, f"nested deeper than {_DEEPEST} levels")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         elif isinstance(event, yaml.DocumentEndEvent):
