@@ -119,6 +119,12 @@ def test_long_output_on_a_terminal_goes_through_the_pager(tmp_path: Path, monkey
     assert (tmp_path / "less").read_text() == "FRX\n"
 
 
+def test_a_pager_that_is_quit_early_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_terminal(monkeypatch)
+    monkeypatch.setenv("PAGER", "true")
+    print_lines("x" * 100_000 for _ in range(50))
+
+
 def test_output_into_a_pipe_has_no_pager(kubothek: Kubothek, letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGER", "false")
     monkeypatch.setenv("LINES", "1")

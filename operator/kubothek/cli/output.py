@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import click
@@ -101,17 +102,20 @@ def print_lines(lines: Iterable[str], *, chop: bool = False) -> None:
 
 
 def _page(pager: Sequence[str], lines: Iterable[str], defaults: Mapping[str, str]) -> None:
+    """Write lines to a pager and wait for its end. Ctrl-C is the pager's, once it has started."""
+    import signal
     import subprocess
 
     sys.stdout.flush()
     environment = {**defaults, **os.environ}
-    with subprocess.Popen(pager, stdin=subprocess.PIPE, text=True, env=environment) as process:  # noqa: S603 - theirs
-        assert process.stdin is not None
-        try:
-            for line in lines:
-                process.stdin.write(f"{line}\n")
+    process = subprocess.Popen(pager, stdin=subprocess.PIPE, text=True, env=environment)  # noqa: S603 - the user's own
+    assert process.stdin is not None
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with suppress(BrokenPipeError):  # the user has quit the pager
+            process.stdin.writelines(f"{line}\n" for line in lines)
+        with suppress(BrokenPipeError):
             process.stdin.close()
-        except BrokenPipeError:
-            pass  # the reader has quit
-        except KeyboardInterrupt:
-            pass  # Ctrl-C belongs to the pager
+    finally:
+        process.wait()
+        signal.signal(signal.SIGINT, before)

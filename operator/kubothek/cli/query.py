@@ -65,14 +65,14 @@ def query(
             return
         remember(config.url, prepared.reads)
         reader = prepared.rows()
-        told = write_rows(reader, output)
+        told = write_rows(reader, output, started)
     if told is None:
         return
     read = ", ".join(
         f"{scan.name}{f' version {scan.version}' if scan.version else ''} ({count(scan.files, 'file')})"
         for scan in prepared.scans
     )
-    click.echo(f"{told} in {time.monotonic() - started:.1f} s" + (f", from {read}" if read else ""))
+    click.echo(told + (f", from {read}" if read else ""))
 
 
 def _explain(scans: Sequence[TableScan], output: str) -> None:
@@ -103,20 +103,24 @@ def _explained(scans: Sequence[TableScan]) -> Iterator[str]:
         yield from columns(("  STEP", "FILES LEFT"), steps, right=("FILES LEFT",))
 
 
-def write_rows(reader: pa.RecordBatchReader, output: str) -> str | None:
-    """Write the rows in this format, and return how many are shown, in words; None where all are."""
+def write_rows(reader: pa.RecordBatchReader, output: str, started: float | None = None) -> str | None:
+    """Write the rows in this format, and return how many a table shows, in words; None for other formats.
+
+    ``started``: when the query did, for the seconds that it took; time in a pager does not count.
+    """
     if output in ("csv", "json", "yaml"):
         {"csv": write_csv, "json": write_json, "yaml": _write_yaml}[output](reader)
         return None
-    return print_table(reader, wide=output == "wide")
+    return print_table(reader, wide=output == "wide", started=started)
 
 
-def print_table(reader: pa.RecordBatchReader, *, wide: bool = False) -> str:
+def print_table(reader: pa.RecordBatchReader, *, wide: bool = False, started: float | None = None) -> str:
     """Print the first rows, on a terminal in its width unless ``wide``; returns how many there are, in words."""
     from kubothek.cli.columns import columns, fitted
     from kubothek.cli.output import print_lines
 
     rows = list(islice(_rows(reader), _TABLE_ROWS + 1))
+    took = "" if started is None else f" in {time.monotonic() - started:.1f} s"
     digits = [_digits(field.type) for field in reader.schema]
     shown = [
         tuple(_cell(value, number) for value, number in zip(row, digits, strict=True)) for row in rows[:_TABLE_ROWS]
@@ -128,8 +132,8 @@ def print_table(reader: pa.RecordBatchReader, *, wide: bool = False) -> str:
     else:
         print_lines(fitted(names, shown, numbers, shutil.get_terminal_size().columns))
     if len(rows) > _TABLE_ROWS:
-        return f"the first {count(_TABLE_ROWS, 'row')} (all of them: -o csv, json or yaml)"
-    return count(len(shown), "row")
+        return f"the first {count(_TABLE_ROWS, 'row')} (all of them: -o csv, json or yaml){took}"
+    return count(len(shown), "row") + took
 
 
 _SINGLE_DIGITS = 7

@@ -81,8 +81,8 @@ def query(
             show(output, plan.to_json(), plan.explain().splitlines())
             return
         remember(config.url, answer.reads)
-        told = write_rows(answer.rows(), output)
+        told = write_rows(answer.rows(), output, started)
     if told is None:
         return
     source = ", ".join(f"{read.name} version {read.version} ({count(read.files, 'file')})" for read in answer.reads)
-    click.echo(f"{told} in {time.monotonic() - started:.1f} s, from {source}")
+    click.echo(f"{told}, from {source}")
