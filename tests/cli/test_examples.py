@@ -40,7 +40,7 @@ def test_the_readings_are_taken_from_where_they_land_and_found_by_index(kubothek
 @pytest.mark.slow
 def test_the_sales_of_plateau_are_adopted(kubothek: Kubothek, checkout: Path) -> None:
     shutil.copytree(ROOT / "tests" / "golden" / "kartothek" / "p46-table" / "store", checkout / ".demo" / "store")
-    assert kubothek("log", *STORE, "sales").out == "no commits: sales is as another program made it\n"
+    assert kubothek("log", *STORE, "sales").out == "no commits: another program wrote sales\n"
     manifests = (*STORE, "-f", "examples/adopt")
     assert "= as it is  dataset/sales " in kubothek("plan", *manifests).out
     assert kubothek("run", *manifests).code == 0

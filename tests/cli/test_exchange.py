@@ -63,7 +63,7 @@ def test_login_pull_push_search_and_logout(
     assert "up to date" in kubothek("pull", *mine, f"odf+{gateway}/planes").out
     assert kubothek("search", *mine, "planes").out.splitlines()[1].split()[:3] == ["planes", "Root", "2"]
     sent = kubothek("push", *mine, "planes", f"odf+{gateway}/copy")
-    assert (sent.code, "made there, 5 blocks and 1 objects" in sent.out) == (0, True), sent
+    assert (sent.code, "created there, 5 blocks and 1 object" in sent.out) == (0, True), sent
     assert "nothing new" in kubothek("push", *mine, "planes", f"odf+{gateway}/copy").out
     assert f"nothing new for odf+{gateway}/copy" in kubothek("push", *mine, "planes").out
     assert "never pushed" in kubothek("push", *mine, "elsewhere").err

@@ -85,7 +85,7 @@ def test_safety_stop(kubothek: Kubothek, store: Path) -> None:
 def test_times_that_are_none(kubothek: Kubothek, store: Path, wrong: str) -> None:
     answer = kubothek("gc", "letters", "--keep-for", wrong)
     assert answer.code == 2
-    assert "like 7d, 36h or 1d12h" in answer.err
+    assert "is not a duration: write 7d, 36h or 1d12h" in answer.err
 
 
 def test_dataset_that_is_not_there(kubothek: Kubothek, store: Path) -> None:

@@ -58,7 +58,7 @@ def test_an_error_of_the_store_is_one_line_with_its_reason_and_a_hint(
         1,
         "",
         "error: StoreUnavailable: http://127.0.0.1:1 does not answer\n"
-        "hint: is the endpoint right, and reachable from here? `--endpoint` names another\n",
+        "hint: check that the endpoint is right and reachable from here; --endpoint names another\n",
     )
 
 

@@ -37,7 +37,7 @@ def test_compact_says_what_it_did(kubothek: Kubothek, store: Path) -> None:
     assert out.startswith("letters: version 5: 6 files (")
     assert out.rstrip().endswith("with the same 6 rows")
     assert kubothek("compact", "letters").out == "letters: nothing to compact\n"
-    assert kubothek("compact", "letters", "--dry-run").out.startswith("letters: nothing to do: the 2 files")
+    assert kubothek("compact", "letters", "--dry-run").out.startswith("letters: nothing to compact (2 files)")
 
 
 def test_compact_works_on_what_a_cluster_manages(kubothek: Kubothek, store: Path) -> None:
@@ -48,7 +48,7 @@ def test_compact_works_on_what_a_cluster_manages(kubothek: Kubothek, store: Path
 def test_compact_puts_rows_in_order(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("compact", "letters", "--z-order-by", "n, c", "--dry-run").out.startswith("letters: 6 of 6 files")
     assert kubothek("compact", "letters", "--z-order-by", "n,c").out.startswith("letters: version 5: 6 files (")
-    assert kubothek("compact", "letters", "--z-order-by", "n,c").out.startswith("letters: nothing to do")
+    assert kubothek("compact", "letters", "--z-order-by", "n,c").out.startswith("letters: nothing to compact")
     door.open(store.as_uri()).dataset("letters").append(pa.table({"month": [1], "n": [0], "c": ["x"]}))
     assert kubothek("compact", "letters", "--sort-by", "n").out.startswith("letters: version 7: 2 files (")
 
@@ -57,7 +57,7 @@ def test_compact_puts_rows_in_order(kubothek: Kubothek, store: Path) -> None:
     ("arguments", "says"),
     [
         (("--sort-by", "nope"), "sortBy names column 'nope'"),
-        (("--sort-by", "n", "--z-order-by", "c"), "one order"),
+        (("--sort-by", "n", "--z-order-by", "c"), "exclude each other"),
         (("--z-order-by", "month"), "partition column 'month'"),
     ],
 )

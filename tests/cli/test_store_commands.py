@@ -45,8 +45,8 @@ def table(text: str) -> list[list[str]]:
 
 
 def test_get_lists_datasets_with_their_sizes(kubothek: Kubothek, store: Path) -> None:
-    header, empty, letters = table(kubothek("get").out)
-    assert header == ["NAME", "VERSION", "ROWS", "FILES", "SIZE", "LAST COMMIT", "OWNER"]
+    header, empty, letters = table(kubothek("get", "-o", "wide").out)
+    assert header == ["NAME", "VERSION", "ROWS", "FILES", "SIZE", "AGE", "LAST COMMIT", "OWNER"]
     assert empty[:5] == ["empty", "1", "0", "0", "0 B"]
     assert letters[:4] == ["letters", "3", "4", "3"]
     assert letters[-1] == "-"
@@ -71,11 +71,11 @@ def test_get_on_an_empty_store(kubothek: Kubothek, project: Path) -> None:
 def test_get_commits_shows_what_runs_on_this_machine_came_to(kubothek: Kubothek, project: Path) -> None:
     write(project, STORE, dataset("letters"), commit("first", "letters"))
     assert kubothek("get", "-f", "manifests", "commits").out == (
-        f"`kubothek run` knows no such Commit on this machine for {(project / 'store').as_uri()}\n"
+        f"no Commit of `kubothek run` on this machine for {(project / 'store').as_uri()}\n"
     )
     kubothek("run", "-f", "manifests")
     _, line = table(kubothek("get", "-f", "manifests", "kcm").out)
-    assert line[:4] == ["default", "first", "Failed", "SourceNotFound"]
+    assert line[:3] == ["first", "Failed", "SourceNotFound"]
 
 
 def test_describe_shows_schema_layout_and_size(kubothek: Kubothek, store: Path) -> None:
@@ -87,7 +87,7 @@ def test_describe_shows_schema_layout_and_size(kubothek: Kubothek, store: Path) 
         "Partitions:   3, by b",
         "Layout:       the default",
         "Indices:      none",
-        "Owner:        nobody",
+        "Owner:        none",
         "Columns:",
         "  b                       string              partition key",
         "  a                       int64",
@@ -106,7 +106,7 @@ def test_log_shows_every_commit_newest_first(kubothek: Kubothek, store: Path) ->
 
 def test_log_can_be_cut_and_says_so(kubothek: Kubothek, store: Path) -> None:
     assert kubothek("log", "letters", "-n", "1").out.splitlines()[2] == (
-        "… and older ones, from version 2 down: --limit shows more"
+        "… and older commits, from version 2 down: --limit shows more"
     )
     assert len(kubothek("log", "letters", "-n", "0").out.splitlines()) == 4
 
@@ -253,7 +253,7 @@ def test_no_rows_are_an_empty_list_and_an_empty_table(kubothek: Kubothek, store:
 def test_a_long_table_is_cut_and_says_so(kubothek: Kubothek, store: Path) -> None:
     *rows, told = kubothek("query", "SELECT * FROM range(2000)").out.splitlines()
     assert len(rows) == 1001
-    assert told.startswith("the first 1,000 rows (all of them: --output csv or json) in ")
+    assert told.startswith("the first 1,000 rows (all of them: -o csv, json or yaml) in ")
 
 
 @pytest.mark.parametrize(("as_of", "expected"), [("2", 3), ("3", 4), ("2999-01-01", 4), ("2999-01-01T00:00+02:00", 4)])

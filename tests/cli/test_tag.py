@@ -31,7 +31,7 @@ def test_names_are_given_shown_moved_and_taken_away(kubothek: Kubothek, store: P
     assert kubothek("tag", "letters").out.split() == ["NAME", "VERSION", "audit", "2", "now", "4"]
     assert "Tags:         audit (version 2), now (version 4)" in kubothek("describe", "letters").out
     assert kubothek("tag", "letters", "audit", "3").out == "letters: audit is version 3; it was version 2\n"
-    assert kubothek("tag", "letters", "audit", "--delete").out == "letters: audit is gone; it was version 3\n"
+    assert kubothek("tag", "letters", "audit", "--delete").out == "letters: audit deleted; it was version 3\n"
     assert kubothek("tag", "letters").out.split() == ["NAME", "VERSION", "now", "4"]
     log = [line for line in kubothek("log", "letters").out.splitlines() if " Tag " in line]
     assert [line.partition("tags: ")[2] for line in log] == [
@@ -83,8 +83,8 @@ def test_name_that_is_not_there_is_an_error_that_tells_which_are(kubothek: Kubot
         (("tag", "letters", "audit", "0"), 2, "0 is not in the range"),
         (("tag", "letters", "audit", "soon"), 2, "'soon' is not a valid integer"),
         (("tag", "letters", "audit", "--delete"), 1, "letters has no tag 'audit'"),
-        (("tag", "letters", "audit", "2", "--delete"), 2, "--delete goes with a NAME, and without a VERSION"),
-        (("tag", "letters", "--delete"), 2, "--delete goes with a NAME"),
+        (("tag", "letters", "audit", "2", "--delete"), 2, "--delete requires NAME, without VERSION"),
+        (("tag", "letters", "--delete"), 2, "--delete requires NAME"),
         (("tag", "nothing", "audit"), 1, "there is no dataset 'nothing'"),
     ],
 )

@@ -90,9 +90,9 @@ def test_what_no_writer_should_have_made_is_noted(kubothek: Kubothek, project: P
 @pytest.mark.parametrize(
     ("told", "arguments"),
     [
-        ("name either a DATASET", ()),
-        ("name either a DATASET", ("letters", "--odf", "odf")),
-        ("has blocks and no versions", ("--odf", "odf", "--since", "3")),
+        ("give either DATASET or --odf URL", ()),
+        ("give either DATASET or --odf URL", ("letters", "--odf", "odf")),
+        ("has blocks, not versions", ("--odf", "odf", "--since", "3")),
         ("NotALedger", ("letters", "--until-block", "3")),
         ("VersionNotFound", ("letters", "--as-of", "9")),
         ("DatasetNotFound", ("nope",)),

@@ -147,7 +147,7 @@ def _get_resources(config: StoreConfig, kind: str, names: tuple[str, ...], outpu
         }
         for summary in map(summarise, resources)
     ]
-    _show(output, found, _RESOURCE, f"`kubothek run` knows no such {kind} on this machine for {config.url}")
+    _show(output, found, _RESOURCE, f"no {kind} of `kubothek run` on this machine for {config.url}")
 
 
 _DATASET = {"VERSION": "version", "ROWS": "rows", "FILES": "files", "SIZE": "bytes", "AGE": "lastCommit"}
