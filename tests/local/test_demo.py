@@ -95,3 +95,11 @@ def test_the_example_manifests_are_the_same_in_both_runtimes_but_for_the_store()
         for where in ("local", "cluster")
     ]
     assert names[0] == names[1] == [("ObjectStore", "lake"), ("Engine", "default")]
+
+
+@pytest.mark.parametrize("script", ["demo.sh", "demo-cluster.sh"])
+def test_demo_headings_in_a_file_have_no_escape_codes(script: str) -> None:
+    lines = (EXAMPLES / script).read_text().splitlines()
+    heading = "\n".join(line for line in lines if line.startswith(("bold=", "if [ -t 1 ]", "say()")))
+    done = subprocess.run(["bash", "-c", f"{heading}\nsay 1/7"], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n1/7\n"
