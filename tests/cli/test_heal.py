@@ -24,7 +24,7 @@ def store(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def test_there_may_be_nothing_to_do(kubothek: Kubothek, store: Path) -> None:
-    assert kubothek("heal", "letters") == (0, "letters: nothing had to be made anew\n", "")
+    assert kubothek("heal", "letters") == (0, "letters: nothing to repair\n", "")
 
 
 def test_it_says_what_was_made_anew(kubothek: Kubothek, store: Path) -> None:
@@ -40,7 +40,7 @@ def test_lost_data_is_an_error_that_says_what_to_do(kubothek: Kubothek, store: P
     newest = list(door.open(store.as_uri()).dataset("letters").snapshot().head.files().values())[-1]
     (store / newest).unlink()
     answer = kubothek("heal", "letters")
-    assert (answer.code, answer.out) == (1, "letters: nothing had to be made anew\n")
+    assert (answer.code, answer.out) == (1, "letters: nothing to repair\n")
     assert answer.err == (
         f"error: Corrupt: letters: 1 data file is lost: {newest}; missing in version 3; version 2 is whole: put the "
         "files back, roll back to it, or delete what they held\n"

@@ -175,7 +175,7 @@ def test_the_chain_as_a_whole_is_compacted_moved_back_and_makes_the_table_anew(
     assert kubothek("chain", "reset", *at, block, "--yes").out.endswith(f"5 blocks, up to {block}\n")
     assert names(project) == ["name-0"]
     assert kubothek("ingest", *at, "a.csv").code == 0
-    assert kubothek("chain", "compact", *at, "--yes").out.endswith("6 blocks are 5\n")
+    assert kubothek("chain", "compact", *at, "--yes").out.endswith("6 blocks became 5\n")
     assert kubothek("heal", *at, "--restore-view").code == 0
     assert names(project) == ["name-0", "name-2"]
 
@@ -221,7 +221,7 @@ def test_a_ledger_goes_out_as_a_directory_and_comes_in_again(kubothek: Kubothek,
     (project / "a.csv").write_text("id,name\n1,Airbus\n2,Boeing\n")
     kubothek("ingest", "--store", "file:store", "planes", "a.csv")
     done = kubothek("export", "--store", "file:store", "planes", "out")
-    assert done.out.startswith("planes: 5 blocks and 1 data files written"), done.err
+    assert done.out.startswith("planes: 5 blocks and 1 data file written"), done.err
     shown = sorted(path.name for path in (project / "out").iterdir() if not path.name.startswith("."))
     assert shown == ["blocks", "data", "refs"]
     assert kubothek("export", "--store", "file:store", "planes", "out").out.startswith("planes: 0 blocks and 0 data")

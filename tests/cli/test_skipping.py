@@ -51,7 +51,7 @@ def test_a_datasets_life_with_it(kubothek: Kubothek, store: Path) -> None:
     built = out(kubothek, "build", "letters", "--index", "minmax:n", "--index", "Prefix:s,length=2")
     assert built == "letters: version 6: 4 files described\n"
     lines = out(kubothek, "describe", "letters").splitlines()
-    assert lines[0].startswith("letters: 4 of 4 files described, by ")
+    assert lines[0].startswith("letters: 4 of 4 files described, metadata ")
     assert lines[1] == f"for Xskipper: EXPLICIT_LOCATION {store.as_uri()}/.kubothek/letters/skipping/"
     assert [line.split() for line in lines[2:]] == [
         ["TYPE", "COLUMN", "PARAMETERS", "KEY"],
@@ -88,7 +88,7 @@ def test_other_files_with_it(kubothek: Kubothek, store: Path) -> None:
     assert "from trips (1 file)" in answer.out
     (store / "landing/trips/3.parquet").unlink()
     assert out(kubothek, "refresh", "trips") == "trips: 3 of 3 files described (1 gone)\n"
-    assert out(kubothek, "describe", "trips").startswith("trips: 3 of 3 files described, by ")
+    assert out(kubothek, "describe", "trips").startswith("trips: 3 of 3 files described, metadata ")
     assert stats(kubothek, "trips", "n = 12")["skipped_Objs"] == 2
     assert stats(kubothek, "trips", "s = 'x'")["isSkippable"] is False
     directory = ".kubothek/++plain/trips/xskipper"
@@ -160,7 +160,7 @@ def test_what_is_remembered_is_little(kubothek: Kubothek, store: Path) -> None:
         (["build", "trips", "--location", "landing/trips"], 2, "--index"),
         (["build", "trips", "--glob", "*.parquet"], 2, "--location"),
         (["build", "nothing", "--index", "MinMax:n"], 1, "nothing"),
-        (["describe", "nothing"], 1, "no dataset and no skipping metadata 'nothing'"),
+        (["describe", "nothing"], 1, "no dataset or skipping metadata 'nothing'"),
         (["explain", "letters", "n = 'x'"], 1, "n"),
     ],
 )
