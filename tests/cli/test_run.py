@@ -180,7 +180,8 @@ def running(project: Path) -> Iterator[subprocess.Popen[str]]:
     (project / "gated").mkdir()
     (project / "gated" / "sitecustomize.py").write_text(GATE)
     os.mkfifo(project / "gated" / "gate")
-    environment = {**os.environ, "PYTHONPATH": str(project / "gated")}
+    inherited = [path for path in (os.environ.get("PYTHONPATH"),) if path]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(project / "gated"), *inherited])}
     with subprocess.Popen(
         [sys.executable, "-c", program],
         cwd=project,
