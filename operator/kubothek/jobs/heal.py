@@ -40,7 +40,5 @@ def run(job: HealJob, store: Store, reporter: Reporter) -> JobResult:
 def _message(healed: Healed) -> str:
     shown = ", ".join(healed.repaired[:MOST_REPAIRS])
     more = len(healed.repaired) - MOST_REPAIRS
-    repaired = (
-        f"repaired: {shown}{f' and {more} more' if more > 0 else ''}" if shown else "nothing to repair"
-    )
+    repaired = f"repaired: {shown}{f' and {more} more' if more > 0 else ''}" if shown else "nothing to repair"
     return f"{healed.corrupt}; {repaired}" if healed.corrupt else repaired
