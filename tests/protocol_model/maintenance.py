@@ -52,7 +52,7 @@ def foreign_write(name: str, read: Head, keeps_metadata: bool, until: int | None
 def reader() -> Program:
     """Plans from the head, and reads the files within the grace period."""
     head, now = yield get_now(HEAD)
-    for file in sorted(head.files if head else ()):
+    for file in sorted(head.named if head else ()):
         found, _ = yield get_now(file_key(file), now + GRACE)
         if found is None:
             raise Violation(f"a reader of {head} does not find {file.name}")
@@ -212,21 +212,21 @@ def _referenced(me: Me, head: Head, records: dict[RecordName, Record], now: int)
     """What the head, retained versions, recent versions and commits under way need."""
     rules = me.rules
     chain = _chain(head, records)
-    found = set(head.files)
+    found = set(head.named)
     if rules.keeps_tagged_versions:
         found |= _of_versions(head.tags, records)
     for record in records.values():
         if record.name not in chain:
             if rules.keeps_files_of_young_records and now - record.time <= GRACE:
-                found |= record.head.files
+                found |= record.head.named
             continue
         retained = record.name.version >= head.horizon if rules.raises_the_horizon_first else record.name == head.commit
         if retained and not head.stone:
-            found |= record.head.files
+            found |= record.head.named
         # The record is written before the swap, which is when its predecessor stops being current.
         swapped = record.time + (HALF_GRACE if rules.allows_for_the_time_between_record_and_swap else 0)
         if rules.keeps_files_that_were_current_lately and now - swapped <= GRACE:
-            found |= record.removed
+            found |= record.removed | record.replaced
         before = records[record.parent].head.tags if record.tags is not None and record.parent else frozenset()
         if rules.keeps_versions_that_had_a_tag_lately and now - swapped <= GRACE:
             found |= _of_versions(before, records)

@@ -80,6 +80,7 @@ class Rules:
     heeds_drift: bool = True
     merges_blocks_again_on_the_same_chain_only: bool = True
     takes_the_reference_forward_only: bool = True
+    keeps_what_an_adoption_replaced: bool = True
 
 
 @dataclass(frozen=True)
@@ -336,6 +337,11 @@ def _adopt(me: Me, k: int, foreign: Head, base: Record | None, then: Callable[..
     head = replace(before, commit=name, files=foreign.files, lost=(*before.lost, *lost), foreign="")
     head = replace(head, drift=before.drift or drifts)
     record = Record(name, before.commit, foreign.files - before.files, before.files - foreign.files, head, 0)
+    if foreign.index is not None:
+        mended = File(f"index.{me.name}.{k}", frozenset())
+        yield write_file(mended)
+        replaced = frozenset({foreign.index}) if me.rules.keeps_what_an_adoption_replaced else frozenset[File]()
+        record = replace(record, head=replace(head, index=mended), replaced=replaced)
     yield from publish(me, foreign, record)
     return Task(settling, (me, k + 1, then, rest))
 

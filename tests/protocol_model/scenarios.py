@@ -13,9 +13,11 @@ from tests.protocol_model.world import (
     GRACE,
     HEAD,
     LONG_AGO,
+    File,
     Marker,
     RecordName,
     check,
+    file_key,
     marker_key,
     record_key,
     started,
@@ -260,6 +262,18 @@ def collector_beside_plateau(rules: Rules, *, in_time: bool = True) -> Scenario:
     return Scenario(store, cast, ticks=4)
 
 
+def collector_beside_a_reader_of_a_foreign_head(rules: Rules) -> Scenario:
+    """The foreign head names an index that was written long ago, and that its adoption replaces."""
+    store = started()
+    index = File("i", frozenset())
+    foreign = replace(store[HEAD], foreign="x", index=index)
+    cast = {
+        "G": _run(maintenance.collector, "G", rules, timed=True),
+        "R": Task(maintenance.reader, ()),
+    }
+    return Scenario({**store, HEAD: foreign, file_key(index): LONG_AGO}, cast, ticks=2)
+
+
 def collector_beside_a_restore(rules: Rules) -> Scenario:
     cast = {
         "S": _run(maintenance.restorer, "S", rules, timed=True, incarnation="1"),
@@ -368,6 +382,7 @@ ALL: tuple[Callable[[Rules], Scenario], ...] = (
     collector_beside_a_rollback,
     collector_beside_a_reader,
     collector_beside_plateau,
+    collector_beside_a_reader_of_a_foreign_head,
     collector_beside_a_restore,
     collector_beside_a_tagger,
     collector_beside_an_untagger,

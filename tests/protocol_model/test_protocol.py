@@ -91,6 +91,7 @@ FAULTS: list[tuple[set[str], Callable[[Rules], Scenario], str]] = [
     ({"notes_drift"}, scenarios.plateau_beside_two_moves, "is not the view of the chain .*, without a word"),
     ({"heeds_drift"}, scenarios.plateau_beside_two_moves, "merged with a table that is not the view"),
     ({"merges_blocks_again_on_the_same_chain_only"}, scenarios.two_settle_overwritten_moves, "forks the chain"),
+    ({"keeps_what_an_adoption_replaced"}, scenarios.collector_beside_a_reader_of_a_foreign_head, "does not find i"),
     ({"takes_the_reference_forward_only"}, scenarios.two_moves_and_a_compaction, "refs/head is taken back"),
 ]
 """Rules left out, where that shows, and what then happens."""

@@ -50,6 +50,7 @@ class Head:
     ``tags``      records of the versions that have tags
     ``chain``     of a ledger: its blocks, each named by the rows that it brought; empty if it is none
     ``drift``     a foreign writer has changed the table of a ledger
+    ``index``     an index file, if it names one: an adoption replaces that of a foreign writer
     """
 
     commit: RecordName | None
@@ -64,6 +65,7 @@ class Head:
     tags: frozenset[RecordName] = frozenset()
     chain: tuple[str, ...] = ()
     drift: bool = False
+    index: File | None = None
 
     # Hashing is what the exploration spends its time on; what differs nearly always is enough.
     def __hash__(self) -> int:
@@ -77,6 +79,11 @@ class Head:
     def epoch(self) -> int:
         """Markers up to this version are of an incarnation that was deleted."""
         return self.version if self.stone else self.since
+
+    @property
+    def named(self) -> frozenset[File]:
+        """All files that a reader of it needs."""
+        return self.files if self.index is None else self.files | {self.index}
 
     @property
     def rows(self) -> list[str]:
@@ -112,6 +119,8 @@ class Record:
     """The tags after it, if it changes them."""
     moves: tuple[str, ...] | None = None
     """The chain that it goes on from, if it moves that."""
+    replaced: frozenset[File] = frozenset()
+    """What the adopted head of a foreign writer named, and this one does not."""
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -324,7 +333,7 @@ def check(store: Store) -> None:
     if head is None:
         return
     _check_rows(store, head)
-    for file in head.files:
+    for file in head.named:
         if file_key(file) not in store:
             raise Violation(f"the head references {file.name}, which does not exist")
     if not head.stone:

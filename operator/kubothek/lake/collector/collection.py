@@ -275,7 +275,7 @@ class _Run:
             record = self._log.journal.record(key)
             if record.version <= self._seen.version or record.restores is not None:
                 break
-            needed.update((key, *references.of_record(record)))
+            needed.update((key, *references.of_record(record), *record.replaced))
             if record.parent == self._seen.marker.record:
                 return frozenset(needed)
             key = record.parent

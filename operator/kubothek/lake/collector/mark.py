@@ -173,6 +173,8 @@ def mark_versions(
         grown = grown and (last is None or (not seen.head.tombstone and _only_adds(last)))
         last = found.record
         into.add((last.key, *references.of_record(last)))
+        if _is_recent(found, moment):
+            into.add(last.replaced)
         if last.restores is not None:
             restored.append(last)
         tags.meet(found)
@@ -260,7 +262,8 @@ def _batches(items: Iterable[T]) -> Iterator[list[T]]:
 def _of_record_at(journal: Journal, key: str) -> list[str]:
     """What a record names that may be gone by now."""
     try:
-        return list(references.of_record(stored(journal, key).record))
+        record = stored(journal, key).record
+        return [*references.of_record(record), *record.replaced]
     except VersionIncomplete as error:
         if isinstance(error.__cause__, ObjectNotFound):
             return []

@@ -77,6 +77,7 @@ class Draft:
 
     ``base``   the state that the delta applies to
     ``floor``  the highest version known besides those on the chain; the commit's is higher
+    ``replaced``  see :class:`Record`
     """
 
     id: str
@@ -91,6 +92,7 @@ class Draft:
     recovers: str | None = None
     ledger: ChainMove | None = None
     floor: int = 0
+    replaced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +367,7 @@ class Journal:
             since_checkpoint=_distance(parent, draft.delta, head),
             head_digest="",
             ledger=draft.ledger,
+            replaced=draft.replaced,
         )
         return record, head
 

@@ -98,6 +98,8 @@ class Record:
     ``head_digest``  of the head it makes: a head with another digest was not written by Kubothek
     ``totals``       of the dataset after it
     ``ledger``       how it moved the chain of a ledger
+    ``replaced``     keys that the adopted head of a foreign writer named, and that neither this version nor the parent
+                     names: the collector keeps them for one grace period from this commit
     """
 
     key: str
@@ -116,6 +118,7 @@ class Record:
     since_checkpoint: Distance
     head_digest: str
     ledger: ChainMove | None = None
+    replaced: tuple[str, ...] = ()
 
     @property
     def added(self) -> Totals:
@@ -156,6 +159,7 @@ class Record:
                 "since_checkpoint": [self.since_checkpoint.commits, self.since_checkpoint.entries],
                 "head_digest": self.head_digest,
                 "ledger": self.ledger.to_json() if self.ledger else None,
+                "replaced": self.replaced,
             }
         )
 
@@ -192,6 +196,7 @@ class Record:
                 since_checkpoint=Distance(*found["since_checkpoint"]),
                 head_digest=found["head_digest"],
                 ledger=ChainMove.of_json(found.get("ledger")),
+                replaced=tuple(map(str, found.get("replaced", ()))),
             )
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise VersionIncomplete(f"{key}: not a commit record: {error!r}") from error

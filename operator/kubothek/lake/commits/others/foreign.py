@@ -73,8 +73,10 @@ def _shows(head: Head, delta: Delta, *, certainly: bool) -> bool:
     )
 
 
-def adopt(journal: Journal, seen: Observed) -> Draft:
+def adopt(journal: Journal, seen: Observed, live: Head | None = None) -> Draft:
     """The commit that adopts a foreign head that was understood; voids the markers of what it overwrote unmarked.
+
+    ``live``  the head in the store, where ``seen`` leaves out some of it
 
     Raises HeadUnreadable if no schema is to be found.
     """
@@ -101,6 +103,7 @@ def adopt(journal: Journal, seen: Observed) -> Draft:
             partitions=len(foreign.directories),
         ),
         floor=max((other.version for other in newer), default=0),
+        replaced=_replaced(before, live or foreign, delta),
     )
 
 
@@ -139,6 +142,16 @@ def _difference(
         partition_keys=foreign.partition_keys if foreign.partition_keys != before.partition_keys else None,
         schema=schema_hash if schema_hash != live.schema_hash else None,
     )
+
+
+def _replaced(before: Head, foreign: Head, delta: Delta) -> tuple[str, ...]:
+    """The indices of the foreign head that the adopted head does not name.
+
+    A reader may still hold the foreign head, so the collector has to know them (commit-protocol, "What a collector may
+    delete").
+    """
+    named = {key for key in {**before.indices, **delta.indices}.values() if isinstance(key, str)}
+    return tuple(sorted({key for key in foreign.indices.values() if isinstance(key, str)} - named))
 
 
 def _adopted_metadata(live: Head, foreign: Head, lost: Sequence[str], doubtful: Mapping[str, str]) -> dict[str, Any]:

@@ -49,7 +49,8 @@ def convert(journal: Journal, patience: Patience, keep: str | None, begin_other:
         others = {name: f"{journal.uuid}-{name}" for name in foreign.head.tables if name != kept.table}
         for table, uuid in others.items():
             _split_off(journal, foreign.head.of_table(table), uuid, begin_other(uuid))
-        if journal.publish(adopt(journal, replace(foreign, head=_own_indices(journal, kept))), foreign):
+        adopted = adopt(journal, replace(foreign, head=_own_indices(journal, kept)), foreign.head)
+        if journal.publish(adopted, foreign):
             return list(others.values())
         patience.pause()
 
