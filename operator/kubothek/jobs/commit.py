@@ -56,17 +56,18 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
         outcome = _outcome(started, already_applied=True)
         message = f"version {started.version} had made this change before"
     else:
-        decide = _maker(job, store, log, started.snapshot, reporter)
         made: list[Change] = []
+        with started as now:
+            decide = _maker(job, store, log, now.snapshot, reporter)
 
-        def make(snapshot: Snapshot) -> Change:
-            made.append(decide(snapshot))
-            return made[-1]
+            def make(snapshot: Snapshot) -> Change:
+                made.append(now.note_added(decide(snapshot)))
+                return made[-1]
 
-        change = make(started.snapshot)
-        reporter.tell("Committing", rows=sum(file.rows for file in change.added))
-        again = make if job.on_conflict == "Retry" else None
-        committed = started.commit(change, on_conflict=again, on_compaction=make)
+            change = make(now.snapshot)
+            reporter.tell("Committing", rows=sum(file.rows for file in change.added))
+            again = make if job.on_conflict == "Retry" else None
+            committed = now.commit(change, on_conflict=again, on_compaction=make)
         outcome = _outcome(committed, already_applied=False)
         message = _message(made[-1], committed)
     state = state_of(store, log, job.dataset)

@@ -22,7 +22,7 @@ from kubothek.lake.commits.past.history import History, Version
 from kubothek.lake.commits.past.rebuild import rebuild
 from kubothek.lake.commits.past.snapshot import Snapshot, snapshot_of
 from kubothek.lake.commits.past.sound import require_sound_ledger
-from kubothek.lake.commits.settle import Patience, look, settle_thoroughly
+from kubothek.lake.commits.settle import Patience, look, settle_thoroughly, unadopted
 from kubothek.lake.commits.transaction import (
     AlreadyApplied,
     Request,
@@ -128,31 +128,35 @@ class DatasetLog:
 
     # --- writing ---
 
-    def begin(self, commit_id: str, digest: str) -> Transaction | AlreadyApplied:
+    def begin(self, commit_id: str, digest: str, *, adopts: bool = True) -> Transaction | AlreadyApplied:
         """Start a commit, or learn that it has happened.
 
         ``commit_id`` names the commit within the dataset for ever; ``digest`` is of everything that says what
-        it does. Settles what foreign writers and crashes left. Raises OwnedByAnother, DatasetDeleted, IdReused,
-        ForeignOverwrite, HeadMissing, HeadUnreadable, NotAdopted, NeedsConversion.
+        it does. Settles what foreign writers and crashes left; without ``adopts`` a foreign head is adopted only when
+        the transaction commits, so that a change that is refused leaves it as it is. Raises OwnedByAnother,
+        DatasetDeleted, IdReused, ForeignOverwrite, HeadMissing, HeadUnreadable, NotAdopted, NeedsConversion.
         """
         request = Request(keys.check_id(commit_id), digest, self._claim)
         # The head first, the marker second: the other way round, a commit in between would be missed.
-        seen = self._settled()
+        seen = self._settled(adopts=adopts)
         marker = applied(self._journal, request, seen)
+        if seen is not None and seen.marker is None and (marker or (seen.base and seen.base.id == commit_id)):
+            seen = self._settled()  # it may have been overwritten
+            marker = applied(self._journal, request, seen)
         if marker is not None:
             return AlreadyApplied(marker.version, marker.record, marker.time, marker.totals, marker.added)
         return Transaction(self._way, request, seen, self._patience)
 
-    def begin_new(self, what: str, digest: str = "") -> Transaction:
+    def begin_new(self, what: str, digest: str = "", *, adopts: bool = True) -> Transaction:
         """Start a commit under an id that is drawn here, behind ``what``, and so was never used: nobody can repeat it.
 
         A request less than :meth:`begin`, whose errors it raises but for those about the id.
         """
         request = Request(f"{what}:{uuid4()}", digest, self._claim)
-        return Transaction(self._way, request, self._settled(), self._patience)
+        return Transaction(self._way, request, self._settled(adopts=adopts), self._patience)
 
-    def _settled(self) -> Observed | None:
-        seen = self.settled()
+    def _settled(self, *, adopts: bool = True) -> Observed | None:
+        seen = self.settled(adopts=adopts)
         require_alive(seen, self._claim)
         return seen
 
@@ -163,13 +167,25 @@ class DatasetLog:
         self._way.settled(self._new_patience())
         return self.inspect()
 
-    def settled(self) -> Observed | None:
+    def observed(self) -> Observed | None:
+        """The head as it is, a foreign one as its adoption would make it; None if there is no dataset. Writes nothing.
+
+        Raises OwnedByAnother, HeadMissing, HeadUnreadable, NeedsConversion.
+        """
+        if self._claim:
+            self._require_owner(owner_of(self._store, self.uuid))
+        elif self._unowned_only:
+            require_unowned(self._store, self.uuid)
+        seen = look(self._journal)
+        return unadopted(self._journal, seen) if seen and seen.marker is None else seen
+
+    def settled(self, *, adopts: bool = True) -> Observed | None:
         """The head with nothing left to settle; None if there is no dataset. May commit what it settles."""
 
         def look() -> Observed | None:
             return self._store.together(self._require_claim, self._journal.observe)[1]
 
-        return self._way.settled(self._new_patience(), look)
+        return self._way.settled(self._new_patience(), look, adopts=adopts)
 
     def convert(self, table: str | None = None) -> list[str]:
         """Make another library's dataset one that can be written; see :mod:`kubothek.lake.commits.verbs.convert`.

@@ -12,7 +12,7 @@ from typing import Final
 
 from kubothek.lake.commits.journal import Journal, Observed
 from kubothek.lake.commits.objects import keys
-from kubothek.lake.commits.others.foreign import adopt, understood
+from kubothek.lake.commits.others.foreign import adopt, preview, understood
 from kubothek.lake.commits.others.legacy import require_writable
 from kubothek.lake.commits.others.recover import note_lost, recover
 from kubothek.lake.errors import Contended, HeadMissing
@@ -44,15 +44,26 @@ class Patience:
 
 
 def settled(
-    journal: Journal, patience: Patience, first_look: Callable[[], Observed | None] | None = None
+    journal: Journal,
+    patience: Patience,
+    first_look: Callable[[], Observed | None] | None = None,
+    *,
+    adopts: bool = True,
 ) -> Observed | None:
     """The head as Kubothek wrote it, its commit marked; None if there is no dataset. Two requests when all is well.
 
-    ``first_look``  observes the head the first time, with something else beside it. Raises HeadMissing if there was a
-    head, HeadUnreadable, NeedsConversion, Contended.
+    ``first_look``  observes the head the first time, with something else beside it
+    ``adopts``      False: a foreign head that lists its files and overwrote nothing is left, see :func:`unadopted`
+
+    Raises HeadMissing if there was a head, HeadUnreadable, NeedsConversion, Contended.
     """
     seen = look(journal, first_look)
     while seen is not None:
+        # An implicit head takes in whatever files lie there by the time of its adoption, those of this writer as well.
+        if seen.marker is None and not adopts and not seen.head.implicit:
+            known = unadopted(journal, seen)
+            if not known.head.lost:
+                return known
         step = _step(journal, seen)
         if step is seen:
             return seen
@@ -61,6 +72,13 @@ def settled(
             step = look(journal)
         seen = step
     return None
+
+
+def unadopted(journal: Journal, foreign: Observed) -> Observed:
+    """A foreign head as its adoption would make it; writes nothing. Raises NeedsConversion as the adoption does."""
+    known = understood(journal, foreign)
+    require_writable(foreign.head, known.head)
+    return preview(journal, known)
 
 
 def settle_thoroughly(journal: Journal, patience: Patience) -> Observed | None:

@@ -6,15 +6,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Self
 
 from kubothek.lake.commits.drafts.conflict import touches
-from kubothek.lake.commits.drafts.drafting import draft
+from kubothek.lake.commits.drafts.drafting import draft, require_valid
 from kubothek.lake.commits.journal import Journal, Observed
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.objects.changes import Change, Operation
 from kubothek.lake.commits.objects.head import Head
 from kubothek.lake.commits.objects.markers import Marker
-from kubothek.lake.commits.objects.record import Totals
+from kubothek.lake.commits.objects.record import Record, Totals
 from kubothek.lake.commits.pace import Pace
 from kubothek.lake.commits.past.records import chain
 from kubothek.lake.commits.past.snapshot import Snapshot, live_head, snapshot_of
@@ -27,6 +29,7 @@ from kubothek.lake.errors import (
     ForeignOverwrite,
     IdReused,
     ObjectNotFound,
+    StoreError,
 )
 from kubothek.tracing import span
 
@@ -105,7 +108,10 @@ def require_alive(seen: Observed | None, claim: Claim | None) -> None:
 
 
 class Transaction:
-    """One commit, from the snapshot it starts from to the swap. Use it once, from one thread."""
+    """One commit, from the snapshot it starts from to the swap. Use it once, from one thread.
+
+    As a context manager it deletes the objects that were written for a commit that fails.
+    """
 
     def __init__(self, way: Way, request: Request, seen: Observed | None, patience: timedelta) -> None:
         self._way = way
@@ -115,11 +121,39 @@ class Transaction:
         self._patience = patience
         self._pace = Pace(journal)
         self._unchanged = False
+        self._written: list[str] = []
+        self._swaps = False
         self.snapshot = snapshot_of(journal, seen)
 
-    def note_written(self, key: str) -> None:
-        """Tell of an object that was written for this commit; the first is the oldest, which TooSlow looks at."""
-        self._pace.note_written(key)
+    def note_written(self, *keys: str) -> None:
+        """Tell of objects that were written for this commit; the first is the oldest, which TooSlow looks at."""
+        for key in keys:
+            self._pace.note_written(key)
+        self._written += keys
+
+    def note_added(self, change: Change) -> Change:
+        """The change itself; its new files are noted as by :meth:`note_written`."""
+        if change.restores is None:
+            self.note_written(*(file.key for file in change.added))
+        return change
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """After an error, delete what was noted, as far as the store lets it.
+
+        Not once a swap was tried: a record names the objects then, and the commit may have happened.
+        """
+        if kind is not None and not self._swaps:
+            with suppress(StoreError):
+                self._journal.store.delete(dict.fromkeys(self._written))
+
+    def _before_swap(self, record: Record) -> None:
+        self._pace.require_timely(record)
+        self._swaps = True
 
     def commit(
         self,
@@ -128,7 +162,7 @@ class Transaction:
         on_conflict: Callable[[Snapshot], Change] | None = None,
         on_compaction: Callable[[Snapshot], Change] | None = None,
     ) -> Committed:
-        """Commit the change on top of whatever the head is by then.
+        """Commit the change on top of whatever the head is by then; a foreign head is adopted first.
 
         ``on_conflict`` makes the change anew for a newer snapshot; without it a conflict is an error.
         ``on_compaction`` does so where nothing but compactions is in the way: the rows are those that the change was
@@ -137,9 +171,16 @@ class Transaction:
         with the head as it was. After StoreUnavailable the commit may have happened: run it again, and
         ``begin`` tells.
         """
-        seen, base = self._seen, self.snapshot.head
+        seen, base, schema = self._seen, self.snapshot.head, self.snapshot.schema
         patience = Patience(self._journal, self._patience)
         conflicts = 0
+        if seen is not None and seen.marker is None:
+            live = live_head(self._journal, seen)
+            require_valid(change, base=base, made_for=schema, on=seen, live=live, current=schema)
+            seen = self._way.settled(patience)
+            if (marker := applied(self._journal, self._request, seen)) is not None:
+                return _committed(marker, seen, 0)
+            self._require_same_epoch(seen)
         while True:
             with span("swap", attempt=patience.tries + 1, conflicts=conflicts) as swap:
                 try:
@@ -150,6 +191,7 @@ class Transaction:
                         spec_digest=self._request.digest,
                         base=base,
                         on=seen,
+                        made_for=schema,
                     )
                 except Conflict:
                     again = on_conflict or (on_compaction if self._only_compacted(change, base, seen) else None)
@@ -158,10 +200,10 @@ class Transaction:
                     swap.set(outcome="conflict")
                     conflicts += 1
                     snapshot = snapshot_of(self._journal, seen)
-                    change, base = again(snapshot), snapshot.head
+                    change, base, schema = again(snapshot), snapshot.head, snapshot.schema
                     continue
                 published = self._way.publish(
-                    decided, seen, before_swap=self._pace.require_timely, after_swap=self._look_again
+                    decided, seen, before_swap=self._before_swap, after_swap=self._look_again
                 )
                 swap.set(outcome="lost" if published is None else "won")
             if published is not None:

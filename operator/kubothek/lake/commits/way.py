@@ -20,7 +20,7 @@ class Way(Protocol):
     def journal(self) -> Journal:
         """Of the dataset."""
 
-    def settled(self, patience: Patience, first_look: Look | None = None) -> Observed | None:
+    def settled(self, patience: Patience, first_look: Look | None = None, *, adopts: bool = True) -> Observed | None:
         """As :func:`kubothek.lake.commits.settle.settled`."""
 
     def shown(self) -> tuple[MemberVersion | None] | None:
@@ -44,9 +44,9 @@ class Straight:
         self.journal = journal
         self.publish = journal.publish
 
-    def settled(self, patience: Patience, first_look: Look | None = None) -> Observed | None:
+    def settled(self, patience: Patience, first_look: Look | None = None, *, adopts: bool = True) -> Observed | None:
         """The head with nothing left to settle."""
-        return settled(self.journal, patience, first_look)
+        return settled(self.journal, patience, first_look, adopts=adopts)
 
     def shown(self) -> None:
         """It has no cube."""

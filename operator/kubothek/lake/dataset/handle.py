@@ -70,14 +70,22 @@ class Handle:
             raise InputError(f"on_conflict is {on_conflict!r}; use one of {', '.join(get_args(OnConflict))}")
         digest = sha256("\0".join([f"kubothek python {verb}", *map(str, says)]).encode()).hexdigest()
         log = self._log(writing=True)
-        started = log.begin_new(f"python:{verb}", digest) if commit_id is None else log.begin(commit_id, digest)
+        if commit_id is None:
+            started: Transaction | AlreadyApplied = log.begin_new(f"python:{verb}", digest, adopts=False)
+        else:
+            started = log.begin(commit_id, digest, adopts=False)
         if isinstance(started, AlreadyApplied):
             return started
         if not started.snapshot.exists:
             raise DatasetNotFound(f"there is no dataset {self.name!r} in {self._store.url}; create it first")
-        make = start(started)
-        again = make if on_conflict == "Retry" else None
-        return started.commit(make(started.snapshot), on_conflict=again, on_compaction=make)
+        with started as now:
+            decide = start(now)
+
+            def make(snapshot: Snapshot) -> Change:
+                return now.note_added(decide(snapshot))
+
+            again = make if on_conflict == "Retry" else None
+            return now.commit(make(now.snapshot), on_conflict=again, on_compaction=make)
 
     def _written(
         self,
@@ -90,7 +98,7 @@ class Handle:
     ) -> operations.Written:
         require_rows_open(now.snapshot.head)
         written = operations.write_rows(self._store, now.snapshot, data, table=table, evolve=evolve, check=check)
-        now.note_written(written.files[0].key)
+        now.note_written(*(file.key for file in written.files))
         return written
 
     def _log(self, *, writing: bool = False) -> DatasetLog:

@@ -137,8 +137,10 @@ def compact(
         return Compaction(None)
     compacting = Compacting.of(store, snapshot, _new_files(snapshot, wish), clustering=wish.clustering)
     done = (compactor or rewrite_here(store))(compacting, planned.bundles)
-    skipping = tidied_with(store, snapshot, done.gathered.skipping)
-    return _committed(started, done.replaced, done.gathered.index, skipping, by)
+    with started as now:
+        now.note_written(*(file.key for file in _added(done.replaced)))
+        skipping = tidied_with(store, snapshot, done.gathered.skipping)
+        return _committed(now, done.replaced, done.gathered.index, skipping, by)
 
 
 def _repeated(log: DatasetLog, done: AlreadyApplied) -> Compaction:
@@ -164,9 +166,6 @@ class _NothingLeft(Exception):
 def _committed(
     started: Transaction, replaced: Sequence[Replaced], collected: Collected, skipping: SkippingChange, by: str
 ) -> Compaction:
-    for each in replaced[:1]:
-        for file in each.added[:1]:
-            started.note_written(file.key)
     left = list(replaced)
 
     def make_way(snapshot: Snapshot) -> Change:

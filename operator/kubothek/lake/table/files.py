@@ -11,7 +11,7 @@ import uuid as uuids
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.objects.changes import PartitionFile
+from kubothek.lake.errors import StoreError
 from kubothek.lake.lanes import Lanes, Stream
 from kubothek.lake.schema import conform
 from kubothek.lake.store.base import Store
@@ -143,8 +144,8 @@ class PartitionedWriter:
 
     Rows with an order stay in memory, compressed, as long as the budget allows, so that the files of a partition
     are not only sorted but have ranges of their own. Raises PartitionInvalid or LayoutInvalid before anything is
-    written. Use it as a context manager: leaving early cancels what is still to be uploaded; what was uploaded is
-    unreferenced and left to the collector.
+    written. Use it as a context manager: an error inside cancels what is still to be uploaded, and deletes what was, as
+    far as the store lets it.
     """
 
     def __init__(
@@ -190,6 +191,9 @@ class PartitionedWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.shutdown(cancel_futures=True)
+        if kind is not None:
+            with suppress(StoreError):
+                self._store.delete([file.key for file in self._files])
 
     # --- rows in ---
 

@@ -53,15 +53,18 @@ class ThroughCube:
         place = self._find()
         return None if place is None else (place.seen.head.members.get(place.name),)
 
-    def settled(self, patience: Patience, first_look: Look | None = None) -> Observed | None:
-        """The head once nothing is left to settle in the cube and here; see :func:`.settle.settled_cube`."""
+    def settled(self, patience: Patience, first_look: Look | None = None, *, adopts: bool = True) -> Observed | None:
+        """The head once nothing is left to settle in the cube and here; see :func:`.settle.settled_cube`.
+
+        A member of a cube is always adopted: the cube's rules have to hold for what the foreign writer did.
+        """
         self._patience = patience
         if first_look is not None:
             first_look()
         while True:
             self._place = place = self._find()
             if place is None:
-                return settled(self.journal, patience)
+                return settled(self.journal, patience, adopts=adopts)
             seen = settled_cube(place.cube, patience)
             found = None if seen is None else adopted(place.cube, seen, [place.name], patience)
             if found is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
+import pyarrow as pa
 
 from kubothek.lake.commits.drafts.apply import metadata_delta
 from kubothek.lake.commits.drafts.conflict import conflicts, summary
@@ -27,25 +28,31 @@ _CREATED = "creation_time"
 
 
 def draft(
-    journal: Journal, change: Change, *, commit_id: str, spec_digest: str, base: Head, on: Observed | None
+    journal: Journal,
+    change: Change,
+    *,
+    commit_id: str,
+    spec_digest: str,
+    base: Head,
+    on: Observed | None,
+    made_for: pa.Schema | None = None,
 ) -> Draft:
     """The commit of a change that was made for ``base``, on top of the head ``on``.
+
+    ``made_for``  the schema of ``base``; None: the one that it names
 
     Raises Conflict, SchemaMismatch, PartitionInvalid, IndexStale, IndexInvalid, VersionNotFound, VersionTagged,
     LedgerOnly, Drift, or InputError for a change that cannot be right on any head.
     """
-    _check(change, base)
     ground = on.head if on else Head(journal.uuid)
-    fresh = on is None or on.head.tombstone is not None
     live = live_head(journal, on)
+    current = journal.schemas.get(live.schema_hash)
+    made_for = made_for or journal.schemas.get(base.schema_hash)
+    merged = require_valid(change, base=base, made_for=made_for, on=on, live=live, current=current)
     removed = {label: base.file(label) for label in change.removed}
-    _require_ledger(change, live)
-    _require_no_conflict(change, base, live, removed)
-    _require_unexpired(change, live)
-    horizon = max(change.horizon, _next_version(on) if change.purges else 0)
-    require_untagged(live, horizon, change.spares)
-    schema_hash = _schema(journal, change, base, live)
-    partition_keys = _partition_keys(change, live, fresh=fresh)
+    schema_hash = journal.schemas.put(merged, live.schema_hash) if change.schema and merged else live.schema_hash
+    horizon = _horizon(change, on)
+    partition_keys = live.partition_keys if change.partition_keys is None else change.partition_keys
     added = {file.label: file.key for file in change.added}
     schema = journal.schemas.get(schema_hash)
     indices = indices_after(
@@ -95,6 +102,29 @@ def draft(
         reads=change.reads,
         ledger=change.ledger.move if change.ledger else None,
     )
+
+
+def require_valid(
+    change: Change,
+    *,
+    base: Head,
+    made_for: pa.Schema | None,
+    on: Observed | None,
+    live: Head,
+    current: pa.Schema | None,
+) -> pa.Schema | None:
+    """Raise what :func:`draft` raises for a change that does not fit; writes nothing. Returns the schema after it.
+
+    ``made_for``, ``current``  the schemas of ``base`` and of ``live``, the head ``on`` as changes build on it
+    """
+    _check(change, base)
+    _require_ledger(change, live)
+    _require_no_conflict(change, base, live, {label: base.file(label) for label in change.removed})
+    _require_unexpired(change, live)
+    require_untagged(live, _horizon(change, on), change.spares)
+    schema = _schema(change, live, made_for, current)
+    _require_partition_keys(change, live, fresh=on is None or on.head.tombstone is not None)
+    return schema
 
 
 def require_rows_open(head: Head) -> None:
@@ -188,28 +218,29 @@ def _next_version(on: Observed | None) -> int:
     return (on.version if on else 0) + 1
 
 
-def _schema(journal: Journal, change: Change, base: Head, live: Head) -> str | None:
-    current = journal.schemas.get(live.schema_hash)
+def _horizon(change: Change, on: Observed | None) -> int:
+    return max(change.horizon, _next_version(on) if change.purges else 0)
+
+
+def _schema(change: Change, live: Head, made_for: pa.Schema | None, current: pa.Schema | None) -> pa.Schema | None:
     if change.schema is None:
         if change.added and current is None:
             raise InputError(f"dataset {live.uuid!r} has no schema yet: its first files must come with one")
-        return live.schema_hash
+        return current
     if current is None or change.replaces_schema:
-        return journal.schemas.put(change.schema, live.schema_hash)
-    made_for = journal.schemas.get(base.schema_hash)
+        return change.schema
     schema = carried_over(change.schema, made_for, current) if made_for else change.schema
-    return journal.schemas.put(merge(current, schema, evolve=change.evolves), live.schema_hash)
+    return merge(current, schema, evolve=change.evolves)
 
 
-def _partition_keys(change: Change, live: Head, *, fresh: bool) -> tuple[str, ...]:
+def _require_partition_keys(change: Change, live: Head, *, fresh: bool) -> None:
     if change.partition_keys is None:
-        return live.partition_keys
+        return
     if not fresh and not change.replaces_schema and change.partition_keys != live.partition_keys:
         raise PartitionInvalid(
             f"dataset {live.uuid!r} is partitioned on {list(live.partition_keys)}, not on "
             f"{list(change.partition_keys)}; that cannot be changed"
         )
-    return change.partition_keys
 
 
 def _metadata(journal: Journal, change: Change, live: Head, derived: Mapping[str, Any], horizon: int) -> dict[str, Any]:

@@ -73,6 +73,27 @@ def _shows(head: Head, delta: Delta, *, certainly: bool) -> bool:
     )
 
 
+def preview(journal: Journal, seen: Observed) -> Observed:
+    """A foreign head that was understood, as its adoption would make it but for version and indices; writes nothing.
+
+    What it overwrote is listed as lost where a marker says that it was committed.
+    """
+    base, foreign = seen.base, seen.head
+    before = rebuild(journal, base) if base else Head(journal.uuid)
+    live = before.anew() if before.tombstone else before
+    newer = list(records_from(journal, base.version if base else 0))
+    others = [other for other in newer if base is None or not _is_of(journal, other, base)]
+    flags = parallel(lambda other: is_marked(journal, other), others)
+    lost = [other.key for other, is_there in zip(others, flags, strict=True) if is_there]
+    metadata = _adopted_metadata(live, foreign, lost, {})
+    changes_rows = before.files() != foreign.files()
+    if live.chain is not None and live.drift is None and changes_rows:
+        metadata[DRIFT] = live.commit
+    table = foreign.table
+    partitions = {label: {"files": {table: key}} for label, key in foreign.files().items()}
+    return replace(seen, head=replace(foreign, partitions=partitions, metadata=metadata))
+
+
 def adopt(journal: Journal, seen: Observed, live: Head | None = None) -> Draft:
     """The commit that adopts a foreign head that was understood; voids the markers of what it overwrote unmarked.
 
@@ -113,7 +134,7 @@ def _difference(
     labels, positions, removed = difference(before, foreign)
     live = before.anew() if before.tombstone else before
     ours = journal.schemas.get(live.schema_hash)
-    schema = schema_of(journal, foreign, ours, keeps_files=len(removed) < len(before.partitions))
+    schema = schema_of(journal, foreign, ours, keeps_files=lambda: len(removed) < len(before.partitions))
     if schema is None:
         raise HeadUnreadable(
             f"{keys.head(foreign.uuid)}: no schema at {keys.common_metadata(foreign.uuid, foreign.table)}; "

@@ -8,7 +8,7 @@ what they rely on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -78,10 +78,12 @@ def require_writable(stored: Head, understood: Head) -> None:
         )
 
 
-def schema_of(journal: Journal, head: Head, ours: pa.Schema | None, *, keeps_files: bool) -> pa.Schema | None:
+def schema_of(
+    journal: Journal, head: Head, ours: pa.Schema | None, *, keeps_files: Callable[[], bool]
+) -> pa.Schema | None:
     """The schema of a foreign head: theirs, as far as it goes with ours (null columns may have gained a type).
 
-    ``keeps_files``: files remain that were written with our schema, which then stands against another one.
+    ``keeps_files``: whether files remain that were written with our schema, which then stands against another one.
     """
     key = keys.common_metadata(head.uuid, head.table)
     try:
@@ -95,7 +97,7 @@ def schema_of(journal: Journal, head: Head, ours: pa.Schema | None, *, keeps_fil
     try:
         return merge(ours, theirs)
     except SchemaMismatch:
-        return ours if keeps_files else theirs
+        return ours if keeps_files() else theirs
 
 
 def _files(journal: Journal, uuid: str) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ from kubothek.lake.commits.journal import Journal, Observed
 from kubothek.lake.commits.objects.head import INDEX, Head
 from kubothek.lake.commits.objects.record import Totals
 from kubothek.lake.commits.others.legacy import explicit, one_table, schema_of
+from kubothek.lake.commits.past.rebuild import rebuild
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,12 @@ def snapshot_of(journal: Journal, seen: Observed | None, table: str | None = Non
         head = one_table(head, table) if table else head
         return Snapshot(head, schema, seen.version, seen.etag, seen.totals, seen.marker.time)
     head = one_table(explicit(journal, head), table)
-    schema = schema_of(journal, head, schema, keeps_files=True)
+
+    def keeps_files() -> bool:
+        before = rebuild(journal, seen.base) if seen.base else None
+        return before is None or any(head.holds(label, key) for label, key in before.files().items())
+
+    schema = schema_of(journal, head, schema, keeps_files=keeps_files)
     # Native indices do not know what a foreign writer added: they are trusted once it is adopted.
     head = head.with_metadata({key: value for key, value in head.metadata.items() if key != INDEX})
     return Snapshot(head, schema, seen.version, seen.etag, None, seen.modified)

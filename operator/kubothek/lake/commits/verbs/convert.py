@@ -57,7 +57,7 @@ def convert(journal: Journal, patience: Patience, keep: str | None, begin_other:
 
 def _own_indices(journal: Journal, head: Head) -> Head:
     """Without the indices on columns that only other tables have."""
-    schema = schema_of(journal, head, None, keeps_files=True)
+    schema = schema_of(journal, head, None, keeps_files=lambda: True)
     names = schema.names if schema is not None else ()
     return replace(head, indices={column: index for column, index in head.indices.items() if column in names})
 
@@ -86,7 +86,7 @@ def _split_off(journal: Journal, head: Head, uuid: str, begin: Begin) -> None:
             ),
             removed=tuple(label for label, key in before.files().items() if not head.holds(label, key)),
             reads=Everything(),
-            schema=schema_of(journal, head, None, keeps_files=True),
+            schema=schema_of(journal, head, None, keeps_files=lambda: True),
             replaces_schema=True,
             partition_keys=head.partition_keys,
             metadata={key: value for key, value in head.metadata.items() if not key.startswith(OWN_PREFIX)},
