@@ -71,9 +71,18 @@ def test_dry_run_says_what_would_go_and_changes_nothing(store: AgingStore) -> No
     assert done.found[Kind.DATA].objects == 3
     assert done.found[Kind.RECORDS].objects == 3
     assert done.deleted == {}
+    assert store.objects == before
+    assert done.plan is None
+
+
+def test_dry_run_of_a_policy_keeps_its_plan_in_the_store(store: AgingStore) -> None:
+    store.pass_by(LATER)
+    before = dict(store.objects)
+    done = collect(store, log_of(store), ONE, keeps_plan=True)
     assert {key: store.objects[key] for key in before} == before
     new = store.objects.keys() - before.keys()
     assert all(key.startswith(f".kubothek/{UUID}/gc/") for key in new)
+    assert done.plan is not None
     plan = orjson.loads(store.get(done.plan))
     assert plan["found"]["data"] == {"objects": 3, "bytes": done.found[Kind.DATA].bytes}
     assert (plan["state"], plan["oldest_version"], plan["deleted"]) == ("Planned", 4, {})
@@ -189,7 +198,7 @@ def test_too_many_deletes_are_none(store: AgingStore) -> None:
 
 
 def test_grace_period_is_at_least_the_stores(store: AgingStore) -> None:
-    with pytest.raises(InputError, match=r"store\.json"):
+    with pytest.raises(InputError, match="kubothek grace"):
         collect(store, log_of(store), ONE, grace=timedelta(hours=1))
     store.pass_by(LATER)
     done = collect(store, log_of(store), ONE, grace=timedelta(days=30))

@@ -78,7 +78,7 @@ def compact(
         raise click.UsageError("--sort-by and --z-order-by exclude each other")
     with choice.config() as config:
         store = open_store(config)
-        log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
+        log = DatasetLog(store, dataset, conditional_writes=dry_run or store.probe().conditional_writes)
         wish = Wish(
             where=parse(where) if where else None,
             target_bytes=target_size,

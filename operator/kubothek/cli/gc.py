@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--max-deletes", type=click.IntRange(0), metavar="N", help="Delete nothing if there are more objects than N."
 )
-@click.option("--grace", type=Duration(), help="Keep younger objects; at least the grace period of the store.")
+@click.option("--grace", type=Duration(), help="Keep younger objects; at least the store's: `kubothek grace`.")
 @output_option()
 def gc(
     choice: StoreChoice,
@@ -45,7 +45,8 @@ def gc(
 
     With --keep-versions or --keep-for, older versions expire: they can no longer be read or rolled back to, and objects
     that only they reference are deleted. With both, a version stays if either option keeps it. With neither, every
-    version stays. Safe to run beside readers and writers, and to repeat after a failure.
+    version stays. Safe to run beside readers and writers, and to repeat after a failure. A dry run writes nothing to
+    the store.
     """
     from kubothek.lake.collector import MAX_DELETES, Mode, Retention, collect
     from kubothek.lake.commits import DatasetLog
@@ -55,7 +56,7 @@ def gc(
         store = open_store(config)
         done = collect(
             store,
-            DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes),
+            DatasetLog(store, dataset, conditional_writes=dry_run or store.probe().conditional_writes),
             [Retention(keep_versions, keep_for)],
             mode=Mode.DRY_RUN if dry_run else Mode.ENFORCE,
             max_deletes=MAX_DELETES if max_deletes is None else max_deletes,
@@ -70,6 +71,8 @@ def gc(
         "oldest": done.oldest,
         "plan": done.plan,
         "unknownObjects": done.unknown.objects,
+        "withinGraceObjects": done.young.objects,
+        "withinGraceBytes": done.young.bytes,
         "kinds": {str(kind): {"objects": each.objects, "bytes": each.bytes} for kind, each in counts.items()},
     }
     show(output, found, _lines(dataset, done, counts, dry_run=dry_run))
@@ -77,13 +80,17 @@ def gc(
 
 def _lines(dataset: str, done: Collection, counts: Mapping[Kind, Count], *, dry_run: bool) -> Iterator[str]:
     from kubothek.cli.columns import columns
+    from kubothek.resources.values import render_bytes
 
     if counts:
         yield from columns(("KIND", "OBJECTS", "BYTES"), _rows(counts), right=("OBJECTS", "BYTES"))
     verb = "would be deleted" if dry_run else "deleted"
     total = sum(each.objects for each in counts.values())
     kept = f"{count(done.versions, 'version')} kept, from {done.oldest} on"
-    yield f"{dataset}: {count(total, 'object')} {verb}; {kept}; plan: {done.plan}"
+    yield f"{dataset}: {count(total, 'object')} {verb}; {kept}{f'; plan: {done.plan}' if done.plan else ''}"
+    if done.young.objects:
+        size = render_bytes(done.young.bytes)
+        yield f"{count(done.young.objects, 'unreferenced object')} ({size}) kept: within the grace period"
     if done.unknown.objects:
         yield f"{count(done.unknown.objects, 'unknown object')} not written by Kubothek, not deleted"
 

@@ -14,6 +14,7 @@ from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
+    from kubothek.lake.collector import Collection
     from kubothek.lake.maintenance import Health
 
 
@@ -25,17 +26,25 @@ def health(choice: StoreChoice, dataset: str, output: str) -> None:
     """Show the files of a dataset by size, how many are small, and what only its history holds.
 
     A file is small if it is below half of the target size of the table's layout; `kubothek compact` merges small files.
-    Read from commit records; the store is not listed. JSON, YAML and CSV have sizes in bytes.
+    Unreferenced objects are counted by a listing, as by a dry run of `kubothek gc`; nothing is written. JSON, YAML and
+    CSV have sizes in bytes.
     """
+    from kubothek.lake.collector import Retention, collect
+    from kubothek.lake.commits import DatasetLog
     from kubothek.lake.door import Lake
     from kubothek.lake.store import open_store
 
     with choice.config() as config:
-        found = Lake(open_store(config)).dataset(dataset).health()
-    show(output, _object(dataset, found), _lines(dataset, found))
+        store = open_store(config)
+        found = Lake(store).dataset(dataset).health()
+        loose = collect(store, DatasetLog(store, dataset), [Retention()])
+    show(output, _object(dataset, found, loose), _lines(dataset, found, loose))
 
 
-def _object(dataset: str, found: Health) -> dict[str, object]:
+def _object(dataset: str, found: Health, loose: Collection) -> dict[str, object]:
+    from kubothek.lake.collector import NO_OBJECTS
+
+    old = sum(loose.found.values(), NO_OBJECTS)
     return {
         "dataset": dataset,
         "version": found.version,
@@ -53,12 +62,17 @@ def _object(dataset: str, found: Health) -> dict[str, object]:
         "historyBytes": found.history.bytes,
         "garbageFiles": found.garbage.files,
         "garbageBytes": found.garbage.bytes,
+        "unreferencedObjects": old.objects,
+        "unreferencedBytes": old.bytes,
+        "withinGraceObjects": loose.young.objects,
+        "withinGraceBytes": loose.young.bytes,
         "lastCommit": found.time,
     }
 
 
-def _lines(dataset: str, found: Health) -> Iterator[str]:
+def _lines(dataset: str, found: Health, loose: Collection) -> Iterator[str]:
     from kubothek.cli.columns import columns, shown_time
+    from kubothek.lake.collector import NO_OBJECTS
     from kubothek.resources.values import render_bytes
 
     totals = found.totals
@@ -71,6 +85,11 @@ def _lines(dataset: str, found: Health) -> Iterator[str]:
     )
     yield f"held by history only: {count(found.history.files, 'file')} ({render_bytes(found.history.bytes)})"
     yield f"garbage, estimated: {count(found.garbage.files, 'file')} ({render_bytes(found.garbage.bytes)})"
+    old = sum(loose.found.values(), NO_OBJECTS)
+    yield (
+        f"unreferenced: {count(old.objects, 'object')} ({render_bytes(old.bytes)}); within the grace period: "
+        f"{loose.young.objects:,} more ({render_bytes(loose.young.bytes)})"
+    )
     rows = [
         (f"< {render_bytes(step.below)}" if step.below else "larger", f"{step.files:,}", render_bytes(step.bytes))
         for step in found.histogram

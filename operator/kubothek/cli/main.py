@@ -39,6 +39,7 @@ _SECTIONS = {
         "index": Entry("kubothek.cli.index:index", "Compact or rebuild secondary indices."),
         "skipping": Entry("kubothek.cli.skipping:skipping", "Build, refresh, describe or drop skipping metadata."),
         "gc": Entry("kubothek.cli.gc:gc", "List unreferenced objects; --enforce deletes them."),
+        "grace": Entry("kubothek.cli.grace:grace", "Show or set how long a store keeps unreferenced objects."),
         "heal": Entry("kubothek.cli.heal:heal", "Rebuild indices and metadata; report lost files."),
         "verify": Entry("kubothek.cli.verify:verify", "Check a dataset against its commits."),
         "adopt": Entry("kubothek.cli.adopt:adopt", "Show or change the owner of a dataset, or convert it."),

@@ -84,7 +84,9 @@ def _collect_leftovers(
         own = DatasetLog(store, uuid, claim=Claim(owner, incarnation=""))
         mode = Mode.ENFORCE if job.enforce else Mode.DRY_RUN
         try:
-            done = collect(store, own, [Retention()], mode=mode, max_deletes=job.max_deletes, spread=spreads.of(0))
+            done = collect(
+                store, own, [Retention()], mode=mode, max_deletes=job.max_deletes, spread=spreads.of(0), keeps_plan=True
+            )
             tally.add(uuid, done.deleted if job.enforce else done.found)
         except _NO_TARGETS_FAULT as error:
             tally.add_failure(uuid, outcome.failure(error)[0])
@@ -180,6 +182,7 @@ def _collect(
         max_deletes=job.max_deletes,
         by=target.dataset.claim.owner,
         spread=spreads.of(seen.totals.files if seen.totals else 0),
+        keeps_plan=True,
     )
     return done.deleted if job.enforce else done.found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubothek.lake.collector.areas import Kind
 from kubothek.lake.collector.collection import MAX_DELETES, Collection, Mode, collect
-from kubothek.lake.collector.plan import Count
+from kubothek.lake.collector.plan import NO_OBJECTS, Count
 from kubothek.lake.collector.retention import Retention
 
-__all__ = ["MAX_DELETES", "Collection", "Count", "Kind", "Mode", "Retention", "collect"]
+__all__ = ["MAX_DELETES", "NO_OBJECTS", "Collection", "Count", "Kind", "Mode", "Retention", "collect"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import partial
 from operator import eq
+from typing import Final
 
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.skipping.files.names import is_own_key, is_pause, location, own_location
@@ -35,6 +36,10 @@ class Kind(StrEnum):
     """In parts, which a crash has left unfinished: objects that are not there yet, of a size that nobody knows."""
     NOTES = "notes"
     """What was worked out of the table, and is kept for the next look."""
+
+
+OWN_TRACES: Final = frozenset({Kind.CHECKPOINTS, Kind.JOBS, Kind.PLANS, Kind.NOTES})
+"""Written on purpose without a reference, so a young one is no trace of a writer that failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ import orjson
 from kubothek.lake.collector import references
 from kubothek.lake.collector.areas import Kind, Turn, areas
 from kubothek.lake.collector.looking import Look, add, write_kept
-from kubothek.lake.collector.mark import Kept, Moment, References, mark_versions, mark_young_records
+from kubothek.lake.collector.mark import Kept, Moment, References, YoungFiles, mark_versions, mark_young_records
 from kubothek.lake.collector.pinned import pinned
 from kubothek.lake.collector.plan import NO_OBJECTS, Count, Counts, Found, Spool, added, to_json
 from kubothek.lake.collector.retention import Retention
@@ -40,6 +40,7 @@ from kubothek.lake.commits import Change, DatasetLog, Operation, Record, read_se
 from kubothek.lake.commits.journal import Observed
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.objects.head import digest
+from kubothek.lake.commits.objects.record import utc
 from kubothek.lake.commits.past.rebuild import has_checkpoint, rebuild
 from kubothek.lake.errors import (
     Contended,
@@ -53,7 +54,7 @@ from kubothek.lake.errors import (
     VersionTagged,
 )
 from kubothek.lake.maintenance.lost import Lost, look_thoroughly
-from kubothek.lake.store import Store
+from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.store.spread import Spread, spread_here
 
 MAX_DELETES: Final = 1_000_000
@@ -73,20 +74,22 @@ class Mode(StrEnum):
 class Collection:
     """What a collection found and did.
 
-    ``plan``      key of the plan in the store
+    ``plan``      key of the plan in the store; None of a dry run that left none there
     ``oldest``    the oldest version that stays, but for tagged ones
     ``versions``  how many stay
     ``found``     garbage by kind; ``deleted``: what of it is gone
+    ``young``     unreferenced objects that stay for now, as they are within the grace period
     ``unknown``   objects that cannot be attributed to the dataset, and are left alone
     ``version``   of the commit that this collection began its deletions with; None if there was nothing to do
     """
 
     uuid: str
     mode: Mode
-    plan: str
+    plan: str | None
     oldest: int
     versions: int
     found: Counts
+    young: Count = NO_OBJECTS
     deleted: Counts = field(default_factory=dict)
     unknown: Count = NO_OBJECTS
     version: int | None = None
@@ -102,13 +105,15 @@ def collect(
     grace: timedelta | None = None,
     by: str = "",
     spread: Spread | None = None,
+    keeps_plan: bool = False,
 ) -> Collection:
-    """Delete what nothing refers to any more, or say what that would be.
+    """Delete what nothing refers to any more, or say what that would be. A dry run writes nothing to the store.
 
     ``policies``     what any of them keeps is kept; ``Retention()`` keeps every version. At least one
     ``max_deletes``  with more objects than these to delete, none is
     ``grace``        longer than the store's own; None = that
     ``spread``       who lists and deletes; None = threads of this process
+    ``keeps_plan``   a dry run writes its plan to the store, where tasks of a ``spread`` on other machines can reach it
 
     Works beside all other writers and readers, and may be run again after any failure. Raises TooManyDeletes,
     InputError, DatasetNotFound, VersionIncomplete if the present version has lost files, and what settles a head:
@@ -119,7 +124,17 @@ def collect(
     for _ in range(_TRIES):
         with TemporaryDirectory(prefix="kubothek-gc-") as directory:
             try:
-                run = _Run(store, log, policies, grace, by, spread or spread_here(store), Path(directory))
+                run = _Run(
+                    store,
+                    log,
+                    policies,
+                    grace,
+                    by,
+                    spread or spread_here(store),
+                    Path(directory),
+                    enforces=mode is Mode.ENFORCE,
+                    scratch=None if mode is Mode.ENFORCE or keeps_plan else _scratch(Path(directory)),
+                )
                 return run.enforce(max_deletes) if mode is Mode.ENFORCE else run.found(mode)
             except _MovedError:
                 continue
@@ -127,6 +142,13 @@ def collect(
         f"dataset {log.uuid!r} in {store.url}: its head was changed {_TRIES} times in a way that starts the "
         "collection anew; try again when other programs write less"
     )
+
+
+def _scratch(directory: Path) -> Store:
+    """A directory of this machine as the place for the plan of a dry run."""
+    root = directory / "plan"
+    root.mkdir()
+    return open_store(StoreConfig(root.as_uri()))
 
 
 class _MovedError(Exception):
@@ -145,17 +167,23 @@ class _Run:
         by: str,
         spread: Spread,
         directory: Path,
+        *,
+        enforces: bool,
+        scratch: Store | None,
     ) -> None:
+        """``scratch``  where the plan goes; None = into the store."""
         self._store = store
+        self._enforces = enforces
+        self._scratch = scratch
         self._log = log
         self._by = by
         self._spread = spread
         self._name = f"{keys.collections(log.uuid)}{uuid4().hex}"
         self._policies = policies
-        self._settled()  # nothing is written where no dataset is
+        self._present()  # nothing is written where no dataset is
         self._settings = read_settings(store)
         self._moment = self._take_time(self._settings.grace if grace is None else grace)
-        self._seen = self._settled()
+        self._seen = self._present()
         self._areas = areas(log.uuid, self._seen.head.table)
         self._marked = References(store, self._areas, directory)
         self._kept = self._mark()
@@ -193,13 +221,16 @@ class _Run:
         if grace < self._settings.grace:
             raise InputError(
                 f"a grace period of {grace} is shorter than the {self._settings.grace} that writers to "
-                f"{self._store.url} count on: change {keys.SETTINGS} first"
+                f"{self._store.url} count on: shorten that of the store first, with kubothek grace"
             )
+        if self._scratch is not None:
+            return Moment(utc(self._log.journal.clock()), grace)
         self._store.put(f"{self._name}.json", orjson.dumps({"format": _FORMAT, "state": "Looking"}))
         return Moment(self._store.stat(f"{self._name}.json").modified, grace)
 
-    def _settled(self) -> Observed:
-        seen = self._log.settled()
+    def _present(self) -> Observed:
+        """The head; a dry run leaves a foreign one as it is."""
+        seen = self._log.settled() if self._enforces else self._log.observed()
         if seen is None:
             raise DatasetNotFound(f"there is no dataset {self._log.uuid!r} in {self._store.url}")
         return seen
@@ -209,7 +240,7 @@ class _Run:
             needed = pinned(self._store, self._log.uuid, self._policies, self._moment.now)
             return mark_versions(self._log.journal, self._seen, self._policies, self._moment, self._marked, needed)
         except VersionIncomplete as error:
-            if self._settled().etag != self._seen.etag:
+            if self._present().etag != self._seen.etag:
                 raise _MovedError from error  # another collector was at work
             raise
 
@@ -217,22 +248,25 @@ class _Run:
         """Find the garbage, which makes the plan; ``path`` takes the keys that stay on their way into the store."""
         uuid, table = self._log.uuid, self._seen.head.table
         records, *others = self._areas
-        spool = Spool(self._store, self._name)
+        plans = self._scratch or self._store
+        spool = Spool(plans, self._name)
         listing = self._store.list(records.prefix)
-        for info in mark_young_records(self._log.journal, listing, records, self._moment, self._marked):
+        young = YoungFiles()
+        for info in mark_young_records(self._log.journal, listing, records, self._moment, self._marked, young):
             add(spool, records, info, keys.common_metadata(uuid, table))
-        found = spool.finish()
+        found = replace(spool.finish(), young=young.count)
         self._marked.resolve()
         ranges = [*write_kept(path, [self._marked.of(area) for area in others], first=1)]
         kept = f"{self._name}-kept.parquet"
         with path.open("rb") as file:
-            self._store.upload(kept, file)
-        look = Look(uuid, table, self._moment, self._kept.oldest, kept, self._name)
+            plans.upload(kept, file)
+        scratch = None if self._scratch is None else self._scratch.config
+        look = Look(uuid, table, self._moment, self._kept.oldest, kept, self._name, scratch)
         return Found.joined([found, *self._spread(look, ranges, "look for garbage")])
 
     def _look_for_loss(self) -> Lost | None:
         """What the present version has lost, if anything that stays is missing; inspections tell of it from then on."""
-        if not self._found.missing or self._seen.head.tombstone:
+        if self._scratch is not None or not self._found.missing or self._seen.head.tombstone:
             return None
         return look_thoroughly(self._store, self._log, self._log.snapshot())
 
@@ -322,15 +356,18 @@ class _Run:
         return {
             "uuid": self._log.uuid,
             "mode": mode,
-            "plan": f"{self._name}.json",
+            "plan": f"{self._name}.json" if self._scratch is None else None,
             "oldest": self._kept.oldest,
             "versions": self._kept.versions,
             "found": self._found.counts,
+            "young": self._found.young,
             "unknown": self._found.unknown,
         }
 
     def _tell(self, done: Collection) -> Collection:
-        """Put it into the store, where its keys were put before."""
+        """Put it where the keys were put before."""
+        if done.plan is None:
+            return done
         document = {
             "format": _FORMAT,
             "state": "Planned" if done.version is None and not done.deleted else "Swept",
@@ -342,6 +379,7 @@ class _Run:
             "versions": done.versions,
             "found": to_json(done.found),
             "deleted": to_json(done.deleted),
+            "young": to_json({Kind.DATA: done.young})["data"],
             "unknown": to_json({Kind.DATA: done.unknown})["data"],
             "expiry_version": done.version,
         }

@@ -15,12 +15,12 @@ from typing import Final, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.collector.areas import Area, Kind, areas
+from kubothek.lake.collector.areas import OWN_TRACES, Area, Kind, areas
 from kubothek.lake.collector.mark import Moment
-from kubothek.lake.collector.plan import Found, Spool
+from kubothek.lake.collector.plan import NO_OBJECTS, Found, Spool
 from kubothek.lake.collector.sorted_keys import unreferenced
 from kubothek.lake.commits.objects import keys
-from kubothek.lake.store import ObjectInfo, Store
+from kubothek.lake.store import ObjectInfo, Store, StoreConfig, open_store
 
 RANGE_KEYS: Final = 10_000
 """Keys that stay, in one range."""
@@ -68,6 +68,7 @@ class Look:
     ``kept``    key of what :func:`write_kept` wrote
     ``oldest``  the oldest version that stays
     ``plan``    what the keys of the plan's parts begin with
+    ``scratch`` where the plan and ``kept`` are, if not in the store
     """
 
     uuid: str
@@ -76,12 +77,14 @@ class Look:
     oldest: int
     kept: str
     plan: str
+    scratch: StoreConfig | None = None
 
     def __call__(self, store: Store, part: Range) -> Found:
         """Put what is found into the plan. Raises StoreError for a store that does not list in the order of keys."""
         area = areas(self.uuid, self.table)[part.area]
-        spool = Spool(store, self.plan)
-        missing = 0
+        plans = store if self.scratch is None else open_store(self.scratch)
+        spool = Spool(plans, self.plan)
+        missing, young = 0, NO_OBJECTS
 
         def miss(_: str) -> None:
             nonlocal missing
@@ -90,15 +93,17 @@ class Look:
         listing = store.list(area.prefix, part.after)
         if (until := part.until) is not None:
             listing = takewhile(lambda info: info.key <= until, listing)
-        for info in unreferenced(listing, self._kept_of(store, part), part.after, miss):
+        for info in unreferenced(listing, self._kept_of(plans, part), part.after, miss):
             if self._is_garbage(area, info):
                 add(spool, area, info, keys.common_metadata(self.uuid, self.table))
-        return replace(spool.finish(), missing=missing if area.kind is Kind.DATA else 0)
+            elif area.owns(info.key) and area.kind not in OWN_TRACES:
+                young = young.plus(info.size)
+        return replace(spool.finish(), young=young, missing=missing if area.kind is Kind.DATA else 0)
 
-    def _kept_of(self, store: Store, part: Range) -> Iterator[str]:
+    def _kept_of(self, plans: Store, part: Range) -> Iterator[str]:
         if part.group is None:
             return
-        with store.open(self.kept) as source, pq.ParquetFile(pa.PythonFile(source, mode="r")) as file:
+        with plans.open(self.kept) as source, pq.ParquetFile(pa.PythonFile(source, mode="r")) as file:
             for batch in file.iter_batches(_BATCH, row_groups=[part.group]):
                 yield from cast("list[str]", batch.column(0).to_pylist())
 

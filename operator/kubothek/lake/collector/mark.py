@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from kubothek.lake.collector import references
 from kubothek.lake.collector.areas import Area, Kind, notes
+from kubothek.lake.collector.plan import NO_OBJECTS, Count
 from kubothek.lake.collector.retention import Retention, is_retained, may_be_read
 from kubothek.lake.collector.sorted_keys import SortedKeys, unreferenced
 from kubothek.lake.collector.tagged import TaggedVersions
@@ -103,6 +104,10 @@ class References:
         for names in each_of(self._named_in, self._lists):
             self.add(names)
 
+    def data(self) -> SortedKeys:
+        """The data files that stay."""
+        return self._by_prefix[self._data]
+
     def of(self, area: Area) -> SortedKeys:
         """What stays in an area."""
         return self._by_prefix[area.prefix]
@@ -124,12 +129,15 @@ def kept_versions(journal: Journal, seen: Observed, policies: Sequence[Retention
     """The commits whose versions stay, newest first: what policies retain and what may still be read.
 
     Of a deleted dataset everything stays as long as the deletion can be taken back, and then nothing but the tombstone.
+    Of a foreign head, which a dry run does not adopt, it is as if an adoption had just replaced what it was built on.
     """
-    assert seen.marker is not None, "a settled head is ours"
+    start = seen.marker.record if seen.marker else seen.base.key if seen.base else None
+    if start is None:
+        return
     accessible = max(seen.head.horizon, seen.head.since + 1)
     restorable: bool | None = None
-    newer, stopped = 0, None
-    chain = stored_chain(journal, seen.marker.record)
+    newer, stopped = (0, None) if seen.marker else (1, moment.now)
+    chain = stored_chain(journal, start)
     parent: keys.RecordKey | None = None
     while True:
         try:
@@ -168,7 +176,9 @@ def mark_versions(
     """
     restored: list[Record] = []
     tags = TaggedVersions(seen.head, lambda successor: _is_recent(successor, moment), pinned)
-    count, last, grown = 0, None, True
+    count, last, grown = (0, None, True) if seen.marker else (1, None, False)
+    if seen.marker is None:
+        into.add((*references.of_head(seen.head), *notes(journal.uuid)))
     for found in kept_versions(journal, seen, policies, moment):
         grown = grown and (last is None or (not seen.head.tombstone and _only_adds(last)))
         last = found.record
@@ -179,12 +189,13 @@ def mark_versions(
             restored.append(last)
         tags.meet(found)
         count += 1
-    assert last is not None, "the present version is kept"
-    assert seen.marker is not None, "a settled head is ours"
     if count > 1 or not seen.head.tombstone:
         into.add(notes(journal.uuid))
     for key in (*seen.head.lost, *seen.head.overwritten):
-        into.add((key, *_of_record_at(journal, key)))
+        record = _record_at(journal, key)
+        into.add((key, *(_named(record) if record else ())))
+    if last is None:  # a foreign head over nothing of ours
+        return Kept(0, count, (), tags.present)
     # Where files only came since the oldest version, it need not be rebuilt: the present one names what it names.
     oldest = _mark_whole(journal, last, into, seen.head if grown else None)
     anchors = [record for record in restored if record is not last and _restores_below(record, last.version)]
@@ -232,19 +243,57 @@ def _only_adds(record: Record) -> bool:
     return not (owned or delta.removed or delta.indices or record.restores)
 
 
+class YoungFiles:
+    """Uncommitted records within the grace period, and the data files that only they name.
+
+    ``count``  how many there are; of the files those that no kept version names
+    """
+
+    def __init__(self) -> None:
+        self._records = NO_OBJECTS
+        self._files: dict[str, int] = {}
+        self._kept: set[str] = set()
+
+    def add(self, size: int, record: Record) -> None:
+        """A record of this size in bytes."""
+        self._records = self._records.plus(size)
+        self._files |= {file.key: file.bytes for file in record.delta.added}
+
+    def meet(self, kept: Iterable[str]) -> None:
+        """The data files of kept versions."""
+        self._kept.update(key for key in kept if key in self._files)
+
+    @property
+    def count(self) -> Count:
+        sizes = [size for key, size in self._files.items() if key not in self._kept]
+        return self._records + Count(len(sizes), sum(sizes))
+
+
 def mark_young_records(
-    journal: Journal, listing: Iterable[ObjectInfo], records: Area, moment: Moment, into: References
+    journal: Journal,
+    listing: Iterable[ObjectInfo],
+    records: Area,
+    moment: Moment,
+    into: References,
+    young: YoungFiles,
 ) -> Iterator[ObjectInfo]:
     """Records that no kept version has, of which young ones are marked with all that they name; the others come out."""
+    named: list[str] = []
 
     def is_old(info: ObjectInfo) -> bool:
         return not moment.is_young(info.modified)
 
     for infos in _batches(unreferenced(listing, into.of(records))):
-        young = [info.key for info in infos if not is_old(info) and records.owns(info.key)]
-        for names in parallel(lambda key: _of_record_at(journal, key), young):
-            into.add(names)
+        recent = [info for info in infos if not is_old(info) and records.owns(info.key)]
+        found = parallel(lambda info: _record_at(journal, info.key), recent)
+        for info, record in zip(recent, found, strict=True):
+            if record is not None:
+                young.add(info.size, record)
+                named += _named(record)
         yield from filter(is_old, infos)
+    if named:
+        young.meet(into.data())
+        into.add(named)
 
 
 def each_of(act: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
@@ -259,15 +308,18 @@ def _batches(items: Iterable[T]) -> Iterator[list[T]]:
         yield batch
 
 
-def _of_record_at(journal: Journal, key: str) -> list[str]:
-    """What a record names that may be gone by now."""
+def _record_at(journal: Journal, key: str) -> Record | None:
+    """A record; None if it is gone by now."""
     try:
-        record = stored(journal, key).record
-        return [*references.of_record(record), *record.replaced]
+        return stored(journal, key).record
     except VersionIncomplete as error:
         if isinstance(error.__cause__, ObjectNotFound):
-            return []
+            return None
         raise
+
+
+def _named(record: Record) -> list[str]:
+    return [*references.of_record(record), *record.replaced]
 
 
 def _is_recent(successor: Stored, moment: Moment) -> bool:

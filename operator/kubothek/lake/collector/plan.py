@@ -68,12 +68,14 @@ class Part:
 class Found:
     """Garbage that was found, which ``parts`` list, and objects that cannot be attributed to the dataset.
 
+    ``young``    unreferenced objects within the grace period
     ``missing``  data files that stay, and are not there
     """
 
     counts: Counts = field(default_factory=dict)
     unknown: Count = NO_OBJECTS
     parts: tuple[Part, ...] = ()
+    young: Count = NO_OBJECTS
     missing: int = 0
 
     @classmethod
@@ -84,6 +86,7 @@ class Found:
             added(each.counts for each in all_found),
             sum((each.unknown for each in all_found), NO_OBJECTS),
             tuple(part for each in all_found for part in each.parts),
+            sum((each.young for each in all_found), NO_OBJECTS),
             sum(each.missing for each in all_found),
         )
 

@@ -330,7 +330,8 @@ class Cube:
 
         Unlike kartothek's, it keeps what history needs and what may be on its way. Raises TooManyDeletes.
         """
-        self.log.settle()
+        if not dry_run:
+            self.log.settle()
         mode = Mode.DRY_RUN if dry_run else Mode.ENFORCE
         return {
             name: collect(
