@@ -20,9 +20,11 @@ from plateau.io.eager import (
 )
 
 from kubothek.lake.commits import AlreadyApplied, Change, Claim, DatasetLog, Operation
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import (
     DatasetDeleted,
     ForeignOverwrite,
+    HeadMissing,
     NeedsConversion,
     VersionIncomplete,
     VersionNotFound,
@@ -41,6 +43,7 @@ from tests.commits.table import (
     started,
     write,
 )
+from tests.faultstore import Crash, Fault, FaultStore
 
 HEAD = f"{UUID}.by-dataset-metadata.json"
 
@@ -172,6 +175,49 @@ def test_every_form_of_head_is_read(store: Store, plateau: Plateau, log: Dataset
     append(log, store, "ours", [2])
     assert present(store) == [1, 2]
     assert plateau.values() == [1, 2]
+
+
+def packed(plateau: Plateau) -> None:
+    store_dataframes_as_dataset(
+        dfs=[pd.DataFrame({"x": [1]})],
+        store=lambda: plateau.store,
+        dataset_uuid=UUID,
+        metadata_storage_format="msgpack",
+    )
+
+
+def test_packed_head_goes_with_its_adoption(store: Store, plateau: Plateau, log: DatasetLog) -> None:
+    packed(plateau)
+    kept = store.get(keys.packed_head(UUID))
+    append(log, store, "ours", [2])
+    assert keys.packed_head(UUID) not in keys_below(store)
+    store.put(keys.packed_head(UUID), kept)
+    log.settle()
+    assert keys.packed_head(UUID) not in keys_below(store)
+    delete_dataset(UUID, store=lambda: plateau.store)
+    assert not [key for key in keys_below(store) if key.startswith(UUID)]
+
+
+def test_packed_head_that_was_left_does_not_come_back(store: Store, plateau: Plateau, log: DatasetLog) -> None:
+    packed(plateau)
+    kept = store.get(keys.packed_head(UUID))
+    append(log, store, "ours", [2])
+    store.put(keys.packed_head(UUID), kept)
+    store.delete([HEAD])
+    with pytest.raises(HeadMissing):
+        present(store)
+    with pytest.raises(HeadMissing):
+        append(log, store, "more", [3])
+
+
+def test_adoption_that_dies_before_the_packed_head_goes_is_completed(store: Store, plateau: Plateau) -> None:
+    packed(plateau)
+    dying = FaultStore(store, Fault(("delete",), 1))
+    with pytest.raises(Crash):
+        DatasetLog(dying, UUID, claim=CLAIM).settle()
+    append(DatasetLog(store, UUID, claim=CLAIM), store, "ours", [2])
+    assert keys.packed_head(UUID) not in keys_below(store)
+    assert present(store) == [1, 2]
 
 
 def test_implicit_dataset_is_adopted_with_the_files_it_has_once_converted(

@@ -28,6 +28,7 @@ from kubothek.lake.commits.objects.record import Delta, Distance, Record, Totals
 from kubothek.lake.commits.objects.refs import advance_ref, named_block, was_left
 from kubothek.lake.commits.objects.schemas import Schemas
 from kubothek.lake.errors import (
+    AccessDenied,
     HeadUnreadable,
     ObjectNotFound,
     PreconditionFailed,
@@ -243,6 +244,8 @@ class Journal:
                 etag = self.store.put_if_match(keys.head(self.uuid), data, on.etag)
         except (PreconditionFailed, StoreUnavailable):
             return None
+        if on is not None and on.etag is None:
+            self._drop_packed_head()
         published = Observed(head, etag, self.clock(), Marker.of(record), marked=False)
         # Also for a first head: another first commit may have put its own schema there, and lost.
         if record.operation is Operation.EXTERNAL:
@@ -258,6 +261,7 @@ class Journal:
         """Finish what a crash left undone after a swap; None if the head moved meanwhile: look again."""
         if seen.marked or seen.marker is None:
             return seen
+        self._drop_packed_head()
         self.heal_common_metadata(seen.head)
         completed = self._complete(seen)
         if completed is not None and seen.head.chain is not None:
@@ -295,6 +299,20 @@ class Journal:
             return False
         self._put_common_metadata(head)
         return True
+
+    def heal_packed_head(self) -> bool:
+        """Delete a packed head that the JSON head shadows; whether there was one."""
+        try:
+            self.store.stat(keys.packed_head(self.uuid))
+        except ObjectNotFound:
+            return False
+        self._drop_packed_head()
+        return True
+
+    def _drop_packed_head(self) -> None:
+        """A program that deletes the JSON head alone would bring back the dataset of that time."""
+        with suppress(AccessDenied):  # readers do not believe it either
+            self.store.delete([keys.packed_head(self.uuid)])
 
     def heal_ref(self, seen: Observed) -> bool:
         """Make ``refs/head`` name the chain's last block, if it names an earlier one of ours; whether it names it."""

@@ -82,9 +82,9 @@ def unadopted(journal: Journal, foreign: Observed) -> Observed:
 
 
 def settle_thoroughly(journal: Journal, patience: Patience) -> Observed | None:
-    """As :func:`settled`, and also looks for what a writer does not: costs a listing and two more reads.
+    """As :func:`settled`, and also looks for what a writer does not: costs a listing and three more reads.
 
-    An old copy of the head that somebody put back, and a ``_common_metadata`` that is not the head's.
+    An old copy of the head that somebody put back, a ``_common_metadata`` that is not the head's, and a packed head.
     """
     while True:
         seen = settled(journal, patience)
@@ -93,6 +93,7 @@ def settle_thoroughly(journal: Journal, patience: Patience) -> Observed | None:
         draft = note_lost(journal, seen)
         if draft is None:
             journal.heal_common_metadata(seen.head)
+            journal.heal_packed_head()
             journal.heal_ref(seen)
             return seen
         if journal.publish(draft, seen) is None:
@@ -114,11 +115,16 @@ def _step(journal: Journal, seen: Observed) -> Observed | None:
 
 def look(journal: Journal, observe: Callable[[], Observed | None] | None = None) -> Observed | None:
     """The head as it is, with its marker; None if there never was a head. Raises HeadMissing if there was."""
-    if (seen := (observe or journal.observe)()) is not None or not journal.was_committed():
+    if _is_head(seen := (observe or journal.observe)()) or not journal.was_committed():
         return seen
-    if (seen := journal.observe()) is not None:
+    if _is_head(seen := journal.observe()):
         return seen  # it came into being while we listed
     raise HeadMissing(
         f"dataset {journal.uuid!r} in {journal.store.url} has commits, but its head {keys.head(journal.uuid)!r} is "
         "gone; it is not created anew. Restore the head from a backup, or use another uuid"
     )
+
+
+def _is_head(seen: Observed | None) -> bool:
+    """Whether it is the JSON head. A packed one counts only as long as the dataset never had another."""
+    return seen is not None and seen.etag is not None

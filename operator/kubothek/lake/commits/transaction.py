@@ -202,9 +202,7 @@ class Transaction:
                     snapshot = snapshot_of(self._journal, seen)
                     change, base, schema = again(snapshot), snapshot.head, snapshot.schema
                     continue
-                published = self._way.publish(
-                    decided, seen, before_swap=self._before_swap, after_swap=self._look_again
-                )
+                published = self._way.publish(decided, seen, before_swap=self._before_swap, after_swap=self._look_again)
                 swap.set(outcome="lost" if published is None else "won")
             if published is not None:
                 return self._confirmed(published, patience)
