@@ -29,6 +29,7 @@ from tests.cube.small import (
     raw,
     seed,
     state,
+    values_of,
     writes_of,
 )
 from tests.faultstore import Crash, Fault, FaultStore, every_crash
@@ -42,12 +43,15 @@ def built() -> MemoryStore:
     return store
 
 
-def test_append_by_kartothek_is_seen_once_it_was_checked_and_adopted() -> None:
+def test_append_by_kartothek_is_shown_before_it_is_adopted() -> None:
     store = built()
     append_as_kartothek(store, "extra", extra([2], [20]))
-    assert state(store) == BUILT, "the version in the cube's head"
-    assert DatasetLog(store, "geo++extra").snapshot().version == 1
+    before = dict(store.objects)
+    assert state(store) == {"seed": [1, 2], "extra": [1, 20]}
+    assert values_of(store, DatasetLog(store, "geo++extra").snapshot()) == [1, 20]
     assert raw(store, "extra") == [1, 20]
+    assert cube_in(store).snapshot(1).version == 1
+    assert store.objects == before
     append(store)
     assert state(store) == {"seed": [1, 2, 3], "extra": [1, 20, 3]}
     assert operations(store) == ["Build", "External", "Append"]
@@ -127,6 +131,23 @@ def test_change_that_breaks_the_rules_is_reported_and_can_be_discarded(
     assert raw(store, "extra") == [1], "also for those who do not ask the cube"
     append(store)
     assert state(store) == {"seed": [1, 2, 3], "extra": [1, 3]}
+
+
+def test_foreign_change_is_not_shown_where_it_overwrote_a_commit() -> None:
+    store = built()
+    stale = store.get("geo++extra.by-dataset-metadata.json")
+    append(store)
+    store.put("geo++extra.by-dataset-metadata.json", stale)
+    append_as_kartothek(store, "extra", extra([2], [20]))
+    assert state(store) == {"seed": [1, 2, 3], "extra": [1, 3]}
+    append(store, "after", 4)
+    assert state(store) == {"seed": [1, 2, 3, 4], "extra": [1, 20, 3, 4]}
+
+
+def test_foreign_column_of_another_type_is_not_shown() -> None:
+    store = built()
+    put_over(store, "extra", lambda head: head.update(partition_keys=[]))
+    assert state(store) == BUILT
 
 
 @pytest.mark.parametrize("name", ["seed", "extra"])

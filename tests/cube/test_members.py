@@ -77,8 +77,8 @@ def test_change_of_a_member_that_breaks_the_cube_is_refused(lake: Lake) -> None:
 def test_readers_of_a_member_see_what_belongs_to_the_cube(lake: Lake) -> None:
     build(lake.store)
     append_as_kartothek(lake.store, "extra", extra([2], [20]))
-    assert lake.dataset("geo++extra").rows == 1
-    assert lake.sql('SELECT count(*) n FROM "geo++extra"').read_all()["n"].to_pylist() == [1]
+    assert lake.dataset("geo++extra").rows == 2
+    assert lake.sql('SELECT count(*) n FROM "geo++extra"').read_all()["n"].to_pylist() == [2]
     assert lake.dataset("geo++extra", raw=True).rows == 2
     lake.cube("geo").settle()
     assert lake.dataset("geo++extra").rows == 2
@@ -166,7 +166,8 @@ def test_plateau_appends_to_a_member(lake: Lake, tmp_path: Path) -> None:
     build(lake.store)
     frame = pd.DataFrame({"x": [2], "p": [0], "w": [20]})
     update_dataset_from_dataframes([frame], store=f"hfs://{tmp_path}/lake", dataset_uuid="geo++extra")
-    assert state(lake.store) == {"seed": [1, 2], "extra": [1]}
+    assert state(lake.store) == {"seed": [1, 2], "extra": [1, 20]}
+    assert lake.cube("geo").query().to_pandas()["w"].tolist() == [1, 20]
     append(lake.store)
     assert state(lake.store) == {"seed": [1, 2, 3], "extra": [1, 20, 3]}
     assert lake.cube("geo").query().to_pandas()["w"].tolist() == [1, 20, 3]

@@ -11,7 +11,6 @@ from typing import Final
 from uuid import uuid4
 
 from kubothek.lake.commits.cubes.gate import way_of
-from kubothek.lake.commits.cubes.snapshots import at_version
 from kubothek.lake.commits.journal import Draft, Journal, Observed, system_clock
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.objects.record import Record, Totals
@@ -318,7 +317,7 @@ class DatasetLog:
         if version is None and not raw and (shown := self._way.shown()) is not None:
             if shown[0] is None:
                 raise DatasetNotFound(f"dataset {self.uuid!r} in {self._store.url} does not belong to its cube now")
-            return at_version(self._journal, shown[0])
+            return shown[0]
         seen = self._look()
         if version is None:
             return snapshot_of(self._journal, seen, table)

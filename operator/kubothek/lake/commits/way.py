@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from kubothek.lake.commits.cubes.head import MemberVersion
 from kubothek.lake.commits.journal import Draft, Journal, Observed
 from kubothek.lake.commits.objects.record import Record
+from kubothek.lake.commits.past.snapshot import Snapshot
 from kubothek.lake.commits.settle import Patience, settled
 
 Look = Callable[[], Observed | None]
@@ -23,8 +23,8 @@ class Way(Protocol):
     def settled(self, patience: Patience, first_look: Look | None = None, *, adopts: bool = True) -> Observed | None:
         """As :func:`kubothek.lake.commits.settle.settled`."""
 
-    def shown(self) -> tuple[MemberVersion | None] | None:
-        """The version that the head of the dataset's cube names, if it names one; None if there is no cube."""
+    def shown(self) -> tuple[Snapshot | None] | None:
+        """What readers of the dataset's cube see of it; (None,): it is no member; None if there is no cube."""
 
     def publish(
         self,

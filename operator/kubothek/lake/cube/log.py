@@ -12,7 +12,7 @@ from kubothek.lake.commits.cubes.head import CubeHead, CubeRecord, MemberVersion
 from kubothek.lake.commits.cubes.journal import CubeJournal
 from kubothek.lake.commits.cubes.members import in_order
 from kubothek.lake.commits.cubes.settle import adopted, settled_cube
-from kubothek.lake.commits.cubes.snapshots import at_version
+from kubothek.lake.commits.cubes.snapshots import at_version, present
 from kubothek.lake.commits.cubes.spec import SEPARATOR, CubeSpec
 from kubothek.lake.commits.journal import Journal, system_clock
 from kubothek.lake.commits.log import PATIENCE, DatasetLog
@@ -20,6 +20,7 @@ from kubothek.lake.commits.objects.keys import check_id
 from kubothek.lake.commits.objects.record import utc
 from kubothek.lake.commits.others.unconditional import OneWriterStore
 from kubothek.lake.commits.past.records import parallel
+from kubothek.lake.commits.past.snapshot import Snapshot
 from kubothek.lake.cube.discovery import discover
 from kubothek.lake.cube.settling import ClaimOf, Settling
 from kubothek.lake.cube.state import CubeSnapshot, Member
@@ -87,20 +88,25 @@ class CubeLog:
     def snapshot(self, as_of: int | datetime | None = None) -> CubeSnapshot:
         """The present version of the cube, that of a number, or of a time. Writes nothing.
 
+        The present version shows what another program changed since, if the cube keeps its rules (:func:`present`).
+
         A cube that Kubothek never wrote is discovered. Raises DatasetNotFound, VersionNotFound, VersionIncomplete,
         CubeInvalid.
         """
-        seen = self.journal.observe()
-        if as_of is None and (seen is None or not (seen.head.members or seen.head.intent)):
+        while True:
+            seen = self.journal.observe()
+            if as_of is not None or seen is None or not seen.head.members:
+                break
+            if (found := present(self.journal, seen)) is not None:
+                return self._cube(seen.head.spec, seen.head.version, found, seen.head.time)
+        if as_of is None and (seen is None or not seen.head.intent):
             return discover(self.store, self.prefix)
         if seen is None:
             raise VersionNotFound(f"cube {self.prefix!r} has no version {as_of}: Kubothek never wrote to it")
-        if as_of is None and not seen.head.members:
+        if as_of is None:
             raise DatasetNotFound(
                 f"there is no cube {self.prefix!r} in {self.store.url} yet: its first commit is on its way"
             )
-        if as_of is None:
-            return self._snapshot(seen.head.spec, seen.head.version, seen.head.members, seen.head.time)
         record = self._at(seen.head, as_of)
         try:
             return self._snapshot(record.spec, record.version, record.members, record.time)
@@ -186,10 +192,13 @@ class CubeLog:
     def _snapshot(
         self, spec: CubeSpec, version: int, members: Mapping[str, MemberVersion], time: datetime | None
     ) -> CubeSnapshot:
-        names = in_order(spec, members)
+        names = list(members)
         found = parallel(lambda name: at_version(self.journal.member(name), members[name]), names)
+        return self._cube(spec, version, dict(zip(names, found, strict=True)), time)
+
+    def _cube(self, spec: CubeSpec, version: int, found: Mapping[str, Snapshot], time: datetime | None) -> CubeSnapshot:
         return CubeSnapshot(
-            spec, version, {name: Member(name, spec, each) for name, each in zip(names, found, strict=True)}, time
+            spec, version, {name: Member(name, spec, found[name]) for name in in_order(spec, found)}, time
         )
 
     def _at(self, head: CubeHead, as_of: int | datetime) -> CubeRecord:

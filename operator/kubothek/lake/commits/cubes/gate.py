@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kubothek.lake.commits.cubes.head import MemberVersion
 from kubothek.lake.commits.cubes.journal import CubeJournal, Open, SeenCube
 from kubothek.lake.commits.cubes.publish import Step, Title, publish
 from kubothek.lake.commits.cubes.settle import adopted, settled_cube
+from kubothek.lake.commits.cubes.snapshots import is_at, present
 from kubothek.lake.commits.cubes.spec import memberships
 from kubothek.lake.commits.journal import Draft, Journal, Observed
 from kubothek.lake.commits.objects.keys import OWN_ID_PREFIX
 from kubothek.lake.commits.objects.markers import Marker
 from kubothek.lake.commits.objects.record import Record
+from kubothek.lake.commits.past.snapshot import Snapshot, snapshot_of
 from kubothek.lake.commits.settle import Patience, settled
 from kubothek.lake.commits.way import Look, Straight, Way
 from kubothek.lake.errors import CubeBroken
@@ -48,10 +49,19 @@ class ThroughCube:
         self._place: _Place | None = None
         self._patience: Patience | None = None
 
-    def shown(self) -> tuple[MemberVersion | None] | None:
-        """The version that the head of the cube names, if it names one; None if there is no cube. Writes nothing."""
-        place = self._find()
-        return None if place is None else (place.seen.head.members.get(place.name),)
+    def shown(self) -> tuple[Snapshot | None] | None:
+        """What readers of the cube see of it; (None,): it is no member; None if there is no cube. Writes nothing."""
+        while (place := self._find()) is not None:
+            wanted = place.seen.head.members.get(place.name)
+            if wanted is None:
+                return (None,)
+            seen = self.journal.observe()
+            if is_at(seen, wanted):
+                return (snapshot_of(self.journal, seen),)
+            found = present(place.cube, place.seen)
+            if found is not None:
+                return (found[place.name],)
+        return None
 
     def settled(self, patience: Patience, first_look: Look | None = None, *, adopts: bool = True) -> Observed | None:
         """The head once nothing is left to settle in the cube and here; see :func:`.settle.settled_cube`.
