@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from kubothek.lake.collector import Retention, collect
 from kubothek.lake.collector.areas import OWN_TRACES, areas
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.commits.objects.keys import DEFAULT_TABLE
+from kubothek.lake.door import Lake
 from kubothek.lake.errors import DatasetNotFound
 from tests.failures.server import Request, Server
 from tests.recovery import resource
@@ -86,26 +89,33 @@ def build(server: Server, root: Path) -> dict[str, str]:
 def home(root: Path) -> dict[str, str]:
     """Where a user's own files are."""
     names = ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
-    return {name: str(root / "home") for name in names} | {"PYTHONPATH": _path()}
-
-
-def _path() -> str:
-    import os
-
-    return os.environ.get("PYTHONPATH", "")
+    return {name: str(root / "home") for name in names} | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
 
 
 def rows(root: Path) -> dict[str, Any]:
     """All rows of all datasets and cubes that are there."""
     lake = kubothek.open((root / "store").as_uri())
     found: dict[str, Any] = {
-        name: sorted(map(str, lake.dataset(name).scan().read_all().to_pylist()))
+        name: sorted(map(str, lake.dataset(name).scan().read_all().drop_columns(times(lake, name)).to_pylist()))
         for name in lake.datasets()
         if "++" not in name and lake.dataset(name).snapshot().schema is not None
     }
     for prefix in lake.cubes():
-        found[f"{prefix}++"] = sorted(map(str, lake.cube(prefix).query().to_arrow().to_pylist()))
+        with suppress(DatasetNotFound):  # it was deleted
+            found[f"{prefix}++"] = sorted(map(str, lake.cube(prefix).query().to_arrow().to_pylist()))
     return found
+
+
+def times(lake: Lake, name: str) -> list[str]:
+    """The columns that differ from run to run."""
+    return [column for column in ("system_time", "event_time") if column in lake.dataset(name).schema.names]
+
+
+def heads(root: Path) -> dict[str, bytes]:
+    """What all datasets and cubes are at."""
+    store = kubothek.open((root / "store").as_uri()).store
+    keys = (info.key for info in store.list("") if info.key.endswith(("by-dataset-metadata.json", "/head.json")))
+    return {key: store.get(key) for key in keys}
 
 
 def objects(root: Path) -> set[str]:

@@ -21,7 +21,7 @@ import pytest
 
 from tests.failures import project
 from tests.failures.server import Answer, Request, Server
-from tests.failures.verbs import ROWS, verbs
+from tests.failures.verbs import DRY_RUNS, ROWS, Row, verbs
 from tests.sampling import SOAK, sampled
 
 NOBODY = 65534
@@ -38,10 +38,12 @@ class Project:
 
     def __init__(self, server: Server, root: Path) -> None:
         self._server = server
+        self._calls: dict[str, int] = {}
         self.root = root
         self.places = project.build(server, root)
         self.rows = project.rows(root)
         self.objects = project.objects(root)
+        self.heads = project.heads(root)
         self.counted = project.counted(root)
 
     def copy(self, to: Path) -> Path:
@@ -50,9 +52,18 @@ class Project:
             made.write_text(made.read_text().replace(str(self.root), str(to)))
         return to
 
-    def run(self, root: Path, verb: str, **how: Any) -> Answer:
+    def calls(self, verb: str) -> int:
+        """How often a verb calls the store where nothing is wrong; a server goes on until it is interrupted."""
+        if verb not in self._calls:
+            with tempfile.TemporaryDirectory(prefix="kubothek-failures-") as directory:
+                twin = self.copy(Path(directory) / "twin")
+                self._calls[verb] = 1 if verb == "serve" else self.run(twin, verb).calls
+        return self._calls[verb]
+
+    def run(self, root: Path, verb: str | Row, **how: Any) -> Answer:
+        row = verb if isinstance(verb, Row) else ROWS[verb]
         environment = project.home(root) | {"KUBOTHEK_STORE": "file:store"}
-        return self._server.run(Request(ROWS[verb].arguments(self.places), str(root), environment, **how))
+        return self._server.run(Request(row.arguments(self.places), str(root), environment, **how))
 
 
 @pytest.fixture(scope="module")
@@ -104,13 +115,15 @@ def in_our_words(done: Answer, codes: tuple[int, ...]) -> None:
 def nothing_lost(made: Project, root: Path, done: Answer, expected: Callable[[], Any]) -> None:
     """The rows are those of before, or those that the verb makes; what is left over is counted."""
     found = project.rows(root)
+    assert not project.temporary_files(root), done
     if found != made.rows:
         assert found == expected(), done
+        return
+    if project.heads(root) != made.heads:
         return
     left = project.left_over(root, made.objects)
     if left and done.code != 0:
         assert project.counted(root) - made.counted >= len(left), (done, sorted(left))
-    assert not project.temporary_files(root), done
 
 
 def after(made: Project, verb: str) -> Callable[[], Any]:
@@ -137,13 +150,26 @@ def test_verb_without_java_and_spark_ends_as_the_row_says(made: Project, place: 
     assert not project.temporary_files(root)
 
 
+@contextmanager
+def read_only(store: Path) -> Iterator[None]:
+    with mounted(store, "--bind", str(store)):
+        subprocess.run(["mount", "-o", "remount,ro,bind", str(store)], check=True, capture_output=True)
+        yield
+
+
+@needs_root
+@pytest.mark.parametrize("row", DRY_RUNS, ids=lambda row: row.line)
+def test_dry_run_needs_no_right_to_write(made: Project, place: Path, row: Row) -> None:
+    root = made.copy(place / "p")
+    with read_only(root / "store"):
+        in_our_words(made.run(root, row), (0,))
+
+
 @needs_root
 @pytest.mark.parametrize("verb", sampled(AT_THE_STORE, 8))
 def test_verb_on_read_only_store_reads_or_says_why_not(made: Project, place: Path, verb: str) -> None:
     root = made.copy(place / "p")
-    store = root / "store"
-    with mounted(store, "--bind", str(store)):
-        subprocess.run(["mount", "-o", "remount,ro,bind", str(store)], check=True, capture_output=True)
+    with read_only(root / "store"):
         done = made.run(root, verb)
         in_our_words(done, (1,) if ROWS[verb].writes else (0,))
         if ROWS[verb].writes:
@@ -196,7 +222,7 @@ def fill(disk: Path, free: int) -> None:
     ids=str,
 )
 def test_verb_that_is_interrupted_says_so_and_loses_nothing(made: Project, place: Path, verb: str, moment: int) -> None:
-    calls = made.run(made.copy(place / "twin"), verb).calls if verb != "serve" else 1
+    calls = made.calls(verb)
     assert calls, "it asks the store"
     root = made.copy(place / "p")
     done = made.run(root, verb, interrupt_at=1 + moment * (calls - 1) // (MOMENTS - 1))

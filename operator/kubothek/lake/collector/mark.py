@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -104,9 +104,9 @@ class References:
         for names in each_of(self._named_in, self._lists):
             self.add(names)
 
-    def data(self) -> SortedKeys:
-        """The data files that stay."""
-        return self._by_prefix[self._data]
+    def everything(self) -> Iterator[str]:
+        """All keys that stay."""
+        return chain.from_iterable(self._by_prefix.values())
 
     def of(self, area: Area) -> SortedKeys:
         """What stays in an area."""
@@ -137,11 +137,11 @@ def kept_versions(journal: Journal, seen: Observed, policies: Sequence[Retention
     accessible = max(seen.head.horizon, seen.head.since + 1)
     restorable: bool | None = None
     newer, stopped = (0, None) if seen.marker else (1, moment.now)
-    chain = stored_chain(journal, start)
+    commits = stored_chain(journal, start)
     parent: keys.RecordKey | None = None
     while True:
         try:
-            found = next(chain)
+            found = next(commits)
         except VersionIncomplete:
             if parent is not None and parent.version < accessible:
                 return  # a collector that obeyed a shorter grace period took it
@@ -244,9 +244,9 @@ def _only_adds(record: Record) -> bool:
 
 
 class YoungFiles:
-    """Uncommitted records within the grace period, and the data files that only they name.
+    """Uncommitted records within the grace period, and the objects that only they name.
 
-    ``count``  how many there are; of the files those that no kept version names
+    ``count``  how many there are, but for objects that a kept version names; bytes of records and data files
     """
 
     def __init__(self) -> None:
@@ -257,10 +257,10 @@ class YoungFiles:
     def add(self, size: int, record: Record) -> None:
         """A record of this size in bytes."""
         self._records = self._records.plus(size)
-        self._files |= {file.key: file.bytes for file in record.delta.added}
+        self._files |= dict.fromkeys(_named(record), 0) | {file.key: file.bytes for file in record.delta.added}
 
     def meet(self, kept: Iterable[str]) -> None:
-        """The data files of kept versions."""
+        """What kept versions name."""
         self._kept.update(key for key in kept if key in self._files)
 
     @property
@@ -292,7 +292,7 @@ def mark_young_records(
                 named += _named(record)
         yield from filter(is_old, infos)
     if named:
-        young.meet(into.data())
+        young.meet(into.everything())
         into.add(named)
 
 

@@ -40,6 +40,8 @@ from kubothek.lake.store import Store
 CHECKPOINT_COMMITS: Final = 100
 CHECKPOINT_ENTRIES: Final = 1000
 """Below this, reading deltas costs no more than reading a head."""
+UNANSWERED: Final = 3
+"""Swaps in a row that the store answers with an error of its own, as on a full disk, before this is reported."""
 _HEAD_READS: Final = 5
 _HEAD_READ_PAUSE: Final = 0.05
 
@@ -116,6 +118,7 @@ class Journal:
         self.markers = Markers(store, uuid, rng)
         self.schemas = Schemas(store, uuid)
         self._known: tuple[str, Observed] | None = None
+        self._unanswered = 0
 
     # --- looking ---
 
@@ -235,15 +238,25 @@ class Journal:
     def swap(
         self, prepared: Prepared, on: Observed | None, *, after_swap: Callable[[str], None] | None = None
     ) -> Observed | None:
-        """Put the head that was prepared in the place of the one it was prepared for; see :meth:`publish`."""
+        """Put the head that was prepared in the place of the one it was prepared for; see :meth:`publish`.
+
+        Raises StoreUnavailable if the store has answered no swap for some time. The commit may have happened.
+        """
         record, head, data = prepared.record, prepared.head, prepared.data
         try:
             if on is None or on.etag is None:
                 etag = self.store.put_if_absent(keys.head(self.uuid), data)
             else:
                 etag = self.store.put_if_match(keys.head(self.uuid), data, on.etag)
-        except (PreconditionFailed, StoreUnavailable):
+        except PreconditionFailed:
+            self._unanswered = 0
             return None
+        except StoreUnavailable:
+            self._unanswered += 1
+            if self._unanswered >= UNANSWERED:
+                raise
+            return None
+        self._unanswered = 0
         if on is not None and on.etag is None:
             self._drop_packed_head()
         published = Observed(head, etag, self.clock(), Marker.of(record), marked=False)

@@ -134,7 +134,8 @@ class Transaction:
     def note_added(self, change: Change) -> Change:
         """The change itself; its new files are noted as by :meth:`note_written`."""
         if change.restores is None:
-            self.note_written(*(file.key for file in change.added))
+            indices = (file.key for each in change.index.collected.files.values() for file in each)
+            self.note_written(*(file.key for file in change.added), *indices)
         return change
 
     def __enter__(self) -> Self:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import TracebackType
+from typing import Self
 
 from kubothek.lake.commits import Change, Snapshot
 from kubothek.lake.commits.cubes.head import CubeHead, CubeRecord
@@ -21,7 +24,7 @@ from kubothek.lake.commits.transaction import require_alive
 from kubothek.lake.commits.verbs.tombstone import drop
 from kubothek.lake.cube.discovery import another_cube_of
 from kubothek.lake.cube.settling import Heads, Settling
-from kubothek.lake.errors import CommitError, Conflict, CubeInvalid
+from kubothek.lake.errors import CommitError, Conflict, CubeInvalid, StoreError
 from kubothek.lake.store import Store
 
 
@@ -68,6 +71,8 @@ class CubeTransaction:
         self._heads = heads
         self._paces: dict[str, Pace] = {}
         self._bases: dict[str, Snapshot] = {}
+        self._written: list[str] = []
+        self._swaps = False
 
     @property
     def store(self) -> Store:
@@ -122,9 +127,22 @@ class CubeTransaction:
             if (claim := self._log.claim_of(name)) is not None:
                 require_alive(self._heads.get(name), claim)
 
-    def note_written(self, name: str, key: str) -> None:
-        """Tell of an object that was written for a member; the first is the oldest, which TooSlow looks at."""
-        self._paces[name].note_written(key)
+    def note_written(self, name: str, *keys: str) -> None:
+        """Tell of objects that were written for a member; the first is the oldest, which TooSlow looks at."""
+        for key in keys:
+            self._paces[name].note_written(key)
+        self._written += keys
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """After an error, delete what was noted, as for a commit of one dataset: not once a swap was tried."""
+        if kind is not None and not self._swaps:
+            with suppress(StoreError):
+                self.store.delete(self._written)
 
     def commit(
         self,
@@ -186,6 +204,7 @@ class CubeTransaction:
         return dict(zip(names, parallel(decide, names), strict=True))
 
     def _require_timely(self, name: str, record: Record) -> None:
+        self._swaps = True
         if (pace := self._paces.get(name)) is not None:
             pace.require_timely(record)
 

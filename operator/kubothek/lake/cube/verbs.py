@@ -129,9 +129,10 @@ def _commit(
     """Check, write and commit all parts, with what goes; ``becomes``: the spec of the cube, where it may be another."""
     changes = dict(removals or {})
     started.require_claims({*changes, *(part.name for part in parts)})
-    made = written(started.store, started, spec, parts)
-    for part in parts:
-        new = change(spec, part, made[part.name], started.base(part.name), by=started.by)
-        removal = changes.get(part.name)
-        changes[part.name] = new if removal is None else removing.replaced(new, removal)
-    return started.commit(operation, changes, spec=becomes, require=require)
+    with started:
+        made = written(started.store, started, spec, parts)
+        for part in parts:
+            new = change(spec, part, made[part.name], started.base(part.name), by=started.by)
+            removal = changes.get(part.name)
+            changes[part.name] = new if removal is None else removing.replaced(new, removal)
+        return started.commit(operation, changes, spec=becomes, require=require)

@@ -96,8 +96,7 @@ def written(store: Store, started: CubeTransaction, spec: CubeSpec, parts: list[
                 made = operations.write_rows(store, base, data, table=base.schema, evolve=evolve)
                 done[part.name] = replace(made, begins=base.head.skipping) if part.fresh else made
             started.base(part.name)
-            if done[part.name].files:
-                started.note_written(part.name, done[part.name].files[0].key)
+            started.note_written(part.name, *done[part.name].keys)
     return {part.name: _finished(spec, part, done[part.name], started.base(part.name)) for part in parts}
 
 

@@ -98,7 +98,7 @@ class Handle:
     ) -> operations.Written:
         require_rows_open(now.snapshot.head)
         written = operations.write_rows(self._store, now.snapshot, data, table=table, evolve=evolve, check=check)
-        now.note_written(*(file.key for file in written.files))
+        now.note_written(*written.keys)
         return written
 
     def _log(self, *, writing: bool = False) -> DatasetLog:

@@ -43,8 +43,8 @@ def write_rows(
 
     ``evolve``  the rows may bring new columns and wider types, and lack columns of the table
 
-    Raises SchemaMismatch, DataTypeMismatch, PartitionInvalid, FilterNotMet, SourceEmpty; files that were written by
-    then are referenced by nothing.
+    Raises SchemaMismatch, DataTypeMismatch, PartitionInvalid, FilterNotMet, SourceEmpty; data files that were written
+    by then are deleted.
     """
     head = snapshot.head
     layout = Layout.of(head)
@@ -65,9 +65,10 @@ def write_rows(
             writer.write(_complete(piece, schema) if evolve else piece)
             row += piece.num_rows
         files = writer.finish()
+        gathered = gatherer.finish()
     if not files:
         raise SourceEmpty(f"there are no rows to write to {head.uuid!r}; nothing was committed")
-    return Written(tuple(files), schema, layout.partition_on, evolves=evolve, gathered=gatherer.finish())
+    return Written(tuple(files), schema, layout.partition_on, evolves=evolve, gathered=gathered)
 
 
 def stored_after(given: pa.Schema, table: pa.Schema | None, layout: Layout, *, evolve: bool) -> pa.Schema:

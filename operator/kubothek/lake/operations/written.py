@@ -59,6 +59,12 @@ class Written:
         )
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """Of all objects that were written, data files first."""
+        indices = (file.key for each in self.gathered.index.files.values() for file in each)
+        return (*(file.key for file in self.files), *indices)
+
+    @property
     def index(self) -> IndexChange:
         """What the commit need not read from the files again."""
         return IndexChange(collected=self.gathered.index, wanted=self.wanted, dialect=self.dialect)

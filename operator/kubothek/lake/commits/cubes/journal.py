@@ -13,7 +13,7 @@ import orjson
 
 from kubothek.lake.commits.cubes.head import CubeHead, CubeRecord, head_key, own
 from kubothek.lake.commits.cubes.spec import check_prefix
-from kubothek.lake.commits.journal import Journal
+from kubothek.lake.commits.journal import UNANSWERED, Journal
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.objects.record import utc
 from kubothek.lake.commits.past.records import parallel
@@ -46,6 +46,7 @@ class CubeJournal:
         self._members: dict[str, Journal] = {}
         self._known: tuple[str, SeenCube] | None = None
         self._marked: str | None = None
+        self._unanswered = 0
         self._put: CubeRecord | None = None
 
     @cached_property
@@ -92,8 +93,15 @@ class CubeJournal:
                 etag = self.store.put_if_absent(key, data)
             else:
                 etag = self.store.put_if_match(key, data, on.etag)
-        except (PreconditionFailed, StoreUnavailable):
+        except PreconditionFailed:
+            self._unanswered = 0
             return None
+        except StoreUnavailable:
+            self._unanswered += 1
+            if self._unanswered >= UNANSWERED:
+                raise
+            return None
+        self._unanswered = 0
         return self._remember(SeenCube(head, etag))
 
     def put_record(self, record: CubeRecord) -> None:
