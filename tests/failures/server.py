@@ -121,7 +121,7 @@ def _become(request: Request, files: list[Path]) -> None:
         for name in [name for name in sys.modules if name.split(".")[0] in request.hidden]:
             del sys.modules[name]
         sys.modules.update(dict.fromkeys(request.hidden))  # type: ignore[arg-type]
-        counted = _count(request.interrupt_at)
+        counted = _count(request.interrupt_at, runs_jobs=request.arguments[0] == "run")
         if request.powerless:
             _drop_capabilities()
         signal.alarm(_SECONDS)
@@ -152,8 +152,11 @@ def _drop_capabilities() -> None:
         raise OSError(ctypes.get_errno(), "cannot drop capabilities")
 
 
-def _count(interrupt_at: int | None) -> list[int]:
-    """Count the calls of file stores; at one of them, interrupt this process as Ctrl-C does."""
+def _count(interrupt_at: int | None, *, runs_jobs: bool) -> list[int]:
+    """Count the calls of file stores; at one of them, interrupt this process as Ctrl-C does.
+
+    ``runs_jobs``  it leaves stores to jobs in other processes: what it asks of these counts
+    """
     from kubothek.lake.store.file import FileStore
 
     counted = [0]
@@ -170,6 +173,11 @@ def _count(interrupt_at: int | None) -> list[int]:
 
     for name in CALLS:
         setattr(FileStore, name, counting(getattr(FileStore, name)))
+    if runs_jobs:
+        from kubothek.runtime.local.processes import Processes
+
+        for name in ("launch", "view", "reap"):
+            setattr(Processes, name, counting(getattr(Processes, name)))
     return counted
 
 

@@ -81,8 +81,9 @@ def test_spark_collects_as_one_process_does(
 def test_tasks_look_whether_they_still_may(session: SparkSession, tmp_path: Path) -> None:
     """The head is another one, and the store's grace period is not what it was."""
     store = aged(tmp_path / "lake")
-    plan = collect(store, DatasetLog(store, "letters"), [Retention(versions=2)])
-    parts = [Part(info.key, Turn.FILES) for info in store.list(plan.plan.removesuffix(".json") + "-3-")]
+    plan = collect(store, DatasetLog(store, "letters"), [Retention(versions=2)], keeps_plan=True).plan
+    assert plan is not None
+    parts = [Part(info.key, Turn.FILES) for info in store.list(plan.removesuffix(".json") + "-3-")]
     etag = store.stat("letters.by-dataset-metadata.json").etag
     spread = spread_with_spark(session, store.config)
     longer = StoreSettings(timedelta(days=2))

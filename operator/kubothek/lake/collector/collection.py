@@ -113,7 +113,7 @@ def collect(
     ``max_deletes``  with more objects than these to delete, none is
     ``grace``        longer than the store's own; None = that
     ``spread``       who lists and deletes; None = threads of this process
-    ``keeps_plan``   a dry run writes its plan to the store, where tasks of a ``spread`` on other machines can reach it
+    ``keeps_plan``   a dry run writes its plan to the store, as one with a ``spread`` does: its tasks have to reach it
 
     Works beside all other writers and readers, and may be run again after any failure. Raises TooManyDeletes,
     InputError, DatasetNotFound, VersionIncomplete if the present version has lost files, and what settles a head:
@@ -133,7 +133,7 @@ def collect(
                     spread or spread_here(store),
                     Path(directory),
                     enforces=mode is Mode.ENFORCE,
-                    scratch=None if mode is Mode.ENFORCE or keeps_plan else _scratch(Path(directory)),
+                    scratch=None if mode is Mode.ENFORCE or keeps_plan or spread else _scratch(Path(directory)),
                 )
                 return run.enforce(max_deletes) if mode is Mode.ENFORCE else run.found(mode)
             except _MovedError:
