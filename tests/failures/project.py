@@ -126,14 +126,9 @@ def objects(root: Path) -> set[str]:
 def left_over(root: Path, before: set[str]) -> set[str]:
     """New objects of the kinds that a version would name; of datasets that are there."""
     found = objects(root) - before
-    return {
-        key
-        for uuid in _uuids(found)
-        for area in areas(uuid, DEFAULT_TABLE)
-        if area.kind not in OWN_TRACES
-        for key in found
-        if key.startswith(area.prefix) and area.owns(key)
-    }
+    there = kubothek.open((root / "store").as_uri()).datasets()
+    all_areas = [area for uuid in there for area in areas(uuid, DEFAULT_TABLE) if area.kind not in OWN_TRACES]
+    return {key for key in found for area in all_areas if key.startswith(area.prefix) and area.owns(key)}
 
 
 def counted(root: Path) -> int:
@@ -152,8 +147,3 @@ def counted(root: Path) -> int:
 def temporary_files(root: Path) -> list[Path]:
     """What writers put beside their keys before it is whole."""
     return [*(root / "store" / ".kubothek" / ".file" / "tmp").glob("*")]
-
-
-def _uuids(found: set[str]) -> set[str]:
-    parts = (key.split("/") for key in found)
-    return {part[1] if part[0] == ".kubothek" else part[0] for part in parts if len(part) > 2}

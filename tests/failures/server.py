@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -131,6 +132,7 @@ def _become(request: Request, files: list[Path]) -> None:
             main(request.arguments)
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
+        threading._shutdown()  # type: ignore[attr-defined]  # what an interpreter does at its end: threads finish
         sys.stdout.flush()
         sys.stderr.flush()
         os.write(calls, str(counted[0]).encode())

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -20,7 +21,7 @@ from kubothek.lake.commits.objects.head import OWN_PREFIX
 from kubothek.lake.commits.past.records import parallel
 from kubothek.lake.cube.state import CubeSnapshot
 from kubothek.lake.cube.writing import CheckSchema, Writer
-from kubothek.lake.errors import CubeInvalid
+from kubothek.lake.errors import CubeInvalid, StoreError
 from kubothek.lake.indices import IndexKind
 from kubothek.lake.operations import Written
 from kubothek.lake.operations.gathering import Gathered
@@ -61,7 +62,13 @@ def writer(source: Store, member: Member, target: Store) -> Writer:
         check(member.schema)
         head = member.snapshot.head
         files = measure(source, head.files().items())
-        copies = parallel(partial(_copied, source, target, base.head.uuid), list(files))
+        copies = [_copy_of(base.head.uuid, file) for file in files]
+        try:
+            parallel(partial(_copy, source, target), list(zip(files, copies, strict=True)))
+        except BaseException:
+            with suppress(StoreError):
+                target.delete([copy.key for copy in copies])
+            raise
         kept = dict.fromkeys(head.index_state.kartothek, IndexKind.KARTOTHEK)
         begins, described = _described(source, member, target, base, files, copies)
         return Written(
@@ -107,13 +114,16 @@ def user_metadata(member: Member) -> dict[str, object]:
     return {key: value for key, value in member.snapshot.head.metadata.items() if not key.startswith(own)}
 
 
-def _copied(source: Store, target: Store, uuid: str, file: PartitionFile) -> PartitionFile:
-    """The copy of a file: its name is new, but for what it says of a bucket and of an order."""
+def _copy_of(uuid: str, file: PartitionFile) -> PartitionFile:
+    """What the copy of a file will be: its name is new, but for what it says of a bucket and of an order."""
     old = file.key.rpartition("/")[2].removesuffix(keys.DATA_SUFFIX)
     name = uuid4().hex + (old[32:] if _NAME.match(old) else "")
     path = partition_path(file.key)
     label = f"{path}/{name}" if path else name
     key = f"{keys.data_prefix(uuid, keys.DEFAULT_TABLE)}{label}{keys.DATA_SUFFIX}"
-    with source.open(file.key) as content:
-        target.upload(key, content)
     return replace(file, label=label, key=key)
+
+
+def _copy(source: Store, target: Store, pair: tuple[PartitionFile, PartitionFile]) -> None:
+    with source.open(pair[0].key) as content:
+        target.upload(pair[1].key, content)
