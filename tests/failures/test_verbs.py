@@ -142,7 +142,7 @@ def test_every_verb_has_a_row() -> None:
     assert sorted(ROWS) == sorted(verbs())
 
 
-@pytest.mark.parametrize("verb", sampled([verb for verb in VERBS if verb != "serve"], 4))
+@pytest.mark.parametrize("verb", sampled([verb for verb in VERBS if verb != "serve"], 12))
 def test_verb_without_java_and_spark_ends_as_the_row_says(made: Project, place: Path, verb: str) -> None:
     root = made.copy(place / "p")
     done = made.run(root, verb, hidden=["pyspark", "py4j"])
@@ -158,7 +158,7 @@ def read_only(store: Path) -> Iterator[None]:
 
 
 @needs_root
-@pytest.mark.parametrize("row", DRY_RUNS, ids=lambda row: row.line)
+@pytest.mark.parametrize("row", sampled(DRY_RUNS, 3), ids=lambda row: row.line)
 def test_dry_run_needs_no_right_to_write(made: Project, place: Path, row: Row) -> None:
     root = made.copy(place / "p")
     with read_only(root / "store"):
@@ -166,7 +166,7 @@ def test_dry_run_needs_no_right_to_write(made: Project, place: Path, row: Row) -
 
 
 @needs_root
-@pytest.mark.parametrize("verb", sampled(AT_THE_STORE, 8))
+@pytest.mark.parametrize("verb", sampled(AT_THE_STORE, 24))
 def test_verb_on_read_only_store_reads_or_says_why_not(made: Project, place: Path, verb: str) -> None:
     root = made.copy(place / "p")
     with read_only(root / "store"):
@@ -178,7 +178,7 @@ def test_verb_on_read_only_store_reads_or_says_why_not(made: Project, place: Pat
 
 
 @needs_root
-@pytest.mark.parametrize("verb", sampled(AT_THE_STORE, 8))
+@pytest.mark.parametrize("verb", sampled(AT_THE_STORE, 24))
 def test_verb_on_store_without_permission_says_so(made: Project, place: Path, verb: str) -> None:
     root = made.copy(place / "p")
     (root / "store").chmod(0o700)
@@ -191,7 +191,7 @@ def test_verb_on_store_without_permission_says_so(made: Project, place: Path, ve
 
 @needs_root
 @pytest.mark.parametrize(
-    ("verb", "free"), sampled([(verb, free) for verb in AT_THE_STORE for free in FREE_KIB], 24), ids=str
+    ("verb", "free"), sampled([(verb, free) for verb in AT_THE_STORE for free in FREE_KIB], 60), ids=str
 )
 def test_verb_on_full_disk_says_so_and_loses_nothing(made: Project, place: Path, verb: str, free: int) -> None:
     disk = place / "disk"
@@ -218,7 +218,7 @@ def fill(disk: Path, free: int) -> None:
 
 @pytest.mark.parametrize(
     ("verb", "moment"),
-    sampled([(verb, moment) for verb in VERBS if ROWS[verb].store for moment in range(MOMENTS)], 24),
+    sampled([(verb, moment) for verb in VERBS if ROWS[verb].store for moment in range(MOMENTS)], 80),
     ids=str,
 )
 def test_verb_that_is_interrupted_says_so_and_loses_nothing(made: Project, place: Path, verb: str, moment: int) -> None:
