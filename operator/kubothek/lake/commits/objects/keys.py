@@ -66,6 +66,11 @@ def packed_head(uuid: str) -> str:
     return f"{uuid}.by-dataset-metadata.msgpack.zstd"
 
 
+def dataset(uuid: str) -> str:
+    """Where Kartothek has everything of a dataset but the head: data files, schemas, indices."""
+    return f"{uuid}/"
+
+
 def data_prefix(uuid: str, table: str) -> str:
     """Where a table's files and its ``_common_metadata`` are."""
     return f"{uuid}/{table}/"
