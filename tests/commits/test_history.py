@@ -251,7 +251,7 @@ def test_records_of_a_hundred_thousand_partitions_are_no_trouble(store: Store) -
         (
             b'{"dataset_metadata_version": 4, "dataset_uuid": "flights", '
             b'"partitions": {"a": {"files": {"table": "flights/table/a.csv"}}}}',
-            "no .parquet file",
+            "not a .parquet file",
         ),
     ],
 )

@@ -221,22 +221,23 @@ def found(now: Head, *, reads: ReadPredicate, removed: dict[str, str]) -> tuple[
 @pytest.mark.parametrize("reads", [Nothing(), Everything(), Partitions(frozenset({"p=1", "p=2"}))])
 @pytest.mark.parametrize("positions", [None, (0, 2)])
 def test_records_are_read_back(reads: ReadPredicate, positions: tuple[int, ...] | None) -> None:
+    key, parent, lost = (keys.record("d", version, "x", "0" * 12) for version in (3, 2, 1))
     record = Record(
-        key="k",
+        key=key,
         version=3,
         id="ü/1",
         digest="d",
         operation=Operation.REPLACE,
         time=datetime(2026, 1, 1, 12, tzinfo=UTC),
         by="me",
-        parent="p",
+        parent=parent,
         restores=None,
-        recovers="r",
+        recovers=lost,
         delta=Delta(
-            added=(PartitionFile("a", "ka", 1, 2), PartitionFile("b", "kb", 3, 4)),
+            added=(PartitionFile("a", "d/table/a.parquet", 1, 2), PartitionFile("b", "d/table/b.parquet", 3, 4)),
             positions=positions,
-            removed=(("c", "kc"),),
-            indices={"x": "i", "y": None},
+            removed=(("c", "d/table/c.parquet"),),
+            indices={"x": "d/indices/x/i", "y": None},
             metadata={"m": {"n": [1]}},
             dropped=("o",),
             partition_keys=("p",),
@@ -247,7 +248,7 @@ def test_records_are_read_back(reads: ReadPredicate, positions: tuple[int, ...] 
         since_checkpoint=Distance(5, 6),
         head_digest=digest(b""),
     )
-    assert Record.parse("k", record.render()) == record
+    assert Record.parse(key, record.render()) == record
     assert record.added == Totals(rows=4, files=2, bytes=6, partitions=1)
 
 

@@ -61,7 +61,7 @@ def _of(uuid: str, indices: Mapping[str, Any], metadata: Mapping[str, Any]) -> I
     if isinstance(native, Mapping):
         yield from map(str, native.values())
     if SKIPPING in metadata:
-        yield from (key for part in Head("", metadata=metadata).skipping.parts for key in part.keys)
+        yield from (key for part in Head(uuid, metadata=metadata).skipping.parts for key in part.keys)
     if (note := Head(uuid, metadata=metadata).chain) is not None:
         yield keys.definition(uuid, note.definition)
     yield from (page for name, page in metadata.items() if name.startswith(INTAKE) and isinstance(page, str))

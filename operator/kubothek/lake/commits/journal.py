@@ -149,7 +149,7 @@ class Journal:
         head = Head.parse(self.uuid, data)
         marker, marked, base = self._origin(head, digest(data))
         if marker is None:
-            head.check_partitions()
+            head.check_format()
         return self._remember(Observed(head, info.etag, info.modified, marker, marked, base))
 
     def _remember(self, seen: Observed) -> Observed:
@@ -166,7 +166,7 @@ class Journal:
             data, info = self.store.get_with_info(keys.packed_head(self.uuid))
         except ObjectNotFound:
             return None
-        head = Head.parse_packed(self.uuid, data).check_partitions()
+        head = Head.parse_packed(self.uuid, data).check_format()
         return Observed(head, None, info.modified, None, base=self._origin(head, "")[2])
 
     def _origin(self, head: Head, head_digest: str) -> tuple[Marker | None, bool, Record | None]:

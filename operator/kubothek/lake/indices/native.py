@@ -16,13 +16,15 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.errors import IndexStale, ObjectNotFound
+from kubothek.lake.errors import IndexStale, InputError, InvalidKey, ObjectNotFound
 from kubothek.lake.indices import names
 from kubothek.lake.indices.entries import LABEL, LABEL_TYPE, VALUE
 from kubothek.lake.indices.model import IndexFile, Merged
 from kubothek.lake.indices.types import high_bound, low_bound
 from kubothek.lake.schema import parse_type, type_name
 from kubothek.lake.store import Store
+from kubothek.lake.store.foreign_keys import check_foreign_keys
+from kubothek.lake.typed import checked
 
 FILE_ROWS: Final = 1 << 20
 """Entries in a file at most: some ten MiB. A base is many such files, each with values of its own."""
@@ -66,10 +68,11 @@ def read_manifest(store: Store, key: str) -> Manifest:
         if found["format"] != _FORMAT:
             raise IndexStale(f"{key}: index format {found['format']!r} needs a newer Kubothek")
         files = tuple(IndexFile(**file) for file in found["files"])
-        return Manifest(found["column"], parse_type(found["type"]), files, frozenset(found["uncovered"]))
+        check_foreign_keys([file.key for file in files], f"{key.rpartition('/')[0]}/")
+        return checked(Manifest(found["column"], parse_type(found["type"]), files, frozenset(found["uncovered"])))
     except ObjectNotFound as error:
         raise IndexStale(f"{key}: the index manifest is gone; kubothek index --rebuild makes one") from error
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, InputError, InvalidKey) as error:
         raise IndexStale(f"{key}: not an index manifest: {error!r}; kubothek index --rebuild makes one") from error
 
 

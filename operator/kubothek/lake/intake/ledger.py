@@ -29,9 +29,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import ObjectNotFound, VersionIncomplete
+from kubothek.lake.errors import InvalidKey, ObjectNotFound, VersionIncomplete
 from kubothek.lake.intake.runs import ENTRIES, Run, RunReader, merged, write_run
 from kubothek.lake.store import Store
+from kubothek.lake.store.foreign_keys import check_foreign_keys
+from kubothek.lake.typed import checked
 
 _FORMAT: Final = 1
 _BETWEEN: Final = pa.scalar("\x00")
@@ -78,7 +80,7 @@ class Page:
             found = orjson.loads(data)
             if found["format"] != _FORMAT:
                 raise VersionIncomplete(f"{key}: ledger format {found['format']!r} needs a newer Kubothek")
-            return cls(
+            page = cls(
                 key=key,
                 batch=found["batch"],
                 files=found["files"],
@@ -86,7 +88,9 @@ class Page:
                 last_time=datetime.fromisoformat(found["last_time"]) if found["last_time"] else None,
                 runs=tuple(Run(*run) for run in found["runs"]),
             )
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            check_foreign_keys([run.key for run in page.runs], f"{key.rpartition('/')[0]}/")
+            return checked(page)
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, InvalidKey) as error:
             raise VersionIncomplete(f"{key}: not a page of a ledger: {error!r}") from error
 
 

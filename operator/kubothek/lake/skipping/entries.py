@@ -17,6 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kubothek.lake.errors import SkippingInvalid
 from kubothek.lake.skipping.columns import leaf, path_of
 from kubothek.lake.skipping.files.names import VIRTUAL
 from kubothek.lake.skipping.indexes import Collector, Values, check, index_type, types_of
@@ -78,6 +79,8 @@ def fields(
     Raises SkippingInvalid as :func:`~.indexes.check` does.
     """
     check(definitions, schema, partition_keys)
+    if missing := [name for name in partition_keys if name not in schema.names]:
+        raise SkippingInvalid(f"partition column {missing[0]!r} is not a column of the table; correct the head")
     usable = [each for each in definitions if not any(map(pa.types.is_null, types_of(each, schema)))]
     return EntrySchema(
         tuple(usable),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from kubothek.lake.errors import SkippingInvalid
+from kubothek.lake.typed import checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +122,15 @@ class SkippingState:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_json`."""
+        """The inverse of :meth:`to_json`. Raises AttributeError, KeyError, TypeError, ValueError."""
         secret = found.get("encryption")
-        return cls(
+        state = cls(
             tuple(map(IndexDefinition.from_json, found.get("indices", ()))),
             tuple(map(Part.from_json, found.get("parts", ()))),
             None if secret is None else Encryption(**secret),
             found.get("without", 0),
         )
+        return checked(state)
 
 
 NONE: Final = SkippingState()

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kubothek.lake.commits.objects.head import Head, partition_keys_in
-from kubothek.lake.commits.objects.paths import parse_path, value_parser
+from kubothek.lake.commits.objects.paths import NOT_A_VALUE, parse_path, value_parser
 from kubothek.lake.errors import PartitionInvalid
 from kubothek.lake.predicates import Term
 from kubothek.lake.predicates.arrow import truth
@@ -107,7 +107,7 @@ class _Reading:
         data_type = schema.field(name).type
         try:
             values = pa.array(map(value_parser(data_type), self.texts), data_type)
-        except (ValueError, KeyError, pa.ArrowException):
+        except NOT_A_VALUE:
             for text in self.texts:
                 parse_path(f"{name}={text}", schema)  # says which it is
             raise

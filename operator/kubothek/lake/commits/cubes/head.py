@@ -15,9 +15,11 @@ import orjson
 from kubothek.lake.commits.cubes.spec import CubeSpec
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.objects.record import Totals
-from kubothek.lake.errors import CubeInvalid, HeadUnreadable, VersionIncomplete
+from kubothek.lake.errors import CubeInvalid, HeadUnreadable, InvalidKey, VersionIncomplete
+from kubothek.lake.typed import checked
 
 _FORMAT: Final = 1
+_INVALID: Final = (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, CubeInvalid, InvalidKey)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class CubeHead:
             if found["format"] != _FORMAT:
                 raise HeadUnreadable(f"{head_key(prefix)}: format {found['format']!r} needs a newer Kubothek")
             intent = found.get("intent")
-            return cls(
+            head = cls(
                 spec=CubeSpec.from_json(prefix, found["spec"]),
                 version=found["version"],
                 record=found["record"],
@@ -118,8 +120,15 @@ class CubeHead:
                     taken_back=intent["taken_back"],
                 ),
             )
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, CubeInvalid) as error:
+            _check_records(checked(head).spec, head.record, head.members)
+            if head.intent is not None:
+                _check_record(own(prefix), head.intent.record)
+                for name, planned in head.intent.members.items():
+                    _check_record(head.spec.uuid(name), planned.record)
+                    _check_record(head.spec.uuid(name), planned.base)
+        except _INVALID as error:
             raise HeadUnreadable(f"{head_key(prefix)}: not the head of a cube: {error!r}") from error
+        return head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +179,7 @@ class CubeRecord:
             found = orjson.loads(data)
             if found["format"] != _FORMAT:
                 raise VersionIncomplete(f"{key}: record format {found['format']!r} needs a newer Kubothek")
-            return cls(
+            record = cls(
                 key=key,
                 version=found["version"],
                 id=found["id"],
@@ -183,8 +192,10 @@ class CubeRecord:
                 members=_parse_members(found["members"]),
                 added={name: Totals(**totals) for name, totals in found["added"].items()},
             )
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, CubeInvalid) as error:
+            _check_records(checked(record).spec, record.parent, record.members)
+        except _INVALID as error:
             raise VersionIncomplete(f"{key}: not the record of a cube: {error!r}") from error
+        return record
 
 
 def own(prefix: str) -> str:
@@ -195,6 +206,18 @@ def own(prefix: str) -> str:
 def head_key(prefix: str) -> str:
     """The head."""
     return f"{keys.side(own(prefix))}head.json"
+
+
+def _check_records(spec: CubeSpec, record: str | None, members: Mapping[str, MemberVersion]) -> None:
+    """Raise InvalidKey or CubeInvalid unless the records are those of the cube, and of its members."""
+    _check_record(own(spec.uuid_prefix), record)
+    for name, member in members.items():
+        _check_record(spec.uuid(name), member.record)
+
+
+def _check_record(uuid: str, key: str | None) -> None:
+    if key is not None and keys.parse_record(uuid, key) is None:
+        raise InvalidKey(f"{key!r:.200} is not the key of a record of {uuid!r}")
 
 
 def _render_members(members: Mapping[str, MemberVersion]) -> dict[str, list[Any]]:

@@ -22,9 +22,11 @@ import zstandard
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.objects.directories import count
 from kubothek.lake.commits.objects.ledgers import ChainNote
-from kubothek.lake.errors import HeadUnreadable
+from kubothek.lake.errors import HeadUnreadable, InvalidKey
 from kubothek.lake.indices.model import Dialect, IndexKind, IndexState
 from kubothek.lake.skipping.model import NONE, SkippingState
+from kubothek.lake.store.decompressing import decompress
+from kubothek.lake.store.foreign_keys import check_foreign_keys, foreign_key
 
 VERSION: Final = "kubothek_version"
 COMMIT: Final = "kubothek_commit"
@@ -49,7 +51,9 @@ INTAKE: Final = "kubothek_intake_"
 OWN_PREFIX: Final = "kubothek_"
 
 _FENCED_LIMIT = 16
-_PACKED_LIMIT = 1 << 30
+LARGEST: Final = 1 << 30
+"""Bytes of a head that was stored compressed."""
+_VERSIONS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,10 @@ class Head:
 
     @classmethod
     def parse(cls, uuid: str, data: bytes) -> Self:
-        """Read the JSON form. Checks all but the single partitions. Raises HeadUnreadable, saying what is wrong."""
+        """Read the JSON form. Raises HeadUnreadable, saying what is wrong.
+
+        All keys of data files and indices are keys of this dataset: other code reads and deletes them as they are.
+        """
         try:
             document = orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -101,8 +108,7 @@ class Head:
         """Read the msgpack.zstd form, which plateau can write once."""
         key = keys.packed_head(uuid)
         try:
-            unpacked = zstandard.ZstdDecompressor().decompress(data, max_output_size=_PACKED_LIMIT)
-            document = msgpack.unpackb(unpacked)
+            document = msgpack.unpackb(decompress(data, LARGEST))
         except (zstandard.ZstdError, ValueError, msgpack.UnpackException) as error:
             raise HeadUnreadable(f"{key}: not zstd-compressed msgpack: {error}") from error
         return cls._of(uuid, key, document)
@@ -122,25 +128,26 @@ class Head:
             partition_keys = _keys_of_first(partitions)
         if not isinstance(partition_keys, list) or not all(isinstance(name, str) for name in partition_keys):
             raise HeadUnreadable(f"{key}: partition_keys is not a list of names")
+        indices = _typed(key, document, "indices", dict, {})
+        _check_keys(uuid, key, partitions, indices, metadata)
         return cls(
             uuid=uuid,
             partitions=partitions,
             partition_keys=tuple(partition_keys),
-            indices=_typed(key, document, "indices", dict, {}),
+            indices=indices,
             metadata=metadata,
             implicit="partitions" not in document,
         )
 
-    def check_partitions(self) -> Self:
-        """Look at every single partition: for heads that Kubothek did not write. Raises HeadUnreadable."""
-        for label, partition in self.partitions.items():
-            files = partition.get("files") if isinstance(partition, dict) else None
-            if not isinstance(files, dict) or not files or not all(isinstance(k, str) for k in files.values()):
-                raise HeadUnreadable(f"{keys.head(self.uuid)}: partition {label!r} names no file")
-            if other := [key for key in files.values() if not key.endswith(keys.DATA_SUFFIX)]:
-                raise HeadUnreadable(
-                    f"{keys.head(self.uuid)}: {other[0]!r} is no {keys.DATA_SUFFIX} file; store the dataset as Parquet"
-                )
+    def check_format(self) -> Self:
+        """Return the head if all its data files are Parquet: another writer may have others. Raises HeadUnreadable."""
+        for partition in self.partitions.values():
+            for key in partition["files"].values():
+                if not key.endswith(keys.DATA_SUFFIX):
+                    raise HeadUnreadable(
+                        f"{keys.head(self.uuid)}: {key!r} is not a {keys.DATA_SUFFIX} file; "
+                        "store the dataset as Parquet"
+                    )
         return self
 
     def render(self) -> bytes:
@@ -162,8 +169,7 @@ class Head:
     @property
     def version(self) -> int:
         """The version of the commit that the head names; 0 if it names none."""
-        version = self.metadata.get(VERSION)
-        return version if isinstance(version, int) else 0
+        return _number(self.metadata.get(VERSION))
 
     @property
     def commit(self) -> str | None:
@@ -179,15 +185,17 @@ class Head:
 
     @property
     def index_state(self) -> IndexState:
-        """The secondary indices: Kartothek's and native ones."""
+        """The secondary indices: Kartothek's and native ones. Native ones of another dataset, which a copied head
+        names, and unknown kinds do not count.
+        """
         native, pending = self.metadata.get(INDEX), self.metadata.get(PENDING)
-        dialect = self.metadata.get(DIALECT)
+        dialect, area, kinds = self.metadata.get(DIALECT), keys.native_indices(self.uuid), [*IndexKind]
         return IndexState(
             self.uuid,
             self.indices,
-            {str(column): str(key) for column, key in native.items()} if isinstance(native, dict) else {},
+            {c: key for c, key in native.items() if _is_below(key, area)} if isinstance(native, dict) else {},
             Dialect.PLATEAU if dialect == Dialect.PLATEAU else Dialect.KARTOTHEK,
-            {str(column): IndexKind(kind) for column, kind in pending.items()} if isinstance(pending, dict) else {},
+            {c: IndexKind(kind) for c, kind in pending.items() if kind in kinds} if isinstance(pending, dict) else {},
         )
 
     @property
@@ -195,9 +203,11 @@ class Head:
         """The wish for skipping metadata, and the files that hold it; what cannot be understood is none."""
         found = self.metadata.get(SKIPPING)
         try:
-            return NONE if found is None else SkippingState.from_json(found)
-        except (AttributeError, KeyError, TypeError, ValueError):
+            state = NONE if found is None else SkippingState.from_json(found)
+            check_foreign_keys([key for part in state.parts for key in part.keys], keys.side(self.uuid))
+        except (AttributeError, KeyError, TypeError, ValueError, InvalidKey):
             return NONE  # another program wrote it
+        return state
 
     @property
     def horizon(self) -> int:
@@ -217,13 +227,14 @@ class Head:
     @property
     def lost(self) -> tuple[str, ...]:
         """Records that a foreign writer overwrote and that are still to be merged again."""
-        return _texts(self.metadata.get(LOST))
+        return tuple(key for key in _texts(self.metadata.get(LOST)) if keys.parse_record(self.uuid, key))
 
     @property
     def overwritten(self) -> Mapping[str, str]:
         """Records that a foreign writer overwrote and why they cannot be merged again: a person must decide."""
         found = self.metadata.get(OVERWRITTEN)
-        return found if isinstance(found, dict) else {}
+        pairs = found.items() if isinstance(found, dict) else ()
+        return {key: str(why) for key, why in pairs if keys.parse_record(self.uuid, key)}
 
     @property
     def tags(self) -> Mapping[str, Tag]:
@@ -264,9 +275,12 @@ class Head:
         return replace(self, partitions=partitions, metadata={**self.metadata, TABLE: table})
 
     def intake(self, source: str) -> str | None:
-        """The page that tells what a standing source has taken; None if it has taken nothing."""
+        """The page that tells what a standing source has taken; None if it has taken nothing. Raises HeadUnreadable."""
         page = self.metadata.get(INTAKE + source)
-        return page if isinstance(page, str) else None
+        try:
+            return None if page is None else foreign_key(page, keys.intakes(self.uuid))
+        except InvalidKey as error:  # taken for nothing, it would bring all rows again
+            raise HeadUnreadable(f"{keys.head(self.uuid)}: metadata.{INTAKE}{source}: {error}") from error
 
     @property
     def intakes(self) -> Mapping[str, str]:
@@ -360,8 +374,50 @@ def _keys_of_first(partitions: Mapping[str, Any]) -> list[str]:
     return list(partition_keys_in(str(next(iter(files.values()))))) if isinstance(files, dict) and files else []
 
 
+def _check_keys(
+    uuid: str, place: str, partitions: Mapping[str, Any], indices: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> None:
+    try:
+        files = [partition["files"] for partition in partitions.values()]
+        named = [key for each in files for key in each.values()]
+        tables = {table for each in files for table in each}
+    except (AttributeError, KeyError, TypeError):
+        files, named, tables = [{}], [], set()
+    if not all(files):
+        label = next(label for label, partition in partitions.items() if not _names_files(partition))
+        raise HeadUnreadable(f"{place}: partition {label!r} names no file")
+    named += [index for index in indices.values() if not isinstance(index, dict)]
+    try:
+        check_foreign_keys(named, keys.dataset(uuid))
+        for table in (*tables, metadata.get(TABLE, keys.DEFAULT_TABLE)):
+            check_table(uuid, table)
+    except InvalidKey as error:
+        raise HeadUnreadable(f"{place}: {error}; write the head again with keys of this dataset") from error
+
+
+def check_table(uuid: str, table: object) -> None:
+    """Raise InvalidKey unless this is the name of a table: one segment of a key."""
+    if not isinstance(table, str) or "/" in table:
+        raise InvalidKey(f"{table!r:.200} is not the name of a table")
+    foreign_key(keys.common_metadata(uuid, table), keys.dataset(uuid))
+
+
+def _names_files(partition: object) -> bool:
+    files = partition.get("files") if isinstance(partition, dict) else None
+    return isinstance(files, dict) and bool(files)
+
+
+def _is_below(key: object, prefix: str) -> bool:
+    try:
+        foreign_key(key, prefix)
+    except InvalidKey:
+        return False
+    return True
+
+
 def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
+    """The number of a version; 0 for what cannot be one."""
+    return value if type(value) is int and 0 <= value < _VERSIONS else 0
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from kubothek.lake.commits.objects import keys
+from kubothek.lake.typed import checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,7 @@ class ChainNote:
         plain = {name: found[name] for name in cls.__slots__ if name not in special and name in found}
         key = found.get("keyed_by")
         keyed_by = None if key is None else tuple(map(str, key))
-        return cls(**plain, sources=sources, inputs=inputs, keyed_by=keyed_by)
+        return checked(cls(**plain, sources=sources, inputs=inputs, keyed_by=keyed_by))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from kubothek.lake.commits.objects.changes import Operation
 from kubothek.lake.commits.objects.record import Distance, Record, Totals
 from kubothek.lake.errors import ObjectNotFound, PreconditionFailed, VersionIncomplete
 from kubothek.lake.store import Store
+from kubothek.lake.typed import checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ class Marker:
             found = orjson.loads(data)
             if "void" in found:
                 return None
-            return cls(
+            marker = cls(
                 id=found["id"],
                 digest=found["digest"],
                 version=found["version"],
@@ -93,6 +94,7 @@ class Marker:
                 added=Totals(**found["counts"]),
                 since_checkpoint=Distance(*found["since_checkpoint"]),
             )
+            return checked(marker)
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise VersionIncomplete(f"{key}: not the marker of a commit: {error!r}") from error
 

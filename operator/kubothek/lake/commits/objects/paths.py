@@ -15,7 +15,6 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 import pyarrow as pa
 
 from kubothek.lake.errors import PartitionInvalid
-from kubothek.lake.schema import type_name
 
 _AS_OURS: Final = re.compile(r"(?:[\w.~-]+=[\w.~-]*/)*[\w.~-]+=[\w.~-]*", re.ASCII)
 """A path that quoting anew would leave as it is: most are, and there can be a hundred thousand."""
@@ -57,11 +56,16 @@ def parse_path(path: str, schema: pa.Schema) -> dict[str, PartitionValue]:
         data_type = schema.field(column).type
         try:
             values[column] = value_parser(data_type)(text)
-        except (ValueError, KeyError) as error:
+            pa.scalar(values[column], data_type)  # which a number of more digits is not
+        except NOT_A_VALUE as error:
             raise PartitionInvalid(
-                f"path {path!r}: {text!r} in column {column!r} is no {type_name(data_type)}"
+                f"path {path!r}: {text!r} in column {column!r} is not of type {data_type}"
             ) from error
     return values
+
+
+NOT_A_VALUE: Final = (ValueError, KeyError, OverflowError, TypeError, pa.ArrowException)
+"""What :func:`value_parser` and Arrow raise for a text that is not a value of its column's type."""
 
 
 def value_parser(data_type: pa.DataType) -> Callable[[str], PartitionValue]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.objects.changes import (
     Everything,
     Matching,
@@ -24,9 +25,11 @@ from kubothek.lake.commits.objects.changes import (
 )
 from kubothek.lake.commits.objects.directories import directory
 from kubothek.lake.commits.objects.ledgers import ChainMove
-from kubothek.lake.errors import VersionIncomplete
+from kubothek.lake.errors import InputError, InvalidKey, VersionIncomplete
 from kubothek.lake.predicates import parse
 from kubothek.lake.schema import parse_type, type_name
+from kubothek.lake.store.foreign_keys import check_foreign_keys
+from kubothek.lake.typed import checked
 
 _FORMAT: Final = 1
 
@@ -165,12 +168,12 @@ class Record:
 
     @classmethod
     def parse(cls, key: str, data: bytes) -> Record:
-        """Raises VersionIncomplete if the bytes are no record of a known format."""
+        """Raises VersionIncomplete if the bytes are no record of a known format, or name keys of another dataset."""
         try:
             found = orjson.loads(data)
             if found["format"] != _FORMAT:
                 raise VersionIncomplete(f"{key}: record format {found['format']!r} needs a newer Kubothek")
-            return cls(
+            record = cls(
                 key=key,
                 version=found["version"],
                 id=found["id"],
@@ -198,8 +201,28 @@ class Record:
                 ledger=ChainMove.of_json(found.get("ledger")),
                 replaced=tuple(map(str, found.get("replaced", ()))),
             )
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            _check_keys(checked(record))
+        except (
+            orjson.JSONDecodeError,
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+            InvalidKey,
+            InputError,
+        ) as error:
             raise VersionIncomplete(f"{key}: not a commit record: {error!r}") from error
+        return record
+
+
+def _check_keys(record: Record) -> None:
+    """Raise InvalidKey unless all keys are those of the record's own dataset."""
+    uuid, delta = record.key.split("/")[1], record.delta
+    check_foreign_keys([*(file.key for file in delta.added), *(key for _, key in delta.removed)], keys.dataset(uuid))
+    check_foreign_keys([key for key in delta.indices.values() if isinstance(key, str)], keys.dataset(uuid))
+    for key in (record.parent, record.restores, record.recovers):
+        if key is not None and keys.parse_record(uuid, key) is None:
+            raise InvalidKey(f"{key!r:.200} is not the key of a record of {uuid!r}")
 
 
 def size_of(files: Iterable[PartitionFile]) -> Totals:

@@ -12,10 +12,11 @@ import zstandard
 from kubothek.lake.commits.drafts.apply import apply
 from kubothek.lake.commits.journal import Journal
 from kubothek.lake.commits.objects import keys
-from kubothek.lake.commits.objects.head import Head, digest
+from kubothek.lake.commits.objects.head import LARGEST, Head, digest
 from kubothek.lake.commits.objects.record import Record
 from kubothek.lake.commits.past.records import chain
 from kubothek.lake.errors import ObjectNotFound, VersionIncomplete
+from kubothek.lake.store.decompressing import decompress
 
 
 def has_checkpoint(journal: Journal, record: Record) -> bool:
@@ -64,9 +65,12 @@ def _checkpoint(journal: Journal, record: Record) -> Head | None:
 
 
 def _checkpoint_data(journal: Journal, record: Record) -> bytes | None:
-    """None if it is gone, or was made by another attempt at the same version."""
+    """None if it is gone, or was made by another attempt at the same version. Raises VersionIncomplete."""
+    key = keys.checkpoint(journal.uuid, record.version)
     try:
-        data = zstandard.decompress(journal.store.get(keys.checkpoint(journal.uuid, record.version)))
+        data = decompress(journal.store.get(key), LARGEST)
     except ObjectNotFound:
         return None
+    except zstandard.ZstdError as error:
+        raise VersionIncomplete(f"{key}: not a checkpoint: {error}; restore it from a backup") from error
     return data if digest(data) == record.head_digest else None
