@@ -327,3 +327,14 @@ def test_pattern_of_many_stars_is_matched_in_time() -> None:
 def test_pattern_with_a_set_that_is_none_is_refused(pattern: str) -> None:
     with pytest.raises(InputError, match="a set in brackets is not valid"):
         matcher(pattern)
+
+
+def test_glob_of_local_files_leaves_symbolic_links_out(tmp_path: Path) -> None:
+    put(tmp_path / "outside", "secret.csv")
+    put(tmp_path / "real", "a.csv", "sub/b.csv")
+    (tmp_path / "in").symlink_to("real")  # the fixed part of the pattern may be a link
+    (tmp_path / "real/c.csv").symlink_to(tmp_path / "outside/secret.csv")
+    (tmp_path / "real/d").symlink_to(tmp_path / "outside")
+    (tmp_path / "real/e.csv").symlink_to("a.csv")
+    found = all_polls(FetchStepFilesGlob(path=f"{tmp_path}/in/**/*.csv"))
+    assert [each.name for each in found] == [f"{tmp_path}/in/{name}" for name in ("a.csv", "sub/b.csv")]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from minimalkv.fs import FilesystemStore
@@ -129,9 +130,9 @@ def test_a_foreign_file_appearing_under_the_lock_wins_against_put_if_absent(
 ) -> None:
     link = os.link
 
-    def link_late(source: Path, target: Path) -> None:
+    def link_late(source: str, target: str, **directories: Any) -> None:
         foreign.put("k", b"theirs")
-        link(source, target)
+        link(source, target, **directories)
 
     monkeypatch.setattr(os, "link", link_late)
     with pytest.raises(PreconditionFailed):
@@ -173,19 +174,19 @@ def test_content_is_synced_before_its_name_appears_and_the_name_before_put_retur
 ) -> None:
     store.put("d/other", b"")
     events = []
-    fsync, replace = os.fsync, Path.replace
+    fsync, replace = os.fsync, os.replace
 
     def record_fsync(descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         events.append(f"sync {'content' if '.kubothek' in path.parts else path.relative_to(root)}")
         fsync(descriptor)
 
-    def record_replace(self: Path, target: Path) -> Path:
+    def record_replace(source: str, target: str, **directories: Any) -> None:
         events.append("rename")
-        return replace(self, target)
+        replace(source, target, **directories)
 
     monkeypatch.setattr(os, "fsync", record_fsync)
-    monkeypatch.setattr(Path, "replace", record_replace)
+    monkeypatch.setattr(os, "replace", record_replace)
     store.put("d/k", b"data")
     assert events == ["sync content", "rename", "sync d"]
     events.clear()
@@ -335,9 +336,9 @@ def scanned(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     scandir = os.scandir
 
-    def record(path: Path) -> Iterator[os.DirEntry[str]]:
-        found.append(str(Path(path).relative_to(root)))
-        return scandir(path)
+    def record(descriptor: int) -> Iterator[os.DirEntry[str]]:
+        found.append(str(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(root)))
+        return scandir(descriptor)
 
     monkeypatch.setattr(os, "scandir", record)
     return found

@@ -295,9 +295,9 @@ def test_a_lookup_opens_the_files_it_found_and_no_other(
 ) -> None:
     opened: list[str] = []
 
-    def spy(filesystem: Any, keys: Any, schema: pa.Schema) -> Any:
-        opened.extend(keys := list(keys))
-        return open_files(filesystem, keys, schema)
+    def spy(store: Store, keys: Any, *more: Any) -> Any:
+        opened.extend(keys)
+        return open_files(store, keys, *more)
 
     open_files = scanning.open_files
     monkeypatch.setattr(scanning, "open_files", spy)

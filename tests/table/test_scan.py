@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -183,7 +183,7 @@ def test_the_path_is_right_where_a_file_contradicts_it(store: Store) -> None:
 def test_a_path_that_does_not_fit_the_schema_is_an_error(store: Store) -> None:
     dataset = dataset_of(store, schema_of(k=pa.int64(), x=pa.int64()), {"k=one": pa.table({"x": [1]})})
     for where in (None, parse("k = 1")):
-        with pytest.raises(PartitionInvalid, match="'one' in column 'k' is no int64"):
+        with pytest.raises(PartitionInvalid, match="'one' in column 'k' is not of type int64"):
             scan(store, dataset, where=where).read_all()
 
 
@@ -214,9 +214,9 @@ def test_many_files_are_opened_a_few_at_a_time_and_only_filtered_where_needed(
 ) -> None:
     opened: list[int] = []
 
-    def spy(filesystem: Any, keys: Iterable[str], schema: pa.Schema) -> ds.FileSystemDataset:
-        opened.append(len(keys := list(keys)))
-        return open_files(filesystem, keys, schema)
+    def spy(store: Store, keys: Collection[str], *more: Any) -> ds.FileSystemDataset:
+        opened.append(len(keys))
+        return open_files(store, keys, *more)
 
     open_files = scanning.open_files
     monkeypatch.setattr(scanning, "open_files", spy)

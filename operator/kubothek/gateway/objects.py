@@ -82,11 +82,11 @@ class Objects:
         self, request: web.Request, response: web.StreamResponse, dataset: Exposed, key: str
     ) -> web.StreamResponse:
         store = dataset.store
-        if (path := store.local_path(key)) is not None:
-            try:
-                file = path.open("rb")  # sooner done than a thread is found
-            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-                raise ObjectNotFound(key, dataset.name) from None
+        try:
+            file = store.open_file(key)  # sooner done than a thread is found
+        except ObjectNotFound:
+            raise ObjectNotFound(key, dataset.name) from None
+        if file is not None:
             with file:
                 return await self._send_file(request, response, file)
         async with self._streams:

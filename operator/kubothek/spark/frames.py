@@ -61,6 +61,7 @@ def read(
     schema = snapshot.schema or pa.schema([])
     predicate = (as_predicate(where) if where is not None else TRUE).bind(schema)
     planned = plan(lake.store, snapshot, predicate).files
+    lake.store.check_no_links(file.key for file in planned)
     found = _frame(
         session,
         configure(session, lake.store.config),

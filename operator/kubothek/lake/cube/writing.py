@@ -187,7 +187,7 @@ def _by_writer(
     named = validation.check_columns(spec, part.name, made.schema, part.partition_on)
     filesystem = arrow_filesystem(store)
     for files in _packs(made.files):
-        check_files(part.name, open_files(filesystem, [file.key for file in files], made.schema), named)
+        check_files(part.name, open_files(store, [file.key for file in files], made.schema, filesystem), named)
     return made
 
 

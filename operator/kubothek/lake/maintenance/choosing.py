@@ -10,7 +10,6 @@ from kubothek.lake.commits import Snapshot
 from kubothek.lake.skipping.model import SkippingState
 from kubothek.lake.skipping.planning.auto import SAMPLE_ROWS, Seen, choose, profile, sampled
 from kubothek.lake.store import Store
-from kubothek.lake.table.filesystem import arrow_filesystem
 from kubothek.lake.table.scan import open_files, read_failure
 
 
@@ -30,7 +29,7 @@ def with_chosen(store: Store, snapshot: Snapshot, wanted: SkippingState, seen: S
 
 
 def _first_rows(store: Store, key: str, schema: pa.Schema) -> pa.Table:
-    dataset = open_files(arrow_filesystem(store), [key], schema)
+    dataset = open_files(store, [key], schema)
     try:
         found: pa.Table = dataset.head(SAMPLE_ROWS, batch_readahead=1, fragment_readahead=1)
     except (OSError, pa.ArrowException) as error:

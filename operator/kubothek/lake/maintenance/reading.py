@@ -71,8 +71,11 @@ def _small(
         yield from _fetched(copying, store, files, schema)
         return
     for part in _parts(files, _QUERY, _QUERY_BYTES, _QUERY_VALUES // len(schema)):
-        pays = len(part) >= decoding.FEWEST
-        table = decoding.decoded([path(file.key) for file in part], schema) if pays else None
+        table = None
+        if len(part) >= decoding.FEWEST:
+            keys = [file.key for file in part]
+            store.check_no_links(keys)
+            table = decoding.decoded(list(map(path, keys)), schema)
         yield from _fetched(copying, store, part, schema) if table is None else table.to_batches()
 
 

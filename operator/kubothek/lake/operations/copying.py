@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,7 +14,6 @@ from kubothek.lake.commits.objects.head import TABLE
 from kubothek.lake.operations.gathering import Gatherer, Gathering
 from kubothek.lake.store import Store, StoreConfig
 from kubothek.lake.table.files import Observer, PartitionedWriter
-from kubothek.lake.table.filesystem import arrow_filesystem
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.table.scan import open_files
 
@@ -59,6 +58,6 @@ class Copying:
             presorted=presorted,
         )
 
-    def open(self, store: Store, keys: Iterable[str]) -> ds.FileSystemDataset:
+    def open(self, store: Store, keys: Collection[str]) -> ds.FileSystemDataset:
         """The rows of these files."""
-        return open_files(arrow_filesystem(store), keys, self.schema)
+        return open_files(store, keys, self.schema)

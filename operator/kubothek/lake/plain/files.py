@@ -102,6 +102,7 @@ class PlainTable:
 
     def dataset(self, store: Store, keys: Sequence[str]) -> ds.FileSystemDataset:
         """These files as an Arrow dataset of the schema; nothing is read yet. Raises SourceCorrupt."""
+        store.check_no_links(keys)
         filesystem, form = arrow_filesystem(store), self.files.form()
         known: dict[str, pc.Expression | None] = {}
         fragments = []
@@ -115,6 +116,7 @@ class PlainTable:
     def batches(self, store: Store, key: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows of one file, without partition columns."""
         inside = pa.schema([each for each in self.schema if each.name not in self.partitions])
+        store.check_no_links([key])
         fragment = self.files.form().make_fragment(key, arrow_filesystem(store))
         yield from fragment.to_batches(schema=inside, columns=list(columns), batch_size=_BATCH_ROWS)
 
@@ -152,6 +154,7 @@ def table_of(store: Store, files: PlainFiles, keys: Sequence[str]) -> PlainTable
 
 
 def _stored_schema(store: Store, files: PlainFiles, key: str) -> pa.Schema:
+    store.check_no_links([key])
     try:
         found: pa.Schema = files.form().make_fragment(key, arrow_filesystem(store)).physical_schema
     except (OSError, pa.ArrowException) as error:

@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPMethod
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 A = TypeVar("A")
@@ -205,12 +204,18 @@ class Store(ABC):
         """
         return first(), second()
 
-    def local_path(self, key: str) -> Path | None:
-        """The file that is the object, for whoever can send it without reading it; None where objects are no files.
+    def open_file(self, key: str) -> io.BufferedReader | None:
+        """The object as an open file, for a caller that has the kernel send it; None where objects are not files.
 
-        It need not be there.
+        Raises ObjectNotFound.
         """
         return None
+
+    def check_no_links(self, keys: Iterable[str]) -> None:  # noqa: B027 - most stores have none
+        """Raise AccessDenied if one of these objects is, or lies below, a symbolic link; absent ones are fine.
+
+        For libraries that open the files of a store themselves. A link that is made after this check is followed.
+        """
 
     def presigned(self, method: HTTPMethod, key: str, seconds: int) -> Presigned | None:
         """A request by which anybody can GET this one object for so long, or PUT it if there is none; None where the

@@ -16,6 +16,9 @@ system keeps time. A foreign writer that overwrites in place only gets the kerne
 ``get_with_info`` therefore reads such a file again once the tick has passed, and any later write has
 another ETag.
 
+**Links.** No symbolic link below the root is followed, not even one that leads to another object: listings leave links
+out, and reading, writing or deleting through one is AccessDenied. The root itself may be a link.
+
 Locks and temporary files are in ``.kubothek/.file/``, which is no part of the key space: under ``<uuid>/``
 the garbage collection of other libraries would delete them.
 """
@@ -35,8 +38,8 @@ from datetime import UTC, datetime
 from enum import Enum, auto
 from functools import partial
 from hashlib import blake2b
-from itertools import islice
-from pathlib import Path
+from itertools import groupby, islice
+from typing import cast
 
 from kubothek.lake.errors import (
     AccessDenied,
@@ -48,19 +51,21 @@ from kubothek.lake.errors import (
     StoreUnavailable,
 )
 from kubothek.lake.store.base import Capabilities, ObjectInfo, Store, StoreConfig
-from kubothek.lake.store.file_temporary import Temporary, sync_directory, temporary
+from kubothek.lake.store.beneath import LINKED, Beneath
+from kubothek.lake.store.file_temporary import Temporary, temporary
 from kubothek.lake.store.probe import probe_store
 from kubothek.lake.store.urls import FileLocation, check_key, check_prefix
 
 _HIDDEN = ".kubothek/.file/"
+_TEMPORARY = f"{_HIDDEN}tmp"
+_LOCKS = f"{_HIDDEN}locks"
 _TICK_NS = 20_000_000
 """Longer than any kernel's clock tick (10 ms at HZ=100)."""
 _READ_ATTEMPTS = 50
 _ENTER_ATTEMPTS = 50
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 _PASSING = frozenset(
     (
-        errno.ENOSPC,
-        errno.EDQUOT,
         errno.EIO,
         errno.ESTALE,
         errno.ETIMEDOUT,
@@ -92,20 +97,19 @@ class FileStore(Store):
     def __init__(self, config: StoreConfig, location: FileLocation) -> None:
         self.config = config
         self._root = location.root
-        self._hidden = self._root / _HIDDEN
+        self._beneath = Beneath(location.root)
 
     # --- reading ---
 
     def get(self, key: str) -> bytes:
-        with self._errors(key):
-            return self._path(key).read_bytes()
+        with self._errors(key), self._open_raw(key) as file:
+            return file.readall()
 
     def get_with_info(self, key: str) -> tuple[bytes, ObjectInfo]:
-        path = self._path(key)
         for _ in range(_READ_ATTEMPTS):
-            with self._errors(key), path.open("rb") as file:
+            with self._errors(key), self._open_raw(key) as file:
                 before = os.fstat(file.fileno())
-                data = file.read()
+                data = file.readall()
                 after = os.fstat(file.fileno())
             if _etag(before) == _etag(after) and not _may_change_within_its_tick(after):
                 return data, _info(key, after)
@@ -118,7 +122,13 @@ class FileStore(Store):
 
     def open(self, key: str) -> io.BufferedIOBase:
         with self._errors(key):
-            return self._path(key).open("rb")
+            return io.BufferedReader(self._open_raw(key))
+
+    def open_file(self, key: str) -> io.BufferedReader:
+        return cast("io.BufferedReader", self.open(key))
+
+    def _open_raw(self, key: str) -> io.FileIO:
+        return io.FileIO(_object_key(key), opener=self._beneath.open)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         directory, slash, name = check_prefix(prefix).rpartition("/")
@@ -133,8 +143,11 @@ class FileStore(Store):
 
         One directory's names are in memory at a time (per level); nothing outside the prefix is looked at.
         """
-        with self._errors(directory, absent_is_fine=True):
-            names = sorted(_names(self._root / directory, name), key=os.fsencode)
+        with (
+            self._errors(directory, absent_is_fine=True, listing=True),
+            self._beneath.directory(directory.removesuffix("/"), os.O_RDONLY) as place,
+        ):
+            names = sorted(_names(place, name), key=os.fsencode)
             for entry in names:
                 key = directory + entry
                 encoded = os.fsencode(key)
@@ -143,7 +156,9 @@ class FileStore(Store):
                         yield from self._walk(key, "", start_after)
                 elif encoded > start_after:
                     with suppress(FileNotFoundError):
-                        yield _info(key, (self._root / key).stat())
+                        found = os.stat(entry, dir_fd=place, follow_symlinks=False)
+                        if stat.S_ISREG(found.st_mode):
+                            yield _info(key, found)
 
     def list_names(self, directory: str) -> Iterator[str]:
         check_prefix(directory)
@@ -151,8 +166,11 @@ class FileStore(Store):
             raise self._no_root()
         if directory.startswith(_HIDDEN):
             return
-        with self._errors(directory, absent_is_fine=True):
-            names = _names(self._root / directory, "")
+        with (
+            self._errors(directory, absent_is_fine=True, listing=True),
+            self._beneath.directory(directory.removesuffix("/"), os.O_RDONLY) as place,
+        ):
+            names = _names(place, "")
             yield from sorted((name for name in names if directory + name != _HIDDEN), key=os.fsencode)
 
     # --- writing ---
@@ -192,18 +210,23 @@ class FileStore(Store):
                         step(file)
 
     def flush(self, keys: Iterable[str]) -> None:
-        for directory in {self._path(key).parent for key in keys}:
-            with self._errors(str(directory), writing=True):
-                sync_directory(directory)
+        for directory in {_parent(_object_key(key)) for key in keys}:
+            # Of a directory that a concurrent delete pruned, no entry is left to sync.
+            with (
+                self._errors(directory, absent_is_fine=True),
+                self._beneath.directory(directory, os.O_RDONLY) as place,
+            ):
+                os.fsync(place)
 
     @contextmanager
     def stage(self, key: str) -> Iterator[Temporary]:
-        path = self._hidden / "tmp" / secrets.token_hex(16)
-        with self._errors(key, writing=True):
-            self._path(key)
-            self._make_directory(path.parent)
-            with temporary(path, partial(self._entered_soon, key)) as file:
-                yield file
+        _object_key(key)
+        with (
+            self._errors(key, writing=True),
+            self._made_directory(_TEMPORARY) as place,
+            temporary(place, secrets.token_hex(16), partial(self._entered_soon, key)) as file,
+        ):
+            yield file
 
     def _write(self, key: str, data: bytes | memoryview, condition: _Condition) -> str:
         with self.stage(key) as staged:
@@ -212,16 +235,15 @@ class FileStore(Store):
 
     def _entered(self, key: str, condition: _Condition, file: Temporary) -> str:
         file.sync()
-        path = self._path(key)
         with self._lock(key):
             replaced = self._stat_if_there(key)
             found = _etag(replaced) if replaced else None
             if condition is not _Any.ETAG and condition != found:
                 raise PreconditionFailed(f"{key!r} in {self.url} {_is_not(condition, found)}")
             file.stamp(replaced.st_mtime_ns if replaced else 0)
-            self._enter(file, path, new=condition is None)
+            self._enter(file, key, new=condition is None)
             etag = _etag(os.fstat(file.descriptor))
-        sync_directory(path.parent)
+        self.flush([key])
         return etag
 
     def _entered_soon(self, key: str, file: Temporary) -> None:
@@ -229,45 +251,60 @@ class FileStore(Store):
         file.sync()
         replaced = self._stat_if_there(key)
         file.stamp(replaced.st_mtime_ns if replaced else 0)
-        self._enter(file, self._path(key), new=False)
+        self._enter(file, key, new=False)
 
-    def _enter(self, file: Temporary, path: Path, *, new: bool) -> None:
+    def _enter(self, file: Temporary, key: str, *, new: bool) -> None:
         """Move a finished file to its key; again if a concurrent delete prunes the directory meanwhile."""
+        directory, _, name = key.rpartition("/")
         for _ in range(_ENTER_ATTEMPTS):
-            self._make_directory(path.parent)
             try:
-                if new:
-                    os.link(file.path, path)
-                else:
-                    file.path.replace(path)
-                    file.moved = True
+                with self._made_directory(directory) as place:
+                    if new:
+                        os.link(file.name, name, src_dir_fd=file.directory, dst_dir_fd=place, follow_symlinks=False)
+                    else:
+                        os.replace(file.name, name, src_dir_fd=file.directory, dst_dir_fd=place)
+                        file.moved = True
             except FileNotFoundError:
                 continue
             except FileExistsError:
-                if path.is_dir():
-                    raise IsADirectoryError(errno.EISDIR, "is a directory", str(path)) from None
-                raise PreconditionFailed(f"{path} was created by a writer that takes no lock") from None
+                if self._is_directory(key):
+                    raise IsADirectoryError(errno.EISDIR, "is a directory", key) from None
+                raise PreconditionFailed(f"{key!r} was created by a writer that takes no lock") from None
             return
-        raise StoreUnavailable(f"{path} cannot be created: its directory or {file.path} is removed all the time")
+        raise StoreUnavailable(f"{key!r} cannot be created: its directory or {file.name} is removed all the time")
 
-    def _make_directory(self, path: Path) -> None:
-        """``mkdir -p`` below the root, each new entry synced. The root itself is never created."""
-        if path.is_dir():
-            return
-        if path == self._root:
+    @contextmanager
+    def _made_directory(self, path: str) -> Iterator[int]:
+        """A directory, after ``mkdir -p`` below the root with each new entry synced. The root is never created.
+
+        Raises FileNotFoundError if a concurrent delete prunes it meanwhile.
+        """
+        try:
+            descriptor = self._beneath.open_directory(path)
+        except FileNotFoundError:
+            self._make_directory(path)
+            descriptor = self._beneath.open_directory(path)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _make_directory(self, path: str) -> None:
+        if not path:
             raise self._no_root()
-        self._make_directory(path.parent)
-        with suppress(FileExistsError, FileNotFoundError):
-            path.mkdir()
-        if path.is_file():
-            raise NotADirectoryError(errno.ENOTDIR, "a part of it is a file", str(path))
-        sync_directory(path.parent)
+        parent, _, name = path.rpartition("/")
+        with self._made_directory(parent), self._beneath.directory(parent, os.O_RDONLY) as place:
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=place)
+            os.fsync(place)
+
+    def _is_directory(self, key: str) -> bool:
+        return stat.S_ISDIR(self._beneath.stat(key).st_mode)
 
     @contextmanager
     def _lock(self, key: str) -> Iterator[None]:
         """Exclude all other writers of the key, in any process, until the context or our life ends."""
-        path = self._hidden / "locks" / blake2b(key.encode(), digest_size=1).hexdigest()
-        descriptor = self._opened(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
+        descriptor = self._open_lock(blake2b(key.encode(), digest_size=1).hexdigest())
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             try:
@@ -278,16 +315,18 @@ class FileStore(Store):
         finally:
             os.close(descriptor)
 
-    def _opened(self, path: Path, flags: int) -> int:
-        """A descriptor; its directory is made if there is none."""
-        try:
-            return os.open(path, flags, 0o666)
-        except FileNotFoundError:
-            self._make_directory(path.parent)
-            return os.open(path, flags, 0o666)
+    def _open_lock(self, name: str) -> int:
+        with self._made_directory(_LOCKS) as place:
+            return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666, dir_fd=place)
 
-    def local_path(self, key: str) -> Path:
-        return self._path(key)
+    def check_no_links(self, keys: Iterable[str]) -> None:
+        for directory, group in groupby(keys, _parent):
+            with self._errors(directory, absent_is_fine=True), self._beneath.directory(directory) as place:
+                for key in group:
+                    with self._errors(key, absent_is_fine=True):
+                        found = os.stat(_object_key(key).rpartition("/")[2], dir_fd=place, follow_symlinks=False)
+                        if stat.S_ISLNK(found.st_mode):
+                            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), key)
 
     # --- deleting ---
 
@@ -301,20 +340,23 @@ class FileStore(Store):
 
     def _delete_batch(self, keys: Sequence[str]) -> None:
         parents = set()
-        for key in keys:
-            path = self._path(key)
-            with self._errors(key, absent_is_fine=True):
-                path.unlink()
-                parents.add(path.parent)
+        for directory, group in groupby(map(_object_key, keys), _parent):
+            names = list(group)
+            with self._errors(names[0], absent_is_fine=True), self._beneath.directory(directory) as place:
+                for key in names:
+                    with self._errors(key, absent_is_fine=True):
+                        os.unlink(key.rpartition("/")[2], dir_fd=place)
+                        parents.add(directory)
         # Once per directory, not per key, and without looking inside: rmdir refuses what is not empty.
-        for parent in sorted(parents, key=lambda path: len(path.parts), reverse=True):
+        for parent in sorted(parents, key=lambda path: path.count("/"), reverse=True):
             self._prune(parent)
 
-    def _prune(self, directory: Path) -> None:
+    def _prune(self, directory: str) -> None:
         with suppress(OSError):
-            while directory != self._root:
-                directory.rmdir()
-                directory = directory.parent
+            while directory:
+                with self._beneath.parent(directory) as (place, name):
+                    os.rmdir(name, dir_fd=place)
+                directory = _parent(directory)
 
     # --- looking after itself ---
 
@@ -324,22 +366,21 @@ class FileStore(Store):
         return capabilities
 
     def _sweep_temporaries(self) -> None:
-        with self._errors(_HIDDEN, absent_is_fine=True):
-            for path in (self._hidden / "tmp").iterdir():
+        with (
+            self._errors(_HIDDEN, absent_is_fine=True),
+            self._beneath.directory(_TEMPORARY, os.O_RDONLY) as place,
+        ):
+            for name in _names(place, ""):
                 with suppress(FileNotFoundError):
-                    if time.time() - path.stat().st_mtime > _ABANDONED_SECONDS:
-                        path.unlink()
+                    written = os.stat(name, dir_fd=place, follow_symlinks=False).st_mtime
+                    if time.time() - written > _ABANDONED_SECONDS:
+                        os.unlink(name, dir_fd=place)
 
     # --- helpers ---
 
-    def _path(self, key: str) -> Path:
-        if f"{check_key(key)}/".startswith(_HIDDEN):
-            raise InvalidKey(f"{key!r}: {_HIDDEN} holds the locks of a file store, not objects")
-        return self._root / key
-
     def _stat(self, key: str) -> os.stat_result:
         """Raises FileNotFoundError also for a directory: in the key space there is nothing at this key."""
-        found = self._path(key).stat()
+        found = self._beneath.stat(_object_key(key))
         if stat.S_ISDIR(found.st_mode):
             raise FileNotFoundError(errno.ENOENT, "is a directory", key)
         return found
@@ -354,13 +395,15 @@ class FileStore(Store):
         return BucketNotFound(f"the directory of {self.url} does not exist; create it, or correct the URL")
 
     @contextmanager
-    def _errors(self, key: str, *, writing: bool = False, absent_is_fine: bool = False) -> Iterator[None]:
-        """Turn what the operating system says into the store's errors."""
+    def _errors(
+        self, key: str, *, writing: bool = False, absent_is_fine: bool = False, listing: bool = False
+    ) -> Iterator[None]:
+        """Turn what the operating system says into the store's errors. To a listing, a link is absent."""
         try:
             yield
         except OSError as error:
             failure = self._translate(error, key, writing=writing)
-            if absent_is_fine and isinstance(failure, ObjectNotFound):
+            if absent_is_fine and (isinstance(failure, ObjectNotFound) or (listing and error.errno in LINKED)):
                 return
             raise failure from error
 
@@ -373,24 +416,43 @@ class FileStore(Store):
             if writing:
                 return InvalidKey(f"{where}; in a file store a key cannot be both an object and a directory")
             return ObjectNotFound(key, self.url)
+        if number in LINKED:
+            return AccessDenied(
+                f"{where}: it is, or lies below, a symbolic link, and a file store follows none; "
+                "put the file itself there, or mount the directory"
+            )
         if number == errno.ENAMETOOLONG:
             return InvalidKey(f"{where}; a file name has at most 255 bytes")
         if number in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return AccessDenied(f"{where}; give this process's user the right to do that")
+            right = "write" if writing else "read"
+            return AccessDenied(f"{where}; grant this process's user {right} permission")
+        if number in _FULL:
+            return StoreUnavailable(f"{where}; disk full: free space, then retry")
         if number in _PASSING:
-            return StoreUnavailable(f"{where}; free the resource it names, or try again later")
+            return StoreUnavailable(f"{where}; retry later")
         return StoreError(where)
 
 
-def _names(directory: Path, start: str) -> Iterator[str]:
-    """Files by name, directories with a ``/``; links to directories and special files are not objects."""
+def _object_key(key: str) -> str:
+    """Return the key, which every store can hold and which is none of a lock. Raises InvalidKey."""
+    if f"{check_key(key)}/".startswith(_HIDDEN):
+        raise InvalidKey(f"{key!r}: {_HIDDEN} holds the locks of a file store, not objects")
+    return key
+
+
+def _parent(key: str) -> str:
+    return key.rpartition("/")[0]
+
+
+def _names(directory: int, start: str) -> Iterator[str]:
+    """Files by name, directories with a ``/``; links and special files are not objects."""
     with os.scandir(directory) as entries:
         for entry in entries:
             if not entry.name.startswith(start):
                 continue
             if entry.is_dir(follow_symlinks=False):
                 yield f"{entry.name}/"
-            elif entry.is_file():
+            elif entry.is_file(follow_symlinks=False):
                 yield entry.name
 
 

@@ -8,9 +8,8 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import FileIO
-from pathlib import Path
 from typing import Any, Final
 
 _WRITTEN: Final = 1 << 18
@@ -21,11 +20,13 @@ takes back what is free, large pieces are those that it took, and slow to get.""
 class Temporary:
     """A new file that is written from its start, as :class:`kubothek.lake.store.base.Staged`.
 
-    ``moved``  the file is elsewhere by now
+    ``directory``  descriptor of the directory that it lies in, and ``name`` there
+    ``moved``      the file is elsewhere by now
     """
 
-    def __init__(self, path: Path, file: FileIO, enter: Callable[[Temporary], object]) -> None:
-        self.path = path
+    def __init__(self, directory: int, name: str, file: FileIO, enter: Callable[[Temporary], object]) -> None:
+        self.directory = directory
+        self.name = name
         self.size = 0
         self.moved = False
         self._file = file
@@ -84,30 +85,20 @@ class Temporary:
 
 
 @contextmanager
-def temporary(path: Path, enter: Callable[[Temporary], object]) -> Iterator[Temporary]:
+def temporary(directory: int, name: str, enter: Callable[[Temporary], object]) -> Iterator[Temporary]:
     """A new file, gone when the context ends unless it was moved elsewhere. Raises OSError.
 
     ``enter``  moves it to where it shall be
     """
-    with path.open("x+b", buffering=0) as file:
-        found = Temporary(path, file, enter)
+
+    def create(name: str, flags: int) -> int:
+        return os.open(name, flags, 0o666, dir_fd=directory)
+
+    with FileIO(name, "x+", opener=create) as file:
+        found = Temporary(directory, name, file, enter)
         try:
             yield found
         finally:
             if not found.moved:
-                path.unlink(missing_ok=True)
-
-
-def sync_directory(path: Path) -> None:
-    """Have the entries of a directory on the disk; of one that a concurrent delete pruned there are none.
-
-    Raises OSError.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=directory)

@@ -24,7 +24,8 @@ _ATTEMPTS = 9
 
 
 def arrow_filesystem(store: Store) -> fs.FileSystem:
-    """The store's objects as files; paths are keys. Contacts nothing yet.
+    """The store's objects as files; paths are keys, for which :meth:`.Store.check_no_links` comes first. Contacts
+    nothing yet.
 
     Credentials are those of this moment if they come from a directory; the AWS SDK's chain renews its own.
     """
@@ -37,7 +38,7 @@ def arrow_filesystem(store: Store) -> fs.FileSystem:
 def local_path(store: Store) -> Callable[[str], Path] | None:
     """Where on this machine the object of a key is a file; None if the store is elsewhere.
 
-    What is returned raises InvalidKey.
+    What is returned raises InvalidKey. For paths that another library opens, :meth:`.Store.check_no_links` comes first.
     """
     location = parse_url(store.config.url)
     return (lambda key: location.root / check_key(key)) if isinstance(location, FileLocation) else None

@@ -7,7 +7,7 @@ partition columns come from the path, also where a file contradicts it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 from functools import reduce
 from operator import and_
@@ -38,11 +38,18 @@ def arrow_dataset(store: Store, head: Head, schema: pa.Schema) -> ds.FileSystemD
 
     Filters on partition columns skip files by their path, others skip row groups by their statistics.
     """
-    return open_files(arrow_filesystem(store), head.files().values(), schema)
+    return open_files(store, head.files().values(), schema)
 
 
-def open_files(filesystem: fs.FileSystem, keys: Iterable[str], schema: pa.Schema) -> ds.FileSystemDataset:
-    """Data files as an Arrow dataset of the stored schema. Raises PartitionInvalid for a path that does not fit it."""
+def open_files(
+    store: Store, keys: Collection[str], schema: pa.Schema, filesystem: fs.FileSystem | None = None
+) -> ds.FileSystemDataset:
+    """Data files as an Arrow dataset of the stored schema; ``filesystem``: the store's, if the caller has it already.
+
+    Raises PartitionInvalid for a path that does not fit the schema, AccessDenied for a symbolic link.
+    """
+    store.check_no_links(keys)
+    filesystem = filesystem or arrow_filesystem(store)
     form = ds.ParquetFileFormat()
     partitions = _Partitions(schema)
     fragments = [form.make_fragment(key, filesystem, partition_expression=partitions.of(key)) for key in keys]
@@ -97,7 +104,7 @@ def _batches(
     filesystem = arrow_filesystem(store)
     for start in range(0, len(planned.files), _FILES_AT_ONCE):
         files = planned.files[start : start + _FILES_AT_ONCE]
-        dataset = open_files(filesystem, (file.key for file in files), schema)
+        dataset = open_files(store, [file.key for file in files], schema, filesystem)
         everything = where is None or all(file.all_rows for file in files)
         try:
             yield from dataset.scanner(

@@ -36,6 +36,7 @@ def verdicts(
     may hold anything: whoever reads it will say what is wrong with it.
     """
     filesystem = arrow_filesystem(store)
+    store.check_no_links(key for key, _ in files)
 
     def one(file: tuple[str, Mapping[str, Range]]) -> bool | None:
         key, known = file

@@ -70,10 +70,11 @@ class Reading:
         schema, where = dataset.schema.append(pa.field(PART, pa.int32())), self._filter(dataset)
         in_paths = {*dataset.in_paths, *(where.columns & {*dataset.aligned_on})}
         form = ds.ParquetFileFormat()
+        files = [(key, each) for each in combinations.tolist() for key in dataset.files_of(each)]
+        self._store.check_no_links(key for key, _ in files)
         fragments = [
             form.make_fragment(key, self._filesystem, partition_expression=self._equalities(key, combination, in_paths))
-            for combination in combinations.tolist()
-            for key in dataset.files_of(combination)
+            for key, combination in files
         ]
         if not fragments:
             return schema.empty_table()

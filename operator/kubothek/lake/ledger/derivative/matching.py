@@ -26,7 +26,6 @@ from kubothek.lake.ledger.view.state import events_of, gone_among, is_back
 from kubothek.lake.ledger.view.types import as_in_slices, common_to
 from kubothek.lake.predicates import Op, Predicate, Term
 from kubothek.lake.store import Store
-from kubothek.lake.table.filesystem import arrow_filesystem
 from kubothek.lake.table.plan import plan
 from kubothek.lake.table.scan import open_files, read_failure
 
@@ -109,7 +108,7 @@ def _hits(
     if not files:
         return
     inside = pa.schema([pa.field(names.offset, OFFSET_TYPE), *columns])
-    dataset = open_files(arrow_filesystem(store), files, schema)
+    dataset = open_files(store, files, schema)
     condition = None if where.conjunctions == ((),) else where.bind(schema).expression()
     try:
         scanner = dataset.scanner(

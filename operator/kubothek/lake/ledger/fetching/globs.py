@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import glob
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from kubothek.lake.errors import InputError, SourceRefused
+from kubothek.lake.errors import InputError, SourceNotFound, SourceRefused
 from kubothek.lake.ledger.fetching.context import ETAG, FetchContext, File, UpToDate, state_of
 from kubothek.lake.ledger.fetching.event_times import of_path
 from kubothek.lake.ledger.formats.events import SourceState
@@ -15,6 +17,7 @@ from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.readers.content import Content, FileContent, ObjectContent
 from kubothek.lake.ledger.readers.globs import fixed_part, fixed_start, matcher
 from kubothek.lake.store import Store
+from kubothek.lake.store.beneath import Beneath
 
 
 def fetch_next(step: FetchStepFilesGlob, state: SourceState | None, context: FetchContext) -> File | UpToDate:
@@ -49,10 +52,13 @@ def _by_event_time(step: FetchStepFilesGlob, names: list[str], done: str | None,
 
 
 class _Files:
-    """Files of this machine."""
+    """Files of this machine. Below the fixed part of the pattern no symbolic link is followed: whatever fills the
+    directory is not to choose files elsewhere.
+    """
 
     def __init__(self, pattern: str) -> None:
         self.root = fixed_part(pattern)
+        self._beneath = Beneath(Path(self.root))
         self._matches = matcher(pattern)
         self._pattern = pattern
 
@@ -60,12 +66,24 @@ class _Files:
         """Those that match and come after a name; in no order."""
         for path in glob.iglob(self._pattern, recursive=True):  # noqa: PTH207 - absolute patterns
             name = path.removeprefix(self.root)
-            if (after is None or name > after) and self._matches(path) and Path(path).is_file():
+            if (after is None or name > after) and self._matches(path) and self._is_file(name):
                 yield name
 
     def open(self, name: str) -> Content:
         """One of them. Raises SourceNotFound."""
-        return FileContent.of_path(Path(self.root + name))
+        try:
+            return FileContent(self.root + name, open(name, "rb", opener=self._beneath.open))
+        except OSError as error:
+            raise SourceNotFound(
+                f"{self.root + name!r} cannot be read: {error.strerror}; correct the path or its permissions"
+            ) from None
+
+    def _is_file(self, name: str) -> bool:
+        try:
+            with self._beneath.parent(name) as (place, last):
+                return stat.S_ISREG(os.stat(last, dir_fd=place, follow_symlinks=False).st_mode)
+        except OSError:
+            return False
 
 
 class _Objects:

@@ -84,6 +84,7 @@ class History:
             parts = list(alike)
             for start in range(0, len(parts), _FILES_AT_ONCE):
                 keys = [part.key for part in parts[start : start + _FILES_AT_ONCE]]
+                self.store.check_no_links(keys)
                 yield from self._read(filesystem, keys, names, wanted, where)
 
     def last(self, limit: int, skip: int = 0) -> pa.RecordBatchReader:

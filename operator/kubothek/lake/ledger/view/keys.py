@@ -25,7 +25,6 @@ from kubothek.lake.ledger.view.types import as_in_slices
 from kubothek.lake.predicates import Op, Predicate, Term
 from kubothek.lake.schema import conform
 from kubothek.lake.store import Store
-from kubothek.lake.table.filesystem import arrow_filesystem
 from kubothek.lake.table.plan import plan
 from kubothek.lake.table.scan import open_files, read_failure
 
@@ -101,8 +100,7 @@ def _in_table(store: Store, snapshot: Snapshot, schema: pa.Schema, search: KeySe
     files = [file.key for file in plan(store, snapshot, where).files]
     if not files:
         return
-    filesystem = arrow_filesystem(store)
-    dataset = open_files(filesystem, files, schema)
+    dataset = open_files(store, files, schema)
     condition = None if where.conjunctions == ((),) else where.bind(schema).expression()
     try:
         scanner = dataset.scanner(

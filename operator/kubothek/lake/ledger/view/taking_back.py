@@ -23,7 +23,6 @@ from kubothek.lake.operations.rows import stored_after
 from kubothek.lake.predicates import Op, Predicate, Term
 from kubothek.lake.schema import conform
 from kubothek.lake.store import Store
-from kubothek.lake.table.filesystem import arrow_filesystem
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.table.plan import PlannedFile, plan
 from kubothek.lake.table.scan import open_files, read_failure
@@ -124,7 +123,7 @@ def _among(column: Any, taken: _Numbers) -> npt.NDArray[np.bool_]:
 
 
 def _batches(store: Store, key: str, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    dataset = open_files(arrow_filesystem(store), [key], schema)
+    dataset = open_files(store, [key], schema)
     try:
         yield from dataset.scanner(columns=list(columns), batch_readahead=_BATCHES_AHEAD).to_batches()
     except (OSError, pa.ArrowException) as error:
