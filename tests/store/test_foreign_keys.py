@@ -45,6 +45,7 @@ REFUSED: tuple[Any, ...] = (
     b"d/x",
     None,
     1,
+    1 << 64,
     ["d/x"],
 )
 

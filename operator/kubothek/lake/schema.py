@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kubothek.lake.damaged import DAMAGED
 from kubothek.lake.errors import DataTypeMismatch, SchemaMismatch
 
 _SIMPLE_NAMES: Final[dict[str, pa.DataType]] = {
@@ -332,7 +333,7 @@ def parse_common_metadata(data: bytes) -> pa.Schema:
     """
     try:
         schema = pq.read_schema(pa.BufferReader(data))
-    except (pa.ArrowInvalid, OSError) as error:
+    except DAMAGED as error:
         raise SchemaMismatch(f"_common_metadata is not a Parquet file: {error}") from error
     return pa.schema([pa.field(field.name, _widened(field.type)) for field in schema])
 

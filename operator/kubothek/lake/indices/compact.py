@@ -14,6 +14,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from kubothek.lake.damaged import DAMAGED
+from kubothek.lake.errors import IndexStale
 from kubothek.lake.indices.entries import Stream, merge, with_labels
 from kubothek.lake.indices.model import IndexFile
 from kubothek.lake.indices.native import Manifest, chains, read_pieces, write_files
@@ -61,12 +63,15 @@ def needs_compaction(manifest: Manifest) -> bool:
 
 
 def stream(store: Store, files: Sequence[IndexFile], value_type: pa.DataType) -> Stream:
-    """The entries of files whose values follow one another."""
+    """The entries of files whose values follow one another. Raises IndexStale for a damaged one."""
 
     def pieces() -> Iterator[pa.Table]:
         for file in files:
-            with store.open(file.key) as source:
-                yield from read_pieces(pa.PythonFile(source, mode="r"), value_type)
+            try:
+                with store.open(file.key) as source:
+                    yield from read_pieces(pa.PythonFile(source, mode="r"), value_type)
+            except DAMAGED as error:
+                raise IndexStale(f"{file.key}: {error}; build the index anew: kubothek index --rebuild") from error
 
     return pieces
 

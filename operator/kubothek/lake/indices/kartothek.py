@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kubothek.lake.damaged import DAMAGED
 from kubothek.lake.errors import IndexStale, ObjectNotFound, PreconditionFailed
 from kubothek.lake.indices import names
 from kubothek.lake.indices.entries import LABEL, LABEL_TYPE, VALUE, no_entries, sort_distinct
@@ -43,7 +44,7 @@ def read(store: Store, column: str, index: Any, stored: pa.DataType) -> tuple[pa
         file_type = reader.schema_arrow.field(column).type
     except ObjectNotFound as error:
         raise unreadable(column, f"its file {index!r} is gone") from error
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, OSError) as error:
+    except DAMAGED as error:
         raise unreadable(column, f"{index}: {error}") from error
     return sort_distinct([no_entries(stored), *tables]), file_type
 
@@ -80,7 +81,7 @@ def from_legacy(column: str, index: Mapping[str, Any], stored: pa.DataType) -> p
         values = _parsed(pa.array(list(index), pa.string()), stored)
         lists = pa.array(list(index.values()), pa.list_(pa.string()))
         return sort_distinct([flattened(pa.table({column: values, PARTITION: lists}), column, stored)])
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except DAMAGED as error:
         raise unreadable(column, f"the map in the head does not fit to the column: {error}") from error
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kubothek.lake.damaged import DAMAGED
 from kubothek.lake.errors import IndexStale
 from kubothek.lake.indices import kartothek
 from kubothek.lake.indices.entries import LABEL, VALUE, texts, with_labels
@@ -67,7 +68,7 @@ def lookup(
         if column in state.kartothek:
             return _in_kartothek(store, column, state.kartothek[column], op, wanted)
         return _in_native(opened(store), state.native[column], op, wanted)
-    except IndexStale as error:
+    except (IndexStale, *DAMAGED) as error:
         log.warning("%s: reading without this index: %s", state.uuid, error)
         return None
 
@@ -91,7 +92,7 @@ def values_held(
         with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
             read = pool.map(lambda file: _entries_of(opened(store).file(file.key), wanted), near)
             held = [with_labels(entries, labels).column(VALUE).cast(values.type) for entries in read]
-    except (IndexStale, pa.ArrowInvalid) as error:
+    except (IndexStale, *DAMAGED) as error:
         log.warning("%s: reading without this index: %s", head.index_state.uuid, error)
         return None
     found: Any = pc.unique(pa.chunked_array([chunk for each in held for chunk in each.chunks], values.type))

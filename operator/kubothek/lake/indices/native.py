@@ -105,7 +105,9 @@ def read_pieces(source: pa.NativeFile, value_type: pa.DataType) -> Iterator[pa.T
     reader = pq.ParquetFile(source, read_dictionary=[LABEL])
     schema = pa.schema([(VALUE, value_type), (LABEL, LABEL_TYPE)])
     for number in range(reader.num_row_groups):
-        yield reader.read_row_group(number).cast(schema, safe=False)
+        piece = reader.read_row_group(number)
+        piece.validate(full=True)
+        yield piece.cast(schema, safe=False)
 
 
 def with_merged(manifest: Manifest, merged: Merged) -> Manifest:

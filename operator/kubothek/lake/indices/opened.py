@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from kubothek.lake.damaged import DAMAGED
 from kubothek.lake.errors import IndexStale, ObjectNotFound
 from kubothek.lake.indices.entries import LABEL
 from kubothek.lake.indices.native import Manifest, read_manifest
@@ -47,7 +48,7 @@ class OpenedFile:
             fragment.ensure_complete_metadata()
         except ObjectNotFound as error:
             raise IndexStale(f"{key}: the index file is gone; kubothek index --rebuild makes one") from error
-        except (pa.ArrowInvalid, OSError) as error:
+        except DAMAGED as error:
             raise IndexStale(f"{key}: not an index file: {error}; kubothek index --rebuild makes one") from error
         self._fragment = fragment
         self._reading: AbstractContextManager[object] = nullcontext() if whole else Lock()
@@ -68,7 +69,7 @@ class OpenedFile:
         try:
             with self._reading:
                 return read()
-        except (pa.ArrowInvalid, OSError) as error:
+        except DAMAGED as error:
             raise IndexStale(f"{self.key}: {error}; build the index anew: kubothek index --rebuild") from error
 
 

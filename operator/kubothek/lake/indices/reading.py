@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kubothek.lake.damaged import DAMAGED
 from kubothek.lake.errors import IndexStale, ObjectNotFound
 from kubothek.lake.indices.collect import IndexCollector
 from kubothek.lake.indices.model import Collected
@@ -34,7 +35,7 @@ def collect_from_files(
                 _observe(collector, label, pq.ParquetFile(pa.PythonFile(source, mode="r")), columns)
         except ObjectNotFound as error:
             raise IndexStale(f"{key} is gone: its rows cannot be indexed; restore it, or remove it") from error
-        except (pa.ArrowInvalid, OSError) as error:
+        except DAMAGED as error:
             raise IndexStale(f"{key} cannot be indexed: {error}") from error
         told(number, len(files))
     return collector.finish()

@@ -7,6 +7,7 @@ with a run, only the row groups of that range of keys are read. Any Parquet read
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO, Any, Final, Self, cast
@@ -15,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kubothek.lake.damaged import DAMAGED
+from kubothek.lake.errors import VersionIncomplete
 from kubothek.lake.store import Store
 
 ENTRIES: Final = pa.schema({name: pa.string() for name in ("key", "etag", "error", "reading")})
@@ -35,14 +38,20 @@ class Run:
 
 
 class RunReader:
-    """Searches one run for ascending ranges of keys; remembers the row group that it read last. A context manager."""
+    """Searches one run for ascending ranges of keys; remembers the row group that it read last. A context manager.
+
+    Raises VersionIncomplete, naming the run, if it is damaged.
+    """
 
     def __init__(self, store: Store, run: Run) -> None:
+        self._key = run.key
         self._raw = store.open(run.key)
-        self._file = pq.ParquetFile(cast("IO[bytes]", self._raw))
-        metadata = self._file.metadata
-        statistics: list[Any] = [metadata.row_group(i).column(0).statistics for i in range(metadata.num_row_groups)]
-        self._bounds: list[tuple[str, str]] = [(found.min, found.max) for found in statistics]
+        with self._reading():
+            self._file = pq.ParquetFile(cast("IO[bytes]", self._raw))
+            if self._file.schema_arrow.remove_metadata() != ENTRIES:
+                raise ValueError("it has other columns")
+            groups: list[Any] = [self._file.metadata.row_group(i) for i in range(self._file.num_row_groups)]
+            self._bounds = [_bounds(group.column(0).statistics) for group in groups]
         self._last: tuple[int, pa.Table] | None = None
 
     def __enter__(self) -> Self:
@@ -56,7 +65,7 @@ class RunReader:
         for group, (low, high) in enumerate(self._bounds):
             if low <= last and first <= high:
                 if self._last is None or self._last[0] != group:
-                    self._last = group, self._file.read_row_group(group)
+                    self._last = group, self._read(group)
                 yield self._last[1]
 
     def with_errors(self) -> Iterator[pa.Table]:
@@ -64,13 +73,36 @@ class RunReader:
         column = ENTRIES.get_field_index("error")
         for group in range(len(self._bounds)):
             found: Any = self._file.metadata.row_group(group)
-            if found.column(column).statistics.null_count < found.num_rows:
-                yield self._file.read_row_group(group)
+            statistics = found.column(column).statistics
+            if statistics is None or statistics.null_count is None or statistics.null_count < found.num_rows:
+                yield self._read(group)
 
     def pieces(self) -> Iterator[pa.Table]:
         """The whole run, a row group at a time."""
         for group in range(len(self._bounds)):
-            yield self._file.read_row_group(group)
+            yield self._read(group)
+
+    def _read(self, group: int) -> pa.Table:
+        with self._reading():
+            found = self._file.read_row_group(group)
+            found.validate(full=True)
+            return found
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except DAMAGED as error:
+            raise VersionIncomplete(
+                f"{self._key}: not a list of what a source has taken: {error}; restore it from a backup"
+            ) from error
+
+
+def _bounds(statistics: Any) -> tuple[str, str]:
+    """The least and the greatest key of a row group. Raises ValueError if it does not tell."""
+    if statistics is None or not isinstance(statistics.min, str) or not isinstance(statistics.max, str):
+        raise ValueError("it does not tell the range of its keys")
+    return statistics.min, statistics.max
 
 
 def merged(streams: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:

@@ -36,6 +36,8 @@ NOTHING: Final = Totals()
 _FORMAT: Final = b"1"
 _FILES_A_RECORD: Final = 1000
 _MOST_RECORDS: Final = 8
+_MOST_VERSIONS: Final = 1 << 24
+"""More than any history has: an object that claims more is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ def kept(store: Store, uuid: str) -> Inventory | None:
         about = table.schema.metadata
         if about[b"format"] == _FORMAT:
             spans = orjson.loads(about[b"versions"])
+            if sum(last - first for first, last in spans) > _MOST_VERSIONS:
+                return None
             versions = tuple(version for first, last in spans for version in range(first, last + 1))
             files = table.replace_schema_metadata().cast(FILES)
             return Inventory(about[b"commit"].decode(), files, versions, Totals(**orjson.loads(about[b"garbage"])))

@@ -60,7 +60,7 @@ def _are_surely_fine(keys: Collection[object], prefixes: tuple[str, ...]) -> boo
     """Decide without a step of Python for each key: a head has a hundred thousand of them."""
     try:
         texts: Any = pa.array(keys)
-    except (pa.ArrowException, TypeError, ValueError):
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return False
     if texts.type != pa.string() or texts.null_count or (pc.max(pc.binary_length(texts)).as_py() or 0) > _SURELY_SHORT:
         return False

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from kubothek.lake.commits import Head
+from kubothek.lake.damaged import DAMAGED
 from kubothek.lake.errors import IndexStale, ObjectNotFound
 from kubothek.lake.indices import kartothek
 from kubothek.lake.indices.compact import stream
@@ -81,7 +82,7 @@ def read_index(store: Store, index: Index) -> dict[str, Values] | str:
         return added(values_by_label(piece) for piece in merge(streams))
     except ObjectNotFound as error:
         return f"a file of it is gone: {error}"
-    except (IndexStale, pa.ArrowException, OSError, ValueError, KeyError) as error:
+    except (IndexStale, *DAMAGED) as error:
         return str(error)
 
 

@@ -12,6 +12,7 @@ from kubothek.lake.commits.objects.changes import PartitionFile
 from kubothek.lake.commits.objects.head import Head
 from kubothek.lake.commits.objects.record import Totals, size_of
 from kubothek.lake.commits.past.records import parallel
+from kubothek.lake.damaged import DAMAGED
 from kubothek.lake.errors import InvalidKey, ObjectNotFound
 from kubothek.lake.store import Store
 
@@ -44,5 +45,5 @@ def size_of_removed(store: Store, removed: tuple[tuple[str, str], ...], head: He
 def _rows(source: io.BufferedIOBase) -> int:
     try:
         return pq.read_metadata(pa.PythonFile(source, mode="r")).num_rows
-    except (pa.ArrowInvalid, OSError):
+    except DAMAGED:
         return 0

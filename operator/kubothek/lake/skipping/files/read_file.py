@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kubothek.lake.damaged import DAMAGED
 from kubothek.lake.errors import SkippingUnreadable
 from kubothek.lake.skipping.files import spark_schema
 from kubothek.lake.skipping.files.encryption import MasterKeys
@@ -99,7 +100,7 @@ class MetadataFile:
         wanted = [OBJ_NAME, *(name for name in self._file.schema_arrow.names if name in columns and name in stored)]
         try:
             return self._named(self._file.read(columns=wanted, use_threads=False), wanted)
-        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, SkippingUnreadable) as error:
+        except (SkippingUnreadable, *DAMAGED) as error:
             raise SkippingUnreadable(f"{self._where}: {error}") from error
 
     def _named(self, table: pa.Table, wanted: Sequence[str]) -> pa.Table:
@@ -135,7 +136,7 @@ class MetadataFile:
                 coerce_int96_timestamp_unit="us",
                 decryption_properties=self._keys.opening() if sealed else None,
             )
-        except (pa.ArrowException, OSError, ValueError, SkippingUnreadable) as error:
+        except (SkippingUnreadable, *DAMAGED) as error:
             if not sealed:
                 raise SkippingUnreadable(f"{self._where}: not a Parquet file: {error}") from error
             raise SkippingUnreadable(f"{self._where} is encrypted: {error}") from error

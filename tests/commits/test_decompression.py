@@ -1,0 +1,73 @@
+"""Compressed heads and checkpoints: a limit that holds, whatever the frame declares."""
+
+from __future__ import annotations
+
+import tracemalloc
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+
+import msgpack
+import pytest
+import zstandard
+
+import kubothek
+from kubothek.lake.commits.journal import Journal
+from kubothek.lake.commits.objects import head as heads
+from kubothek.lake.commits.objects import keys
+from kubothek.lake.commits.objects.head import Head
+from kubothek.lake.commits.past import rebuild as rebuilding
+from kubothek.lake.errors import HeadUnreadable, VersionIncomplete
+from kubothek.lake.store.decompressing import decompress
+from tests.fuzz.bombs import zstd_bomb
+
+MIB = 1 << 20
+LIMIT = 8 * MIB
+DATA = msgpack.packb({"dataset_metadata_version": 4, "dataset_uuid": "d", "metadata": {"x": "y" * 1000}})
+
+
+def test_compressed_data_within_the_limit_is_read() -> None:
+    for sized in (True, False):
+        packed = zstandard.ZstdCompressor(write_content_size=sized).compress(DATA)
+        assert decompress(packed, len(DATA)) == DATA
+    assert Head.parse_packed("d", zstandard.compress(DATA)).metadata["x"] == "y" * 1000
+
+
+@pytest.mark.parametrize("data", [b"", b"x", zstandard.compress(DATA)[:-1], zstandard.compress(DATA) + b"junk"])
+def test_damaged_compressed_data_is_refused(data: bytes) -> None:
+    with pytest.raises(zstandard.ZstdError):
+        decompress(data, LIMIT)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_bomb_in_place_of_a_head_is_refused_in_bounded_memory(declared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "LARGEST", LIMIT, raising=False)
+    monkeypatch.setattr(heads, "_PACKED_LIMIT", LIMIT, raising=False)  # as it was called
+    bomb = zstd_bomb(256 * MIB, declared=declared)
+    assert len(bomb) < 10_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(HeadUnreadable, match="limit"):
+            Head.parse_packed("d", bomb)
+        assert tracemalloc.get_traced_memory()[1] < 3 * LIMIT
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_bomb_in_place_of_a_checkpoint_is_refused_in_bounded_memory(
+    declared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rebuilding, "LARGEST", LIMIT, raising=False)
+    lake = kubothek.open(tmp_path.as_uri())
+    dataset = lake.create_dataset("d")
+    lake.store.put(keys.checkpoint("d", 1), zstd_bomb(256 * MIB, declared=declared))
+    journal = Journal(lake.store, "d", clock=lambda: datetime.now(UTC), rng=Random(0))
+    (record,) = dataset.history()
+    tracemalloc.start()
+    try:
+        with pytest.raises(VersionIncomplete, match=r"checkpoints/.*limit"):
+            rebuilding.rebuild(journal, record)
+        assert tracemalloc.get_traced_memory()[1] < 3 * LIMIT
+    finally:
+        tracemalloc.stop()
