@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from kubothek.cli import main as module
 from kubothek.lake.errors import StoreUnavailable
+from kubothek.lake.store import StoreConfig, open_store
 from tests.cli.conftest import Kubothek
 
 HEAVY = ("pyarrow", "duckdb", "boto3", "pydantic", "rich", "pyspark", "yaml")
@@ -60,6 +63,20 @@ def test_an_error_of_the_store_is_one_line_with_its_reason_and_a_hint(
         "error: StoreUnavailable: http://127.0.0.1:1 does not answer\n"
         "hint: check that the endpoint is right and reachable from here; --endpoint names another\n",
     )
+
+
+def test_full_disk_of_a_file_store_is_told_without_a_hint_about_endpoints(
+    kubothek: Kubothek, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(module.cli, "main", lambda *_, **__: open_store(StoreConfig(tmp_path.as_uri())).put("k", b""))
+    found = kubothek("get")
+    assert (found.code, found.out) == (1, "")
+    assert found.err.endswith("No space left on device; disk full: free space, then retry\n")
+    assert "hint" not in found.err
 
 
 def test_a_file_that_cannot_be_written_is_named(kubothek: Kubothek, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,7 @@ def peak(keys: int, directory: Path) -> tuple[int, Found]:
     for part in ranges:
         found.append(look(store, part))
         for listed in found[-1].parts:
-            assert sum(map(len, objects_of(store, listed, 100))) <= 1000
+            assert sum(map(len, objects_of(store, "dataset", listed, 100))) <= 1000
             store.delete([listed.key])
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -158,7 +158,7 @@ def test_ranges_find_all_that_is_not_kept_and_nothing_else(there: set[int], kept
         store.put("kept", path.read_bytes())
     look = Look("d", "table", Moment(store.now, timedelta(days=1)), 1, "kept", "plan")
     found = Found.joined(spread_here(store)(look, ranges, "look"))
-    listed = [doomed.key for part in found.parts for batch in objects_of(store, part, 3) for doomed in batch]
+    listed = [doomed.key for part in found.parts for batch in objects_of(store, "d", part, 3) for doomed in batch]
     assert sorted(listed) == sorted(f"d/table/{number:02d}.parquet" for number in there - kept)
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 import pytest
 import zstandard
 

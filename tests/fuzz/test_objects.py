@@ -11,7 +11,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 import orjson
 import pyarrow as pa
 import pytest
@@ -46,7 +46,7 @@ RECORD = keys.record(UUID, 1, "x", "0" * 12)
 MANIFEST = f"{keys.native_indices(UUID)}delay/x.json"
 
 
-_FILES = pa.table([["flights/table/x.parquet"], [1], [2], [3], [4]], schema=inventory.FILES)
+_FILES = pa.table(dict(zip(inventory.FILES.names, (["flights/table/x.parquet"], [1], [2], [3], [4]), strict=True)))
 
 
 class _Memory:
@@ -217,7 +217,9 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     dataset.tag("first")
     cube = lake.create_cube("geo", dimension_columns=["delay"], partition_columns=["month"])
     cube.build({"seed": rows})
-    run = write_run(lake.store, f"{keys.intake(UUID, 's')}x.parquet", iter([pa.table([["k"]] * 4, schema=ENTRIES)]))
+    run = write_run(
+        lake.store, f"{keys.intake(UUID, 's')}x.parquet", iter([pa.table({name: ["k"] for name in ENTRIES.names})])
+    )
     page = Page(batch=1, files=1, last_file="k", runs=(run,) if run else ())
     one = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 

@@ -6,7 +6,6 @@ import errno
 import itertools
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from minimalkv.fs import FilesystemStore
 
 from kubothek.lake.errors import (
     AccessDenied,
+    DiskUnavailable,
     InvalidKey,
     ObjectNotFound,
     PreconditionFailed,
@@ -116,9 +116,12 @@ def test_bytes_and_etag_are_of_one_moment_while_a_foreign_writer_writes(store: S
 
 
 def test_a_file_that_is_overwritten_without_a_pause_is_given_up(
-    store: Store, foreign: FilesystemStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, root: Path, foreign: FilesystemStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = SimpleNamespace(sleep=lambda _seconds: foreign.put("k", b"again"), time_ns=time.time_ns)
+    clock = SimpleNamespace(
+        sleep=lambda _seconds: foreign.put("k", b"again"),
+        time_ns=lambda: (root / "k").stat().st_mtime_ns,  # no time passes between the write and the look
+    )
     monkeypatch.setattr("kubothek.lake.store.file.time", clock)
     foreign.put("k", b"once")
     with pytest.raises(StoreUnavailable, match=r"'k'.*without a pause"):
@@ -401,9 +404,9 @@ def test_a_put_survives_a_concurrent_delete_that_prunes_its_directory(store: Sto
 @pytest.mark.parametrize(
     ("number", "expected"),
     [
-        (errno.ENOSPC, StoreUnavailable),
-        (errno.EDQUOT, StoreUnavailable),
-        (errno.EIO, StoreUnavailable),
+        (errno.ENOSPC, DiskUnavailable),
+        (errno.EDQUOT, DiskUnavailable),
+        (errno.EIO, DiskUnavailable),
         (errno.EROFS, AccessDenied),
         (errno.EACCES, AccessDenied),
         (errno.EINVAL, StoreError),

@@ -32,12 +32,13 @@ def test_a_url_names_a_place(url: str, location: S3Location | FileLocation) -> N
 @pytest.mark.parametrize(
     ("url", "hint"),
     [
-        ("", "is no store URL"),
-        ("/data/lake", "file:///absolute/path"),
+        ("", "is not a store URL"),
+        ("/data/lake", "did you mean file:///data/lake?"),
+        ("lake/x y", "/lake/x%20y?"),
         ("s3:bucket", "s3://bucket"),
-        ("S3://bucket", "is no store URL"),
+        ("S3://bucket", "is not a store URL"),
         ("s3a://bucket", "s3://bucket"),
-        ("http://host/bucket", "is no store URL"),
+        ("http://host/bucket", "is not a store URL"),
         ("s3://", "'' is no bucket name"),
         ("s3://b", "is no bucket name"),
         ("s3://user:secret@bucket", "is no bucket name"),

@@ -23,7 +23,8 @@ def explain(error: Exception) -> list[str] | None:
     lake = sys.modules.get("kubothek.lake.errors")
     local = sys.modules.get("kubothek.runtime.local.errors")
     if lake is not None and isinstance(error, lake.LakeError):
-        hint = _HINTS.get(error.reason)
+        # The error of a disk has its own remedy, and there is no endpoint.
+        hint = None if isinstance(error, lake.DiskUnavailable) else _HINTS.get(error.reason)
         return [f"error: {error.reason}: {error}", *([f"hint: {hint}"] if hint else [])]
     if local is not None and isinstance(error, local.LocalError):
         return [f"error: {line}" for line in str(error).splitlines()]

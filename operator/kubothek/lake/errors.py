@@ -75,6 +75,10 @@ class StoreUnavailable(StoreError):
     transient = True
 
 
+class DiskUnavailable(StoreUnavailable):
+    """The disk of a file store is full, or fails for now."""
+
+
 class WorkerUnavailable(LakeError):
     """No worker process could be started: the machine has no memory, or no process number, left."""
 

@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kubothek.lake.collector.areas import Kind, Turn, turn
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.store import ObjectInfo, Store
+from kubothek.lake.store.foreign_keys import check_foreign_keys
 
 _FIELDS: Final[list[pa.Field[Any]]] = [
     pa.field("key", pa.string()),
@@ -154,10 +156,11 @@ class Spool:
         self._parts.append(part)
 
 
-def objects_of(store: Store, part: Part, batch: int) -> Iterator[list[Doomed]]:
-    """What a part lists, so many at a time."""
+def objects_of(store: Store, uuid: str, part: Part, batch: int) -> Iterator[list[Doomed]]:
+    """What a part lists, so many at a time. Raises InvalidKey if it lists an object of anything but this dataset."""
     with pq.ParquetFile(pa.BufferReader(store.get(part.key))) as file:
         for rows in file.iter_batches(batch, columns=["key", "kind", "bytes", "modified"]):
+            check_foreign_keys(rows.column("key").to_pylist(), keys.dataset(uuid), keys.side(uuid))
             columns = (rows.column(name).to_pylist() for name in ("key", "kind", "bytes", "modified"))
             yield [Doomed(key, Kind(kind), size, modified) for key, kind, size, modified in zip(*columns, strict=True)]
 

@@ -46,7 +46,7 @@ class Sweep:
         """Delete it, and look before each batch whether it still may."""
         deleted: dict[Kind, Count] = defaultdict(Count)
         etag = self.etag
-        for batch in objects_of(store, part, BATCH):
+        for batch in objects_of(store, self.uuid, part, BATCH):
             seen = self._look(store, etag)
             if seen is None:
                 return Swept(dict(deleted), moved=True)

@@ -24,6 +24,7 @@ from kubothek.lake.commits.past.records import chain
 from kubothek.lake.errors import ObjectNotFound, VersionIncomplete
 from kubothek.lake.maintenance.runs import runs
 from kubothek.lake.store import Store
+from kubothek.lake.typed import checked
 
 _SHOWN: Final = 3
 _LEAST_SAMPLE: Final = 4
@@ -93,7 +94,7 @@ def _noted(store: Store, uuid: str) -> Lost | None:
     """What was found last, if it was anything; None also for a note that cannot be read."""
     with suppress(ObjectNotFound, orjson.JSONDecodeError, KeyError, TypeError):
         found = orjson.loads(store.get(keys.lost(uuid)))
-        return Lost(found["version"], tuple(found["files"]), tuple(found["affected"]), found["whole"])
+        return checked(Lost(found["version"], tuple(found["files"]), tuple(found["affected"]), found["whole"]))
     return None
 
 

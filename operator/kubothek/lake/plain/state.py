@@ -14,11 +14,13 @@ from typing import Any, Final, Self
 import orjson
 import pyarrow as pa
 
-from kubothek.lake.errors import InputError, ObjectNotFound, SkippingUnreadable
+from kubothek.lake.damaged import DAMAGED
+from kubothek.lake.errors import InputError, InvalidKey, ObjectNotFound, SkippingUnreadable
 from kubothek.lake.plain.files import PlainFiles, PlainTable
 from kubothek.lake.skipping.model import Encryption, IndexDefinition, SkippingState
 from kubothek.lake.sources import CsvOptions
 from kubothek.lake.store import Store
+from kubothek.lake.store.foreign_keys import check_foreign_keys
 from kubothek.lake.store.urls import check_key
 
 _ROOT: Final = ".kubothek/++plain/"
@@ -129,8 +131,10 @@ def read(store: Store, name: str) -> Kept:
     except ObjectNotFound:
         return Kept()
     try:
-        return Kept(PlainIndex.from_json(data), info.etag)
-    except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        index = PlainIndex.from_json(data)
+        check_foreign_keys([key for part in index.parts for key in part.keys], root(name))
+        return Kept(index, info.etag)
+    except (AttributeError, InputError, InvalidKey, *DAMAGED) as error:
         raise SkippingUnreadable(
             f"{key} cannot be read: {error}; `kubothek skipping drop` lets it be made anew"
         ) from error

@@ -87,8 +87,11 @@ class Part:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_json`."""
-        return cls(found["key"], found["rows"], found["bytes"], found.get("own"))
+        """The inverse of :meth:`to_json`. Raises KeyError, ValueError."""
+        part = cls(found["key"], found["rows"], found["bytes"], found.get("own"))
+        if not part.keys:
+            raise ValueError("a part without an object")
+        return part
 
 
 @dataclass(frozen=True, slots=True)

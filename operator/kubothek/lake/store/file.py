@@ -44,6 +44,7 @@ from typing import cast
 from kubothek.lake.errors import (
     AccessDenied,
     BucketNotFound,
+    DiskUnavailable,
     InvalidKey,
     ObjectNotFound,
     PreconditionFailed,
@@ -427,9 +428,9 @@ class FileStore(Store):
             right = "write" if writing else "read"
             return AccessDenied(f"{where}; grant this process's user {right} permission")
         if number in _FULL:
-            return StoreUnavailable(f"{where}; disk full: free space, then retry")
+            return DiskUnavailable(f"{where}; disk full: free space, then retry")
         if number in _PASSING:
-            return StoreUnavailable(f"{where}; retry later")
+            return DiskUnavailable(f"{where}; retry later")
         return StoreError(where)
 
 

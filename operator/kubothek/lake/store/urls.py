@@ -37,7 +37,14 @@ def parse_url(url: str) -> S3Location | FileLocation:
         return _s3(url, rest)
     if separator and scheme == "file":
         return _file(url)
-    raise InputError(f"{url!r} is no store URL: write s3://bucket, s3://bucket/prefix or file:///absolute/path")
+    meant = f"; did you mean {Path(url).absolute().as_uri()}?" if _is_path(url) else ""
+    raise InputError(
+        f"{url!r} is not a store URL{meant}: write s3://bucket, s3://bucket/prefix or file:///absolute/path"
+    )
+
+
+def _is_path(url: str) -> bool:
+    return bool(url) and "\0" not in url and "://" not in url and (url.startswith((".", "/", "~")) or ":" not in url)
 
 
 def check_endpoint(endpoint: str) -> None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from kubothek.lake.commits.objects.head import LAYOUT, OWN_PREFIX, Head
 from kubothek.lake.errors import LayoutInvalid, PartitionInvalid
 from kubothek.lake.schema import type_name
+from kubothek.lake.typed import checked
 
 MIB: Final = 1 << 20
 TARGET_FILE_BYTES: Final = 128 * MIB
@@ -94,7 +95,7 @@ class Layout:
         defaults = cls(partition_on=head.partition_keys)
         try:
             dictionary = found.get("dictionaryColumns")
-            return cls(
+            layout = cls(
                 partition_on=head.partition_keys,
                 sort_by=tuple(found.get("sortBy", ())),
                 bucket_by=tuple(found.get("bucketBy", ())),
@@ -104,7 +105,8 @@ class Layout:
                 compression=found.get("compression", defaults.compression),
                 dictionary_columns=None if dictionary is None else tuple(dictionary),
             )
-        except (AttributeError, TypeError, ValueError) as error:
+            return checked(layout)
+        except (AttributeError, OverflowError, TypeError, ValueError) as error:
             raise LayoutInvalid(
                 f"dataset {head.uuid!r}: metadata.{LAYOUT} is not a layout: {error}; write with a layout of your own"
             ) from error

@@ -16,6 +16,7 @@ from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import AccessDenied, ObjectNotFound
 from kubothek.lake.ledger import Level
 from kubothek.lake.store import Store
+from kubothek.lake.typed import checked
 from kubothek.lake.verification.datasets import DatasetVerdict
 
 _SHOWN_FILES = 1000
@@ -77,5 +78,5 @@ def _noted(store: Store, uuid: str) -> Damage | None:
     """None also for a note that cannot be read."""
     with suppress(ObjectNotFound, orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         found = orjson.loads(store.get(keys.damage(uuid)))
-        return Damage(found["version"], int(Level(found["level"])), found["text"], tuple(found["files"]))
+        return checked(Damage(found["version"], int(Level(found["level"])), found["text"], tuple(found["files"])))
     return None
