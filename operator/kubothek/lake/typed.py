@@ -24,8 +24,8 @@ def checked(value: T) -> T:
     """Return the dataclass instance. Raises TypeError, which names the field, unless each field has its type.
 
     Collections and dataclasses in it are checked as well, by column: a record can name a hundred thousand files. An
-    integer fits into 64 bits with a sign, and a bool is no integer. Annotations that are no classes of these kinds,
-    such as ``Any``, allow anything.
+    integer fits into 64 bits with a sign, unless a float is allowed in its place, and a bool is no integer. Annotations
+    that are no classes of these kinds, such as ``Any``, allow anything.
     """
     _check(type(value).__name__, [value], type(value))
     return value
@@ -57,7 +57,8 @@ def _check_union(where: str, values: Collection[Any], options: tuple[Any, ...]) 
         kind = get_origin(option) or option
         if isinstance(kind, type):
             mine = [each for each in left if _is(type(each), kind)]
-            _check(where, mine, option)
+            if option is not int or float not in options:  # else it is a number of any size, such as an uint64
+                _check(where, mine, option)
             left = [each for each in left if not _is(type(each), kind)]
     _require(where, left, ())
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self, TypeAlias
 
-Bound: TypeAlias = int | float | str
+Bound: TypeAlias = bool | int | float | str
 """A value in a form that compares as the value does and fits into JSON; see :func:`~.types.bound_of`."""
 
 
