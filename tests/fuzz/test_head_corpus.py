@@ -108,7 +108,7 @@ def _run(original: Path, work: Path, document: Any, operation: str) -> str | Non
 
 def test_heads_damaged_in_one_field_end_in_a_result_or_named_error(original: Path, tmp_path: Path) -> None:
     document = json.loads((original / "mutable.json").read_bytes())
-    cases = sampled(((name, head, each) for name, head in mutations(document) for each in OPERATIONS), 1500)
+    cases = sampled(((name, head, each) for name, head in mutations(document) for each in OPERATIONS), 2500)
     unnamed = []
     for name, head, operation in cases:
         try:
@@ -117,7 +117,7 @@ def test_heads_damaged_in_one_field_end_in_a_result_or_named_error(original: Pat
             unnamed.append(f"{operation}, {name}: {type(error).__name__}: {error}")
     print(f"{len(cases)} cases")
     assert not unnamed, "\n".join([f"{len(unnamed)} of {len(cases)}", *unnamed[:50]])
-    assert len(cases) > (10_000 if SOAK else 10)
+    assert len(cases) > (10_000 if SOAK else 5)
 
 
 ELSEWHERE = (

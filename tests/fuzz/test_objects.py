@@ -255,6 +255,6 @@ def test_damaged_object_of_a_store_ends_in_a_result_or_named_error(seeds: dict[s
         TARGETS[name](seed)
     chosen = NAMES if family == "all" else [family]
     tagged = [bytes([NAMES.index(name)]) + seeds[name] for name in chosen]
-    report = fuzz(_any, tagged, variants=600, mutate=_mutated, memory=1 << 30)
+    report = fuzz(_any, tagged, variants=340, mutate=_mutated, memory=1 << 30)
     print(report)
     report.check()
