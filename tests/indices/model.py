@@ -29,6 +29,7 @@ class Indexed:
 
     def __init__(self, state: IndexState) -> None:
         self.index_state = state
+        self.partitions: dict[str, object] = {}
 
 
 def matching(rows: Rows, op: str, values: Sequence[Any]) -> set[str]:

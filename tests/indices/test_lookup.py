@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubothek.lake.indices import Dialect, IndexFile, IndexState, kartothek, lookup, native
+from kubothek.lake.indices import Dialect, IndexFile, IndexState, kartothek, lookup, lookup_interval, native
 from kubothek.lake.indices.compact import compacted, stream
 from kubothek.lake.indices.entries import entries, no_entries, sort_distinct
 from kubothek.lake.indices.native import Manifest
 from kubothek.lake.indices.opened import Opened, opened
 from kubothek.lake.indices.types import file_type
+from kubothek.lake.predicates import Op, Term, intervals
 from tests.commits.memory import MemoryStore
 from tests.indices.model import UUID, Indexed, Rows, collect, matching
 
@@ -70,10 +71,29 @@ def test_lookup_is_exact(name: str, data: st.DataObject) -> None:
     expected = matching(rows, op, values)
     for head in heads:
         found = lookup(store, head, schema, "x", op, values)
-        if name == "double" and op in (">", ">="):
+        if name == "double" and op in (">", ">=") and values[0] is not None:
             assert found is None
         else:
             assert found == expected
+
+
+@pytest.mark.parametrize("name", ["int64", "double", "string", "binary", "date32", "timestamp"])
+@given(data=st.data())
+@settings(max_examples=10, deadline=None)
+def test_lookup_of_several_terms_finds_files_with_a_value_in_all(name: str, data: st.DataObject) -> None:
+    """A file with a value below and one above the interval holds none within."""
+    value_type, strategy = VALUES[name]
+    rows = data.draw(st.dictionaries(st.sampled_from("abcdef"), st.lists(strategy, max_size=4), max_size=6))
+    low, high = data.draw(st.sampled_from([">", ">="])), data.draw(st.sampled_from(["<", "<="]))
+    terms = [Term("x", Op(low), data.draw(strategy)), Term("x", Op(high), data.draw(strategy))]
+    schema, store = pa.schema([("x", value_type)]), MemoryStore()
+    values_of = {
+        label: [v for v in held if matching({"v": [v]}, low, [terms[0].value])] for label, held in rows.items()
+    }
+    expected = matching(values_of, high, [terms[1].value])
+    heads = [in_native(store, rows, value_type), in_kartothek(store, rows, value_type, Dialect.PLATEAU)]
+    for head in heads:
+        assert lookup_interval(store, head, schema, "x", intervals(terms)["x"]) == expected
 
 
 def test_what_an_index_cannot_tell_is_not_answered(store: MemoryStore) -> None:

@@ -11,7 +11,7 @@ Nothing here knows commits or heads: what it needs of a head is in :class:`~kubo
 from __future__ import annotations
 
 from kubothek.lake.indices.collect import IndexCollector
-from kubothek.lake.indices.lookup import lookup
+from kubothek.lake.indices.lookup import lookup, lookup_interval
 from kubothek.lake.indices.model import Collected, Dialect, IndexChange, IndexFile, IndexKind, IndexState
 from kubothek.lake.indices.types import check_indexable
 
@@ -25,4 +25,5 @@ __all__ = [
     "IndexState",
     "check_indexable",
     "lookup",
+    "lookup_interval",
 ]

@@ -14,7 +14,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from kubothek.lake.damaged import DAMAGED
 from kubothek.lake.errors import IndexStale
 from kubothek.lake.indices.entries import Stream, merge, with_labels
 from kubothek.lake.indices.model import IndexFile
@@ -67,11 +66,7 @@ def stream(store: Store, files: Sequence[IndexFile], value_type: pa.DataType) ->
 
     def pieces() -> Iterator[pa.Table]:
         for file in files:
-            try:
-                with store.open(file.key) as source:
-                    yield from read_pieces(pa.PythonFile(source, mode="r"), value_type)
-            except DAMAGED as error:
-                raise IndexStale(f"{file.key}: {error}; build the index anew: kubothek index --rebuild") from error
+            yield from read_pieces(store, file, value_type)
 
     return pieces
 

@@ -59,14 +59,14 @@ def with_labels(table: pa.Table, labels: Container[str]) -> pa.Table:
     return table.filter(pa.chunked_array([kept.take(chunk.indices) for chunk in chunks]))
 
 
-def labels_in(table: pa.Table) -> set[str]:
+def labels_in(table: pa.Table) -> frozenset[str]:
     """The labels that have an entry."""
-    return texts(table.column(LABEL)) if table.num_rows else set()
+    return texts(table.column(LABEL)) if table.num_rows else frozenset()
 
 
-def texts(labels: pa.ChunkedArray[Any]) -> set[str]:
+def texts(labels: pa.ChunkedArray[Any]) -> frozenset[str]:
     """These labels as a set; none of them is NULL."""
-    return set(cast("list[str]", pc.unique(labels.cast(pa.string())).to_pylist()))
+    return frozenset(cast("list[str]", pc.unique(labels.cast(pa.string())).to_pylist()))
 
 
 def merge(streams: Sequence[Stream]) -> Iterator[pa.Table]:

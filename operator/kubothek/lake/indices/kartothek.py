@@ -19,6 +19,7 @@ from kubothek.lake.damaged import DAMAGED
 from kubothek.lake.errors import IndexStale, ObjectNotFound, PreconditionFailed
 from kubothek.lake.indices import names
 from kubothek.lake.indices.entries import LABEL, LABEL_TYPE, VALUE, no_entries, sort_distinct
+from kubothek.lake.indices.intact import check_bytes
 from kubothek.lake.indices.model import Dialect
 from kubothek.lake.indices.types import file_type
 from kubothek.lake.store import Store
@@ -36,7 +37,9 @@ def read(store: Store, column: str, index: Any, stored: pa.DataType) -> tuple[pa
     if isinstance(index, Mapping):
         return from_legacy(column, index, stored), None
     try:
-        reader = pq.ParquetFile(pa.BufferReader(store.get(str(index))))
+        data = store.get(str(index))
+        check_bytes(str(index), data)
+        reader = pq.ParquetFile(pa.BufferReader(data))
         tables = [
             flattened(reader.read_row_group(number, columns=[column, PARTITION]), column, stored)
             for number in range(reader.num_row_groups)
@@ -88,8 +91,9 @@ def from_legacy(column: str, index: Mapping[str, Any], stored: pa.DataType) -> p
 def write(store: Store, uuid: str, column: str, entries: pa.Table, file_type: pa.DataType, moment: datetime) -> str:
     """Store sorted entries as an index file, under a new key, which is returned."""
     data = render(column, entries, file_type)
+    digest = names.digest_of(memoryview(data))
     while True:
-        key = names.kartothek_key(uuid, column, moment)
+        key = names.kartothek_key(uuid, column, moment, digest)
         try:
             store.put_if_absent(key, memoryview(data))
         except PreconditionFailed:

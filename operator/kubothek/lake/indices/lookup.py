@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import operator
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from math import isnan
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 from typing import Any, Final, Protocol, cast
 
 import numpy as np
@@ -18,23 +19,17 @@ from kubothek.lake.errors import IndexStale
 from kubothek.lake.indices import kartothek
 from kubothek.lake.indices.entries import LABEL, VALUE, texts, with_labels
 from kubothek.lake.indices.kartothek import PARTITION, from_legacy
-from kubothek.lake.indices.model import Bound, IndexFile, IndexState
+from kubothek.lake.indices.model import IndexFile, IndexState
+from kubothek.lake.indices.names import digest_in
 from kubothek.lake.indices.opened import Opened, OpenedFile, opened
 from kubothek.lake.indices.types import bound_of, is_indexable
+from kubothek.lake.predicates.intervals import Interval
+from kubothek.lake.predicates.terms import Op, is_nan
 from kubothek.lake.store import Store
 
 log = logging.getLogger(__name__)
 
-OPERATORS: Final = frozenset({"=", "in", "<", "<=", ">", ">="})
-"""What an index can answer: NULL is not in it, so it cannot for ``!=``, ``not in`` and ``is null``."""
-
 _FILES_AT_ONCE: Final = 4
-_COMPARE: Final[dict[str, Callable[..., Any]]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 class Indexed(Protocol):
@@ -44,30 +39,39 @@ class Indexed(Protocol):
     def index_state(self) -> IndexState:
         """Its indices."""
 
+    @property
+    def partitions(self) -> Collection[str]:
+        """The labels of its files."""
+
 
 def lookup(
     store: Store, head: Indexed, schema: pa.Schema, column: str, op: str, values: Sequence[object]
-) -> set[str] | None:
-    """The labels of all files that may hold a row with ``column <op> value``; None if no index can tell.
+) -> Set[str] | None:
+    """As :func:`lookup_interval`, for one comparison ``column <op> value``; any number of values for ``in``."""
+    interval = Interval.of(op, tuple(values) if op == "in" or not values else values[0])
+    return None if interval is None else lookup_interval(store, head, schema, column, interval)
 
-    ``schema`` is the stored one of the table, ``values`` one Python value, or any number for ``in``; comparisons
-    with NULL match nothing. The set may name labels that the head does not have, of files that are gone. An index
-    that is missing or damaged is none: foreign garbage collections take those of old versions.
+
+def lookup_interval(store: Store, head: Indexed, schema: pa.Schema, column: str, interval: Interval) -> Set[str] | None:
+    """The labels of all files that may hold a row whose value is in the interval; None if no index can tell.
+
+    ``schema`` is the stored one of the table. The set may name labels that the head does not have, of files that are
+    gone. An index that is missing or damaged is none: foreign garbage collections take those of old versions.
     """
     state = head.index_state
     kind = state.kinds().get(column)
-    if kind is None or op not in OPERATORS or column not in schema.names:
+    if kind is None or column not in schema.names:
         return None
     stored = schema.field(column).type
-    if not is_indexable(stored) or _concerns_nan(stored, op, values):
+    if not is_indexable(stored) or (pa.types.is_float64(stored) and _concerns_nan(interval)):
         return None
-    wanted = _typed(values, stored)
-    if wanted is None or not len(wanted):
+    wanted = _Wanted.of(interval, stored)
+    if wanted is None or interval.empty:
         return None if wanted is None else set()
     try:
         if column in state.kartothek:
-            return _in_kartothek(store, column, state.kartothek[column], op, wanted)
-        return _in_native(opened(store), state.native[column], op, wanted)
+            return _in_kartothek(store, column, state.kartothek[column], wanted, head.partitions)
+        return _in_native(opened(store), state.native[column], wanted)
     except (IndexStale, *DAMAGED) as error:
         log.warning("%s: reading without this index: %s", state.uuid, error)
         return None
@@ -90,7 +94,7 @@ def values_held(
         near = [f for f in manifest.files if _reaches(f, ">=", least) and _reaches(f, "<=", most)]
         wanted = values.cast(manifest.type)
         with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-            read = pool.map(lambda file: _entries_of(opened(store).file(file.key), wanted), near)
+            read = pool.map(lambda file: _entries_of(opened(store).file(file.key, file), wanted), near)
             held = [with_labels(entries, labels).column(VALUE).cast(values.type) for entries in read]
     except (IndexStale, *DAMAGED) as error:
         log.warning("%s: reading without this index: %s", head.index_state.uuid, error)
@@ -113,54 +117,92 @@ def _entries_of(file: OpenedFile, wanted: pa.Array[Any]) -> pa.Table:
     return entries.take(np.repeat(first, counts) + within)
 
 
-def _concerns_nan(stored: pa.DataType, op: str, values: Sequence[object]) -> bool:
-    """NaN is in no index, and is larger than every number."""
-    if not pa.types.is_float64(stored):
-        return False
-    return op in (">", ">=") or any(isinstance(value, float) and isnan(value) for value in values)
+def _concerns_nan(interval: Interval) -> bool:
+    """NaN is in no index, and is larger than every number: it is within all bounds but an upper one."""
+    literals = (interval.low, interval.high, *(interval.values or ()))
+    return (interval.high is None and interval.values is None) or any(map(is_nan, literals))
 
 
-def _typed(values: Sequence[object], stored: pa.DataType) -> pa.Array[Any] | None:
-    """The values but NULL; None if one is no value of the column, such as 1.5 for integers."""
-    try:
-        return pa.array([value for value in values if value is not None], stored)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return None
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """An interval in Arrow's terms; ``type`` is that of the column."""
+
+    type: pa.DataType
+    low: pa.Scalar[Any] | None
+    high: pa.Scalar[Any] | None
+    interval: Interval
+    values: pa.Array[Any] | None
+
+    @classmethod
+    def of(cls, interval: Interval, stored: pa.DataType) -> _Wanted | None:
+        """None if a literal is no value of the column, such as 1.5 for integers."""
+        try:
+            low, high = (None if b is None else pa.array([b], stored)[0] for b in (interval.low, interval.high))
+            values = None if interval.values is None else pa.array(interval.values, stored)
+            return cls(stored, low, high, interval, values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            return None
+
+    def cast(self, stored: pa.DataType) -> _Wanted:
+        """For values of another type. Raises ArrowInvalid where that has no such value."""
+        low, high = (None if bound is None else bound.cast(stored) for bound in (self.low, self.high))
+        return replace(self, low=low, high=high, values=None if self.values is None else self.values.cast(stored))
+
+    def condition(self, field: pc.Expression) -> pc.Expression:
+        """True for the values of the field that are wanted. Not everything is: some bound there is."""
+        if self.values is not None:
+            return _among(field, self.values)
+        parts = []
+        if self.low is not None:
+            parts.append(field > self.low if self.interval.low_open else field >= self.low)
+        if self.high is not None:
+            parts.append(field < self.high if self.interval.high_open else field <= self.high)
+        return reduce(and_, parts)
+
+    def may_be_in(self, file: IndexFile) -> bool:
+        """Whether the bounds of a file let one of the values be in it."""
+        if self.values is not None:
+            bounds = map(bound_of, self.values)
+            return any(_reaches(file, Op.LE, bound) and _reaches(file, Op.GE, bound) for bound in bounds)
+        low = self.low is None or _reaches(file, Op.GT if self.interval.low_open else Op.GE, bound_of(self.low))
+        high = self.high is None or _reaches(file, Op.LT if self.interval.high_open else Op.LE, bound_of(self.high))
+        return low and high
 
 
-def _in_kartothek(store: Store, column: str, index: Any, op: str, wanted: pa.Array[Any]) -> set[str]:
+def _in_kartothek(store: Store, column: str, index: Any, wanted: _Wanted, labels: Collection[str]) -> Set[str]:
     if isinstance(index, Mapping):
         found = from_legacy(column, index, wanted.type)
-        return texts(found.filter(_condition(pc.field(VALUE), op, wanted)).column(LABEL))
+        return texts(found.filter(wanted.condition(pc.field(VALUE))).column(LABEL))
     file = opened(store).file(str(index))
     if column not in file.schema.names or PARTITION not in file.schema.names:
         raise kartothek.unreadable(column, f"its file has the columns {', '.join(file.schema.names)}")
-    where = _stored_condition(column, op, wanted, file.schema.field(column).type)
+    where = _stored_condition(column, wanted, file.schema.field(column).type)
+    if labels and not file.rows and digest_in(file.key) is None:
+        raise kartothek.unreadable(
+            column, f"{file.key} names no file of {len(labels):,}, and nothing tells whether it shall"
+        )
     return texts(_flat(file.read([PARTITION], where).column(PARTITION)))
 
 
-def _in_native(files: Opened, key: str, op: str, wanted: pa.Array[Any]) -> set[str]:
+def _in_native(files: Opened, key: str, wanted: _Wanted) -> set[str]:
     manifest = files.manifest(key)
     found = set(manifest.uncovered)
-    bounds = [bound_of(value) for value in wanted]
-    where = _stored_condition(VALUE, op, wanted, manifest.type)
+    where = _stored_condition(VALUE, wanted, manifest.type)
     for entry in manifest.files:
-        if _may_hold(entry, op, bounds):
-            found |= texts(files.file(entry.key).read([LABEL], where).column(LABEL))
+        if wanted.may_be_in(entry):
+            found |= texts(files.file(entry.key, entry).read([LABEL], where).column(LABEL))
     return found
 
 
-def _stored_condition(column: str, op: str, wanted: pa.Array[Any], stored: pa.DataType) -> Any:
+def _stored_condition(column: str, wanted: _Wanted, stored: pa.DataType) -> Any:
     """The condition on a column that may have become wider since: 1.5 is no value of it, but can be compared."""
     try:
-        return _condition(pc.field(column), op, wanted.cast(stored))
+        return wanted.cast(stored).condition(pc.field(column))
     except pa.ArrowInvalid:
-        return _condition(pc.field(column).cast(wanted.type), op, wanted)
+        return wanted.condition(pc.field(column).cast(wanted.type))
 
 
-def _condition(field: pc.Expression, op: str, wanted: pa.Array[Any]) -> Any:
-    if (compare := _COMPARE.get(op)) is not None:
-        return compare(field, wanted[0])
+def _among(field: pc.Expression, wanted: pa.Array[Any]) -> pc.Expression:
     if len(wanted) == 1:
         return field == wanted[0]
     # Statistics rule out what is outside of a range, but not what is not in a set.
@@ -176,10 +218,6 @@ def _with_both_zeros(wanted: pa.Array[Any]) -> pa.Array[Any]:
     if not pa.types.is_floating(wanted.type) or 0.0 not in wanted.to_pylist():
         return wanted
     return pa.concat_arrays([wanted, pa.array([0.0, -0.0], wanted.type)])
-
-
-def _may_hold(file: IndexFile, op: str, bounds: Collection[Bound]) -> bool:
-    return any(_reaches(file, op, bound) for bound in bounds)
 
 
 def _reaches(file: IndexFile, op: str, bound: Any) -> bool:

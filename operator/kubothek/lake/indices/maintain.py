@@ -17,6 +17,7 @@ from kubothek.lake.indices import kartothek, native
 from kubothek.lake.indices.compact import stream, tidied
 from kubothek.lake.indices.entries import labels_in, merge, no_entries, sort_distinct, with_labels
 from kubothek.lake.indices.model import NO_CHANGE, Collected, IndexChange, IndexKind, IndexState
+from kubothek.lake.indices.names import digest_in
 from kubothek.lake.indices.native import Manifest
 from kubothek.lake.indices.reading import collect_from_files
 from kubothek.lake.indices.types import check_indexable, file_type, is_indexable
@@ -115,13 +116,15 @@ class _Maintenance:
         if untouched and self._dialect is self._before.dialect:
             return listed[column]
         tables = [no_entries(stored)]
+        unnamed: Set[str] = frozenset()
         if not fresh:
             old, old_type = kartothek.read(self._store, column, listed[column], stored)
             if untouched and old_type == wanted_type:
                 return listed[column]
             tables.append(with_labels(old, self._kept()))
+            unnamed = _unnamed(listed[column], old, self._kept())
         tables += self._gathered(column, stored, self._change.collected)
-        if missing := self._missing(column, fresh=fresh):
+        if missing := self._missing(column, fresh=fresh) | {label: self._files.files[label] for label in unnamed}:
             read = collect_from_files(self._store, self._before.uuid, {column: stored}, missing)
             tables += self._gathered(column, stored, read)
         entries = with_labels(sort_distinct(tables), self._files.files)
@@ -155,6 +158,14 @@ class _Maintenance:
         uncovered = frozenset(label for label in old.uncovered if label in self._files.files).union(missing)
         new = replace(old, type=stored, files=files, uncovered=uncovered)
         return native.write_manifest(self._store, self._before.uuid, tidied(self._store, self._before.uuid, new))
+
+
+def _unnamed(listed: Any, entries: pa.Table, labels: Collection[str]) -> Set[str]:
+    """The labels without an entry in an index of another program: of files without values, or the index is damaged."""
+    if isinstance(listed, str) and digest_in(listed) is not None:
+        return frozenset()
+    named = labels_in(entries)
+    return frozenset(label for label in labels if label not in named)
 
 
 def _indexable(schema: pa.Schema, partition_keys: Sequence[str]) -> set[str]:

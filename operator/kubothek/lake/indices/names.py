@@ -1,26 +1,48 @@
-"""Keys of index objects. Kartothek's are its own (kartothek-facts 1.5), native ones lie beside the dataset."""
+"""Keys of index objects. Kartothek's are its own (kartothek-facts 1.5), native ones lie beside the dataset.
+
+The keys of all that Kubothek writes end in a hash of the object's bytes, and a head or a manifest names the key: so a
+reader can tell an object that is damaged, or of another time, from the one that was committed.
+"""
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
+from hashlib import sha256
+from typing import Final
 from urllib.parse import quote
 from uuid import uuid4
 
+_DIGITS: Final = 32
+"""Hexadecimal digits of SHA-256 in a key."""
+_HASH: Final = re.compile(rf"-([0-9a-f]{{{_DIGITS}}})(?:\.by-dataset-index)?\.(?:parquet|json)\Z")
 
-def kartothek_key(uuid: str, column: str, moment: datetime) -> str:
+
+def kartothek_key(uuid: str, column: str, moment: datetime, digest: str) -> str:
     """Where Kartothek puts an index that was made at this moment, in naive UTC as kartothek 5.3 writes it."""
     stamp = moment.replace(tzinfo=None).isoformat(timespec="microseconds")
-    return f"{uuid}/indices/{quote(column, safe='')}/{quote(stamp, safe='')}.by-dataset-index.parquet"
+    return f"{uuid}/indices/{quote(column, safe='')}/{quote(stamp, safe='')}-{digest}.by-dataset-index.parquet"
 
 
-def new_file_key(uuid: str, column: str) -> str:
+def new_file_key(uuid: str, column: str, digest: str) -> str:
     """A new name for a sorted file of a native index."""
-    return f"{_native(uuid, column)}{uuid4().hex}.parquet"
+    return f"{_native(uuid, column)}{uuid4().hex}-{digest}.parquet"
 
 
-def new_manifest_key(uuid: str, column: str) -> str:
+def new_manifest_key(uuid: str, column: str, digest: str) -> str:
     """A new name for a manifest of a native index."""
-    return f"{_native(uuid, column)}{uuid4().hex}.json"
+    return f"{_native(uuid, column)}{uuid4().hex}-{digest}.json"
+
+
+def digest_of(data: bytes | memoryview) -> str:
+    """The hash of an index object, as its key has it."""
+    return sha256(data).hexdigest()[:_DIGITS]
+
+
+def digest_in(key: str) -> str | None:
+    """The hash in the key of an index object; None: an older Kubothek or another program wrote it."""
+    found = _HASH.search(key)
+    return None if found is None else found[1]
 
 
 def _native(uuid: str, column: str) -> str:

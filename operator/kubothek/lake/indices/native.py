@@ -8,6 +8,7 @@ other rows: whoever looks up leaves them out.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -16,9 +17,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kubothek.lake.damaged import DAMAGED
 from kubothek.lake.errors import IndexStale, InputError, InvalidKey, ObjectNotFound
 from kubothek.lake.indices import names
 from kubothek.lake.indices.entries import LABEL, LABEL_TYPE, VALUE
+from kubothek.lake.indices.intact import check_bytes, check_rows, check_size, check_stream
 from kubothek.lake.indices.model import IndexFile, Merged
 from kubothek.lake.indices.types import high_bound, low_bound
 from kubothek.lake.schema import parse_type, type_name
@@ -64,7 +67,9 @@ class Manifest:
 def read_manifest(store: Store, key: str) -> Manifest:
     """Raises IndexStale if it is gone, or none that this version of Kubothek knows."""
     try:
-        found = orjson.loads(store.get(key))
+        data = store.get(key)
+        check_bytes(key, data)
+        found = orjson.loads(data)
         if found["format"] != _FORMAT:
             raise IndexStale(f"{key}: index format {found['format']!r} needs a newer Kubothek")
         files = tuple(IndexFile(**file) for file in found["files"])
@@ -78,8 +83,9 @@ def read_manifest(store: Store, key: str) -> Manifest:
 
 def write_manifest(store: Store, uuid: str, manifest: Manifest) -> str:
     """Under a new key, which is returned."""
-    key = names.new_manifest_key(uuid, manifest.column)
-    store.put(key, manifest.render())
+    data = manifest.render()
+    key = names.new_manifest_key(uuid, manifest.column, names.digest_of(data))
+    store.put(key, data)
     return key
 
 
@@ -100,14 +106,27 @@ def write_files(store: Store, uuid: str, column: str, pieces: Iterable[pa.Table]
     return tuple(files)
 
 
-def read_pieces(source: pa.NativeFile, value_type: pa.DataType) -> Iterator[pa.Table]:
-    """A sorted file, row group by row group, with values of this type: of the table's column, which may be wider."""
-    reader = pq.ParquetFile(source, read_dictionary=[LABEL])
+def read_pieces(store: Store, file: IndexFile, value_type: pa.DataType) -> Iterator[pa.Table]:
+    """A sorted file, row group by row group, with values of this type: of the table's column, which may be wider.
+
+    Raises IndexStale if it is not the file that was committed: what is read here goes into new files.
+    """
     schema = pa.schema([(VALUE, value_type), (LABEL, LABEL_TYPE)])
-    for number in range(reader.num_row_groups):
-        piece = reader.read_row_group(number)
-        piece.validate(full=True)
-        yield piece.cast(schema, safe=False)
+    try:
+        with store.open(file.key) as source:
+            check_size(file, source.seek(0, io.SEEK_END))
+            source.seek(0)
+            check_stream(file.key, source)
+            reader = pq.ParquetFile(pa.PythonFile(source, mode="r"), read_dictionary=[LABEL])
+            check_rows(file, reader.metadata.num_rows)
+            for number in range(reader.num_row_groups):
+                piece = reader.read_row_group(number)
+                piece.validate(full=True)
+                yield piece.cast(schema, safe=False)
+    except ObjectNotFound as error:
+        raise IndexStale(f"{file.key}: the index file is gone; kubothek index --rebuild makes one") from error
+    except DAMAGED as error:
+        raise IndexStale(f"{file.key}: not an index file: {error}; kubothek index --rebuild makes one") from error
 
 
 def with_merged(manifest: Manifest, merged: Merged) -> Manifest:
@@ -163,7 +182,7 @@ class _Part:
         self._flush()
         self._writer.close()
         data = self._sink.getvalue()
-        key = names.new_file_key(uuid, column)
+        key = names.new_file_key(uuid, column, names.digest_of(memoryview(data)))
         store.put(key, memoryview(data))
         assert self._first is not None and self._last is not None, "a part without rows is not stored"  # noqa: PT018
         return IndexFile(key, self.rows, data.size, low_bound(self._first), high_bound(self._last))

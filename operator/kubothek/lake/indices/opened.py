@@ -15,6 +15,8 @@ import pyarrow.dataset as ds
 from kubothek.lake.damaged import DAMAGED
 from kubothek.lake.errors import IndexStale, ObjectNotFound
 from kubothek.lake.indices.entries import LABEL
+from kubothek.lake.indices.intact import check_bytes, check_rows, check_size
+from kubothek.lake.indices.model import IndexFile
 from kubothek.lake.indices.native import Manifest, read_manifest
 from kubothek.lake.store import Store
 from kubothek.lake.store.kept import Kept, by_store
@@ -36,13 +38,19 @@ class OpenedFile:
     going to its end and back, and takes no lock for that as it does to go somewhere and read there.
     """
 
-    def __init__(self, store: Store, key: str) -> None:
+    def __init__(self, store: Store, key: str, committed: IndexFile | None = None) -> None:
+        """``committed``: what the manifest of a native index says of the file. Raises IndexStale if it is another."""
         try:
             source = store.open(key)
             size = source.seek(0, io.SEEK_END)
             source.seek(0)
+            if committed is not None:
+                check_size(committed, size)
             whole = size <= _WHOLE_BYTES
-            file = pa.py_buffer(source.read()) if whole else pa.PythonFile(source, mode="r")
+            data = source.read() if whole else b""
+            if whole:
+                check_bytes(key, data)
+            file = pa.py_buffer(data) if whole else pa.PythonFile(source, mode="r")
             options = ds.ParquetReadOptions(dictionary_columns=[LABEL])
             fragment: Any = ds.ParquetFileFormat(read_options=options).make_fragment(cast("Any", file))
             fragment.ensure_complete_metadata()
@@ -55,6 +63,8 @@ class OpenedFile:
         self.key = key
         self.schema: pa.Schema = fragment.physical_schema
         self.rows: int = fragment.metadata.num_rows
+        if committed is not None:
+            check_rows(committed, self.rows)
         self.cost = _FOOTER_FACTOR * fragment.metadata.serialized_size + (size if whole else _HANDLE_BYTES)
 
     def read(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
@@ -85,9 +95,9 @@ class Opened:
         """What all take, in bytes."""
         return self._kept.cost
 
-    def file(self, key: str) -> OpenedFile:
-        """Raises IndexStale if it is gone."""
-        found: OpenedFile = self._kept.get(key, lambda: OpenedFile(self._store, key), lambda file: file.cost)
+    def file(self, key: str, committed: IndexFile | None = None) -> OpenedFile:
+        """Raises IndexStale if it is gone, or not the one that was ``committed``."""
+        found: OpenedFile = self._kept.get(key, lambda: OpenedFile(self._store, key, committed), lambda file: file.cost)
         return found
 
     def manifest(self, key: str) -> Manifest:

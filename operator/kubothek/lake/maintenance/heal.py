@@ -32,8 +32,11 @@ from kubothek.lake.errors import (
     PreconditionFailed,
     VersionIncomplete,
 )
-from kubothek.lake.indices.model import IndexKind, IndexState
+from kubothek.lake.indices.intact import check_object
+from kubothek.lake.indices.model import IndexKind
+from kubothek.lake.indices.names import digest_in
 from kubothek.lake.indices.native import read_manifest
+from kubothek.lake.indices.opened import OpenedFile
 from kubothek.lake.indices.report import IndexHealth, report
 from kubothek.lake.maintenance.lost import look_thoroughly
 from kubothek.lake.maintenance.sizes import whole_records
@@ -240,23 +243,36 @@ def _heal_skipping(store: Store, log: DatasetLog, by: str) -> tuple[str, ...]:
 
 
 def _unusable(store: Store, head: Head, *, sample: int | None = None) -> set[str]:
-    """The columns whose index is gone, cannot be read, or lacks a file; ``sample``: of how many files to ask for."""
+    """The columns whose index is gone, damaged or cannot be read; ``sample``: how many of its files to look at."""
     state = head.index_state
     found = {each.column for each in report(store, state) if each.health is IndexHealth.STALE}
     for column, kind in state.kinds().items():
-        if column not in found and _lacks_files(store, state, column, kind, sample):
+        if column not in found and _is_damaged(store, head, column, kind, sample):
             found.add(column)
     return found
 
 
-def _lacks_files(store: Store, state: IndexState, column: str, kind: IndexKind, sample: int | None) -> bool:
-    """Whether something of an index is gone that a kept copy of it would not show."""
-    if kind is IndexKind.KARTOTHEK:
-        listed = state.kartothek[column]
-        return isinstance(listed, str) and bool(absent(store, "", [listed]))
+def _is_damaged(store: Store, head: Head, column: str, kind: IndexKind, sample: int | None) -> bool:
+    """Whether an object of an index is gone, or is not the one that was committed; kept copies would not show it.
+
+    Without a ``sample`` every object is read as a whole. An index that another program wrote, and that names none of
+    the table's files, counts as damaged: nothing tells whether they hold NULLs only.
+    """
+    state = head.index_state
     try:
-        files = [file.key for file in read_manifest(store, state.native[column]).files]
+        if kind is IndexKind.KARTOTHEK:
+            listed = state.kartothek[column]
+            if not isinstance(listed, str):
+                return False
+            opened = OpenedFile(store, listed)
+            if sample is None:
+                check_object(store, listed)
+            return digest_in(listed) is None and not opened.rows and bool(head.partitions)
+        files = read_manifest(store, state.native[column]).files
+        for file in files if sample is None or len(files) <= sample else random.sample(files, sample):
+            OpenedFile(store, file.key, file)
+            if sample is None:
+                check_object(store, file.key)
     except IndexStale:
         return True
-    asked = files if sample is None or len(files) <= sample else random.sample(files, sample)
-    return bool(absent(store, keys.native_indices(state.uuid), asked))
+    return False

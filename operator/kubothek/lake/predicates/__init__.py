@@ -12,10 +12,24 @@ compared by its UTF-8 bytes. The same rules hold for files, paths, indices and s
 from __future__ import annotations
 
 from kubothek.lake.predicates.dnf import from_dnf
+from kubothek.lake.predicates.intervals import Interval, intervals
 from kubothek.lake.predicates.model import FALSE, TRUE, Predicate
 from kubothek.lake.predicates.parser import parse
 from kubothek.lake.predicates.ranges import Range
 from kubothek.lake.predicates.terms import Op, Term
 from kubothek.lake.predicates.written import Filter, as_predicate
 
-__all__ = ["FALSE", "TRUE", "Filter", "Op", "Predicate", "Range", "Term", "as_predicate", "from_dnf", "parse"]
+__all__ = [
+    "FALSE",
+    "TRUE",
+    "Filter",
+    "Interval",
+    "Op",
+    "Predicate",
+    "Range",
+    "Term",
+    "as_predicate",
+    "from_dnf",
+    "intervals",
+    "parse",
+]

@@ -20,8 +20,8 @@ import pyarrow as pa
 from kubothek.lake.commits.objects.head import Head
 from kubothek.lake.commits.objects.paths import parse_path, partition_path
 from kubothek.lake.commits.past.snapshot import Snapshot
-from kubothek.lake.indices import lookup
-from kubothek.lake.predicates import TRUE, Predicate, Range, Term
+from kubothek.lake.indices import lookup_interval
+from kubothek.lake.predicates import TRUE, Predicate, Range, Term, intervals
 from kubothek.lake.skipping.planning.implied import implied
 from kubothek.lake.skipping.planning.plan import Skipping
 from kubothek.lake.store import Store
@@ -121,7 +121,7 @@ class _Candidates:
 def _by_path(bound: Predicate, columns: PathColumns, count: int) -> _Candidates:
     branches, all_rows = [], np.zeros(count, np.bool_)
     for terms in bound.conjunctions:
-        if any(term.never for term in terms):
+        if any(term.never for term in terms) or any(each.empty for each in intervals(terms).values()):
             continue
         here = [term for term in terms if term.column in columns]
         everywhere = np.ones(count, np.bool_)
@@ -145,11 +145,10 @@ def _by_index(candidates: _Candidates, store: Store, head: Head, schema: pa.Sche
 
 def _indexed(branch: _Branch, store: Store, head: Head, schema: pa.Schema) -> _Branch:
     may = branch.may
-    for term in branch.rest:
+    for column, interval in intervals(branch.rest).items():
         if not may.any():
             break
-        values = term.value if isinstance(term.value, tuple) else (term.value,)
-        labels = lookup(store, head, schema, term.column, term.op, values)
+        labels = lookup_interval(store, head, schema, column, interval)
         if labels is not None:
             held = np.fromiter(map(labels.__contains__, head.partitions), np.bool_, len(may))
             may = may & held

@@ -25,8 +25,8 @@ import pyarrow as pa
 
 from kubothek.lake.commits.cubes.members import Member
 from kubothek.lake.commits.objects.paths import parse_path, partition_path
-from kubothek.lake.indices import lookup
-from kubothek.lake.predicates import Predicate, Range, Term
+from kubothek.lake.indices import lookup_interval
+from kubothek.lake.predicates import Interval, Predicate, Range, Term, intervals
 from kubothek.lake.skipping.planning.implied import implied
 from kubothek.lake.skipping.planning.plan import Skipping
 from kubothek.lake.store import Store
@@ -61,7 +61,7 @@ class Files:
     store: Store
     member: Member
     paths: PathColumns
-    _held: dict[tuple[str, str, str], Mask | None] = field(default_factory=dict)
+    _held: dict[tuple[str, str], Mask | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, store: Store, member: Member, needed: Iterable[str]) -> Files:
@@ -91,13 +91,13 @@ class Files:
     def by_index(self, branch: Branch) -> Branch:
         """By secondary indices. One file left is faster read than looked up."""
         may = branch.may
-        for term in self._beside_paths(branch.cells):
+        for column, interval in intervals(self._beside_paths(branch.cells)).items():
             if np.count_nonzero(may) > 1:
-                may = may & self._in_index(term)
+                may = may & self._in_index(column, interval)
         match = branch.match & may
-        for term in self._beside_paths(branch.rows):
+        for column, interval in intervals(self._beside_paths(branch.rows)).items():
             if np.count_nonzero(match) > 1:
-                match = match & self._in_index(term)
+                match = match & self._in_index(column, interval)
         return Branch(branch.cells, branch.rows, may, match)
 
     def by_skipping(self, branch: Branch) -> Branch:
@@ -119,7 +119,7 @@ class Files:
 
     def _in_paths(self, terms: tuple[Term, ...]) -> Mask:
         everywhere = np.ones(len(self), np.bool_)
-        if any(term.never for term in terms):
+        if any(term.never for term in terms) or any(each.empty for each in intervals(terms).values()):
             return ~everywhere
         here = (self.paths[term.column].where(term, unknown=True) for term in terms if term.column in self.paths)
         return reduce(and_, here, everywhere)
@@ -127,12 +127,11 @@ class Files:
     def _beside_paths(self, terms: tuple[Term, ...]) -> tuple[Term, ...]:
         return tuple(term for term in terms if term.column not in self.paths)
 
-    def _in_index(self, term: Term) -> Mask | np.bool_:
-        name = (term.column, term.op.value, repr(term.value))
+    def _in_index(self, column: str, interval: Interval) -> Mask | np.bool_:
+        name = (column, repr(interval))
         if name not in self._held:
             head = self.member.snapshot.head
-            values = term.value if isinstance(term.value, tuple) else (term.value,)
-            labels = lookup(self.store, head, self.member.schema, term.column, term.op, values)
+            labels = lookup_interval(self.store, head, self.member.schema, column, interval)
             self._held[name] = (
                 None if labels is None else np.fromiter(map(labels.__contains__, head.partitions), np.bool_, len(self))
             )
