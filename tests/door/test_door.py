@@ -29,7 +29,6 @@ from kubothek.lake.errors import (
     OwnedByAnother,
     PartitionInvalid,
     SchemaMismatch,
-    SourceEmpty,
     VersionIncomplete,
     VersionNotFound,
 )
@@ -283,8 +282,6 @@ def fails_halfway() -> Iterator[pa.Table]:
         (TABLE.set_column(0, "month", pa.array([1, None])), PartitionInvalid, "'month' has nulls"),
         (TABLE.drop_columns(["month"]), SchemaMismatch, "no column 'month' to partition on"),
         (TABLE.append_column("delay", pa.array([1, 2])), SchemaMismatch, "more than once"),
-        (TABLE.slice(0, 0), SourceEmpty, "no rows"),
-        ([], SourceEmpty, "no batch"),
         ([1, 2], InputError, "cannot write int"),
         (pd.DataFrame({"month": [1, 2], "carrier": ["AA", 5], "delay": [1, 2]}), DataTypeMismatch, "carrier"),
         (later_batch_differs(), SchemaMismatch, "one schema"),

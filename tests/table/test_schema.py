@@ -138,13 +138,14 @@ def test_conform_casts_reorders_and_makes_time_zones_utc() -> None:
     ("column", "data_type"),
     [
         (pa.array([1], pa.timestamp("ns")), pa.timestamp("us")),
+        (pa.array(["x"]), pa.list_(pa.int64())),
         (pa.array([-1]), pa.uint64()),
         (pa.array([Decimal("1.005")]), pa.decimal128(5, 2)),
-        (pa.array(["x"]), pa.list_(pa.int64())),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_by_column(column: pa.Array[Any], data_type: pa.DataType) -> None:
-    with pytest.raises(DataTypeMismatch, match="column 'price'"):
+    number = not pa.types.is_list(data_type) and not pa.types.is_timestamp(data_type)
+    with pytest.raises(SchemaMismatch if number else DataTypeMismatch, match="column 'price'"):
         s.conform(pa.table({"price": column}), schema_of(price=data_type))
 
 

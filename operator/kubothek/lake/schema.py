@@ -18,6 +18,7 @@ from itertools import takewhile
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kubothek.lake.damaged import DAMAGED
@@ -47,6 +48,8 @@ _LIST: Final = re.compile(r"list<(.+)>")
 _DECIMAL_DIGITS: Final = 38
 _SHOWN: Final = 20
 """How many different columns an error lists."""
+_REMEDY: Final = "cast to the table's types, or write to a new dataset"
+_EVOLVE: Final = "; or let the table evolve: schemaEvolution: Compatible (evolve=True in Python)"
 
 
 # --- names of types -----------------------------------------------------------------------------------------
@@ -113,8 +116,9 @@ def without_time_zones(schema: pa.Schema) -> pa.Schema:
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table's columns in order and types of a stored schema; timestamps with time zone become naive UTC.
 
-    Raises SchemaMismatch for a column that is missing, DataTypeMismatch for a value that the stored type
-    cannot hold exactly (a nanosecond, an integer out of range). Columns outside the schema are dropped.
+    Raises SchemaMismatch for a column that is missing, and for a value that the column's type cannot hold exactly,
+    which it names (see :func:`fitted`); DataTypeMismatch for one that the stored form of its own type cannot hold: a
+    nanosecond, an unsigned integer beyond 64 bits. Columns outside the schema are dropped.
     """
     columns = []
     for field in schema:
@@ -122,12 +126,96 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
             raise SchemaMismatch(f"column {field.name!r} ({type_name(field.type)}) is missing or occurs twice")
         column = table.column(position)
         try:
-            columns.append(column if column.type == field.type else column.cast(field.type))
+            columns.append(column if column.type == field.type else _cast(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            if _widened(column.type) != field.type and _may_be_cast(_widened(column.type), field.type):
+                raise _lossy(column, field) from error
             raise DataTypeMismatch(
                 f"column {field.name!r}: cannot store {column.type} as {type_name(field.type)}: {error}"
             ) from error
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def fitted(table: pa.Schema, new: pa.Schema, *, evolve: bool = False) -> pa.Schema:
+    """The stored schema ``new``, with the table's type for each column whose values may have that type without loss.
+
+    That is for values to tell: :func:`conform` casts them, and refuses those that lose something. Pairs are decimals
+    of any digits, integers, and floats that are whole, also within structs and lists. Numbers and texts, times and
+    dates stay apart. To ``evolve``, a type that can widen is left to do so.
+    """
+    fields = []
+    for field in new:
+        wanted = _type_in(table, field.name)
+        if wanted is not None and wanted != field.type and _may_be_cast(field.type, wanted):
+            fields.append(field.with_type(wanted) if not evolve or widened(wanted, field.type) is None else field)
+        else:
+            fields.append(field)
+    return pa.schema(fields)
+
+
+def _may_be_cast(found: pa.DataType, wanted: pa.DataType) -> bool:
+    types = pa.types
+    if found == wanted or types.is_null(found):
+        return True
+    if types.is_integer(found):
+        return types.is_integer(wanted) or types.is_floating(wanted) or types.is_decimal(wanted)
+    if types.is_floating(found):
+        return types.is_integer(wanted) or types.is_floating(wanted)
+    if types.is_decimal(found):
+        return types.is_decimal(wanted) or types.is_integer(wanted)
+    if types.is_struct(found) and types.is_struct(wanted):
+        if sorted(field.name for field in found) != sorted(field.name for field in wanted):
+            return False
+        return all(_may_be_cast(found.field(field.name).type, field.type) for field in wanted)
+    if _is_any_list(found) and types.is_list(wanted):
+        return _may_be_cast(found.value_type, wanted.value_type)
+    return _widened(found) == wanted
+
+
+def _cast(column: Any, wanted: pa.DataType) -> Any:
+    """The same values in another type. Raises ArrowInvalid if one is lost: what Arrow's own casts let pass as well."""
+    types = pa.types
+    found = column.type
+    if types.is_integer(found) and types.is_decimal(wanted):
+        digits = 20 if types.is_unsigned_integer(found) else 19
+        return column.cast(pa.decimal128(digits, 0)).cast(wanted)
+    if types.is_floating(found) and types.is_floating(wanted) and wanted.bit_width < found.bit_width:
+        narrow = column.cast(wanted)
+        kept = pc.or_kleene(pc.equal(narrow.cast(found), column), pc.is_nan(column))
+        if not pc.all(kept, min_count=0).as_py():
+            raise pa.ArrowInvalid(f"a value is no {wanted}")
+        return narrow
+    if types.is_struct(found) and types.is_struct(wanted):
+        if isinstance(column, pa.ChunkedArray):
+            return pa.chunked_array([_cast(chunk, wanted) for chunk in column.chunks], wanted)
+        inner = [_cast(pc.struct_field(column, field.name), field.type) for field in wanted]
+        return pa.StructArray.from_arrays(inner, fields=list(wanted), mask=column.is_null())
+    return column.cast(wanted)
+
+
+def _lossy(column: Any, field: pa.Field[Any]) -> SchemaMismatch:
+    """The error that names the first value which is lost; found by halving."""
+    first, count = 0, len(column)
+    while count > 1:
+        half = count // 2
+        if _is_exact(column.slice(first, half), field.type):
+            first, count = first + half, count - half
+        else:
+            count = half
+    value = column[first].as_py() if count else None
+    remedy = _REMEDY if widened(field.type, _widened(column.type)) is None else f"{_REMEDY}{_EVOLVE}"
+    return SchemaMismatch(
+        f"column {field.name!r}: {value} in row {first + 1} cannot be stored without loss as {type_name(field.type)}, "
+        f"the type of the table; {remedy}"
+    )
+
+
+def _is_exact(column: Any, wanted: pa.DataType) -> bool:
+    try:
+        _cast(column, wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return True
 
 
 def _stored(column: str, data_type: pa.DataType) -> pa.DataType:
@@ -163,9 +251,14 @@ def _widened(data_type: pa.DataType) -> pa.DataType:
         return pa.date32()
     if types.is_decimal32(data_type) or types.is_decimal64(data_type):
         return pa.decimal128(data_type.precision, data_type.scale)
-    if types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type):
+    if _is_any_list(data_type):
         return pa.list_(pa.field("item", _widened(data_type.value_type)))
     return data_type
+
+
+def _is_any_list(data_type: pa.DataType) -> bool:
+    types = pa.types
+    return types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type)
 
 
 def _is_any_binary(data_type: pa.DataType) -> bool:
@@ -297,9 +390,9 @@ def _explained(together: Mapping[str, _Together], *, evolve: bool) -> str:
     if len(different) > _SHOWN:
         shown.append(f"and {len(different) - _SHOWN} more columns")
     evolvable = not evolve and all(each.type is not None for each in different.values())
-    remedy = "correct the rows, or put them into a table of their own"
+    remedy = _REMEDY
     if evolvable:
-        remedy += "; or let the table evolve: schemaEvolution: Compatible (evolve=True in Python)"
+        remedy += _EVOLVE
     return "\n".join(["the columns do not match the table:", *(line.rstrip() for line in shown), remedy])
 
 

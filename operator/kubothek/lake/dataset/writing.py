@@ -10,6 +10,7 @@ import pyarrow as pa
 from kubothek.lake import operations
 from kubothek.lake.commits import Change, Operation, Snapshot, Transaction, Version
 from kubothek.lake.dataset.handle import BY, Done, Handle, Maker, OnConflict, Where
+from kubothek.lake.errors import SourceEmpty
 from kubothek.lake.operations import Rows
 from kubothek.lake.predicates import Predicate, as_predicate
 from kubothek.lake.table.layout import Layout
@@ -29,12 +30,17 @@ class Writing(Handle):
                     did, so a program that may have crashed in between can just run again. It stands for the data,
                     which is not compared. None = every call appends
 
-        Integers, floats and strings are widened, time zones become UTC. Raises SchemaMismatch, DataTypeMismatch,
-        PartitionInvalid, SourceEmpty, OwnedByAnother with the dataset as before.
+        Data without rows makes a commit that changes nothing. Values are cast to the types of the table where none of
+        them loses anything: integers, floats and strings of any width, decimals of other digits, integers to decimals,
+        whole floats to integers, also in structs and lists. Raises SchemaMismatch, which names the column and the first
+        value that has no exact form, DataTypeMismatch, PartitionInvalid, OwnedByAnother with the dataset as before.
         """
 
         def start(now: Transaction) -> Maker:
-            written = self._written(now, data, now.snapshot.schema, evolve=evolve)
+            try:
+                written = self._written(now, data, now.snapshot.schema, evolve=evolve)
+            except SourceEmpty:
+                return lambda _: Change(operation=Operation.APPEND, by=BY)
             return lambda _: operations.append(written, by=BY)
 
         return self._commit("append", id, (), start)

@@ -14,7 +14,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from kubothek.lake.errors import IndexStale
 from kubothek.lake.indices.entries import Stream, merge, with_labels
 from kubothek.lake.indices.model import IndexFile
 from kubothek.lake.indices.native import Manifest, chains, read_pieces, write_files

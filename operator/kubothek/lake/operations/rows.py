@@ -15,7 +15,7 @@ from kubothek.lake.operations.gathering import Gathering
 from kubothek.lake.operations.replace import require_met
 from kubothek.lake.operations.written import Written
 from kubothek.lake.predicates import Predicate
-from kubothek.lake.schema import merge, normalise, with_nulls, without_time_zones
+from kubothek.lake.schema import conform, fitted, merge, normalise, with_nulls, without_time_zones
 from kubothek.lake.store import Store
 from kubothek.lake.table.files import PartitionedWriter
 from kubothek.lake.table.layout import Layout
@@ -43,14 +43,19 @@ def write_rows(
 
     ``evolve``  the rows may bring new columns and wider types, and lack columns of the table
 
-    Raises SchemaMismatch, DataTypeMismatch, PartitionInvalid, FilterNotMet, SourceEmpty; data files that were written
-    by then are deleted.
+    Raises SchemaMismatch, DataTypeMismatch, PartitionInvalid, FilterNotMet, SourceEmpty: for rows that are in memory
+    before any file is written, else after the files that were written are deleted.
     """
     head = snapshot.head
     layout = Layout.of(head)
     given, pieces = pieces_of(data)
+    if isinstance(pieces, list) and not any(piece.num_rows for piece in pieces):
+        raise _empty(head.uuid)
     schema = stored_after(given, table, layout, evolve=evolve)
     where = check(schema)
+    if isinstance(pieces, list):
+        pieces = given_pieces = [_as_stored(piece, schema, evolve=evolve) for piece in pieces]
+        given = given_pieces[0].schema
     row = 1
     gathering = Gathering.of(snapshot, schema)
     gatherer = gathering.gatherer(store, head.uuid, head.table, schema, layout.partition_on)
@@ -62,12 +67,12 @@ def write_rows(
                 )
             if where is not None:
                 require_met(where, piece, "the data", row)
-            writer.write(_complete(piece, schema) if evolve else piece)
+            writer.write(_as_stored(piece, schema, evolve=evolve))
             row += piece.num_rows
         files = writer.finish()
         gathered = gatherer.finish()
     if not files:
-        raise SourceEmpty(f"there are no rows to write to {head.uuid!r}; nothing was committed")
+        raise _empty(head.uuid)
     return Written(tuple(files), schema, layout.partition_on, evolves=evolve, gathered=gathered)
 
 
@@ -78,13 +83,18 @@ def stored_after(given: pa.Schema, table: pa.Schema | None, layout: Layout, *, e
     if table is None:
         check_new_table(new, layout.partition_on)
         return new
-    merged = merge(table, new, evolve=evolve)
+    merged = merge(table, fitted(table, new, evolve=evolve), evolve=evolve)
     check_new_columns(table, merged)
     return merged
 
 
-def _complete(piece: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
-    return with_nulls(piece if isinstance(piece, pa.Table) else pa.Table.from_batches([piece]), schema)
+def _empty(uuid: str) -> SourceEmpty:
+    return SourceEmpty(f"there are no rows to write to {uuid!r}; nothing was committed")
+
+
+def _as_stored(piece: pa.Table | pa.RecordBatch, schema: pa.Schema, *, evolve: bool) -> pa.Table:
+    table = piece if isinstance(piece, pa.Table) else pa.Table.from_batches([piece])
+    return conform(with_nulls(table, schema) if evolve else table, schema)
 
 
 def pieces_of(data: Rows) -> tuple[pa.Schema, Iterable[pa.Table | pa.RecordBatch]]:

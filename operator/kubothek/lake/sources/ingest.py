@@ -15,7 +15,7 @@ from kubothek.lake.errors import PartitionInvalid, RowsLost, SchemaMismatch, Sou
 from kubothek.lake.operations import require_met
 from kubothek.lake.operations.gathering import Gatherer, Gathering
 from kubothek.lake.predicates import Predicate
-from kubothek.lake.schema import merge, normalise, widened, with_nulls, without_time_zones
+from kubothek.lake.schema import fitted, merge, normalise, widened, with_nulls, without_time_zones
 from kubothek.lake.sources.model import Source, SourcePlan, Split
 from kubothek.lake.sources.reader import SourceReader
 from kubothek.lake.store import Store, StoreConfig
@@ -106,8 +106,9 @@ def decide_schemas(
     stored = source
     for other in (table, promised):
         if other is not None:
-            merged = merge(other, stored, evolve=evolve)
-            stored = merged if evolve else stored
+            fit = fitted(other, stored, evolve=evolve)
+            merged = merge(other, fit, evolve=evolve)
+            stored = merged if evolve else fit
     if evolve and promised is not None:
         merge(promised, stored)
     if table is None:
