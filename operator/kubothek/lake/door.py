@@ -47,7 +47,7 @@ from kubothek.lake.ledger.formats.events import DatasetKind, DatasetSnapshot
 from kubothek.lake.ledger.formats.identity import OwnerKey
 from kubothek.lake.ledger.root import Table as LedgerTable
 from kubothek.lake.ledger.root import create
-from kubothek.lake.schema import normalise, parse_type, require_distinct
+from kubothek.lake.schema import normalise, parse_type, require_distinct, without_time_zones
 from kubothek.lake.skipping.change import SkippingChange
 from kubothek.lake.skipping.indexes import check as check_skipping
 from kubothek.lake.skipping.model import IndexDefinition, SkippingState
@@ -55,7 +55,8 @@ from kubothek.lake.skipping.planning.aggregate import Skipped
 from kubothek.lake.sql import Look, Query, TableScan, prepare
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import ROW_GROUP_ROWS, TARGET_FILE_BYTES, Layout
-from kubothek.lake.table.partitioning import check_new_table
+from kubothek.lake.table.partitioning import check_new_table, check_without_time_zones
+from kubothek.lake.zones import zones_in
 
 __all__ = ["Dataset", "Done", "Lake", "OnConflict", "Where"]
 
@@ -197,7 +198,10 @@ class Lake:
             dictionary_columns=None if dictionary_columns is None else tuple(dictionary_columns),
         )
         wanted = _index_kinds(indices)
-        stored = None if schema is None else normalise(_arrow_schema(schema), partition_on)
+        declared = None if schema is None else _arrow_schema(schema)
+        if declared is not None:
+            check_without_time_zones(declared, partition_on)
+        stored = None if declared is None else normalise(without_time_zones(declared), partition_on)
         if stored is not None:
             check_new_table(stored, partition_on)
             layout.check(stored)
@@ -216,6 +220,7 @@ class Lake:
                     schema=stored,
                     partition_keys=tuple(partition_on),
                     layout=layout.to_json(),
+                    zones={} if declared is None else zones_in(declared),
                     index=IndexChange(wanted=wanted, dialect=_one_of(Dialect, "dialect", dialect)),
                     skipping=SkippingChange(wanted=SkippingState(tuple(skipping))),
                     by=_BY,

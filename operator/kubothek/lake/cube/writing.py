@@ -94,6 +94,7 @@ def written(store: Store, started: CubeTransaction, spec: CubeSpec, parts: list[
             else:
                 data, evolve = rows[part.name], part.evolves
                 made = operations.write_rows(store, base, data, table=base.schema, evolve=evolve)
+                made = replace(made, zones={})  # cells are compared across datasets: all times of cubes are naive UTC
                 done[part.name] = replace(made, begins=base.head.skipping) if part.fresh else made
             started.base(part.name)
             started.note_written(part.name, *done[part.name].keys)

@@ -14,6 +14,7 @@ from kubothek.lake.predicates import as_predicate
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.table.plan import Plan, plan
 from kubothek.lake.table.scan import arrow_dataset, scan
+from kubothek.lake.zones import in_zones, zoned, zones_of
 
 
 class Reading(Handle):
@@ -26,8 +27,9 @@ class Reading(Handle):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the present version, as stored; none if nothing has said what they are."""
-        return _schema_of(self.snapshot())
+        """The columns of the present version; none if nothing has said what they are."""
+        snapshot = self.snapshot()
+        return zoned(_schema_of(snapshot), zones_of(snapshot.head.metadata))
 
     @property
     def layout(self) -> Layout:
@@ -52,7 +54,7 @@ class Reading(Handle):
         return compare(self._store, self._log(), self.snapshot(before), self.snapshot(after))
 
     def arrow_dataset(self, as_of: Version | None = None) -> ds.FileSystemDataset:
-        """One version as a pyarrow dataset, for everything that reads those."""
+        """One version as a pyarrow dataset, for everything that reads those; its times are naive UTC, as in files."""
         snapshot = self.snapshot(as_of)
         return arrow_dataset(self._store, snapshot.head, _schema_of(snapshot))
 
@@ -66,9 +68,16 @@ class Reading(Handle):
 
         Files that cannot hold rows for which ``where`` is TRUE are not opened: see :meth:`plan`. Raises FilterInvalid
         for one that does not fit the schema, InputError for columns that are not there.
+
+        Times of a column that has a time zone come in it; in ``where`` they are compared as UTC.
         """
         predicate = None if where is None else as_predicate(where)
-        return scan(self._store, self.snapshot(as_of), columns, predicate)
+        snapshot = self.snapshot(as_of)
+        rows = scan(self._store, snapshot, columns, predicate)
+        shown = zoned(rows.schema, zones_of(snapshot.head.metadata))
+        if shown == rows.schema:
+            return rows
+        return pa.RecordBatchReader.from_batches(shown, (in_zones(batch, shown) for batch in rows))
 
     def plan(self, where: Where | None = None, as_of: Version | None = None) -> Plan:
         """Which files :meth:`scan` would open, and how many files each step of finding them left."""

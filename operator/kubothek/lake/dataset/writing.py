@@ -32,7 +32,8 @@ class Writing(Handle):
 
         Data without rows makes a commit that changes nothing. Values are cast to the types of the table where none of
         them loses anything: integers, floats and strings of any width, decimals of other digits, integers to decimals,
-        whole floats to integers, also in structs and lists. Raises SchemaMismatch, which names the column and the first
+        whole floats to integers, also in structs and lists. Times with a zone are stored in UTC and read in the zone of
+        the column. Raises SchemaMismatch, which names the column and the first
         value that has no exact form, DataTypeMismatch, PartitionInvalid, OwnedByAnother with the dataset as before.
         """
 

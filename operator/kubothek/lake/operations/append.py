@@ -14,6 +14,7 @@ def append(written: Written, *, by: str = "") -> Change:
         schema=written.schema,
         partition_keys=written.partition_on,
         layout=written.layout,
+        zones=written.zones,
         evolves=written.evolves,
         index=written.index,
         skipping=written.skipping,

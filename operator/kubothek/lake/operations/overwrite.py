@@ -12,6 +12,7 @@ from kubothek.lake.commits import Change, Everything, Operation, Snapshot
 from kubothek.lake.errors import SchemaMismatch
 from kubothek.lake.operations.compatibility import misfit
 from kubothek.lake.operations.written import Written
+from kubothek.lake.zones import zones_after, zones_of
 
 _HINT: Final = "allowSchemaChange: true puts the new columns in the place of the table's"
 
@@ -38,6 +39,10 @@ def overwrite(snapshot: Snapshot, written: Written, *, allow_schema_change: bool
     says that this is meant. Raises SchemaMismatch if it does not.
     """
     problem = misfit(snapshot, written.schema, written.partition_on, evolve=written.evolves)
+    try:
+        zones_after(snapshot.schema, zones_of(snapshot.head.metadata), written.zones)
+    except SchemaMismatch as error:
+        problem = problem or str(error)
     if problem is not None and not allow_schema_change:
         raise SchemaMismatch(f"{problem}; {_HINT}")
     return Change(
@@ -50,6 +55,7 @@ def overwrite(snapshot: Snapshot, written: Written, *, allow_schema_change: bool
         replaces_schema=problem is not None,
         partition_keys=written.partition_on,
         layout=written.layout,
+        zones=written.zones,
         index=written.index,
         skipping=written.skipping,
         by=by,

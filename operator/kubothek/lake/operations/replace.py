@@ -114,6 +114,7 @@ def _change(written: Written, removed: tuple[str, ...], reads: Partitions | Matc
         schema=written.schema,
         partition_keys=written.partition_on,
         layout=written.layout,
+        zones=written.zones,
         evolves=written.evolves,
         index=written.index,
         skipping=written.skipping,

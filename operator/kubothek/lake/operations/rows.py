@@ -20,6 +20,7 @@ from kubothek.lake.store import Store
 from kubothek.lake.table.files import PartitionedWriter
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.table.partitioning import check_new_columns, check_new_table, check_without_time_zones
+from kubothek.lake.zones import zones_after, zones_in, zones_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +53,8 @@ def write_rows(
     if isinstance(pieces, list) and not any(piece.num_rows for piece in pieces):
         raise _empty(head.uuid)
     schema = stored_after(given, table, layout, evolve=evolve)
+    zones = zones_in(given)
+    zones_after(table, zones_of(head.metadata), zones)
     where = check(schema)
     if isinstance(pieces, list):
         pieces = given_pieces = [_as_stored(piece, schema, evolve=evolve) for piece in pieces]
@@ -73,7 +76,7 @@ def write_rows(
         gathered = gatherer.finish()
     if not files:
         raise _empty(head.uuid)
-    return Written(tuple(files), schema, layout.partition_on, evolves=evolve, gathered=gathered)
+    return Written(tuple(files), schema, layout.partition_on, evolves=evolve, gathered=gathered, zones=zones)
 
 
 def stored_after(given: pa.Schema, table: pa.Schema | None, layout: Layout, *, evolve: bool) -> pa.Schema:

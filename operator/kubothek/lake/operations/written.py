@@ -28,6 +28,7 @@ class Written:
     ``gathered``      what was gathered while they were written: index entries, descriptions
     ``wanted``        indices that a new table gets with them, by column, and ``dialect`` of its string indices
     ``begins``        skipping metadata that it gets with them
+    ``zones``         time zones of the rows, by column, see :mod:`kubothek.lake.zones`
     """
 
     files: tuple[PartitionFile, ...]
@@ -39,6 +40,7 @@ class Written:
     wanted: Mapping[str, IndexKind] = field(default_factory=dict)
     dialect: Dialect | None = None
     begins: SkippingState | None = None
+    zones: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:

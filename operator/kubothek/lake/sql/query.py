@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -29,6 +29,7 @@ from kubothek.lake.store.base import Store
 from kubothek.lake.table.achieved import skipped
 from kubothek.lake.table.plan import Plan, Step, plan
 from kubothek.lake.table.scan import arrow_dataset, read_failure
+from kubothek.lake.zones import zones_of
 
 Look: TypeAlias = Callable[[str, Version | None], Snapshot]
 """One version of a dataset, None = the present one; raises DatasetNotFound, VersionNotFound."""
@@ -141,8 +142,18 @@ class Query:
             dataset = arrow_dataset(store, replace(head, partitions=wanted), _schema(found))
             self._skipped[table] = partial(skipped, store, found, where, planned)
         self._datasets[table] = dataset
-        self._database.register(table, dataset if only is None else dataset.filter(only.expression()))
+        zones = {} if isinstance(found, PlainLocation) else zones_of(found.head.metadata)
+        zoned = [name for name in dataset.schema.names if zones.get(name)]
+        stored = f"{table} as stored" if zoned else table
+        self._database.register(stored, dataset if only is None else dataset.filter(only.expression()))
+        if zoned:
+            self._show_moments(table, stored, zoned)
         return TableScan(name, version, where, planned.steps)
+
+    def _show_moments(self, table: str, stored: str, columns: Sequence[str]) -> None:
+        """Make a view in which the times of these columns, naive UTC in files, are of the type TIMESTAMPTZ."""
+        moments = ", ".join(f"{quoted} AT TIME ZONE 'UTC' AS {quoted}" for quoted in map(_quoted, columns))
+        self._database.table(_quoted(stored)).project(f"* REPLACE ({moments})").create_view(table)
 
     @property
     def reads(self) -> tuple[Read, ...]:
@@ -255,7 +266,9 @@ def new_database(memory: str, database: duckdb.DuckDBPyConnection | None = None)
     ``database``  one with the settings of ``UNLOCKED``, which becomes that
     """
     if database is None:
-        return duckdb.connect(":memory:", config={**LOCKED, "memory_limit": memory})
+        database = duckdb.connect(":memory:", config=UNLOCKED)
+    # The session's zone is not the machine's: answers are the same everywhere.
+    database.execute("SET TimeZone = 'UTC'")
     database.execute(f"SET memory_limit = '{memory_bytes(memory)}B'")
     database.execute("SET lock_configuration = true")
     return database
@@ -301,6 +314,11 @@ def _location(stores: Callable[[str], Store], name: str) -> PlainLocation | None
         return open_location(stores(name), name)
     except DatasetNotFound:
         return None
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
 
 
 def _schema(snapshot: Snapshot) -> pa.Schema:

@@ -23,6 +23,7 @@ from kubothek.lake.commits.past.snapshot import live_head
 from kubothek.lake.commits.verbs.tagging import require_untagged, versions_of
 from kubothek.lake.errors import Conflict, Drift, InputError, LedgerOnly, PartitionInvalid, VersionNotFound
 from kubothek.lake.schema import carried_over, merge
+from kubothek.lake.zones import ZONES, zones_after, zones_of
 
 _CREATED = "creation_time"
 
@@ -74,7 +75,7 @@ def draft(
         change=change.skipping,
     )
     derived = index_metadata(indices) | skipping_metadata(skipping)
-    metadata = _metadata(journal, change, live, derived, horizon)
+    metadata = _metadata(journal, change, live, derived | _zones(change, live, current), horizon)
     to_set, dropped = metadata_delta(ground.metadata, metadata)
     totals = (on and on.totals) or Totals()
     return Draft(
@@ -123,6 +124,7 @@ def require_valid(
     _require_unexpired(change, live)
     require_untagged(live, _horizon(change, on), change.spares)
     schema = _schema(change, live, made_for, current)
+    _zones(change, live, current)
     _require_partition_keys(change, live, fresh=on is None or on.head.tombstone is not None)
     return schema
 
@@ -231,6 +233,14 @@ def _schema(change: Change, live: Head, made_for: pa.Schema | None, current: pa.
         return change.schema
     schema = carried_over(change.schema, made_for, current) if made_for else change.schema
     return merge(current, schema, evolve=change.evolves)
+
+
+def _zones(change: Change, live: Head, current: pa.Schema | None) -> dict[str, Any]:
+    """The zones of the table's columns. Raises SchemaMismatch if a faster commit gave one another kind."""
+    if not change.zones:
+        return {}
+    before = None if change.replaces_schema else current
+    return {ZONES: zones_after(before, zones_of(live.metadata), change.zones) or None}
 
 
 def _require_partition_keys(change: Change, live: Head, *, fresh: bool) -> None:

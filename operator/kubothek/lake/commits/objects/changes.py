@@ -164,6 +164,8 @@ class Change:
     ``skipping``        skipping metadata of ``added``, and what else changes of it; by default what is there stays
     ``metadata``        user metadata to set; None removes a key. ``kubothek_*`` is the protocol's own
     ``layout``          how later writers lay out files, in the JSON form of ``lake.table.layout``; None = as it is
+    ``zones``           time zones of the added rows, by column (``lake.zones``); of a column that it does not name
+                        nothing is known
     ``intake``          by standing source, the new page of what it has taken (``lake.intake.ledger``); in the way of
                         the change is any other commit that turned that page
     ``ledger``          how it moves the dataset's chain; in the way of the change is any other commit that moved it
@@ -188,6 +190,7 @@ class Change:
     skipping: SkippingChange = NO_SKIPPING_CHANGE
     metadata: Mapping[str, Any] = field(default_factory=dict)
     layout: Mapping[str, Any] | None = None
+    zones: Mapping[str, str] = field(default_factory=dict)
     intake: Mapping[str, str] = field(default_factory=dict)
     ledger: LedgerChange | None = None
     horizon: int = 0
