@@ -92,13 +92,13 @@ def store_size(table: Dataset, key: str) -> int:
 
 
 def test_data_beyond_the_target_size_becomes_several_files(store: Store) -> None:
-    dataset = Lake(store).create_dataset("numbers", target_file_size=20_000, row_group_rows=1000, compression="NONE")
+    dataset = Lake(store).create_dataset("numbers", target_file_size=24_000, row_group_rows=1000, compression="NONE")
     for start in range(0, 20_000, 500):
         dataset.append(pa.table({"n": range(start, start + 500)}))
     assert dataset.compact().removed.files == 40
     sizes = sorted(store_size(dataset, key) for key in labels(dataset).values())
     assert len(sizes) < 12
-    assert all(size >= 20_000 for size in sizes[3:])
+    assert all(size >= 24_000 for size in sizes[3:])
     numbers = dataset.scan().read_all()["n"].combine_chunks().sort()
     assert numbers.equals(pa.array(range(20_000)))
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final, TypeVar
@@ -417,6 +418,23 @@ def render_common_metadata(schema: pa.Schema) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+def footer_metadata(schema: pa.Schema, with_nulls: Collection[str]) -> dict[str, bytes]:
+    """What the footer of a data file of this schema says beside Parquet's own: as pyarrow writes what pandas made.
+
+    ``with_nulls``  columns with a null. Integers among them are pandas' nullable ones, as floats hold no 2**53 + 1;
+                    booleans stay objects, which plateau's filters need
+
+    The Arrow schema is part of it, as its own metadata are what pyarrow reads: write with ``store_schema=False``.
+    """
+    described = _pandas_metadata(schema)
+    for column in described["columns"]:
+        if column["name"] in with_nulls and (nullable := _NULLABLE.get(column["numpy_type"])):
+            column["numpy_type"] = nullable
+    pandas = json.dumps(described, separators=(",", ":")).encode()
+    stored = schema.with_metadata({b"pandas": pandas})
+    return {"pandas": pandas, "ARROW:schema": b64encode(stored.serialize())}
+
+
 def parse_common_metadata(data: bytes) -> pa.Schema:
     """The stored schema in a ``_common_metadata`` of any writer, in its own column order.
 
@@ -429,6 +447,9 @@ def parse_common_metadata(data: bytes) -> pa.Schema:
     except DAMAGED as error:
         raise SchemaMismatch(f"_common_metadata is not a Parquet file: {error}") from error
     return pa.schema([pa.field(field.name, _widened(field.type)) for field in schema])
+
+
+_NULLABLE: Final = {"int64": "Int64", "uint64": "UInt64"}
 
 
 def _pandas_metadata(schema: pa.Schema) -> dict[str, Any]:

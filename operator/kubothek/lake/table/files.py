@@ -23,7 +23,7 @@ from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.objects.changes import PartitionFile
 from kubothek.lake.errors import StoreError
 from kubothek.lake.lanes import Lanes, Stream
-from kubothek.lake.schema import conform
+from kubothek.lake.schema import conform, footer_metadata
 from kubothek.lake.store.base import Store
 from kubothek.lake.table.bucketing import Bucketing
 from kubothek.lake.table.layout import CODECS, MIB, Layout
@@ -81,7 +81,10 @@ class ParquetPart:
             sorting_columns=_sorting_columns(schema, layout.sort_by),
             coerce_timestamps="us",
             metadata_collector=self._footers,
+            store_schema=False,
         )
+        self._schema = schema
+        self._with_nulls: set[str] = set()
 
     @property
     def size(self) -> int:
@@ -91,11 +94,13 @@ class ParquetPart:
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Append the rows as one row group."""
         table = pa.Table.from_batches(batches)
+        self._with_nulls.update(name for name in table.column_names if table.column(name).null_count)
         self._writer.write_table(table, row_group_size=table.num_rows)
         self.rows += table.num_rows
 
     def finish(self) -> tuple[pa.Buffer, pq.FileMetaData]:
         """The whole file, and its footer."""
+        self._writer.add_key_value_metadata(footer_metadata(self._schema, self._with_nulls))
         self._writer.close()
         return self._sink.getvalue(), self._footers[0]
 
