@@ -1,6 +1,7 @@
 """``python -m tests.pages`` (`make pages`): what in docs/ is made from the code, written into the pages.
 
-docs/kinds/*.md have the fields of each kind, docs/reasons.md what jobs report, between a pair of markers each:
+docs/kinds/*.md have the fields of each kind, docs/reasons.md what jobs report, docs/python.md the Python API, between a
+pair of markers each:
 ``<!-- fields -->`` … ``<!-- end -->``. tests/test_pages.py says when the code has moved on.
 """
 
@@ -16,6 +17,7 @@ from typing import Any, Final
 from kubothek.resources.kinds import KINDS
 from kubothek.resources.schema import structural_schema
 from tests.documented import ROOT
+from tests.python_page import reference
 
 CODE = ROOT / "operator" / "kubothek"
 REASON = re.compile(r"[A-Z][A-Za-z]+[a-z]")
@@ -72,6 +74,8 @@ def pages() -> dict[Path, str]:
     """Each page with a part that is made, as it should be."""
     made = {page(kind): _filled(page(kind), "fields", fields(kind)) for kind in KINDS}
     reasons = ROOT / "docs" / "reasons.md"
+    python = ROOT / "docs" / "python.md"
+    made[python] = _filled(python, "python", reference())
     return made | {reasons: _filled(reasons, "reported", reported())}
 
 

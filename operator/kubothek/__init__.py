@@ -1,32 +1,72 @@
 """Kubothek keeps versioned Parquet datasets in object storage.
 
     import kubothek
-    lake = kubothek.open("s3://lake/warehouse")
 
-See :mod:`kubothek.lake.door` for what a lake can do. Importing this package imports nothing heavy: the
-operator shares it.
+    lake = kubothek.open("s3://lake/warehouse")
+    flights = lake.create_dataset("flights", partition_on="month")
+
+The public API is what ``dir(kubothek)`` names; docs/python.md is its reference. Importing this package imports nothing
+heavy: the operator shares it, and each name is loaded when it is first used.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from kubothek import errors
+    from kubothek.lake.commits.cubes.spec import CubeSpec
+    from kubothek.lake.cube.handle import Cube
+    from kubothek.lake.dataset import Dataset
     from kubothek.lake.door import Lake
+    from kubothek.lake.indices import Dialect, IndexKind
+    from kubothek.lake.skipping.model import Encryption, IndexDefinition
+    from kubothek.lake.table.layout import Layout
 
-__all__ = ["open"]
+    __version__: str
+
+__all__ = [
+    "Cube",
+    "CubeSpec",
+    "Dataset",
+    "Dialect",
+    "Encryption",
+    "IndexDefinition",
+    "IndexKind",
+    "Lake",
+    "Layout",
+    "__version__",
+    "errors",
+    "open",
+]
+
+_MODULES: Final = {
+    "Cube": "kubothek.lake.cube.handle",
+    "CubeSpec": "kubothek.lake.commits.cubes.spec",
+    "Dataset": "kubothek.lake.dataset",
+    "Dialect": "kubothek.lake.indices",
+    "Encryption": "kubothek.lake.skipping.model",
+    "IndexDefinition": "kubothek.lake.skipping.model",
+    "IndexKind": "kubothek.lake.indices",
+    "Lake": "kubothek.lake.door",
+    "Layout": "kubothek.lake.table.layout",
+}
 
 
 def open(  # noqa: A001 - the natural name of the front door
-    url: str,
+    url: str | os.PathLike[str],
     *,
     endpoint: str | None = None,
     region: str | None = None,
     credentials_dir: str | None = None,
     keys_dir: str | None = None,
 ) -> Lake:
-    """The lake at ``s3://bucket[/prefix]`` or ``file:///absolute/path``. Contacts nothing yet.
+    """Return the lake at ``s3://bucket[/prefix]``, ``file:///absolute/path`` or a path. Contacts nothing yet.
 
+    ``url``              as the command line takes it: relative paths and ``file:rel`` count from the working directory.
+                         The directory of a lake on this machine is made with its first dataset
     ``endpoint``         of an S3 server other than AWS: ``http://host:port``
     ``region``           of the bucket; None = what the AWS SDK finds
     ``credentials_dir``  directory with the files AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and perhaps
@@ -35,7 +75,28 @@ def open(  # noqa: A001 - the natural name of the front door
 
     Raises InputError if this cannot be a store.
     """
+    from pathlib import Path
+
     from kubothek.lake.door import Lake
     from kubothek.lake.store import StoreConfig, open_store
+    from kubothek.urls import absolute_url
 
-    return Lake(open_store(StoreConfig(url, endpoint, region, credentials_dir, keys_dir)))
+    place = absolute_url(os.fspath(url), Path.cwd())
+    return Lake(open_store(StoreConfig(place, endpoint, region, credentials_dir, keys_dir)))
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        found = getattr(import_module(_MODULES[name]), name)
+    elif name == "errors":
+        found = import_module("kubothek.errors")
+    elif name == "__version__":
+        found = import_module("importlib.metadata").version("kubothek")
+    else:
+        raise AttributeError(f"module 'kubothek' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -16,7 +16,7 @@ from kubothek.runtime.local.documents import ManifestError
 from kubothek.runtime.local.errors import LocalError
 from kubothek.runtime.local.manifests import Key, load
 from kubothek.runtime.local.state import LockedError, State, locked
-from kubothek.runtime.local.urls import absolute_url
+from kubothek.urls import absolute_url
 from tests.local.manifests import STORE, commit, dataset, write
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -19,7 +19,7 @@ from kubothek.resources.objectstore import ObjectStore
 from kubothek.runtime.local.credentials import CredentialFiles
 from kubothek.runtime.local.documents import SUFFIXES
 from kubothek.runtime.local.manifests import Manifests, load
-from kubothek.runtime.local.urls import absolute_url
+from kubothek.urls import absolute_url
 
 
 def chosen_store(paths: Sequence[Path], store_name: str | None) -> tuple[Manifests, ObjectStore]:

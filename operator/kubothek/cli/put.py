@@ -31,8 +31,8 @@ def put(choice: StoreChoice, files: tuple[Path, ...], destination: str) -> None:
 
     Files that the store already has with the same content are skipped.
     """
-    from kubothek.cli.stores import create_directory
     from kubothek.lake.store import open_store
+    from kubothek.lake.store.urls import create_directory
     from kubothek.resources.values import render_bytes
 
     targets = _targets(files, destination)

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import click
 
 from kubothek.lake.store import StoreConfig
-from kubothek.runtime.local.urls import absolute_url
+from kubothek.urls import absolute_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +44,3 @@ class StoreChoice:
                 region=self.region or config.region,
                 keys_dir=self.keys_dir or config.keys_dir,
             )
-
-
-def create_directory(config: StoreConfig) -> None:
-    """Make sure that the directory of a file store is there, for commands that write."""
-    parts = urlsplit(config.url)
-    if parts.scheme == "file":
-        Path(unquote(parts.path)).mkdir(parents=True, exist_ok=True)

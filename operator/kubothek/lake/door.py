@@ -47,6 +47,7 @@ from kubothek.lake.ledger.formats.events import DatasetKind, DatasetSnapshot
 from kubothek.lake.ledger.formats.identity import OwnerKey
 from kubothek.lake.ledger.root import Table as LedgerTable
 from kubothek.lake.ledger.root import create
+from kubothek.lake.names import names_in
 from kubothek.lake.schema import normalise, parse_type, require_distinct, without_time_zones
 from kubothek.lake.skipping.change import SkippingChange
 from kubothek.lake.skipping.indexes import check as check_skipping
@@ -54,6 +55,7 @@ from kubothek.lake.skipping.model import IndexDefinition, SkippingState
 from kubothek.lake.skipping.planning.aggregate import Skipped
 from kubothek.lake.sql import Look, Query, TableScan, prepare
 from kubothek.lake.store import Store
+from kubothek.lake.store.urls import create_directory
 from kubothek.lake.table.layout import ROW_GROUP_ROWS, TARGET_FILE_BYTES, Layout
 from kubothek.lake.table.partitioning import check_new_table, check_without_time_zones
 from kubothek.lake.zones import zones_in
@@ -136,6 +138,7 @@ class Lake:
             index_columns=index_columns,
             suppress_index_on=suppress_index_on,
         )
+        create_directory(self.store.config)
         cube = Cube(self.store, self._cube_log(prefix), spec)
         try:
             cube.snapshot()
@@ -153,19 +156,19 @@ class Lake:
     def create_dataset(
         self,
         name: str,
-        partition_on: Sequence[str] = (),
+        partition_on: Sequence[str] | str = (),
         schema: pa.Schema | Mapping[str, str] | None = None,
         *,
-        sort_by: Sequence[str] = (),
-        bucket_by: Sequence[str] = (),
+        sort_by: Sequence[str] | str = (),
+        bucket_by: Sequence[str] | str = (),
         num_buckets: int = 0,
         target_file_size: int = TARGET_FILE_BYTES,
         row_group_rows: int = ROW_GROUP_ROWS,
         compression: str = "ZSTD",
-        dictionary_columns: Sequence[str] | None = None,
-        indices: Sequence[str] | Mapping[str, IndexKind | str] = (),
+        dictionary_columns: Sequence[str] | str | None = None,
+        indices: Sequence[str] | str | Mapping[str, IndexKind | str] = (),
         dialect: Dialect | str = Dialect.KARTOTHEK,
-        skipping: Sequence[IndexDefinition] = (),
+        skipping: Sequence[IndexDefinition] | IndexDefinition = (),
     ) -> Dataset:
         """Commit an empty dataset, with the layout that all its writers will keep.
 
@@ -186,16 +189,20 @@ class Lake:
         Raises DatasetExists; SchemaMismatch, PartitionInvalid, LayoutInvalid, IndexInvalid or SkippingInvalid for an
         impossible table.
         """
+        partition_on = names_in("partition_on", partition_on)
         require_distinct(partition_on)
+        skipping = (skipping,) if isinstance(skipping, IndexDefinition) else tuple(skipping)
         layout = Layout(
-            partition_on=tuple(partition_on),
-            sort_by=tuple(sort_by),
-            bucket_by=tuple(bucket_by),
+            partition_on=partition_on,
+            sort_by=names_in("sort_by", sort_by),
+            bucket_by=names_in("bucket_by", bucket_by),
             num_buckets=num_buckets,
             target_file_bytes=target_file_size,
             row_group_rows=row_group_rows,
             compression=compression,
-            dictionary_columns=None if dictionary_columns is None else tuple(dictionary_columns),
+            dictionary_columns=None
+            if dictionary_columns is None
+            else names_in("dictionary_columns", dictionary_columns),
         )
         wanted = _index_kinds(indices)
         declared = None if schema is None else _arrow_schema(schema)
@@ -207,6 +214,7 @@ class Lake:
             layout.check(stored)
             check_indexable(stored, partition_on, wanted.items())
             check_skipping(skipping, stored, partition_on)
+        create_directory(self.store.config)
         dataset = Dataset(self, name)
         exists = DatasetExists(f"there is a dataset {name!r} in {self.store.url} already; append to it instead")
         try:
@@ -218,11 +226,11 @@ class Lake:
                 Change(
                     operation=Operation.CREATE,
                     schema=stored,
-                    partition_keys=tuple(partition_on),
+                    partition_keys=partition_on,
                     layout=layout.to_json(),
                     zones={} if declared is None else zones_in(declared),
                     index=IndexChange(wanted=wanted, dialect=_one_of(Dialect, "dialect", dialect)),
-                    skipping=SkippingChange(wanted=SkippingState(tuple(skipping))),
+                    skipping=SkippingChange(wanted=SkippingState(skipping)),
                     by=_BY,
                 )
             )
@@ -241,6 +249,7 @@ class Lake:
 
         Raises DatasetExists, EventInvalid; InputError for inputs that are not there, TransformInvalid.
         """
+        create_directory(self.store.config)
         dataset = Dataset(self, name)
         log = dataset._log(writing=True)
         if snapshot.kind is DatasetKind.DERIVATIVE:
@@ -295,9 +304,10 @@ class Lake:
         return look
 
 
-def _index_kinds(indices: Sequence[str] | Mapping[str, IndexKind | str]) -> dict[str, IndexKind]:
+def _index_kinds(indices: Sequence[str] | str | Mapping[str, IndexKind | str]) -> dict[str, IndexKind]:
     if isinstance(indices, Mapping):
         return {column: _one_of(IndexKind, f"index on {column!r}", kind) for column, kind in indices.items()}
+    indices = names_in("indices", indices)
     require_distinct(indices)
     return dict.fromkeys(indices, IndexKind.NATIVE)
 

@@ -115,7 +115,7 @@ def test_conditions_that_are_none_are_refused(given: Any, said: str) -> None:
             "'y' is a dimension that dimension_columns leave out",
         ),
         ({"payload_columns": ["stok"]}, "payload_columns: the cube has no column 'stok'; did you mean 'stock'?"),
-        ({"payload_columns": [3]}, "payload_columns: 3 is no name"),
+        ({"payload_columns": [3]}, "payload_columns: 3 of type int is not a name"),
         ({"partition_by": ["zzz"]}, "partition_by: the cube has no column 'zzz'"),
         (
             {"partition_by": ["n"]},

@@ -56,10 +56,10 @@ def copy(
     commit_id: str | None,
 ) -> None:
     """Copy the present version of a cube to another store, or under another name, in one commit of the copy."""
-    from kubothek.cli.stores import create_directory
     from kubothek.lake.errors import InputError
     from kubothek.lake.store import open_store
-    from kubothek.runtime.local.urls import absolute_url
+    from kubothek.lake.store.urls import create_directory
+    from kubothek.urls import absolute_url
 
     if tgt_store is None and tgt_prefix in (None, prefix):
         raise click.UsageError("a copy needs a place of its own: give --tgt-store, --tgt-prefix or both")

@@ -72,9 +72,9 @@ def build(
     Files are read as streams, whatever their size, and checked before anything is written.
     """
     from kubothek.cli.cube.data import streams
-    from kubothek.cli.stores import create_directory
     from kubothek.lake.commits.cubes.spec import CubeSpec
     from kubothek.lake.store import open_store
+    from kubothek.lake.store.urls import create_directory
 
     spec = CubeSpec(
         prefix,

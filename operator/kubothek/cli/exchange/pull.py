@@ -55,10 +55,10 @@ def pull_remote(
     """Make a dataset what it is at a URL: a new one, or one that was pulled before, by what is new."""
     from kubothek.cli.exchange.progress import shown
     from kubothek.cli.ledger.exchange import short_name, table_of
-    from kubothek.cli.stores import create_directory
     from kubothek.lake.exchange import Reach
     from kubothek.lake.exchange import pull_remote as pull_it
     from kubothek.lake.store import open_store
+    from kubothek.lake.store.urls import create_directory
 
     url = elsewhere(url)
     uuid = name or short_name(url.rstrip("/"))

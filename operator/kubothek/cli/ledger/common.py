@@ -60,6 +60,6 @@ def environment(names: Sequence[str]) -> dict[str, str]:
 
 def elsewhere(text: str) -> str:
     """The URL that a directory or a URL stands for."""
-    from kubothek.runtime.local.urls import absolute_url
+    from kubothek.urls import absolute_url
 
-    return absolute_url(text, Path.cwd()) if ":" in text else Path(text).absolute().as_uri()
+    return absolute_url(text, Path.cwd())

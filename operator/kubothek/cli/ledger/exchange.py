@@ -64,11 +64,11 @@ def export(choice: StoreChoice, dataset: str, target: str) -> None:
     The layout is that of the simple transfer protocol: a web server that gives out the directory is a repository.
     Done again, it adds what is new.
     """
-    from kubothek.cli.stores import create_directory
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.ledger.root import Ledger
     from kubothek.lake.ledger.root import export as export_chain
     from kubothek.lake.store import open_store
+    from kubothek.lake.store.urls import create_directory
 
     with choice.config() as config:
         root = Ledger(open_store(config), DatasetLog(open_store(config), dataset), by=BY)
@@ -83,13 +83,13 @@ def export(choice: StoreChoice, dataset: str, target: str) -> None:
 def _create(
     choice: StoreChoice, snapshot: DatasetSnapshot, uuid: str, *, no_table: bool, partition_on: tuple[str, ...]
 ) -> None:
-    from kubothek.cli.stores import create_directory
     from kubothek.jobs.chains import owner_key
     from kubothek.lake.ledger.derivative import create as create_derivative
     from kubothek.lake.ledger.derivative import inputs_of
     from kubothek.lake.ledger.formats.events import DatasetKind
     from kubothek.lake.ledger.root import create
     from kubothek.lake.store import open_store
+    from kubothek.lake.store.urls import create_directory
     from kubothek.runtime.local.credentials import make_identity
     from kubothek.runtime.local.manifests import Key
     from kubothek.runtime.local.state import State
@@ -113,9 +113,9 @@ def _create(
 
 
 def _take_over(choice: StoreChoice, what: str, uuid: str, *, no_table: bool, partition_on: tuple[str, ...]) -> None:
-    from kubothek.cli.stores import create_directory
     from kubothek.lake.ledger.root import import_chain
     from kubothek.lake.store import open_store
+    from kubothek.lake.store.urls import create_directory
 
     with choice.config() as config:
         create_directory(config)

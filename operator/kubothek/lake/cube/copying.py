@@ -23,6 +23,7 @@ from kubothek.lake.cube.state import CubeSnapshot
 from kubothek.lake.cube.writing import CheckSchema, Writer
 from kubothek.lake.errors import CubeInvalid, StoreError
 from kubothek.lake.indices import IndexKind
+from kubothek.lake.names import names_in
 from kubothek.lake.operations import Written
 from kubothek.lake.operations.gathering import Gathered
 from kubothek.lake.skipping.beginning import beginning
@@ -34,14 +35,14 @@ from kubothek.lake.store import Store
 _NAME: Final = re.compile(r"[0-9a-f]{32}")
 
 
-def names_of(snapshot: CubeSnapshot, datasets: Collection[str] | None) -> dict[str, str]:
+def names_of(snapshot: CubeSnapshot, datasets: Collection[str] | str | None) -> dict[str, str]:
     """Which datasets are copied, and the name of each copy. ``datasets``: names, or names by name; None = all.
 
     Raises DatasetNotFound, CubeInvalid if two get one name.
     """
     if datasets is None:
         return {name: name for name in snapshot.members}
-    names = dict(datasets) if isinstance(datasets, Mapping) else {name: name for name in datasets}
+    names = dict(datasets) if isinstance(datasets, Mapping) else {name: name for name in names_in("datasets", datasets)}
     for name in names:
         snapshot.member(name)
     if len(set(names.values())) < len(names):

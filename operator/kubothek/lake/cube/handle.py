@@ -23,6 +23,7 @@ from kubothek.lake.cube.verbs import Columns, Metadata
 from kubothek.lake.cube.writing import Data
 from kubothek.lake.errors import CubeInvalid, DatasetNotFound, InputError
 from kubothek.lake.indices import IndexChange, IndexKind, check_indexable
+from kubothek.lake.names import names_in
 from kubothek.lake.predicates import Filter, as_predicate
 from kubothek.lake.skipping.model import SkippingState
 from kubothek.lake.store import Store
@@ -84,7 +85,7 @@ class Cube:
         """What the cube and its datasets are made of."""
         return info(self.snapshot(as_of))
 
-    def stats(self, datasets: Collection[str] | None = None) -> dict[str, MemberStats]:
+    def stats(self, datasets: Collection[str] | str | None = None) -> dict[str, MemberStats]:
         """Rows, files, bytes and partitions by dataset; ``datasets``: names or globs, None = all."""
         snapshot = self.snapshot()
         return stats(self._store, snapshot, _matching(datasets, snapshot.members))
@@ -126,6 +127,7 @@ class Cube:
         Raises CubeInvalid, which names dataset, column and rule, DatasetExists, and what writing rows raises.
         """
         given = self._named(data)
+        partition_on = _columns_by_dataset(partition_on)
         says = (sorted(given), overwrite, sorted((partition_on or {}).items()))
         started = self._begin("build", id, digest, says)
         if isinstance(started, CubeAlreadyApplied):
@@ -156,6 +158,7 @@ class Cube:
     ) -> Done:
         """Add datasets to the cube in one commit; arguments and errors as of :meth:`build`."""
         given = self._named(data)
+        partition_on = _columns_by_dataset(partition_on)
         says = (sorted(given), overwrite, sorted((partition_on or {}).items()))
         started = self._begin("extend", id, digest, says)
         if isinstance(started, CubeAlreadyApplied):
@@ -173,7 +176,7 @@ class Cube:
         data: Mapping[str, Data] | Data,
         *,
         metadata: Metadata | None = None,
-        evolve: Collection[str] = (),
+        evolve: Collection[str] | str = (),
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
     ) -> Done:
@@ -187,16 +190,18 @@ class Cube:
         started = self._begin("append", id, digest, (sorted(given),))
         if isinstance(started, CubeAlreadyApplied):
             return started
-        return verbs.write_more(started, "Append", given, metadata=metadata, evolve=evolve, removals={})
+        return verbs.write_more(
+            started, "Append", given, metadata=metadata, evolve=names_in("evolve", evolve), removals={}
+        )
 
     def update(
         self,
         data: Mapping[str, Data] | Data,
         *,
         remove: Filter,
-        datasets: Collection[str] | None = None,
+        datasets: Collection[str] | str | None = None,
         metadata: Metadata | None = None,
-        evolve: Collection[str] = (),
+        evolve: Collection[str] | str = (),
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
     ) -> Done:
@@ -210,7 +215,7 @@ class Cube:
         Other arguments and errors as of :meth:`build`.
         """
         given, where = self._named(data), as_predicate(remove)
-        losing = set(given) if datasets is None else set(datasets)
+        losing = set(given) if datasets is None else set(names_in("datasets", datasets))
         started = self._begin("update", id, digest, (sorted(given), where, sorted(losing)))
         if isinstance(started, CubeAlreadyApplied):
             return started
@@ -219,13 +224,15 @@ class Cube:
         validation.check_known(spec, losing, members)
         going = {name: members[name] for name in losing}
         removals = removing.by_member(self._store, going, where, by=self.log.by)
-        return verbs.write_more(started, "Update", given, metadata=metadata, evolve=evolve, removals=removals)
+        return verbs.write_more(
+            started, "Update", given, metadata=metadata, evolve=names_in("evolve", evolve), removals=removals
+        )
 
     def remove_partitions(
         self,
         where: Filter,
         *,
-        datasets: Collection[str] | None = None,
+        datasets: Collection[str] | str | None = None,
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
     ) -> Done:
@@ -238,6 +245,7 @@ class Cube:
         Raises CubeInvalid for other columns and unknown datasets, FilterInvalid, Conflict.
         """
         bound = as_predicate(where)
+        datasets = None if datasets is None else names_in("datasets", datasets)
         started = self._begin("remove", id, digest, (bound, None if datasets is None else sorted(datasets)))
         if isinstance(started, CubeAlreadyApplied):
             return started
@@ -253,7 +261,7 @@ class Cube:
     def index(
         self,
         dataset: str,
-        columns: Collection[str],
+        columns: Collection[str] | str,
         *,
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
@@ -262,6 +270,7 @@ class Cube:
 
         Raises DatasetNotFound, CubeInvalid for columns that are not there, IndexInvalid.
         """
+        columns = names_in("columns", columns)
         started = self._begin("index", id, digest, (dataset, sorted(columns)))
         if isinstance(started, CubeAlreadyApplied):
             return started
@@ -276,7 +285,7 @@ class Cube:
 
     def delete(
         self,
-        datasets: Collection[str] | None = None,
+        datasets: Collection[str] | str | None = None,
         *,
         id: str | None = None,  # noqa: A002
         digest: str | None = None,
@@ -285,6 +294,7 @@ class Cube:
 
         Raises CubeInvalid for unknown datasets, and for the seed of others that stay.
         """
+        datasets = None if datasets is None else names_in("datasets", datasets)
         started = self._begin("delete", id, digest, (None if datasets is None else sorted(datasets),))
         if isinstance(started, CubeAlreadyApplied):
             return started
@@ -299,7 +309,7 @@ class Cube:
         target: Store,
         *,
         prefix: str | None = None,
-        datasets: Collection[str] | None = None,
+        datasets: Collection[str] | str | None = None,
         overwrite: bool = False,
         as_of: int | datetime | None = None,
         claim_of: ClaimOf = lambda _: None,
@@ -364,11 +374,15 @@ class Cube:
         return members[name]
 
 
-def _matching(wanted: Collection[str] | None, names: Collection[str]) -> list[str]:
+def _columns_by_dataset(given: Columns | None) -> Columns | None:
+    return given and {name: names_in(f"partition_on of {name!r}", columns) for name, columns in given.items()}
+
+
+def _matching(wanted: Collection[str] | str | None, names: Collection[str]) -> list[str]:
     """Those of the names that one of the globs means; all for None. Raises CubeInvalid for one that means none."""
     if wanted is None:
         return list(names)
-    globs = [wanted] if isinstance(wanted, str) else list(wanted)
+    globs = names_in("names", wanted)
     if vain := [glob for glob in globs if not any(fnmatchcase(name, glob) for name in names)]:
         raise CubeInvalid(f"{vain[0]!r} is not there; there are {', '.join(map(repr, names)) or 'none'}")
     return [name for name in names if any(fnmatchcase(name, glob) for glob in globs)]

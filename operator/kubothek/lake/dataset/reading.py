@@ -10,6 +10,7 @@ import pyarrow.dataset as ds
 from kubothek.lake.commits import Record, Snapshot, Version
 from kubothek.lake.commits.past.compare import Comparison, compare
 from kubothek.lake.dataset.handle import Handle, Where
+from kubothek.lake.names import names_in
 from kubothek.lake.predicates import as_predicate
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.table.plan import Plan, plan
@@ -60,7 +61,7 @@ class Reading(Handle):
 
     def scan(
         self,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | str | None = None,
         where: Where | None = None,
         as_of: Version | None = None,
     ) -> pa.RecordBatchReader:
@@ -71,6 +72,7 @@ class Reading(Handle):
 
         Times of a column that has a time zone come in it; in ``where`` they are compared as UTC.
         """
+        columns = None if columns is None else names_in("columns", columns)
         predicate = None if where is None else as_predicate(where)
         snapshot = self.snapshot(as_of)
         rows = scan(self._store, snapshot, columns, predicate)

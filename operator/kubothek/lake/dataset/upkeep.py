@@ -24,6 +24,7 @@ from kubothek.lake.maintenance import (
     health,
     plan_compaction,
 )
+from kubothek.lake.names import names_in
 from kubothek.lake.predicates import as_predicate
 from kubothek.lake.skipping.model import IndexDefinition, SkippingState
 from kubothek.lake.table.clustering import Clustering
@@ -38,7 +39,9 @@ class Upkeep(Handle):
         """What the files are described by, so that queries open only those that may hold a match."""
         return self.snapshot().head.skipping.indices
 
-    def set_skipping(self, indices: Sequence[IndexDefinition] | SkippingState, *, rebuild: bool = False) -> Reskipped:
+    def set_skipping(
+        self, indices: Sequence[IndexDefinition] | IndexDefinition | SkippingState, *, rebuild: bool = False
+    ) -> Reskipped:
         """Describe the files by these indices, ``[IndexDefinition("MinMax", ("delay",))]``, and no others.
 
         One commit. MinMax, ValueList and BloomFilter are Xskipper's, which reads them too. Files that are there are
@@ -46,7 +49,8 @@ class Upkeep(Handle):
         described.
         Raises SkippingInvalid for an index that a column cannot have, OwnedByAnother.
         """
-        wanted = indices if isinstance(indices, SkippingState) else SkippingState(tuple(indices))
+        one = (indices,) if isinstance(indices, IndexDefinition) else indices
+        wanted = one if isinstance(one, SkippingState) else SkippingState(tuple(one))
         return reskip(self._store, self._log(writing=True), wanted, rebuild=rebuild, by=BY)
 
     def tags(self) -> dict[str, int]:
@@ -121,8 +125,8 @@ class Upkeep(Handle):
         target_file_size: int | None = None,
         min_files: int = 2,
         min_small_share: float = 0.0,
-        sort_by: Sequence[str] = (),
-        z_order_by: Sequence[str] = (),
+        sort_by: Sequence[str] | str = (),
+        z_order_by: Sequence[str] | str = (),
     ) -> CompactionPlan:
         """What :meth:`compact` would rewrite; reads metadata only."""
         wish = _wish(where, target_file_size, min_files, min_small_share, sort_by, z_order_by)
@@ -135,8 +139,8 @@ class Upkeep(Handle):
         target_file_size: int | None = None,
         min_files: int = 2,
         min_small_share: float = 0.0,
-        sort_by: Sequence[str] = (),
-        z_order_by: Sequence[str] = (),
+        sort_by: Sequence[str] | str = (),
+        z_order_by: Sequence[str] | str = (),
         id: str | None = None,  # noqa: A002
     ) -> Compaction:
         """Write small files of each partition once more, as fewer larger ones, in one commit that changes no row.
@@ -172,12 +176,12 @@ def _wish(
     target: int | None,
     min_files: int,
     min_small_share: float,
-    sort_by: Sequence[str],
-    z_order_by: Sequence[str],
+    sort_by: Sequence[str] | str,
+    z_order_by: Sequence[str] | str,
 ) -> Wish:
     if sort_by and z_order_by:
         raise InputError("a compaction has one order: leave out sort_by or z_order_by")
-    columns = tuple(sort_by or z_order_by)
+    columns = names_in("sort_by", sort_by) or names_in("z_order_by", z_order_by)
     return Wish(
         where=None if where is None else as_predicate(where),
         target_bytes=target,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from kubothek.lake.errors import SkippingInvalid
+from kubothek.lake.names import names_in
 from kubothek.lake.typed import checked
 
 
@@ -25,6 +26,10 @@ class IndexDefinition:
     columns: tuple[str, ...]
     params: Mapping[str, str] = field(default_factory=dict)
     key: str | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.columns) is not tuple:  # a text is one name
+            object.__setattr__(self, "columns", names_in(f"columns of the {self.type} index", self.columns))
 
     @property
     def name(self) -> str:

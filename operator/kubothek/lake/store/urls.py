@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from kubothek.lake.errors import InputError, InvalidKey
+from kubothek.lake.errors import AccessDenied, InputError, InvalidKey
+
+if TYPE_CHECKING:
+    from kubothek.lake.store.base import StoreConfig
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 _NO_SEGMENTS = frozenset(("", ".", ".."))
@@ -41,6 +45,18 @@ def parse_url(url: str) -> S3Location | FileLocation:
     raise InputError(
         f"{url!r} is not a store URL{meant}: write s3://bucket, s3://bucket/prefix or file:///absolute/path"
     )
+
+
+def create_directory(config: StoreConfig) -> None:
+    """Make the directory of a file store, for callers that create something in it. Raises StoreError."""
+    location = parse_url(config.url)
+    if isinstance(location, FileLocation):
+        try:
+            location.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise AccessDenied(
+                f"cannot create the directory of {config.url}: {error}; create it, or correct the URL"
+            ) from error
 
 
 def _is_path(url: str) -> bool:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from kubothek.lake.commits.objects.head import LAYOUT, OWN_PREFIX, Head
 from kubothek.lake.errors import LayoutInvalid, PartitionInvalid
+from kubothek.lake.names import names_in
 from kubothek.lake.schema import type_name
 from kubothek.lake.typed import checked
 
@@ -62,6 +63,10 @@ class Layout:
     dictionary_columns: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("partition_on", "sort_by", "bucket_by", "dictionary_columns"):
+            columns = getattr(self, name)
+            if columns is not None and type(columns) is not tuple:  # a text is one name
+                object.__setattr__(self, name, names_in(name, columns))
         if self.target_file_bytes < 1:
             raise LayoutInvalid(f"target file size {self.target_file_bytes}: it must be at least 1 byte")
         if self.row_group_rows < 1:

@@ -31,7 +31,7 @@ from kubothek.resources.jobs import (
 from kubothek.resources.values import parse_quantity
 from kubothek.runtime.local import java
 from kubothek.runtime.local.manifests import Key
-from kubothek.runtime.local.urls import absolute_url
+from kubothek.urls import absolute_url
 
 MIB = 1024 * 1024
 SPARK_FROM: Final = "1Gi"

@@ -27,7 +27,7 @@ from kubothek.resources.rules import Problem
 from kubothek.runtime.local.errors import LocalError
 from kubothek.runtime.local.files import write_atomically
 from kubothek.runtime.local.manifests import Key, key_of
-from kubothek.runtime.local.urls import absolute_url
+from kubothek.urls import absolute_url
 
 _UIDS = uuid.UUID("5a0c1b52-3c1e-5c53-9d4f-7b1f0e1c8a11")
 """Namespace of the uids: a name has the same one in every run, and after the state was lost."""

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from kubothek.lake.errors import CubeInvalid
+from kubothek.lake.errors import CubeInvalid, InputError
+from kubothek.lake.names import names_in
 
 SEPARATOR: Final = "++"
 """Between the prefix of a cube and the name of a dataset."""
@@ -153,10 +154,10 @@ def _ordered(what: str, columns: Sequence[str] | str) -> tuple[str, ...]:
 
 
 def _names(what: str, columns: Iterable[str] | str) -> tuple[str, ...]:
-    names = (columns,) if isinstance(columns, str) else tuple(columns)
-    if strange := [name for name in names if not isinstance(name, str)]:
-        raise CubeInvalid(f"{what} names {strange[0]!r} of type {type(strange[0]).__name__}; a column is a string")
-    return names
+    try:
+        return names_in(what, columns)
+    except InputError as error:
+        raise CubeInvalid(str(error)) from None
 
 
 def _check_columns(what: str, columns: tuple[str, ...]) -> None:

@@ -19,7 +19,8 @@ from kubothek.lake.commits.cubes.members import Member
 from kubothek.lake.commits.cubes.spec import CubeSpec, is_hidden
 from kubothek.lake.cube.query.conditions import Conditions, as_conditions
 from kubothek.lake.cube.state import CubeSnapshot
-from kubothek.lake.errors import QueryInvalid
+from kubothek.lake.errors import InputError, QueryInvalid
+from kubothek.lake.names import names_in
 from kubothek.lake.predicates import Op, Predicate, Term
 
 Names = Sequence[str] | str | None
@@ -205,9 +206,10 @@ def _names(what: str, given: Names) -> tuple[str, ...] | None:
     """One name stands for a sequence of one."""
     if given is None:
         return None
-    names = (given,) if isinstance(given, str) else tuple(given)
-    if strange := [name for name in names if not isinstance(name, str)]:
-        raise QueryInvalid(f"{what}: {strange[0]!r} is no name")
+    try:
+        names = names_in(what, given)
+    except InputError as error:
+        raise QueryInvalid(str(error)) from None
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise QueryInvalid(f"{what}: {_list(twice)} is named twice")
     return names
