@@ -25,13 +25,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
 
 from kubothek.lake.commits import Change, Operation, Snapshot, Transaction, Version
 from kubothek.lake.commits.cubes.spec import CubeSpec
+from kubothek.lake.commits.objects.keys import DEFAULT_TABLE, check_table
 from kubothek.lake.commits.past.listing import dataset_names
 from kubothek.lake.cube.discovery import cubes
 from kubothek.lake.cube.handle import Cube
@@ -169,6 +170,8 @@ class Lake:
         indices: Sequence[str] | str | Mapping[str, IndexKind | str] = (),
         dialect: Dialect | str = Dialect.KARTOTHEK,
         skipping: Sequence[IndexDefinition] | IndexDefinition = (),
+        metadata: Mapping[str, Any] | None = None,
+        table: str = DEFAULT_TABLE,
     ) -> Dataset:
         """Commit an empty dataset, with the layout that all its writers will keep.
 
@@ -185,6 +188,8 @@ class Lake:
         ``dialect``             which library besides Kubothek shall be able to write to a table with a Kartothek index
                                 on strings: Kartothek or Plateau
         ``skipping``            what files are described by, so that queries open fewer: see :meth:`set_skipping`
+        ``metadata``            user metadata, as kartothek and plateau show it: JSON values by name
+        ``table``               name of the table in the dataset; plateau reads no other than the default
 
         Raises DatasetExists; SchemaMismatch, PartitionInvalid, LayoutInvalid, IndexInvalid or SkippingInvalid for an
         impossible table.
@@ -228,6 +233,8 @@ class Lake:
                     schema=stored,
                     partition_keys=partition_on,
                     layout=layout.to_json(),
+                    metadata=metadata or {},
+                    table=check_table(table),
                     zones={} if declared is None else zones_in(declared),
                     index=IndexChange(wanted=wanted, dialect=_one_of(Dialect, "dialect", dialect)),
                     skipping=SkippingChange(wanted=SkippingState(skipping)),

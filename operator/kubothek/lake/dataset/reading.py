@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from kubothek.lake.commits import Record, Snapshot, Version
+from kubothek.lake.commits.objects.head import OWN_PREFIX
 from kubothek.lake.commits.past.compare import Comparison, compare
 from kubothek.lake.dataset.handle import Handle, Where
 from kubothek.lake.names import names_in
 from kubothek.lake.predicates import as_predicate
+from kubothek.lake.schema import footer_metadata
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.table.plan import Plan, plan
 from kubothek.lake.table.scan import arrow_dataset, scan
 from kubothek.lake.zones import in_zones, zoned, zones_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Reading(Handle):
@@ -80,6 +86,30 @@ class Reading(Handle):
         if shown == rows.schema:
             return rows
         return pa.RecordBatchReader.from_batches(shown, (in_zones(batch, shown) for batch in rows))
+
+    def read_pandas(
+        self,
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        as_of: Version | None = None,
+    ) -> pd.DataFrame:
+        """The rows as a DataFrame in the types that plateau gives: times in nanoseconds, integers with nulls as Int64.
+
+        Times outside of what nanoseconds can tell (years 1678 to 2261) come in microseconds.
+        """
+        table = self.scan(columns, where, as_of).read_all()
+        nulls = [name for name in table.column_names if table.column(name).null_count]
+        table = table.replace_schema_metadata({"pandas": footer_metadata(table.schema, nulls)["pandas"]})
+        try:
+            return table.to_pandas(coerce_temporal_nanoseconds=True)
+        except pa.ArrowInvalid:
+            return table.to_pandas()
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """User metadata, as kartothek and plateau show it, without Kubothek's own."""
+        found = self.snapshot().head.metadata
+        return {key: value for key, value in found.items() if not key.startswith(OWN_PREFIX)}
 
     def plan(self, where: Where | None = None, as_of: Version | None = None) -> Plan:
         """Which files :meth:`scan` would open, and how many files each step of finding them left."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,13 +20,21 @@ from kubothek.lake.table.layout import Layout
 class Writing(Handle):
     """Changes of rows, and of how they are laid out."""
 
-    def append(self, data: Rows, *, evolve: bool = False, id: str | None = None) -> Done:  # noqa: A002
+    def append(
+        self,
+        data: Rows,
+        *,
+        evolve: bool = False,
+        metadata: Mapping[str, Any] | None = None,
+        id: str | None = None,  # noqa: A002
+    ) -> Done:
         """Add rows in one commit, streaming them to storage; returns the new version and its totals.
 
         ``data``    a pyarrow Table, RecordBatch or RecordBatchReader, a pandas DataFrame (without its index), anything
                     with the Arrow stream interface, or an iterable of Tables or RecordBatches of one schema
         ``evolve``  the table takes new columns, which are null in older rows, and decimals with more digits; columns
                     that the data lacks are null in the new rows
+        ``metadata``  user metadata to set, as kartothek and plateau show it; None as a value removes a key
         ``id``      names this append for ever: appending under it again does nothing and returns what the first one
                     did, so a program that may have crashed in between can just run again. It stands for the data,
                     which is not compared. None = every call appends
@@ -41,8 +50,8 @@ class Writing(Handle):
             try:
                 written = self._written(now, data, now.snapshot.schema, evolve=evolve)
             except SourceEmpty:
-                return lambda _: Change(operation=Operation.APPEND, by=BY)
-            return lambda _: operations.append(written, by=BY)
+                return lambda _: Change(operation=Operation.APPEND, metadata=metadata or {}, by=BY)
+            return lambda _: replace(operations.append(written, by=BY), metadata=metadata or {})
 
         return self._commit("append", id, (), start)
 

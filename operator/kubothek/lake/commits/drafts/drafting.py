@@ -17,7 +17,8 @@ from kubothek.lake.commits.drafts.skipping import skipping_after, skipping_metad
 from kubothek.lake.commits.journal import Draft, Journal, Observed
 from kubothek.lake.commits.objects.changes import ROW_OPERATIONS, Change
 from kubothek.lake.commits.objects.directories import recount
-from kubothek.lake.commits.objects.head import DRIFT, HORIZON, INTAKE, LAYOUT, LEDGER, OWN_PREFIX, Head
+from kubothek.lake.commits.objects.head import DRIFT, HORIZON, INTAKE, LAYOUT, LEDGER, OWN_PREFIX, TABLE, Head
+from kubothek.lake.commits.objects.keys import DEFAULT_TABLE
 from kubothek.lake.commits.objects.record import Delta, Totals, after, size_of
 from kubothek.lake.commits.past.snapshot import live_head
 from kubothek.lake.commits.verbs.tagging import require_untagged, versions_of
@@ -256,10 +257,12 @@ def _require_partition_keys(change: Change, live: Head, *, fresh: bool) -> None:
 def _metadata(journal: Journal, change: Change, live: Head, derived: Mapping[str, Any], horizon: int) -> dict[str, Any]:
     created = journal.clock().replace(tzinfo=None).isoformat()
     layout = {} if change.layout is None else {LAYOUT: dict(change.layout)}
+    table = {} if change.table in (None, DEFAULT_TABLE) else {TABLE: change.table}
     intake = {INTAKE + source: page for source, page in change.intake.items()}
     ledger: dict[str, Any] = {} if change.ledger is None else {LEDGER: change.ledger.note.to_json()}
     if change.ledger is not None and change.ledger.rebuilds:
         ledger[DRIFT] = None
     raised = {HORIZON: horizon} if horizon > live.horizon else {}
-    merged = {_CREATED: created, **live.metadata, **change.metadata, **layout, **intake, **ledger, **raised, **derived}
+    own = {**layout, **table, **intake, **ledger, **raised, **derived}
+    merged = {_CREATED: created, **live.metadata, **change.metadata, **own}
     return {key: value for key, value in merged.items() if value is not None}

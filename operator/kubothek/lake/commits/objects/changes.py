@@ -162,6 +162,7 @@ class Change:
     ``index``           indices to make or drop, and index entries of ``added``; by default every index that is there is
                         kept exact, from the files themselves
     ``skipping``        skipping metadata of ``added``, and what else changes of it; by default what is there stays
+    ``table``           name of the table in the dataset; only for the commit that creates it. None = the usual one
     ``metadata``        user metadata to set; None removes a key. ``kubothek_*`` is the protocol's own
     ``layout``          how later writers lay out files, in the JSON form of ``lake.table.layout``; None = as it is
     ``zones``           time zones of the added rows, by column (``lake.zones``); of a column that it does not name
@@ -188,6 +189,7 @@ class Change:
     partition_keys: tuple[str, ...] | None = None
     index: IndexChange = NO_CHANGE
     skipping: SkippingChange = NO_SKIPPING_CHANGE
+    table: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     layout: Mapping[str, Any] | None = None
     zones: Mapping[str, str] = field(default_factory=dict)

@@ -36,6 +36,13 @@ def check_uuid(uuid: str) -> str:
     return uuid
 
 
+def check_table(table: str) -> str:
+    """The name of a table, if it can be part of its files' keys and is none of Kartothek's own; else InputError."""
+    if not _UUID.fullmatch(table) or table == "indices":
+        raise InputError(f"table {table!r}: use 1 to 200 of the characters a-z A-Z 0-9 + - _, and not 'indices'")
+    return table
+
+
 def check_id(commit_id: str) -> str:
     """The commit id itself, if a user may choose it; else InputError."""
     if not commit_id or commit_id.startswith(OWN_ID_PREFIX) or not _is_text(commit_id):
