@@ -64,7 +64,7 @@ def _function(name: str, function: Any, level: str) -> Iterator[str]:
 
 
 def _parameter(each: inspect.Parameter) -> str:
-    stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+    stars = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
     text = f"{stars}{each.name}: {each.annotation}"
     if each.default is each.empty:
         return text

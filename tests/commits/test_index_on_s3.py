@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ def test_many_threads_look_up_in_one_large_file(bucket_config: StoreConfig) -> N
     head = Indexed(IndexState(UUID, {}, {"x": native.write_manifest(store, UUID, Manifest("x", pa.string(), files))}))
     schema = pa.schema([("x", pa.string())])
 
-    def find(number: int) -> set[str] | None:
+    def find(number: int) -> Set[str] | None:
         return lookup(store, head, schema, "x", "=", [values[number].as_py()])
 
     numbers = range(0, ROWS, ROWS // 40)

@@ -34,7 +34,7 @@ def test_dir_names_the_public_api_and_all_of_it_loads() -> None:
         assert name == "__version__" or inspect.getdoc(found), f"{name} has no docstring"
     assert kubothek.__version__ == version("kubothek")
     with pytest.raises(AttributeError, match="no attribute 'Datset'"):
-        _ = kubothek.Datset  # type: ignore[attr-defined]
+        _ = kubothek.Datset
 
 
 def test_errors_are_all_there_by_one_name() -> None:

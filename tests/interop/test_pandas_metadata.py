@@ -76,9 +76,10 @@ def test_every_way_of_writing_describes_the_columns(lake: Lake) -> None:
     cube.build(pa.table({"m": [1, 2], "p": [1, 1], "n": pa.array([1, None], pa.int64())}))
     kinds.append(footers(lake, lake.dataset("c++seed")))
     for footer in [each for some in kinds for each in some]:
+        assert footer.metadata is not None
         stated = json.loads(footer.metadata[b"pandas"])
         assert {column["name"]: column["numpy_type"] for column in stated["columns"]} == {"m": "int64", "n": "Int64"}
-        assert footer.schema.to_arrow_schema().metadata[b"pandas"] == footer.metadata[b"pandas"]
+        assert (footer.schema.to_arrow_schema().metadata or {})[b"pandas"] == footer.metadata[b"pandas"]
 
 
 def test_footer_keeps_the_types_that_only_arrow_knows(lake: Lake) -> None:

@@ -219,6 +219,7 @@ class Lake:
             layout.check(stored)
             check_indexable(stored, partition_on, wanted.items())
             check_skipping(skipping, stored, partition_on)
+        check_indexable(pa.schema([]), partition_on, [each for each in wanted.items() if each[0] in partition_on])
         create_directory(self.store.config)
         dataset = Dataset(self, name)
         exists = DatasetExists(f"there is a dataset {name!r} in {self.store.url} already; append to it instead")

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -169,7 +169,7 @@ def _may_be_cast(found: pa.DataType, wanted: pa.DataType) -> bool:
             return False
         return all(_may_be_cast(found.field(field.name).type, field.type) for field in wanted)
     if _is_any_list(found) and types.is_list(wanted):
-        return _may_be_cast(found.value_type, wanted.value_type)
+        return _may_be_cast(_element(found), _element(wanted))
     return _widened(found) == wanted
 
 
@@ -188,7 +188,8 @@ def _cast(column: Any, wanted: pa.DataType) -> Any:
         return narrow
     if types.is_struct(found) and types.is_struct(wanted):
         if isinstance(column, pa.ChunkedArray):
-            return pa.chunked_array([_cast(chunk, wanted) for chunk in column.chunks], wanted)
+            chunks: list[Any] = [_cast(chunk, wanted) for chunk in column.chunks]
+            return pa.chunked_array(chunks, cast("Any", wanted))
         inner = [_cast(pc.struct_field(column, field.name), field.type) for field in wanted]
         return pa.StructArray.from_arrays(inner, fields=list(wanted), mask=column.is_null())
     return column.cast(wanted)
@@ -253,8 +254,13 @@ def _widened(data_type: pa.DataType) -> pa.DataType:
     if types.is_decimal32(data_type) or types.is_decimal64(data_type):
         return pa.decimal128(data_type.precision, data_type.scale)
     if _is_any_list(data_type):
-        return pa.list_(pa.field("item", _widened(data_type.value_type)))
+        return pa.list_(pa.field("item", _widened(_element(data_type))))
     return data_type
+
+
+def _element(data_type: Any) -> pa.DataType:
+    found: pa.DataType = data_type.value_type
+    return found
 
 
 def _is_any_list(data_type: pa.DataType) -> bool:
@@ -418,7 +424,7 @@ def render_common_metadata(schema: pa.Schema) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def footer_metadata(schema: pa.Schema, with_nulls: Collection[str]) -> dict[str, bytes]:
+def footer_metadata(schema: pa.Schema, with_nulls: Collection[str]) -> dict[str, str]:
     """What the footer of a data file of this schema says beside Parquet's own: as pyarrow writes what pandas made.
 
     ``with_nulls``  columns with a null. Integers among them are pandas' nullable ones, as floats hold no 2**53 + 1;
@@ -430,9 +436,9 @@ def footer_metadata(schema: pa.Schema, with_nulls: Collection[str]) -> dict[str,
     for column in described["columns"]:
         if column["name"] in with_nulls and (nullable := _NULLABLE.get(column["numpy_type"])):
             column["numpy_type"] = nullable
-    pandas = json.dumps(described, separators=(",", ":")).encode()
-    stored = schema.with_metadata({b"pandas": pandas})
-    return {"pandas": pandas, "ARROW:schema": b64encode(stored.serialize())}
+    pandas = json.dumps(described, separators=(",", ":"))
+    stored = schema.with_metadata({"pandas": pandas})
+    return {"pandas": pandas, "ARROW:schema": b64encode(stored.serialize()).decode()}
 
 
 def parse_common_metadata(data: bytes) -> pa.Schema:

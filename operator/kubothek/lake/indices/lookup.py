@@ -151,13 +151,15 @@ class _Wanted:
     def condition(self, field: pc.Expression) -> pc.Expression:
         """True for the values of the field that are wanted. Not everything is: some bound there is."""
         if self.values is not None:
-            return _among(field, self.values)
-        parts = []
+            among: pc.Expression = _among(field, self.values)
+            return among
+        parts: list[pc.Expression] = []
         if self.low is not None:
             parts.append(field > self.low if self.interval.low_open else field >= self.low)
         if self.high is not None:
             parts.append(field < self.high if self.interval.high_open else field <= self.high)
-        return reduce(and_, parts)
+        found: pc.Expression = reduce(and_, parts)
+        return found
 
     def may_be_in(self, file: IndexFile) -> bool:
         """Whether the bounds of a file let one of the values be in it."""
@@ -202,7 +204,7 @@ def _stored_condition(column: str, wanted: _Wanted, stored: pa.DataType) -> Any:
         return wanted.condition(pc.field(column).cast(wanted.type))
 
 
-def _among(field: pc.Expression, wanted: pa.Array[Any]) -> pc.Expression:
+def _among(field: Any, wanted: pa.Array[Any]) -> Any:
     if len(wanted) == 1:
         return field == wanted[0]
     # Statistics rule out what is outside of a range, but not what is not in a set.

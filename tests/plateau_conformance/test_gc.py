@@ -1,0 +1,3 @@
+"""plateau.io.testing.gc over Kubothek."""
+
+from plateau.io.testing.gc import *  # noqa: F403

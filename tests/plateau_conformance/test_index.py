@@ -1,0 +1,3 @@
+"""plateau.io.testing.index over Kubothek."""
+
+from plateau.io.testing.index import *  # noqa: F403
