@@ -19,8 +19,7 @@ from kubothek.lake.errors import (
     VersionIncomplete,
     VersionNotFound,
 )
-from kubothek.lake.indices import intact
-from kubothek.lake.indices import IndexKind
+from kubothek.lake.indices import IndexKind, intact
 from kubothek.lake.intake.ledger import Ledger, Page, entries_of
 from kubothek.lake.store import Store
 from tests.collector.aging import GRACE, AgingStore, contents, log_of

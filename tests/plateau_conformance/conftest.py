@@ -15,10 +15,11 @@ from tests.sampling import sampled
 
 BOOL = "a bool cannot partition a table: its paths differ between the libraries"
 CAST = "values are cast to the types of the table where none is lost"
-KEYS = "a dataset has objects of its own below .kubothek/, and one more index file form"
+KEYS = "a dataset has objects of its own below .kubothek/, and its head metadata of its own, kubothek_*"
 ADOPTED = "a collection adopts a dataset of another program first, which writes its history"
 STRINGS = "the table's strings are strings, whatever dtype of pandas they came from"
 EMPTY = "a frame without rows changes nothing: the table has no columns from it"
+LABELS = "each file has a name of its own, also those of one frame"
 WORDS = "the error has other words"
 FIXTURE = "needs pytest-mock, or plateau's own MetaPartition objects"
 ORDER = "the columns of a file are sorted by name"
@@ -28,6 +29,8 @@ DIFFERENCES: dict[str, str] = {
     "test_gc.py::test_gc_without_secondary_indices": ADOPTED,
     "test_index.py::test_create_index_from_inexistent_column_fails": WORDS,
     "test_update.py::test_update_dataset_with_partitions": FIXTURE,
+    "test_update.py::test_update_dataset_with_partitions__reducer_partitions": LABELS,
+    "test_update.py::test_update_dataset_with_partitions__reducer_nonexistent": KEYS,
     "test_update.py::test_schema_check_update[dfs3-False]": CAST,
     "test_update.py::test_schema_check_update[dfs5-False]": CAST,
     "test_update.py::test_update_infers_partition_on": BOOL,
@@ -103,7 +106,8 @@ def frozen_time_em() -> None:
 
 @pytest.fixture
 def df_all_types() -> pd.DataFrame:
-    return get_dataframe_not_nested(10)
+    frame: pd.DataFrame = get_dataframe_not_nested(10)
+    return frame
 
 
 @pytest.fixture
