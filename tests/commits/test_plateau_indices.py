@@ -176,7 +176,7 @@ def test_many_files_of_plateau_wait_for_maintenance_and_are_found_meanwhile(tabl
 
 
 def test_index_that_plateau_makes_on_a_partition_column_is_taken_away(table: Table) -> None:
-    """It is not rejected, and later reads find nothing through it (kartothek-facts 2.1)."""
+    """It is not rejected, and later reads find nothing through it (seen with plateau 4.6)."""
     table.create(IndexKind.KARTOTHEK, Dialect.PLATEAU, "a1")
     build_dataset_indices(lambda: table.plateau, UUID, ["p"])
     assert "p" in table.head.indices

@@ -74,7 +74,7 @@ def test_dataset_that_kartothek_adds_becomes_a_member() -> None:
 
 
 def erase_metadata(head: Head) -> None:
-    """Kartothek's index build (kartothek-facts 2.1)."""
+    """Kartothek's index build (seen with plateau 4.6)."""
     del head["metadata"]
 
 

@@ -1,4 +1,5 @@
-"""Every rule of kartothek-facts 3.1 and 3.4: an error that names dataset, column and rule, and nothing written."""
+"""Every rule of Kartothek Cube, "Cube", and of ``kartothek.io_components.cube.write``: an error that names dataset,
+column and rule, and nothing written."""
 
 from __future__ import annotations
 

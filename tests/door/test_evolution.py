@@ -201,7 +201,7 @@ def test_every_later_writer_keeps_the_layout(lake: Lake, plateau: Callable[[], A
     kubothek.open(lake.store.config.url).dataset("t").append(pa.table({"x": [6, 5, 4], "y": ["a", "a", "a"]}))
     assert dataset.scan().read_all()["x"].to_pylist() == [1, 2, 3, 9, 8, 4, 5, 6]
     head = json.loads(lake.store.get("t.by-dataset-metadata.json"))
-    head["metadata"] = {}  # as kartothek's index build leaves it (kartothek-facts 2.1)
+    head["metadata"] = {}  # as kartothek's index build leaves it (seen with plateau 4.6)
     lake.store.put("t.by-dataset-metadata.json", json.dumps(head).encode())
     dataset.append(pa.table({"x": [6, 5, 4], "y": ["a", "a", "a"]}))
     assert dataset.layout == layout

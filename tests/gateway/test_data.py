@@ -1,4 +1,4 @@
-"""Data in and questions out by HTTP: ingest, tail, query, tokens, search (odf-facts A2.6)."""
+"""Data in and questions out by HTTP: ingest, tail, query, tokens, search (ODF 0.34.1, RFC-008)."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_column_that_became_wider_is_compared_as_the_wider_type(
 
 
 def test_legacy_map_in_the_head_is_an_index(store: MemoryStore) -> None:
-    """Values are JSON text there (kartothek-facts 1.2)."""
+    """Values are JSON text there (Kartothek specification, "Attributes")."""
     cases: list[tuple[pa.DataType, list[str], Any]] = [
         (pa.int64(), ["1", "2"], 2),
         (pa.string(), ["one", "two"], "two"),
@@ -146,7 +146,8 @@ def test_legacy_map_in_the_head_is_an_index(store: MemoryStore) -> None:
 
 
 def test_index_file_of_any_writer_is_read(store: MemoryStore) -> None:
-    """Unordered, values in nanoseconds, large lists of large strings, another column: kartothek-facts 1.5."""
+    """Unordered, values in nanoseconds, large lists of large strings, another column: Kartothek specification, "Index
+    files"."""
     moments = [datetime(2020, 1, 2), datetime(2020, 1, 1)]
     columns = {
         "other": pa.array([1, 2]),

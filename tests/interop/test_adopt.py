@@ -313,7 +313,8 @@ def perform_job(job: dict[str, Any], root: Path) -> str:
 def test_an_index_inside_of_the_metadata_is_looked_up_and_becomes_a_file_by_adoption(
     golden_copy: Copy, url: str
 ) -> None:
-    """Very old heads hold value → labels as JSON, in which every value is text (kartothek-facts 1.2)."""
+    """Very old heads hold value → labels as JSON, in which every value is text (Kartothek specification,
+    "Attributes")."""
     lake = golden_copy("p46-table")
     expected = golden.expected("p46-table")["sales"]
     document = json.loads(lake.store.get("sales.by-dataset-metadata.json"))

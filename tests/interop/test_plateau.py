@@ -50,7 +50,7 @@ def data(kind: Kind, start: int, count: int = 24) -> pa.Table:
 
 
 def data_of_plateau(kind: Kind, start: int) -> pa.Table:
-    """Without the value that plateau itself writes wrong (kartothek-facts 1.1)."""
+    """Without the value that plateau itself writes wrong (Kartothek specification, "Filenames")."""
     table = data(kind, start)
     return table.filter(pc.field("region") != "a/b") if "region" in kind.partition_on else table
 

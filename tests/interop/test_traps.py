@@ -1,4 +1,5 @@
-"""The traps of plateau 4.6 and of the format (kartothek-facts 1.7, 1.8, 2.1), and how our tables come out of them."""
+"""The traps of plateau 4.6 and of the format (seen with plateau 4.6 and kartothek 5.3), and how our tables come out of
+them."""
 
 from __future__ import annotations
 
@@ -189,7 +190,7 @@ def test_narrow_and_categorical_columns_of_plateau_are_read_as_the_schema_says(l
 
 
 def test_a_column_with_time_zone_is_read_as_plateau_stored_it(lake: Lake, url: str) -> None:
-    """Neither library can ever update such a table (kartothek-facts 1.7)."""
+    """Neither library can ever update such a table (seen with kartothek 5.3 and plateau 4.6)."""
     moment = pd.Timestamp("2024-02-29 12:00", tz="UTC")
     store_dataframes_as_dataset(url, "zoned", [pd.DataFrame({"id": [1], "at": [moment]})])
     dataset = lake.dataset("zoned")

@@ -191,7 +191,8 @@ def test_what_no_table_can_hold_is_refused_before_a_byte_is_written(either: Here
 
 
 def test_a_partition_column_with_time_zone_is_utc_if_it_is_declared_so(here: Here) -> None:
-    """A library that is told of a zone can write such a table, and never read it (kartothek-facts 1.1)."""
+    """A library that is told of a zone can write such a table, and never read it (Kartothek specification,
+    "Filenames")."""
     here.put("x.csv", "k,x\n1970-01-01T09:00:00+09:00,1\n")
     columns = [{"name": "k", "type": "timestamp[us]"}, {"name": "x", "type": "int64"}]
     here.commit("x.csv", columns=columns, table={"partition_on": ["k"]})

@@ -1,4 +1,5 @@
-"""Every way in which a job's pod can end or not start (operator-facts §4.4), as a table of real pod shapes."""
+"""Every way in which a job's pod can end or not start (the Kubernetes API conventions, "HTTP Status codes"), as a
+table of real pod shapes."""
 
 from __future__ import annotations
 

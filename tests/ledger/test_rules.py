@@ -1,4 +1,5 @@
-"""Which block may follow which chain: the rows of odf-facts A1.2 of links and data, after which tests are named."""
+"""Which block may follow which chain: the rows of ODF 0.34.1, "Metadata Chain" and RFC-010, RFC-011 of links and data,
+after which tests are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What may define a dataset: the rows of odf-facts A1.2 of sources, transformations and schemas."""
+"""What may define a dataset: the rows of ODF 0.34.1, "Metadata Chain" and RFC-010, RFC-011 of sources, transformations
+and schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merge strategies against what odf-facts says of them, record by record."""
+"""Merge strategies against ODF 0.34.1, "Merge Strategies", record by record."""
 
 from __future__ import annotations
 

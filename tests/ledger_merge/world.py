@@ -1,6 +1,6 @@
 """A small ledger: records merged, numbered, written as slices and into a table, and committed; and what it should be.
 
-The model is Python lists and says what the strategies mean (odf-facts, "Exact merge algorithms") one record at a time.
+The model is Python lists and says what the strategies mean (ODF 0.34.1, "Merge Strategies") one record at a time.
 """
 
 from __future__ import annotations

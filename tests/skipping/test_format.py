@@ -84,7 +84,7 @@ def test_column_names(columns: list[str], index: str, expected: str) -> None:
 
 
 def test_places() -> None:
-    # The digests of golden metadata, and of xskipper-facts 1.1.
+    # The digests of golden metadata, and of Xskipper's Metadatastore Spec, "Version 0", ``obj_name``.
     assert hashed_location("md/flat", "/data/flat") == f"md/flat/{golden.metadata_path('flat').parent.name}/"
     assert hashed_location("md", "default.tbl").startswith("md/990b4d19")
     assert object_path("s3://bucket/a", "x/b c#1.parquet") == "/a/x/b c#1.parquet"

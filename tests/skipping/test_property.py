@@ -122,7 +122,8 @@ def test_a_value_that_one_file_has_is_looked_for_in_no_other(
     held = [row[column] for row in data]
     table = table_of(lake, [{k: v for k, v in row.items() if k != "z"} for row in data], [definition])
     for value in held:
-        # Both hashes of the empty text are 0 (xskipper-facts 1.7): it has one bit in a filter, that others have too.
+        # Both hashes of the empty text are 0 (Spark's ``BloomFilterImpl`` and Murmur3_x86_32): it has one bit in a
+        # filter, that others have too.
         if value is None or (value == "" and definition.type == "BloomFilter"):
             continue
         where = Predicate(((Term(column, Op.EQ, value),),))

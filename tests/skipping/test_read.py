@@ -372,7 +372,7 @@ def test_several_files_unknown_indices_and_entries_twice() -> None:
 
 
 def test_values_that_real_xskipper_gets_wrong_are_not_known() -> None:
-    """xskipper-facts 4.4: order by UTF-16, NaN left out, lists with NULL."""
+    """seen with Xskipper 1.7: order by UTF-16, NaN left out, lists with NULL."""
     store = MemoryStore()
     texts = [("a", "b"), ("a", "～"), ("a", "😀"), ("😀", "😀"), ("é", "日")]
     lists: list[list[int | None] | None] = [[1], [], None, [1, None], [2]]
@@ -403,7 +403,8 @@ def test_values_that_real_xskipper_gets_wrong_are_not_known() -> None:
 
 @pytest.mark.parametrize("others", [[], [minmax("s", "string", "s_minmax_1")]])
 def test_bounds_from_footers_leave_out_nan(others: list[dict[str, Any]]) -> None:
-    """Xskipper takes them from footers if no index is on anything but numbers (xskipper-facts 1.6)."""
+    """Xskipper takes them from footers if no index is on anything but numbers (Xskipper's Metadatastore Spec, "Version
+    1"; bounds as Xskipper 1.7 takes them)."""
     store = MemoryStore()
     numbers = [(1.0, 2.0), (None, None), (1.0, math.nan), (-0.0, 0.0)]
     columns = {

@@ -57,7 +57,7 @@ SCHEMA = schema_of(
     ],
 )
 def test_the_text_of_a_value_is_kartotheks(column: str, value: PartitionValue, path: str) -> None:
-    """kartothek-facts 1.1, text form of partition values."""
+    """Kartothek specification, "Filenames", text form of partition values."""
     assert p.render_path({column: value}) == path
     assert parse_path(path, SCHEMA) == {column: value}
 

@@ -146,7 +146,7 @@ def check(store: Store, snapshot: Snapshot, where: Predicate, files: dict[str, l
 def test_null_and_nan_mean_the_same_with_every_kind_of_index(
     store: Store, kind: IndexKind | None, where: str, expected: list[int]
 ) -> None:
-    """kartothek-facts 2.2: with an index, its library loses the rows that are NULL."""
+    """Seen with plateau 4.6: with an index, its library loses the rows that are NULL."""
     schema = schema_of(f=pa.float64(), i=pa.int64(), row=pa.int64())
     values = [(0.5, 1), (None, None), (float("nan"), 2), (7.0, None)]
     files = [("", pa.table({"f": [f], "i": [i], "row": [n]}, schema)) for n, (f, i) in enumerate(values)]
@@ -306,7 +306,8 @@ def test_a_lookup_opens_the_files_it_found_and_no_other(
 
 
 def test_files_whose_paths_tell_nothing_are_candidates(store: Store) -> None:
-    """kartothek-facts 1.1: parts of a path without '=' are ignored, and the column then comes from the file."""
+    """Kartothek specification, "Filenames": parts of a path without '=' are ignored, and the column then comes from
+    the file."""
     schema = schema_of(s=pa.string(), row=pa.int64())
     table = pa.table({"s": ["a"], "row": [0]})
     snapshot = table_of(store, schema, [("s=b", table), ("elsewhere", table), ("s=a=b", table)])

@@ -89,7 +89,7 @@ def test_tables_without_rows(uuid: str) -> None:
 
 
 def test_narrower_types_other_orders_and_null_columns_are_read_as_stored(store: Store) -> None:
-    """kartothek-facts 1.4: what readers must take from a data file."""
+    """Kartothek specification, "Data files of partitions": what readers must take from a data file."""
     schema = schema_of(
         i=pa.int64(),
         f=pa.float64(),

@@ -186,7 +186,7 @@ def test_merge_offers_evolution_where_it_would_help_and_shows_a_limited_number_o
 
 
 def test_evolving_adds_columns_where_kartothek_expects_them() -> None:
-    """Partition columns first, then by name (kartothek-facts 1.3)."""
+    """Partition columns first, then by name (Kartothek specification, "Table schema"; "Type System")."""
     stored = s.normalise(schema_of(z=pa.string(), y=pa.int64(), b=pa.int64(), k=pa.int64()), ["z", "y"])
     new = s.normalise(schema_of(z=pa.string(), y=pa.int64(), a=pa.bool_(), c=pa.int64(), k=pa.int64()), ["z", "y"])
     merged = s.merge(stored, new, evolve=True)
@@ -249,7 +249,8 @@ def test_merge_is_not_bothered_by_the_name_of_a_lists_child() -> None:
 
 
 def test_common_metadata_has_the_form_that_both_libraries_read() -> None:
-    """kartothek-facts 1.3: no row groups, keys ARROW:schema and pandas, kartothek 5.3's type names."""
+    """Kartothek specification, "Table schema"; "Type System": no row groups, keys ARROW:schema and pandas, kartothek
+    5.3's type names."""
     schema = s.normalise(schema_of(p=pa.string(), l=pa.list_(pa.string()), d=pa.decimal128(5, 2), n=pa.null()), ["p"])
     file = pq.ParquetFile(pa.BufferReader(s.render_common_metadata(schema)))
     metadata = file.metadata.metadata or {}

@@ -1,4 +1,4 @@
-"""Data for push sources by HTTP: a body is one commit, or none (TP-13, odf-facts A2.6)."""
+"""Data for push sources by HTTP: a body is one commit, or none (TP-13, ODF 0.34.1, RFC-008)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Each function takes the hash so far of each row, which is its seed, and one more value a row; of a null, the result
 means nothing. It differs from the standard in what it does with the last bytes of a text. Vectors: docs/layout.md,
-xskipper-facts 1.7.
+Spark's ``BloomFilterImpl`` and Murmur3_x86_32.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The schema of a Kartothek table: stored types, ``_common_metadata``, and which schemas go together.
 
-Kartothek stores widened types, whatever the narrower type in a data file (kartothek-facts 1.3): integers as
+Kartothek stores widened types, whatever the narrower type in a data file (Kartothek specification, "Table schema";
+"Type System"): integers as
 ``int64`` or ``uint64``, floats as ``double``, every kind of string as ``string``, timestamps as naive
 microseconds. A *stored schema* is one of these types only, all columns nullable, partition columns first in
 partition order, then the other columns sorted by name. :func:`normalise` makes one, and every other function
@@ -289,7 +290,8 @@ def merge(stored: pa.Schema, new: pa.Schema, *, evolve: bool = False) -> pa.Sche
     """The table's schema after data of schema ``new`` came in: columns of type null gain the other's type.
 
     Both are stored schemas; the order is that of ``stored``. Nothing else may differ (kartothek's
-    ``validate_compatible``, kartothek-facts 1.3): SchemaMismatch shows how they differ, column by column.
+    ``validate_compatible``, Kartothek specification, "Table schema"; "Type System"): SchemaMismatch shows how they
+    differ, column by column.
 
     ``evolve``  takes what old files and old readers can live with as well: columns that the table does not have yet,
                 columns that the data does not have (null then), and types that widen (see :func:`widened`)
@@ -409,8 +411,8 @@ def _explained(together: Mapping[str, _Together], *, evolve: bool) -> str:
 def render_common_metadata(schema: pa.Schema) -> bytes:
     """The bytes of ``_common_metadata`` for a stored schema: a Parquet footer without rows.
 
-    In the dialect that kartothek 5.3 and plateau 4.6 both read and update (kartothek-facts, "Dialect to
-    write"), with the pandas metadata that both need.
+    In the dialect that kartothek 5.3 and plateau 4.6 both read and update (seen with both), with the pandas metadata
+    that both need.
     """
     pandas = json.dumps(_pandas_metadata(schema), sort_keys=True)
     sink = pa.BufferOutputStream()
@@ -492,7 +494,7 @@ def _pandas_column(field: pa.Field[Any]) -> dict[str, Any]:
 
 
 def _pandas_types(data_type: pa.DataType) -> tuple[str, str]:
-    """``pandas_type`` and ``numpy_type`` of a stored type (kartothek-facts 1.3, the table of types)."""
+    """``pandas_type`` and ``numpy_type`` of a stored type (Kartothek documentation, "Type System")."""
     types = pa.types
     if types.is_list(data_type):
         return f"list[{_pandas_types(data_type.value_type)[0]}]", "object"

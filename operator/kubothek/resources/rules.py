@@ -178,6 +178,6 @@ def _children(model: BaseModel) -> Iterator[tuple[Path, BaseModel]]:
 
 
 def render_path(path: Path) -> str:
-    """``("spec", "paths", 0)`` as ``spec.paths[0]``."""
+    """``("spec", "where", 0)`` as ``spec.where[0]``."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")

@@ -59,7 +59,7 @@ FIXED: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.optimizeSkewsInRebalancePartitions.enabled": "true",
     "spark.submit.deployMode": "client",
     # The driver's JVM lives for minutes and does little: neither a parallel collector nor the second
-    # compiler pays off (performance-facts W8). Executors keep Java's defaults.
+    # compiler pays off (as measured with Spark 4.3). Executors keep Java's defaults.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     # Driver and executors prove to each other that they know the secret of the session, and encrypt what they send:
     # https://spark.apache.org/docs/latest/security.html#spark-rpc-communication-protocol-between-spark-processes
@@ -99,7 +99,7 @@ def settings(conf: Mapping[str, str], environ: Mapping[str, str] = os.environ) -
     """All settings of a job's session: ours, the job's, and what only this process knows.
 
     ``conf`` is that of the job; it names a ``spark.master``, or else this is a driver pod, whose address and name are
-    in ``environ`` (operator-facts §4.2).
+    in ``environ`` (Spark, "Running Spark on Kubernetes").
     """
     place = on_this_machine(conf["spark.master"]) if "spark.master" in conf else in_pod(environ)
     return {**DEFAULTS, **conf, **FIXED, **place}

@@ -1,6 +1,7 @@
 """Writing a source into a partitioned table with Spark.
 
-Spark moves bytes and never looks into them (performance-facts W8). Two stages of Python tasks, which read and write
+Spark moves bytes and never looks into them (as measured with Spark 4.3). Two stages of Python tasks, which read and
+write
 with the functions of :mod:`kubothek.lake`:
 
 1. *Read.* A task reads splits, validates and splits the rows by partition and bucket, and emits *fat rows*: a

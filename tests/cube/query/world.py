@@ -127,7 +127,7 @@ class Question:
 
 
 class Refused(Exception):
-    """The query cannot be answered, by the rules of kartothek-facts 3.6."""
+    """The query cannot be answered, by the rules of Kartothek Cube, "Seed-Based Join System"."""
 
 
 def answer(

@@ -1,6 +1,7 @@
 """Whether rows are cells of a cube: no NULL where a cell or a partition is named, and no cell twice.
 
-Kartothek's rules for what is written (kartothek-facts 3.4), told by vectorised kernels. Rows that can be read only once
+Kartothek's rules for what is written (``kartothek.io_components.cube.write``), told by vectorised kernels. Rows that
+can be read only once
 are put aside on the local disk while they are looked at, so that nothing reaches the store before all of them were.
 """
 

@@ -53,7 +53,7 @@ def another_cube_of(store: Store, prefix: str, name: str) -> str | None:
 
 
 def discover(store: Store, prefix: str) -> CubeSnapshot:
-    """The cube that the datasets' own heads describe, checked (kartothek-facts 3.5).
+    """The cube that the datasets' own heads describe, checked (``kartothek.io.eager_cube``).
 
     Raises DatasetNotFound if there are no datasets with this prefix, CubeInvalid if they are no cube.
     """

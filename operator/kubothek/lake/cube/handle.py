@@ -1,4 +1,6 @@
-"""A cube as an object: its verbs. Each is one commit of the cube, all of it or nothing (kartothek-facts 3.5)."""
+"""A cube as an object: its verbs. Each is one commit of the cube, all of it or nothing
+(``kartothek.io.eager_cube``).
+"""
 
 from __future__ import annotations
 

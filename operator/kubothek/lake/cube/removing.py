@@ -1,4 +1,4 @@
-"""Which files of each member a condition on the cube's partition columns takes away (kartothek-facts 3.5)."""
+"""Which files of each member a condition on the cube's partition columns takes away (``kartothek.io.eager_cube``)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What may be written to a cube, told from the columns of the data before a row is looked at; pure.
 
-Source: kartothek's checks before a write (kartothek-facts 3.4). Each error names the dataset, the column and the rule.
+Source: kartothek's checks before a write (``kartothek.io_components.cube.write``). Each error names the dataset, the
+column and the rule.
 """
 
 from __future__ import annotations

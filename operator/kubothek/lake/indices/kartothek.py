@@ -1,4 +1,5 @@
-"""Kartothek's index files: one Parquet file that lists the labels of each value (kartothek-facts 1.5).
+"""Kartothek's index files: one Parquet file that lists the labels of each value (Kartothek specification, "Index
+files").
 
 Two columns: the indexed one, and ``partition`` with lists of labels. Other writers' files differ in the type of
 strings, in order, in row groups and in what else they hold; ours are sorted by value, so that readers which look at

@@ -21,7 +21,9 @@ class IndexKind(StrEnum):
 
 
 class Dialect(StrEnum):
-    """Which library besides Kubothek can update an index on strings (kartothek-facts 1.7); both read either."""
+    """Which library besides Kubothek can update an index on strings (seen with kartothek 5.3 and plateau 4.6); both
+    read either.
+    """
 
     KARTOTHEK = "Kartothek"
     PLATEAU = "Plateau"

@@ -1,4 +1,5 @@
-"""Keys of index objects. Kartothek's are its own (kartothek-facts 1.5), native ones lie beside the dataset.
+"""Keys of index objects. Kartothek's are its own (Kartothek specification, "Index files"), native ones lie beside the
+dataset.
 
 The keys of all that Kubothek writes end in a hash of the object's bytes, and a head or a manifest names the key: so a
 reader can tell an object that is damaged, or of another time, from the one that was committed.

@@ -44,7 +44,7 @@ def require_findable(where: Predicate, head: Head) -> None:
     """Raises RowLevelNeeded for a column that neither partitions the table nor is indexed.
 
     Such a filter names rows inside of files, which a person must have meant: elsewhere it would be ignored, and
-    everything deleted (kartothek-facts 2.1, delete_scope).
+    everything deleted (``delete_scope`` of plateau's updates).
     """
     partition_keys, indexed = head.partition_keys, frozenset(head.index_state.kinds())
     unknown = sorted(where.columns - set(partition_keys) - indexed)

@@ -2,8 +2,8 @@
 
 New objects first, then the one that names them, by compare-and-swap; what it names no more is deleted last. So a crash
 leaves metadata that is whole, and two at once end with one of them. With another wish, Xskipper's files of the old one
-go before the first new one comes: real Xskipper takes a column that a file lacks for "no values" (xskipper-facts,
-fact 6), so it must not see both.
+go before the first new one comes: real Xskipper takes a column that a file lacks for "no values" (seen with
+Xskipper 1.7), so it must not see both.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ metadata stands for one data file. Files of metadata are immutable; a head names
 
 Real Xskipper reads the same files, all that lie in :func:`~kubothek.lake.skipping.files.names.location`, as an
 ``EXPLICIT_LOCATION``. It knows no heads: until superseded files are collected it sees some rows twice, and rows of data
-files that are gone, neither of which changes what it skips of the others (xskipper-facts 1.8).
+files that are gone, neither of which changes what it skips of the others (seen with Xskipper 1.7).
 
 The format is Xskipper's specification version 4; versions 1 to 3 are read too.
 """

@@ -163,7 +163,9 @@ def _collector(definition: IndexDefinition, types: Sequence[pa.DataType], fpp: f
 
 
 def virtual_type(data_type: pa.DataType) -> pa.DataType:
-    """What Spark takes a partition column for, whose values it knows from paths only (xskipper-facts 1.3)."""
+    """What Spark takes a partition column for, whose values it knows from paths only (Xskipper's Metadatastore Spec,
+    "Per-Index Columns").
+    """
     types = pa.types
     if types.is_integer(data_type):
         return pa.int32()

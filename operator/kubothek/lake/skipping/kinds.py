@@ -1,4 +1,6 @@
-"""Index types of Xskipper: MinMax and ValueList (xskipper-facts 1.6); the third is in :mod:`.sketches.bloom_index`."""
+"""Index types of Xskipper: MinMax and ValueList (Xskipper's Metadatastore Spec, "Version 1"; bounds as Xskipper 1.7
+takes them); the third is in :mod:`.sketches.bloom_index`.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class IndexDefinition:
 
     @property
     def column(self) -> str:
-        """The name of the column that holds its entries (xskipper-facts 1.3)."""
+        """The name of the column that holds its entries (Xskipper's Metadatastore Spec, "Per-Index Columns")."""
         return entry_column(self.columns, self.name)
 
     def to_json(self) -> dict[str, Any]:
@@ -145,7 +145,8 @@ NONE: Final = SkippingState()
 
 
 def entry_column(columns: Iterable[str], name: str) -> str:
-    """The column for an index of this name (xskipper-facts 1.3, versions 2 to 4). Lengths are in UTF-16 units.
+    """The column for an index of this name (Xskipper's Metadatastore Spec, "Version 2" to "Version 4"). Lengths are in
+    UTF-16 units.
 
     As all lengths stand at the end, no column's name is another's beginning followed by more of the same kind, which
     encryption of columns by name relies on.

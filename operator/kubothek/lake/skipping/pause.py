@@ -1,7 +1,7 @@
 """Between two wishes: files with other columns in one directory would make real Xskipper lose rows.
 
 It takes the columns from the first file in the order of names and reads null for those that another file has not,
-which to it says that the data file holds no values (xskipper-facts, fact 6). So before the first file of a new wish is
+which to it says that the data file holds no values (seen with Xskipper 1.7). So before the first file of a new wish is
 written, an empty one without indices comes before all: Xskipper then has no index, and skips nothing, until the
 files of the old wish are gone.
 """

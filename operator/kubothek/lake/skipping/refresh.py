@@ -4,7 +4,7 @@ Metadata files are immutable. A commit adds one, and now and then puts one in th
 (:func:`tidied`): each entry is written anew as often as the logarithm of their number, and there are only so many
 parts. Maintenance merges all (:func:`merged`). What was merged lies there until it is collected, because older
 versions name it. Real Xskipper reads it meanwhile: an entry that is there twice, or whose data file is gone, changes
-nothing of what it skips; it costs it time (xskipper-facts 1.8).
+nothing of what it skips; it costs it time (seen with Xskipper 1.7).
 """
 
 from __future__ import annotations

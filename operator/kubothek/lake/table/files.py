@@ -1,7 +1,8 @@
 """Writing data files: rows in any order in, target-sized Parquet files per partition out, in bounded memory.
 
 Files are ``<uuid>/<table>/<partition path>/<uuid4 hex>.parquet`` without the partition columns, in stored
-types (kartothek-facts 1.4); the names of files of a bucket end with its mark. Nothing here is visible to
+types (Kartothek specification, "Data files of partitions"); the names of files of a bucket end with its mark. Nothing
+here is visible to
 readers until a commit names the files.
 """
 

@@ -36,7 +36,7 @@ CODECS: Final[Mapping[str, Codec]] = {
     "LZ4": "lz4",
     "ZSTD": "zstd",
 }
-"""What kartothek and plateau read (kartothek-facts 1.4)."""
+"""What kartothek and plateau read (Kartothek specification, "Data files of partitions")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

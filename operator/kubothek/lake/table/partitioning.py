@@ -2,7 +2,8 @@
 them.
 
 A *partition path* is ``<column>=<value>/…`` in the order of the partition keys, empty for a table without
-partitions; a *label* is the path and the name of one file (kartothek-facts 1.1 and 1.2). Each part is
+partitions; a *label* is the path and the name of one file (Kartothek specification, "Data files of partitions" and
+"Attributes"). Each part is
 percent-encoded with nothing but letters, digits and ``-._~`` left as it is: kartothek leaves ``/`` too, which
 corrupts values that contain one, and decodes ours rightly.
 """

@@ -1,6 +1,7 @@
 """Reading a table: the planned files as Arrow batches of the stored schema.
 
-What other writers stored is read as kartothek and plateau read it (kartothek-facts 1.4): a data file may have
+What other writers stored is read as kartothek and plateau read it (Kartothek specification, "Data files of
+partitions"): a data file may have
 narrower types, either string type, other column orders, columns too many (ignored) or too few (null); the
 partition columns come from the path, also where a file contradicts it.
 """

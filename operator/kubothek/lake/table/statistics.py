@@ -24,7 +24,7 @@ _PARSED: Final = 12
 """What a parsed footer takes, in terms of its bytes in the file, measured."""
 _UNKNOWN: Final = Range()
 _ABSENT: Final = Range(nulls=True, values=False)
-"""A column that a file does not have is NULL in it (kartothek-facts 1.4)."""
+"""A column that a file does not have is NULL in it (Kartothek specification, "Data files of partitions")."""
 
 
 def verdicts(

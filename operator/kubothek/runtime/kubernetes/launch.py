@@ -218,7 +218,7 @@ class _Collision(Exception):
 
 
 def refused(error: ApiError) -> Refused:
-    """What a refused creation means. Reasons are those of operator-facts §4.4."""
+    """What a refused creation means. Reasons are those of the Kubernetes API conventions, "HTTP Status codes"."""
     text = error.message
     reason = next((name for pattern, name in _REFUSALS if re.search(pattern, text, re.IGNORECASE)), None)
     if reason is None:

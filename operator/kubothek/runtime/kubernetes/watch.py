@@ -107,7 +107,7 @@ class _NoDiffs(kopf.DiffBaseStorage):
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    """Kopf reduced to watching. Why each: operator-facts §3.3 (pitfalls), measured with kopf 1.45."""
+    """Kopf reduced to watching. Each is as measured with kopf 1.45."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
     settings.scanning.disabled = True  # no cluster-wide watch of CRDs and namespaces, hence no ClusterRole for it

@@ -1,4 +1,4 @@
-"""The datasets of a cube, and what their heads say of it (kartothek-facts 3.2 and 3.3). Pure."""
+"""The datasets of a cube, and what their heads say of it (Kartothek Cube, "Datasets" and "Metadata"). Pure."""
 
 from __future__ import annotations
 

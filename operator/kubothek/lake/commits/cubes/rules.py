@@ -1,6 +1,6 @@
 """The rules that the datasets of a cube keep together, told from heads and schemas alone; pure.
 
-Source: kartothek's ``check_datasets`` (kartothek-facts 3.4, "After write"), which it runs at each discovery. Kubothek
+Source: kartothek's ``check_datasets`` (``kartothek.api.consistency``), which it runs at each discovery. Kubothek
 evaluates them on the planned result, before it writes, and on what another program left.
 """
 

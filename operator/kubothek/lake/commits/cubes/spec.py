@@ -1,4 +1,4 @@
-"""What a cube is: its columns, and the names of its datasets (kartothek-cube, "Format"; kartothek-facts 3.1)."""
+"""What a cube is: its columns, and the names of its datasets (Kartothek Cube, "Format")."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def memberships(uuid: str) -> Iterator[tuple[str, str]]:
 
 
 def is_hidden(column: str) -> bool:
-    """Whether a cube does not show a column (kartothek-facts 3.3)."""
+    """Whether a cube does not show a column (as kartothek 5.3 does it)."""
     return column.startswith("__") or column == LEGACY_TIME
 
 

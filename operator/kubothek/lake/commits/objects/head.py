@@ -1,6 +1,7 @@
 """The head: a Kartothek v4 metadata file that also names the commit it comes from.
 
-Format: kartothek-facts 1.2. Kubothek's own keys live in ``metadata``, the only place that survives an update
+Format: Kartothek specification, "Attributes". Kubothek's own keys live in ``metadata``, the only place that survives
+an update
 by a foreign writer.
 """
 

@@ -1,7 +1,7 @@
 """Every key that the commit protocol uses, as a function of what it stands for.
 
 Source: commit-protocol, "Objects"; the head, ``_common_metadata`` and data keys are Kartothek's
-(kartothek-facts 1.1).
+(Kartothek specification, "Filenames").
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Partition paths: what a data file's key says about all of its rows.
 
 A *partition path* is ``<column>=<value>/…``, each part percent-encoded, empty for a table without partitions
-(kartothek-facts 1.1). Writing them is :mod:`kubothek.lake.table.partitioning`'s business.
+(Kartothek specification, "Filenames"). Writing them is :mod:`kubothek.lake.table.partitioning`'s business.
 """
 
 from __future__ import annotations

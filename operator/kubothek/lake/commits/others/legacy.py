@@ -1,7 +1,8 @@
 """Heads of other libraries as one table: what they leave unsaid, and which of their tables is meant.
 
 Kartothek writes heads that Kubothek never does: *implicit* ones, whose partitions are whatever lies below the
-dataset, and ones with several tables (kartothek-facts 1.1, 1.6 and 1.7). Both are read as they are, and written only
+dataset, and ones with several tables (Kartothek specification, "Filenames" and "Attributes"). Both are read as they
+are, and written only
 after somebody asked for their conversion: those who drop files into a directory, or read the other tables, would lose
 what they rely on.
 """

@@ -6,7 +6,7 @@
 
 What is asked is checked (:mod:`~kubothek.lake.cube.query.asking`), then planned
 (:mod:`~kubothek.lake.cube.query.planning`), then read and joined partition by partition
-(:mod:`~kubothek.lake.cube.query.joining`). Source: kartothek-cube, "Seed-Based Join System"; kartothek-facts 3.6.
+(:mod:`~kubothek.lake.cube.query.joining`). Source: Kartothek Cube, "Seed-Based Join System".
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a cube query asks for, checked against the cube: which datasets take part, how, and with which columns.
 
-The rules are kartothek's (kartothek-facts 3.6, 1 to 5). Conditions select rows of the joined cube: a cell that a
+The rules are kartothek's (Kartothek Cube, "Seed-Based Join System"). Conditions select rows of the joined cube: a cell
+that a
 dataset does not have is NULL in its columns. So a dataset with a condition on its payload is *restrictive*, joined
 inner, unless the condition can be TRUE for NULL, as ``mayor IS NULL`` is.
 """

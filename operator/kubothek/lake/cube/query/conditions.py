@@ -2,7 +2,7 @@
 
 There is one language (:mod:`kubothek.lake.predicates`) and one meaning of it, with and without an index: a row is
 selected if the condition is TRUE for it, and a comparison with NULL never is, ``!=`` included. kartothek breaks its own
-rule there: without an index its ``!=`` also selects rows whose payload is NULL (kartothek-facts 3.3).
+rule there: without an index its ``!=`` also selects rows whose payload is NULL (as kartothek 5.3 does it).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The rows of some physical partitions of a cube: the seed's, with what the other datasets say of their cells.
 
-Source: kartothek-facts 3.6, 7 and 8. Of several rows of a cell the last one counts, in the order of the head's files:
+Source: Kartothek Cube, "Seed-Based Join System". Of several rows of a cell the last one counts, in the order of the
+head's files:
 of all rows with ``Plan.newest_only``, else of those that the conditions leave in their dataset, as in kartothek.
 """
 

@@ -1,4 +1,4 @@
-"""The smart protocol's messages, as three parties write them (odf-facts A2.6).
+"""The smart protocol's messages, as three parties write them (ODF 0.34.1, RFC-008).
 
 ``KAMU``       the reference of 0.34: snake_case, the first answers in an envelope of Ok and Err
 ``VERSIONED``  the reference since it sends ``x-odf-smtp-version``: more answers are in that envelope

@@ -1,4 +1,4 @@
-"""The bytes of ``SetDataSchema``: an Arrow schema as the root of a FlatBuffers buffer (SD-01, odf-facts A2.5).
+"""The bytes of ``SetDataSchema``: an Arrow schema as the root of a FlatBuffers buffer (SD-01, ODF 0.34.1, RFC-010).
 
 Arrow's IPC has the same table inside of a Message. Both ways here only move the root: the bytes of the table stay as
 Arrow wrote them.

@@ -1,4 +1,4 @@
-"""Events to FlatBuffers, byte for byte as the reference serialises them (HS-09, odf-facts A2.2).
+"""Events to FlatBuffers, byte for byte as the reference serialises them (HS-09, ODF 0.34.1, "Metadata Block Hashing").
 
 A table's variable-size fields are created first, in the order of the schema and depth first; then all of its fields are
 added, again in that order, not sorted by size. The rest is what every FlatBuffers builder does.

@@ -1,4 +1,4 @@
-"""Who a dataset is: ``did:odf``, the public half of an ed25519 key pair (ID-01 … ID-07).
+"""Who a dataset is: ``did:odf``, the public half of an ed25519 key pair (ID-01 to ID-06).
 
 Whoever holds the private key can prove that a dataset is theirs, with no authority in between; so it is kept, unlike
 the reference's, which throws it away.

@@ -1,7 +1,8 @@
 """The logical hash: arrow-digest V0 with SHA3-256, over rows however they are stored and batched (HS-02).
 
 Each leaf column has a hash of its own, of its type and its values in row order; the hash of a table is that of the
-names and nesting of its fields and of the columns' hashes (odf-facts A2.4). Nullability, metadata, Parquet encodings
+names and nesting of its fields and of the columns' hashes (ODF 0.34.1, RFC-002; arrow-digest). Nullability, metadata,
+Parquet encodings
 and the boundaries of batches do not matter, with one exception that is the reference's: inside of nullable structs its
 rule for nulls looks at whole batches, which are of 10,000 rows. Hence structs are cut to such batches here.
 Columns of texts may come as dictionaries, and hash the same. Columns are hashed several at a time (``lake/lanes.py``).

@@ -1,4 +1,5 @@
-"""The bytes that arrow-digest hashes for the values of a column (odf-facts A2.4), by Arrow and numpy: no Python per
+"""The bytes that arrow-digest hashes for the values of a column (ODF 0.34.1, RFC-002; arrow-digest), by Arrow and
+numpy: no Python per
 value.
 
 A null is one byte 0. A value of fixed width is its bytes, a bool 1 or 2. Texts and lists are preceded by their length

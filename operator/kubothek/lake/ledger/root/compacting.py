@@ -1,4 +1,5 @@
-"""Hard compaction: the chain written anew with fewer, larger slices (odf-facts A2.8).
+"""Hard compaction: the chain written anew with fewer, larger slices (``kamu system compact``, which the specification
+leaves open).
 
 Slices of data events that follow each other become one, as long as they stay below the limits; any other event ends
 such a group. Records keep their offsets and their times, so the table stays as it is. The blocks are others, with the

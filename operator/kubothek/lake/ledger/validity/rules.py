@@ -1,4 +1,6 @@
-"""Which block may follow which chain (odf-facts A1.2): pure functions of a state and a block."""
+"""Which block may follow which chain (ODF 0.34.1, "Metadata Chain" and RFC-010, RFC-011): pure functions of a state
+and a block.
+"""
 
 from __future__ import annotations
 

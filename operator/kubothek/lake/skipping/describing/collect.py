@@ -213,7 +213,7 @@ class SkippingCollector:
                 file.texts.update(pa.table({name: values}))
         rows, texts, told = file.rows.finish(), file.texts.finish(), file.footers.finish(footer)
         if rows is None or texts is None or told is None:
-            return  # a file that cannot be fully described has no entry (xskipper-facts, fact 6)
+            return  # a file that cannot be fully described has no entry (seen with Xskipper 1.7)
         found = zip(self._entries.definitions, rows, texts, strict=True)
         entry = [told.get(definition.column, row if text is None else text) for definition, row, text in found]
         self._written.add(key, partition, entry)

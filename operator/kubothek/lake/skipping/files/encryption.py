@@ -1,4 +1,5 @@
-"""Master keys of encrypted metadata, and how Parquet gets at them (xskipper-facts 1.11).
+"""Master keys of encrypted metadata, and how Parquet gets at them (Xskipper's Metadatastore Spec, "Version 1", PME
+support).
 
 Parquet encrypts each column with a key of its own, and that with a *master key*, which Parquet never sees: whoever
 keeps the master keys wraps and unwraps for it. The plug point is pyarrow's ``KmsClient``; the one here reads a

@@ -1,4 +1,4 @@
-"""What entries of other writers tell for sure: real Xskipper stores some that are wrong (xskipper-facts 4.4)."""
+"""What entries of other writers tell for sure: real Xskipper stores some that are wrong (seen with Xskipper 1.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One Parquet file of metadata: which columns it has for entries, and the way there and back (xskipper-facts 1.3–1.6).
+"""One Parquet file of metadata: which columns it has for entries, and the way there and back (Xskipper's Metadatastore
+Spec).
 
 Columns of indices are in exactly the order of the definitions, after ``obj_name`` and the partition columns: Xskipper
 goes by position when it refreshes.
@@ -40,7 +41,9 @@ _WHOLE: Final[dict[pa.DataType, pa.DataType]] = {
 
 
 def xskipper_fields(schema: EntrySchema, identifier: str, encryption: Encryption | None = None) -> list[Field]:
-    """The columns of a file in Xskipper's directory; ``identifier``: of the table (xskipper-facts 1.1)."""
+    """The columns of a file in Xskipper's directory; ``identifier``: of the table (Xskipper's Metadatastore Spec,
+    "Version 0", ``obj_name``).
+    """
     found = _common(schema, {"tableIdentifier": identifier, "version": spark_schema.VERSION})
     for definition, field in zip(schema.definitions, schema.indices, strict=True):
         if (kind := xskipper_type(definition, field.type)) is not None:

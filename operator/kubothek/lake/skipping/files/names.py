@@ -1,4 +1,6 @@
-"""Where skipping metadata lies, and what Xskipper calls a data file (xskipper-facts 1.1)."""
+"""Where skipping metadata lies, and what Xskipper calls a data file (Xskipper's Metadatastore Spec, "Version 0",
+``obj_name``).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One Parquet file of metadata as it is found, of any version of the specification from 1 to 4 (xskipper-facts 1.10).
+"""One Parquet file of metadata as it is found, of any version of the specification from 1 to 4 (Xskipper's
+Metadatastore Spec, "Version 1" to "Version 4").
 
 What other writers may have left to doubt is made sure here, so that entries mean the same whoever wrote them:
 what is not certain becomes null, "not known".
@@ -26,7 +27,8 @@ from kubothek.lake.skipping.indexes import index_type, is_known
 from kubothek.lake.skipping.model import IndexDefinition
 
 _IN_FOOTERS: Final = frozenset({"byte", "short", "integer", "long", "float", "double"})
-"""Types of which Xskipper takes bounds from footers, if no index is on any other (xskipper-facts 1.6)."""
+"""Types of which Xskipper takes bounds from footers, if no index is on any other (Xskipper's Metadatastore Spec,
+"Version 1"; bounds as Xskipper 1.7 takes them)."""
 _VERSIONS: Final = range(1, 5)
 _ENCRYPTED: Final = b"PARE"
 _LEGACY: Final = ("spark.ibm.metaindex.index.", "com.ibm.metaindex.index.")

@@ -1,4 +1,6 @@
-"""Spark's schema JSON, which carries all that Xskipper knows of a metadata file (xskipper-facts 1.4, 1.5)."""
+"""Spark's schema JSON, which carries all that Xskipper knows of a metadata file (Xskipper's Metadatastore Spec,
+metadata of ``obj_name``).
+"""
 
 from __future__ import annotations
 

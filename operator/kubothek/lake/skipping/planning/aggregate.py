@@ -1,4 +1,4 @@
-"""What skipping achieved, in the terms of Xskipper's API (xskipper-facts 2, row 40)."""
+"""What skipping achieved, in the terms of Xskipper's API (``getLatestQueryAggregatedStats``)."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A clause is a function of a bound term, of an index and of its entries, an Arrow
 returns a mask, true for every file that may hold such a row, or None if it says nothing about such a term. It may be
 true too often, never too seldom: an entry that is null, or that cannot be compared, keeps its file. The meaning of
 terms is that of :mod:`kubothek.lake.predicates`: NULL never matches, NaN is above all numbers, the two zeros are one,
-text is ordered by its bytes. Where real Xskipper answers otherwise (xskipper-facts 4.4), it is wrong.
+text is ordered by its bytes. Where real Xskipper answers otherwise (seen with Xskipper 1.7), it is wrong.
 
 Index types of one's own bring clauses of the same form.
 """

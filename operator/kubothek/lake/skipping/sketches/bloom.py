@@ -1,6 +1,7 @@
 """Bloom filters as Spark's sketches make them: which bits a value has, and how a filter is sized and filled.
 
-Source: xskipper-facts 1.7. Filters are written in the form that every Spark reads (V1); :mod:`.bloom_binary` has it.
+Source: Spark's ``BloomFilterImpl`` and Murmur3_x86_32. Filters are written in the form that every Spark reads (V1);
+:mod:`.bloom_binary` has it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Bloom filters as Xskipper stores them: Java's serialisation of an object that holds one of Spark's sketches.
 
-Source: xskipper-facts 1.7. We write version 1 of the sketch, with the ids of Spark 4.0's classes, byte for byte as
+Source: Spark's ``BloomFilterImpl`` and Murmur3_x86_32. We write version 1 of the sketch, with the ids of Spark 4.0's
+classes, byte for byte as
 Xskipper does there; we read whatever a version of Xskipper and Spark has written.
 """
 

@@ -1,4 +1,6 @@
-"""The index type BloomFilter (xskipper-facts 1.7): what filters are made of files, in one pass and bounded memory."""
+"""The index type BloomFilter (Spark's ``BloomFilterImpl`` and Murmur3_x86_32): what filters are made of files, in one
+pass and bounded memory.
+"""
 
 from __future__ import annotations
 

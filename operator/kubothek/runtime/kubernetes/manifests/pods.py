@@ -1,7 +1,7 @@
 """The objects of one attempt: a pod that runs the job's program, and a ConfigMap that says what to do.
 
 Pure functions from a :class:`~kubothek.reconcile.world.LaunchJob` to manifests. Pods satisfy the *restricted*
-Pod Security Standard; why each field is as it is: operator-facts §4.2.
+Pod Security Standard; the driver is as in Spark, "Running Spark on Kubernetes".
 """
 
 from __future__ import annotations
