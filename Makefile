@@ -52,7 +52,8 @@ unit: install
 	@bash .ci/pytest -q --numprocesses auto -m 'not cluster and not spark and not s3 and not slow'
 
 soak: install ## 100,000 landed files with kills, random changes of random tables, 10,000 hostile requests, 200 commits on the cluster: an hour
-	@KUBOTHEK_SOAK=1 $(BIN)/python -m pytest -q tests/intake/test_exactly_once.py tests/properties tests/commits tests/collector \
+	@KUBOTHEK_SOAK=1 $(BIN)/python -m pytest -q tests/fuzz tests/hostile tests/failures tests/plateau_conformance \
+		tests/intake/test_exactly_once.py tests/properties tests/commits tests/collector \
 		tests/cube tests/skipping tests/ledger tests/protocol_model tests/transform tests/derivative \
 		tests/gateway/test_hostile.py tests/exchange/test_pull.py tests/kubernetes/test_operator.py tests/e2e/test_soak.py
 

@@ -179,7 +179,7 @@ def test_restore_after_the_grace_is_refused() -> None:
     append(log, store, "1")
     log.delete()
     store.later = timedelta(hours=25)
-    with pytest.raises(RestoreExpired, match="grace period of 1 day"):
+    with pytest.raises(RestoreExpired, match="grace period is 24h"):
         log.restore()
     assert log.inspect().deleted
     write_settings(store, StoreSettings(grace=timedelta(hours=26)))

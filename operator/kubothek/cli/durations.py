@@ -10,15 +10,6 @@ import click
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
-def shown(time: timedelta) -> str:
-    """A length of time as :class:`Duration` reads it."""
-    rest, parts = int(time.total_seconds()), []
-    for unit, name in _UNITS.items():
-        count, rest = divmod(rest, int(timedelta(**{name: 1}).total_seconds()))
-        parts.append(f"{count}{unit}" if count else "")
-    return "".join(parts) or "0s"
-
-
 class Duration(click.ParamType[timedelta]):
     """``7d``, ``36h``, ``1d12h``: whole numbers of weeks, days, hours, minutes and seconds, the largest first."""
 

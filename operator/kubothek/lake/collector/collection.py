@@ -56,6 +56,7 @@ from kubothek.lake.errors import (
 from kubothek.lake.maintenance.lost import Lost, look_thoroughly
 from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.store.spread import Spread, spread_here
+from kubothek.words import duration
 
 MAX_DELETES: Final = 1_000_000
 """What a collection deletes at most, unless it is told otherwise."""
@@ -220,8 +221,8 @@ class _Run:
     def _take_time(self, grace: timedelta) -> Moment:
         if grace < self._settings.grace:
             raise InputError(
-                f"a grace period of {grace} is shorter than the {self._settings.grace} that writers to "
-                f"{self._store.url} count on: shorten that of the store first, with kubothek grace"
+                f"grace period {duration(grace)} is shorter than the {duration(self._settings.grace)} that writers to "
+                f"{self._store.url} rely on; shorten the store's first: kubothek grace {duration(grace)}"
             )
         if self._scratch is not None:
             return Moment(utc(self._log.journal.clock()), grace)
