@@ -23,7 +23,7 @@ def setting(target: object, name: str, value: object) -> Plant:
 
 
 def marks_no_young_records(
-    journal: object, listing: Iterator[ObjectInfo], records: Area, moment: Moment, into: References
+    journal: object, listing: Iterator[ObjectInfo], records: Area, moment: Moment, into: References, young: object
 ) -> Iterator[ObjectInfo]:
     return (i for i in unreferenced(listing, into.of(records)) if not moment.is_young(i.modified))
 
