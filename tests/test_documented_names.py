@@ -51,18 +51,16 @@ def _code() -> tuple[Said, ...]:
         Said(f"{file.relative_to(ROOT)}:{node.lineno}", text)
         for file in sorted(CODE.rglob("*.py"))
         for node in ast.walk(ast.parse(file.read_text()))
-        if (text := _text(node))
+        if isinstance(node, ast.expr) and (text := _text(node))
     )
 
 
-def _text(node: ast.AST) -> str:
-    match node:
-        case ast.Constant(value=str() as text):
-            return text
-        case ast.JoinedStr(values=parts):
-            return "".join(part.value if isinstance(part, ast.Constant) else "NAME" for part in parts)
-        case _:
-            return ""
+def _text(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part) or "NAME" for part in node.values)
+    return ""
 
 
 def _charts() -> Iterator[Said]:
