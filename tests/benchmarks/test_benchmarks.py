@@ -201,8 +201,10 @@ def test_a_ledger_takes_what_a_table_takes() -> None:
 
 def test_a_gateway_gives_out_what_a_download_gets() -> None:
     with place("fs") as where:
-        pulls, *linked, load = gateway.run(where, [1], rounds=1, clients=3)
+        pulls, *linked, load, query = gateway.run(where, [1], rounds=1, clients=3)
     assert isinstance(pulls, Table)
+    assert isinstance(query, Table)
+    assert rows(query) == ["in this process", "in a worker that waits", "in a worker, at once again"]
     hashed = "download, synced, sha3_256 of hashlib"
     curl = [f"curl, {how}" for how in ("one by one, not synced", "8 at once, not synced", "8 at once, then sync")]
     over_links = ["download, synced", "download, not synced", hashed, "pull", *(curl if which("curl") else ())]
