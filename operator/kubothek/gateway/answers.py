@@ -21,6 +21,7 @@ _STATUS: Final[tuple[tuple[type[errors.LakeError], int], ...]] = (
     (errors.IdReused, 409),
     (errors.OwnedByAnother, 403),
     (errors.ChainCorrupt, 422),
+    (errors.IngestStopped, 422),
     (errors.StoreError, 503),
     (errors.WorkerUnavailable, 503),
     (errors.CommitError, 503),

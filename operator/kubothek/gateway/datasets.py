@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kubothek.gateway.catalogue import Catalogue, Place
-from kubothek.lake.commits import DatasetLog
+from kubothek.lake.commits import Claim, DatasetLog
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.errors import (
     DatasetDeleted,
@@ -53,6 +53,26 @@ class _Seen:
     head: Multihash | None
 
 
+@dataclass(frozen=True, slots=True)
+class Writable:
+    """A dataset that the gateway may change; plain data that travels to a worker."""
+
+    store: Store
+    uuid: str
+    claim: Claim | None
+    conditional_writes: bool
+
+    def log(self) -> DatasetLog:
+        """Its commits, under its claim."""
+        return DatasetLog(
+            self.store,
+            self.uuid,
+            claim=self.claim,
+            unowned_only=self.claim is None,
+            conditional_writes=self.conditional_writes,
+        )
+
+
 class Datasets:
     """Looks into stores; blocks, so it is asked from threads. Safe to use from several."""
 
@@ -81,7 +101,7 @@ class Datasets:
             return None
         return Exposed(name, known[0].head, place)
 
-    def writable(self, name: str) -> tuple[Store, DatasetLog]:
+    def writable(self, name: str) -> Writable:
         """For a change. What a Dataset resource owns is changed through that: by its gateway, or by its jobs.
 
         Raises DatasetNotFound, OwnedByAnother.
@@ -90,14 +110,7 @@ class Datasets:
         conditional = _conditional_writes(place.store)
         if place.claim is not None and not conditional:
             raise OwnedByAnother(f"{place.store.url} has no conditional writes: only jobs may write {name!r}")
-        log = DatasetLog(
-            place.store,
-            place.uuid,
-            claim=place.claim,
-            unowned_only=place.claim is None,
-            conditional_writes=conditional,
-        )
-        return place.store, log
+        return Writable(place.store, place.uuid, place.claim, conditional)
 
     def names(self) -> list[str]:
         """Of all ledgers, sorted; reads the head of each dataset that was not seen yet."""

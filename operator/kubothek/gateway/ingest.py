@@ -1,23 +1,37 @@
-"""Data for push sources by HTTP: a body is one commit, or none (TP-13, ODF 0.34.1, RFC-008)."""
+"""Data for push sources by HTTP: a body is one commit, or none (TP-13, ODF 0.34.1, RFC-008).
+
+A worker process (:mod:`kubothek.lake.limited`) takes a body, from reading to the commit: the body comes from a stranger,
+and the SQL of ``preprocess`` from the owner of a dataset.
+"""
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
 from functools import partial
-from typing import IO, Final
+from tempfile import TemporaryDirectory
+from typing import IO, Any, Final
 
 import orjson
 from aiohttp import web
 
 from kubothek.gateway.access import Verb
 from kubothek.gateway.answers import refusal
+from kubothek.gateway.datasets import Writable
 from kubothek.gateway.gate import NOTE, Gate
+from kubothek.gateway.limits import Limits
 from kubothek.gateway.workers import Workers, to_its_end
-from kubothek.lake.errors import FormatInvalid, InputError
+from kubothek.lake import limited
+from kubothek.lake.errors import FormatInvalid, IngestStopped, InputError, LakeError
 from kubothek.lake.ledger.feeding import InputFormat, push_files
 from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.readers import FileContent
-from kubothek.lake.ledger.root import DEFAULT_SOURCE, Ingested, Root
+from kubothek.lake.ledger.root import DEFAULT_SOURCE, Root
+from kubothek.lake.limited import Ask, Cause
 from kubothek.lake.sql import Limits as SqlLimits
+from kubothek.lake.sql.query import memory_bytes
+from kubothek.lake.untrusted import expect
 
 _FORMATS: Final = {
     "text/csv": InputFormat.CSV,
@@ -30,6 +44,8 @@ _FORMATS: Final = {
 }
 _LONGEST_KEY: Final = 255
 _BY: Final = "gateway"
+
+limited.preload(__name__)
 
 
 class Ingests:
@@ -72,17 +88,10 @@ class Ingests:
                     f"{source} {wanted} {event_time} {body.hex()}",
                 )
             )
-        request[NOTE].update(version=done.version, records=done.records)
+        request[NOTE].update(version=done["version"], records=done["records"])
         if "application/json" not in request.headers.get("Accept", ""):
             return web.Response(status=200)  # as the reference
-        said = {
-            "version": done.version,
-            "head": str(done.head),
-            "records": done.records,
-            "upToDate": done.up_to_date,
-            "repeated": done.repeated,
-        }
-        return web.Response(body=orjson.dumps(said), content_type="application/json")
+        return web.Response(body=orjson.dumps(done), content_type="application/json")
 
     def _take(
         self,
@@ -93,20 +102,80 @@ class Ingests:
         event_time: Timestamp | None,
         commit_id: str | None,
         digest: str,
-    ) -> Ingested:
-        store, log = self._gate.datasets.writable(name)
-        log.settled()
-        root = Root(store, log, by=_BY)
-        return push_files(
-            root,
+    ) -> dict[str, Any]:
+        """Have a worker take it; what the answer says. Raises LakeError."""
+        limits = self._gate.limits
+        dataset = self._gate.datasets.writable(name)
+        expect(dataset.store)
+        with TemporaryDirectory(prefix="kubothek-ingest-", ignore_cleanup_errors=True) as room:
+            work = limited.run(
+                _taken,
+                room,
+                dataset,
+                source,
+                wanted,
+                event_time,
+                SqlLimits(memory=limits.query_memory, seconds=limits.query_seconds),
+                commit_id,
+                digest,
+                memory=memory_bytes(limits.ingest_memory),
+                seconds=limits.ingest_seconds,
+                named=partial(_stopped, limits),
+                files=[file.fileno()],
+                maps_files=True,  # those of a merge, and of rows that preprocess needs twice
+            )
+            done: dict[str, Any] = orjson.loads(b"".join(work))
+        return done
+
+
+def _taken(
+    ask: Ask,
+    descriptor: int,
+    room: str,
+    dataset: Writable,
+    source: str,
+    wanted: InputFormat | None,
+    event_time: Timestamp | None,
+    limits: SqlLimits,
+    commit_id: str | None,
+    digest: str,
+) -> Iterator[bytes]:
+    """In a worker: the body as one commit. ``room``: the directory for its files, as it may be killed."""
+    tempfile.tempdir = room
+    log = dataset.log()
+    log.settled()
+    with os.fdopen(descriptor, "rb") as file:
+        done = push_files(
+            Root(dataset.store, log, by=_BY, merge_memory=limits.memory),
             [FileContent("the body", file)],
             source,
             wanted=wanted,
             event_time=event_time,
-            limits=SqlLimits(memory=self._gate.limits.query_memory, seconds=self._gate.limits.query_seconds),
+            limits=limits,
             commit_id=commit_id,
             digest=digest,
         )
+    yield orjson.dumps(
+        {
+            "version": done.version,
+            "head": str(done.head),
+            "records": done.records,
+            "upToDate": done.up_to_date,
+            "repeated": done.repeated,
+        }
+    )
+
+
+def _stopped(limits: Limits, cause: Cause) -> LakeError:
+    why = {
+        Cause.TIME: f"took longer than {limits.ingest_seconds:g} s",
+        Cause.MEMORY: f"needs more than {limits.ingest_memory} of memory",
+        Cause.CRASH: f"ended its process: it needs more than {limits.ingest_memory} of memory, or nests too deeply",
+    }[cause]
+    return IngestStopped(
+        f"the ingestion {why} and was stopped; send smaller bodies, or simplify preprocess. A retry with the same "
+        "Idempotency-Key never commits twice"
+    )
 
 
 def _moment(text: str | None) -> Timestamp | None:

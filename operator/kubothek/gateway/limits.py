@@ -26,6 +26,7 @@ class Limits:
     ``store_streams``     objects that are read from a store without files at a time: each takes 1.5 MB of memory
     ``sessions``          of the smart protocol at a time; of one client ``sessions_each``
     ``working``           ingests and queries at a time; four times as many may wait
+    ``ingest_seconds``, ``ingest_memory``   of one ingestion, from the whole body to the commit
     ``query_seconds``, ``query_memory``, ``query_rows``   of one query
     """
 
@@ -45,6 +46,8 @@ class Limits:
     sessions: int = 16
     sessions_each: int = 4
     working: int = 4
+    ingest_seconds: float = 600.0
+    ingest_memory: str = "3GB"
     query_seconds: float = 60.0
     query_memory: str = "1GB"
     query_rows: int = 1_000_000

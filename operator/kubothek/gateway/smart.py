@@ -224,7 +224,8 @@ class Smart:
         return found
 
     def _commit(self, name: str, blocks: Sequence[Stored], *, force: bool) -> int:
-        store, log = self._gate.datasets.writable(name)
+        dataset = self._gate.datasets.writable(name)
+        store, log = dataset.store, dataset.log()
         theirs = PushedRepository(blocks, store, Layout(keys.chain(log.uuid)))
         return pull(store, log, theirs, table=Table(), force=force, rows=True, by=_BY).version
 

@@ -310,6 +310,14 @@ class MergeTooLarge(LakeError):
     reason = "MergeTooLarge"
 
 
+class IngestStopped(LakeError):
+    """A body takes more time or memory than one ingestion may. Unless the message says otherwise it was not committed:
+    the same ``Idempotency-Key`` makes a retry safe.
+    """
+
+    reason = "IngestStopped"
+
+
 class ChainCorrupt(LakeError):
     """A chain, or an object that it names, is not what its hashes say, or breaks a rule; names the first such thing."""
 

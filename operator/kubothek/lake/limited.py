@@ -37,7 +37,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import orjson
 
@@ -115,6 +115,8 @@ def run(
     seconds: float | None,
     named: Callable[[Cause], LakeError],
     answer: Callable[[Any], Any] | None = None,
+    files: Sequence[int] = (),
+    maps_files: bool = False,
 ) -> Work:
     """Call ``function(ask, *arguments)`` in a process of its own; what it yields is the stream.
 
@@ -123,8 +125,17 @@ def run(
     ``seconds``    from now until the process has ended, also while nobody takes what it yields; None: no limit
     ``named``      the error for a process that ended before its work did
     ``answer``     answers what the function asks, in the thread that takes the stream; its result is pickled
+    ``files``      descriptors that the process gets copies of; the function gets their numbers before its arguments
+    ``maps_files`` whether the function maps files: ``memory`` then counts what only the process can write
+                   (``RLIMIT_DATA``), and no mapped file
     """
-    return _pool().run(function, arguments, memory, seconds, named, answer)
+    return _pool().run(function, arguments, _Bounds(memory, seconds, maps_files), named, answer, files)
+
+
+class _Bounds(NamedTuple):
+    memory: int
+    seconds: float | None
+    maps_files: bool
 
 
 def ahead(function: Callable[..., object], *arguments: Any) -> None:
@@ -277,6 +288,10 @@ class _Process:
     def send(self, kind: bytes, payload: bytes) -> None:
         self._connection.sendall(_HEAD.pack(kind, len(payload)) + payload)
 
+    def send_files(self, files: Sequence[int]) -> None:
+        if files:
+            socket.send_fds(self._connection, [b"F"], files)
+
     def receive(self, seconds: float | None) -> tuple[bytes, bytes]:
         """Raises TimeoutError, OSError if it has ended."""
         self._connection.settimeout(seconds)
@@ -333,17 +348,18 @@ class _Pool:
         self,
         function: Callable[..., Iterator[bytes]],
         arguments: Sequence[Any],
-        memory: int,
-        seconds: float | None,
+        bounds: _Bounds,
         named: Callable[[Cause], LakeError],
         answer: Callable[[Any], Any] | None,
+        files: Sequence[int],
     ) -> Work:
-        task = pickle.dumps((memory, seconds, function, arguments))
+        task = pickle.dumps((bounds, len(files), function, arguments))
         while True:
             process = self._take()
-            deadline = None if seconds is None else time.monotonic() + seconds
+            deadline = None if bounds.seconds is None else time.monotonic() + bounds.seconds
             try:
                 process.send(b"T", task)
+                process.send_files(files)
             except OSError:  # it was killed while it waited
                 process.close()
                 self.reap(process.pid)
@@ -573,9 +589,10 @@ def _worker(connection: socket.socket, modules: _Modules) -> NoReturn:
 def _work(connection: socket.socket, task: bytes) -> None:
     """Do the task. Raises OSError if the parent hung up, MemoryError if nothing can be told any more."""
     try:
-        memory, seconds, function, arguments = pickle.loads(task)  # noqa: S301 - of the parent
-        _limit(memory, seconds)
-        for data in function(partial(_ask, connection), *arguments):
+        bounds, count, function, arguments = pickle.loads(task)  # noqa: S301 - of the parent
+        files = socket.recv_fds(connection, 1, count)[1] if count else ()
+        _limit(bounds)
+        for data in function(partial(_ask, connection), *files, *arguments):
             view = memoryview(data).cast("B")
             for first in range(0, len(view), _FRAME):
                 _send(connection, b"D", view[first : first + _FRAME])
@@ -592,14 +609,15 @@ def _is_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or "std::bad_alloc" in str(error)
 
 
-def _limit(memory: int, seconds: float | None) -> None:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most = pages * resource.getpagesize() + memory
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+def _limit(bounds: _Bounds) -> None:
+    statm = Path("/proc/self/statm").read_text().split()
+    kind, pages = (resource.RLIMIT_DATA, statm[5]) if bounds.maps_files else (resource.RLIMIT_AS, statm[0])
+    most = int(pages) * resource.getpagesize() + bounds.memory
+    resource.setrlimit(kind, (most, most))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    if seconds is not None:
-        signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    if bounds.seconds is not None:
+        signal.setitimer(signal.ITIMER_REAL, max(bounds.seconds, 0.001))
 
 
 def _ask(connection: socket.socket, question: Any) -> Any:

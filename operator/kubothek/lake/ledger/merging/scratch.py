@@ -18,6 +18,8 @@ from kubothek.lake.errors import MergeTooLarge
 MIB: Final = 1 << 20
 ROW: Final = "n"
 """The column with the number of a row, in the order in which it came."""
+MEMORY: Final = "1GB"
+"""Of the database, if nothing else is said."""
 _BATCH_ROWS: Final = 1 << 16
 _IN_MEMORY: Final = 256 * MIB
 
@@ -30,7 +32,7 @@ class Scratch:
     ``directory``  where the disk is used; None = the system's directory for temporary files
     """
 
-    def __init__(self, memory: str = "1GB", in_memory: int = _IN_MEMORY, directory: str | None = None) -> None:
+    def __init__(self, memory: str = MEMORY, in_memory: int = _IN_MEMORY, directory: str | None = None) -> None:
         self._memory = memory
         self._in_memory = in_memory
         self._room = TemporaryDirectory(prefix="kubothek-merge-", dir=directory, ignore_cleanup_errors=True)

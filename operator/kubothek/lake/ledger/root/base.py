@@ -35,6 +35,7 @@ from kubothek.lake.ledger.formats.layout import Layout
 from kubothek.lake.ledger.formats.multihash import Multihash
 from kubothek.lake.ledger.formats.sources import Unknown
 from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.lake.ledger.merging.scratch import MEMORY
 from kubothek.lake.ledger.root import moving
 from kubothek.lake.ledger.root.compacting import compact
 from kubothek.lake.ledger.root.definition import Chain, read_noted
@@ -79,11 +80,19 @@ class Ingested:
 class Ledger:
     """One ledger. Not thread-safe; what it knows is as of its last call, :meth:`refresh` looks again.
 
-    ``slice_bytes``  of a slice, about
+    ``slice_bytes``   of a slice, about
+    ``merge_memory``  of the database of a merge, which goes to the disk beyond it
     """
 
     def __init__(
-        self, store: Store, log: DatasetLog, *, by: str = "", slice_bytes: int = SLICE_BYTES, known: Chain | None = None
+        self,
+        store: Store,
+        log: DatasetLog,
+        *,
+        by: str = "",
+        slice_bytes: int = SLICE_BYTES,
+        merge_memory: str = MEMORY,
+        known: Chain | None = None,
     ) -> None:
         """Reads where the chain is: two requests. Raises NotALedger, DatasetNotFound."""
         self.store = store
@@ -92,6 +101,7 @@ class Ledger:
         self.layout = Layout(keys.chain(log.uuid))
         self._by = by
         self._slice_bytes = slice_bytes
+        self._merge_memory = merge_memory
         self._known = known
         self.chain = self._chain_of(self._look())
 
@@ -271,6 +281,7 @@ class Ledger:
                     note_written=started.note_written,
                     by=self._by,
                     slice_bytes=self._slice_bytes,
+                    merge_memory=self._merge_memory,
                 )
             )
             if made is None:

@@ -23,6 +23,7 @@ from kubothek.lake.ledger.formats.layout import Layout
 from kubothek.lake.ledger.formats.sources import MergeStrategy
 from kubothek.lake.ledger.formats.timestamps import Timestamp
 from kubothek.lake.ledger.merging import RETRACTS, Merged, Scratch, merge
+from kubothek.lake.ledger.merging.scratch import MEMORY
 from kubothek.lake.ledger.readers import normalise
 from kubothek.lake.ledger.root.definition import Chain
 from kubothek.lake.ledger.root.extension import Extension
@@ -98,6 +99,7 @@ class Ground:
     note_written: Callable[[str], None]
     by: str
     slice_bytes: int = SLICE_BYTES
+    merge_memory: str = MEMORY
 
     @property
     def layout(self) -> Layout:
@@ -148,7 +150,7 @@ def ingest(ground: Ground, what: Ingest) -> Made | None:
     if isinstance(what.rows, Elsewhere):
         written = what.rows.write(ground, what, extension)
     elif what.rows is not None:
-        with Scratch() as scratch:
+        with Scratch(ground.merge_memory) as scratch:
             written = _written(
                 ground, what, _merged(ground, what, what.rows, extension.system_time, scratch), extension
             )
