@@ -7,14 +7,19 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import gettempprefix
 from typing import Any
 
 import grpc
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from kubothek.engine.marks import Marks, join
+from kubothek.engine.server import EngineServer
+from kubothek.engine.volume import Volume
+from kubothek.engine.working import Limits
 from kubothek.lake.ledger import DatasetId, OwnerKey, Timestamp
 from kubothek.lake.ledger.formats.engine_messages import (
     DatasetVocabulary,
@@ -309,3 +314,35 @@ def test_what_is_no_request_is_refused_and_the_next_one_is_answered(
     }
     assert isinstance(run(channel, request_), TransformResponseSuccess)
     assert sorted(each.name for each in volume.parent.iterdir()) == ["volume"]
+
+
+HUNGRY = "damerau_levenshtein(repeat('x', 12000 + x), repeat('y', 12000 + x))"
+"""576 MB in one call of a function, which nothing interrupts."""
+ENDLESS = "levenshtein(repeat('x', 400000 + x), repeat('y', 400000 + x))"
+
+
+def test_greedy_request_is_stopped_and_the_server_goes_on(volume: Path, request_: TransformRequest) -> None:
+    raw = RawQueryRequest(
+        input_data_paths=request_.query_inputs[0].data_paths,
+        transform=sql(f"SELECT {ENDLESS} AS x FROM input", "duckdb"),
+        output_data_path=str(volume / "out" / "data"),
+    )
+    limits = Limits("300MB", 1.5)
+    with (
+        EngineServer("127.0.0.1:0", str(volume), limits) as server,
+        grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        before = psutil.Process().memory_info().rss
+        hungry = replace(request_, transform=sql(f"SELECT event_time, {HUNGRY} AS x FROM flights"))
+        assert "memory" in run(channel, hungry).message
+        assert "longer than 1.5 s" in run(channel, raw).message
+        assert psutil.Process().memory_info().rss < before + (32 << 20)
+        assert not [*(volume / "out").iterdir()]
+        assert isinstance(run(channel, request_), TransformResponseSuccess)
+
+
+def test_volume_tidies_what_a_killed_writer_left(volume: Path) -> None:
+    (volume / f".{gettempprefix()}-77-left").touch()
+    (volume / f".{gettempprefix()}-78-under-way").touch()
+    Volume(str(volume)).tidy(str(volume / "data"), 77)
+    assert [each.name for each in volume.glob(".*")] == [f".{gettempprefix()}-78-under-way"]

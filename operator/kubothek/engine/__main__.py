@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 
 from kubothek.engine.server import EngineServer
+from kubothek.engine.working import LIMITS, Limits
 from kubothek.lake.ledger.formats.engine_wire import PORT, VOLUME
 from kubothek.lake.ledger.transform import ENGINE_VERSION
 
@@ -22,12 +23,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--volume", default=VOLUME, metavar="DIR", help="what it shares with coordinators; default: %(default)s"
     )
+    parser.add_argument(
+        "--memory", default=LIMITS.memory, help="of one request, two of which run at a time; default: %(default)s"
+    )
+    parser.add_argument(
+        "--seconds", default=LIMITS.seconds, type=float, help="that one request may take; default: %(default)g"
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
-    with EngineServer(options.listen, options.volume) as server:
+    with EngineServer(options.listen, options.volume, Limits(options.memory, options.seconds)) as server:
         logging.getLogger(__name__).info("%s listens on port %s", ENGINE_VERSION, server.port)
         over.wait()
         server.stop(_GRACE_SECONDS)

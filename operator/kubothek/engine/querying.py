@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, BinaryIO, Final
 
@@ -10,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kubothek.engine import files
-from kubothek.engine.transforming import Abandoned
 from kubothek.engine.volume import PathRefused, Volume
 from kubothek.lake.errors import QueryInvalid
 from kubothek.lake.ledger.formats import engine_messages as messages
@@ -19,12 +17,10 @@ from kubothek.lake.ledger.readers.preprocess import preprocess
 _ROWS: Final = 1 << 20
 
 
-def raw_query(
-    volume: Volume, request: messages.RawQueryRequest, wanted: Callable[[], bool]
-) -> messages.RawQueryResponseSuccess:
+def raw_query(volume: Volume, request: messages.RawQueryRequest) -> messages.RawQueryResponseSuccess:
     """Answer the query over ``input``, the rows of all files, and leave the rows of the answer.
 
-    Raises QueryInvalid, InputError for a transformation of a later version, PathRefused, Abandoned.
+    Raises QueryInvalid, InputError for a transformation of a later version, PathRefused.
     """
     volume.check(request.output_data_path)
     if not request.input_data_paths:
@@ -35,7 +31,7 @@ def raw_query(
             raise PathRefused(f"{path} has other columns than {request.input_data_paths[0]}")
     rows = pa.RecordBatchReader.from_batches(schema, files.records(volume, request.input_data_paths, schema))
     answer = preprocess(request.transform, rows)
-    written = _Written(answer, wanted)
+    written = _Written(answer)
     volume.write(request.output_data_path, partial(written.fill))
     if not written.rows:
         volume.remove(request.output_data_path)
@@ -45,16 +41,13 @@ def raw_query(
 class _Written:
     """Rows on their way into a file, counted."""
 
-    def __init__(self, rows: pa.RecordBatchReader, wanted: Callable[[], bool]) -> None:
+    def __init__(self, rows: pa.RecordBatchReader) -> None:
         self._rows = rows
-        self._wanted = wanted
         self.rows = 0
 
     def fill(self, file: BinaryIO) -> None:
         make: Any = pq.ParquetWriter
         with make(file, self._rows.schema, compression="snappy", store_schema=False) as writer:
             for batch in self._rows:
-                if not self._wanted():
-                    raise Abandoned
                 writer.write_batch(batch, row_group_size=_ROWS)
                 self.rows += batch.num_rows

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import grpc
 
 from kubothek.engine.querying import raw_query
-from kubothek.engine.transforming import Abandoned, transform
+from kubothek.engine.transforming import transform
 from kubothek.engine.volume import PathRefused, Volume
+from kubothek.engine.working import LIMITS, Abandoned, Limits, Working, answered
+from kubothek.lake import limited
 from kubothek.lake.errors import FormatInvalid, InputError, LakeError
 from kubothek.lake.ledger.formats import engine_messages as messages
 from kubothek.lake.ledger.formats.engine_wire import (
@@ -45,11 +47,14 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Operation:
-    """One method: what it takes, what does it, and how its answers are called."""
+    """One method: what it takes, what does it, and how its answers are called. ``outputs``: fields that name the files
+    which it writes.
+    """
 
     name: str
     request: type
-    work: Callable[[Volume, Any, Callable[[], bool]], Any]
+    work: Callable[[Volume, Any], Any]
+    outputs: tuple[str, ...]
     root: type
     progress: Callable[[], Any]
     invalid: Callable[..., Any]
@@ -61,6 +66,7 @@ _OPERATIONS: Final = (
         EXECUTE_RAW_QUERY,
         messages.RawQueryRequest,
         raw_query,
+        ("output_data_path",),
         messages.RawQueryResponseRoot,
         messages.RawQueryResponseProgress,
         messages.RawQueryResponseInvalidQuery,
@@ -70,6 +76,7 @@ _OPERATIONS: Final = (
         EXECUTE_TRANSFORM,
         messages.TransformRequest,
         transform,
+        ("new_data_path", "new_checkpoint_path"),
         messages.TransformResponseRoot,
         messages.TransformResponseProgress,
         messages.TransformResponseInvalidQuery,
@@ -83,10 +90,13 @@ class EngineServer:
 
     ``address``  ``host:port``; port 0 is any that is free
     ``volume``   the directory that it shares with coordinators: it reads and writes nothing else of theirs
+    ``limits``   of each request
     """
 
-    def __init__(self, address: str, volume: str) -> None:
+    def __init__(self, address: str, volume: str, limits: Limits = LIMITS) -> None:
+        limited.start()
         self._volume = Volume(volume)
+        self._limits = limits
         self._workers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="runs")
         calls = ThreadPoolExecutor(_CALLS, thread_name_prefix="calls")
         self._server = grpc.server(calls, options=_OPTIONS, maximum_concurrent_rpcs=_CALLS)
@@ -115,9 +125,11 @@ class EngineServer:
             except InputError as error:
                 log.warning("%s: refused: %s", operation.name, error)
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, _cut(str(error)))
-            over = threading.Event()
-            context.add_callback(over.set)
-            done = self._workers.submit(operation.work, self._volume, request, lambda: not over.is_set())
+            working = Working(self._limits)
+            context.add_callback(working.abandon)
+            made = partial(answered, operation.work, operation.root)
+            outputs = [getattr(request, name) for name in operation.outputs]
+            done = self._workers.submit(working.run, made, self._volume, request, outputs)
             try:
                 while True:
                     yield _encoded(operation, operation.progress())
@@ -129,9 +141,9 @@ class EngineServer:
 
         return handle
 
-    def _answer(self, operation: _Operation, done: Future[Any], context: grpc.ServicerContext) -> bytes:
+    def _answer(self, operation: _Operation, done: Future[bytes], context: grpc.ServicerContext) -> bytes:
         try:
-            found = done.result()
+            found: Any = done.result()
         except (PathRefused, Abandoned) as error:
             log.warning("%s: refused: %s", operation.name, error)
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, _cut(str(error)))
@@ -146,7 +158,8 @@ class EngineServer:
             told = "".join(traceback.format_exception(error))
             found = operation.failed(message=_cut(f"{type(error).__name__}: {error}"), backtrace=_cut(told))
         else:
-            log.info("%s: %s", operation.name, found)
+            log.info("%s: done", operation.name)
+            return enveloped(found)
         return _encoded(operation, found)
 
 

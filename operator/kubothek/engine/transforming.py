@@ -30,19 +30,11 @@ _OFFSET: Final = pa.int64()
 _OP: Final = pa.int32()
 
 
-class Abandoned(Exception):
-    """Nobody waits for the answer any more."""
-
-
-def transform(
-    volume: Volume, request: messages.TransformRequest, wanted: Callable[[], bool]
-) -> messages.TransformResponseSuccess:
+def transform(volume: Volume, request: messages.TransformRequest) -> messages.TransformResponseSuccess:
     """Run it and leave its files.
 
-    ``wanted``  whether somebody still waits for them
-
     Raises TransformInvalid and FormatInvalid for a query, or a checkpoint, that is none of ours; PathRefused;
-    TransformTooLarge; Abandoned.
+    TransformTooLarge.
     """
     if not isinstance(request.transform, TransformSql):
         raise TransformInvalid("the transformation is of a later version of Open Data Fabric")
@@ -69,8 +61,6 @@ def transform(
         if result.checkpoint and state is None and request.prev_checkpoint_path is not None:
             require_query(marks.query, query)
         table = _records(result, request, names)
-        if not wanted():
-            raise Abandoned
         if table is None:
             volume.remove(request.new_data_path)
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from tempfile import gettempprefix
 from typing import BinaryIO, Final
@@ -19,6 +19,10 @@ from kubothek.lake.ledger.plain_files import NotPlain, open_plain
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE: Final = 0o644
+
+
+def _unfinished(writer: int) -> str:
+    return f".{gettempprefix()}-{writer}-"
 
 
 class PathRefused(InputError):
@@ -57,7 +61,7 @@ class Volume:
     def write(self, path: str, fill: Callable[[BinaryIO], None]) -> None:
         """Write a file, which is there when it is whole, in the place of what was there. Raises PathRefused."""
         with self._parent(path) as (directory, name):
-            temporary = f".{gettempprefix()}-{os.getpid()}-{os.urandom(8).hex()}"
+            temporary = _unfinished(os.getpid()) + os.urandom(8).hex()
             try:
                 descriptor = os.open(temporary, _WRITE, _MODE, dir_fd=directory)
             except OSError as error:
@@ -79,6 +83,13 @@ class Volume:
                 return
             except OSError as error:
                 raise PathRefused(f"{path} cannot be removed: {error.strerror}") from None
+
+    def tidy(self, path: str, writer: int) -> None:
+        """Remove what a process that was killed left beside a file that it was writing; errors are ignored."""
+        with suppress(OSError, PathRefused), self._parent(path) as (directory, _):
+            for name in os.listdir(directory):  # noqa: PTH208 - a descriptor
+                if name.startswith(_unfinished(writer)):
+                    os.unlink(name, dir_fd=directory)
 
     @contextmanager
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:

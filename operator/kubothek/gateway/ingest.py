@@ -1,7 +1,7 @@
 """Data for push sources by HTTP: a body is one commit, or none (TP-13, ODF 0.34.1, RFC-008).
 
-A worker process (:mod:`kubothek.lake.limited`) takes a body, from reading to the commit: the body comes from a stranger,
-and the SQL of ``preprocess`` from the owner of a dataset.
+A worker process (:mod:`kubothek.lake.limited`) takes a body, from reading to the commit: the body comes from a
+stranger, and the SQL of ``preprocess`` from the owner of a dataset.
 """
 
 from __future__ import annotations

@@ -185,6 +185,11 @@ class Work:
         self._ended = False
         self.usage: Usage | None = None
 
+    @property
+    def pid(self) -> int:
+        """The number that the process has, or had."""
+        return self._process.pid
+
     def __iter__(self) -> Iterator[bytes]:
         return self
 
