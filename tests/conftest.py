@@ -53,6 +53,7 @@ SLOW = (
     "tests/door/test_sql_plan.py::test_files_left_out",
     "tests/engine/test_contract.py",
     "tests/engine/test_foreign.py",
+    "tests/fuzz/test_requests.py",
     "tests/hostile/",
     "tests/indices/test_lookup.py",
     "tests/kubernetes/test_profiles.py::test_pods_are_admitted",

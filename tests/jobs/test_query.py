@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import kubothek
+from kubothek.lake import limited
 from kubothek.lake.door import Lake
 from kubothek.lake.errors import StoreUnavailable
 from kubothek.resources.jobs import ExitCode, JobResult, QueryOutcome
@@ -83,6 +84,14 @@ def test_the_rows_are_one_file_that_the_result_names(here: Here, lake: Lake) -> 
     assert pq.read_table(io.BytesIO(data)).to_pylist() == ANSWER
     assert (outcome.rows, outcome.files, outcome.bytes) == (2, 1, len(data))
     assert [(read.dataset, read.version, read.files) for read in outcome.reads] == [("flights", 2, 2)]
+
+
+def test_query_without_workers_runs_in_process(here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limited, "available", lambda: False)
+    monkeypatch.setattr(limited, "_pool", None)  # nothing asks for one
+    outcome = done(here, query_job(here))
+    assert pq.read_table(io.BytesIO(here.store.get(outcome.location or ""))).to_pylist() == ANSWER
+    assert [read.dataset for read in outcome.reads] == ["flights"]
 
 
 @pytest.mark.parametrize(

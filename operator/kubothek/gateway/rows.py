@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from kubothek.lake.arrow_stream import as_arrow
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.ledger.root import Root
 from kubothek.lake.limited import Ask
 from kubothek.lake.sql.lines import json_lines
 from kubothek.lake.store import Store
-from kubothek.lake.untrusted import as_arrow
 
 _LINES = 4096
 

@@ -25,7 +25,7 @@ from kubothek.lake.sql.result import Answer, Destination, Result, digest, find, 
 from kubothek.lake.store import Store, open_store
 from kubothek.lake.table.files import PartitionedWriter
 from kubothek.lake.table.layout import Layout
-from kubothek.lake.untrusted import LimitedQuery, OneStore
+from kubothek.lake.untrusted import LimitedQuery, OneStore, in_process
 from kubothek.resources.jobs import (
     DatasetRef,
     JobResult,
@@ -44,7 +44,7 @@ _FILTER_LIMIT: Final = 60
 def run(job: QueryJob, store: Store, reporter: Reporter) -> JobResult:
     """Do it, or learn that it was done. Raises LakeError with the destination as it was."""
     reporter.tell("Starting")
-    if job.sql is not None:
+    if job.sql is not None and limited.available():
         limited.start(0)
     if job.becomes is not None:
         return _into_dataset(job, job.becomes, store, reporter)
@@ -62,8 +62,12 @@ def _prepare(job: QueryJob, store: Store, reporter: Reporter) -> Answer:
     if job.sql is None:
         raise InputError("a query has a statement, or asks a cube")
     limits = Limits(f"{job.memory_bytes >> 20}MiB", job.time_limit_seconds)
-    source = OneStore(store, as_of, None if job.as_at is None else _moment(job.as_at, "asAt"))
-    query = LimitedQuery(source, job.sql, limits)
+    as_at = None if job.as_at is None else _moment(job.as_at, "asAt")
+    query: Answer
+    if limited.available():
+        query = LimitedQuery(OneStore(store, as_of, as_at), job.sql, limits)
+    else:  # a workstation, whose user wrote the text
+        query = in_process(OneStore(store, as_of, as_at), job.sql, limits)
     reporter.tell("Running")
     return query
 

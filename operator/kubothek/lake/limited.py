@@ -54,6 +54,8 @@ _GRACE: Final = 5.0
 """Seconds after a deadline at which the parent kills a process that its own timer did not end."""
 _NO_MEMORY: Final = 71
 """Exit status of a process that has no memory left to report that."""
+_SAID_OF_MEMORY: Final = ("std::bad_alloc", "OutOfMemoryException")
+"""What errors of libraries are called or say when an allocation failed: of C++, and DuckDB's."""
 _PR_SET_PDEATHSIG: Final = 1
 _MOST_AHEAD: Final = 4
 _TRACE: Final = 4000
@@ -144,6 +146,11 @@ def ahead(function: Callable[..., object], *arguments: Any) -> None:
     For what takes long and is needed by most: the last few that were asked for are called.
     """
     _pool().ahead(pickle.dumps((function, arguments)))
+
+
+def available() -> bool:
+    """Whether this platform has what workers need: Linux."""
+    return hasattr(os, "pidfd_open")
 
 
 def start(spare: int | None = None) -> None:
@@ -611,7 +618,10 @@ def _work(connection: socket.socket, task: bytes) -> None:
 
 
 def _is_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or "std::bad_alloc" in str(error)
+    if isinstance(error, LakeError):
+        return "std::bad_alloc" in str(error)
+    told = f"{type(error).__name__}: {error}"
+    return isinstance(error, MemoryError) or any(each in told for each in _SAID_OF_MEMORY)
 
 
 def _limit(bounds: _Bounds) -> None:

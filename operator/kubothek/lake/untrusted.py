@@ -10,7 +10,6 @@ A worker may use :data:`HEADROOM` beyond the limit of the statement: for reading
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +21,7 @@ import orjson
 import pyarrow as pa
 
 from kubothek.lake import limited
+from kubothek.lake.arrow_stream import as_arrow, from_arrow
 from kubothek.lake.commits import Snapshot, Version
 from kubothek.lake.door import Lake
 from kubothek.lake.errors import LakeError, QueryInvalid
@@ -143,7 +143,7 @@ class LimitedQuery:
     def _stream(self, form: str) -> pa.RecordBatchReader:
         self._form = form
         try:
-            reader = pa.ipc.open_stream(io.BufferedReader(_Stream(self._work), 1 << 20))
+            reader = from_arrow(self._work)
         except BaseException:
             self._work.close()
             raise
@@ -225,12 +225,18 @@ def _shaped(ask: Ask, statement: str, memory: str, shape: Shape, lines: bool) ->
 
 def _prepared(opened: Opened, statement: str, memory: str) -> Query:
     database = new_database(memory, _DATABASES.pop() if _DATABASES else None)
+    return _prepare(opened, statement, Limits(memory), database)
+
+
+def _prepare(
+    opened: Opened, statement: str, limits: Limits, database: duckdb.DuckDBPyConnection | None = None
+) -> Query:
     return prepare(
         opened.stores,
         statement,
         opened.look,
         opened.names,
-        Limits(memory),
+        limits,
         opened.restrict,
         plain=opened.plain,
         database=database,
@@ -240,24 +246,6 @@ def _prepared(opened: Opened, statement: str, memory: str) -> Query:
 
 def _head(query: Query) -> bytes:
     return orjson.dumps(query.reads, default=tuple) + b"\n"
-
-
-def as_arrow(rows: pa.RecordBatchReader) -> Iterator[bytes]:
-    """The stream format of Arrow, batch by batch."""
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        yield _emptied(sink)
-        for batch in rows:
-            writer.write_batch(batch)
-            yield _emptied(sink)
-    yield _emptied(sink)
-
-
-def _emptied(sink: io.BytesIO) -> bytes:
-    data = sink.getvalue()
-    sink.seek(0)
-    sink.truncate()
-    return data
 
 
 # --- in the caller ---------------------------------------------------------------------------------------------------
@@ -273,6 +261,18 @@ def run(function: Any, *arguments: Any, limits: Limits, answer: Callable[[Any], 
         named=partial(ended, limits),
         answer=answer,
     )
+
+
+def in_process(source: OneStore, statement: str, limits: Limits) -> Query:
+    """A statement that the user of this process wrote, where there are no workers. DuckDB keeps the limits as it can.
+
+    Raises QueryInvalid.
+    """
+    return _prepare(source.opened(_no_question), statement, limits)
+
+
+def _no_question(question: Any) -> Any:
+    raise AssertionError(f"one store is asked nothing: {question}")
 
 
 def ended(limits: Limits, cause: Cause) -> LakeError:
@@ -293,22 +293,3 @@ def _header(work: Work) -> tuple[tuple[Read, ...], bytes]:
         data += next(work)
     head, _, rest = data.partition(b"\n")
     return tuple(Read(*read)._replace(filters=tuple(*read[5:])) for read in orjson.loads(head)), rest
-
-
-class _Stream(io.RawIOBase):
-    """Pieces as a file."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._left = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if not self._left:
-            self._left = memoryview(next(self._pieces, b""))
-        count = min(len(buffer), len(self._left))
-        buffer[:count] = self._left[:count]
-        self._left = self._left[count:]
-        return count

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,6 +57,9 @@ class Task:
     next_offset: int
 
 
+Execute: TypeAlias = Callable[[Store, Task, TransformRequest], TransformResult]
+
+
 class Engine(Protocol):
     """What runs transformations. ``version``: as a chain names it (EN-11)."""
 
@@ -73,7 +76,7 @@ class Engine(Protocol):
 
 
 class _Ours:
-    """The engine in this process; a state that is none of its own it refuses itself."""
+    """The engine of this project; a state that is none of its own it refuses itself."""
 
     version: str = ENGINE_VERSION
 
@@ -84,7 +87,20 @@ class _Ours:
         return True
 
     def execute(self, store: Store, task: Task, request: TransformRequest) -> TransformResult:
-        return execute(request)
+        return _EXECUTE(store, task, request)
+
+
+def execute_with(executor: Execute) -> None:
+    """From now on our engine executes runs of this process by this function."""
+    global _EXECUTE
+    _EXECUTE = executor
+
+
+def _in_process(store: Store, task: Task, request: TransformRequest) -> TransformResult:
+    return execute(request)
+
+
+_EXECUTE: Execute = _in_process
 
 
 OURS: Final[Engine] = _Ours()
@@ -122,17 +138,29 @@ def running(
         new = Path(directory) / "checkpoint"
         scratch = Path(directory) / "scratch"
         scratch.mkdir()
-        request = TransformRequest(
-            transform=task.transform,
-            vocabulary=task.vocabulary,
-            inputs=tuple(inputs or (given(store, each) for each in task.batch.inputs)),
-            system_time=task.system_time,
-            previous_watermark=task.previous_watermark,
-            checkpoint=checkpoint,
-            new_checkpoint=new,
-            scratch=scratch,
-        )
+        request = request_of(store, task, checkpoint, new, scratch, inputs)
         yield Run(engine.execute(store, task, request), new)
+
+
+def request_of(
+    store: Store,
+    task: Task,
+    checkpoint: Path | None,
+    new: Path,
+    scratch: Path,
+    inputs: Sequence[TransformInput] | None = None,
+) -> TransformRequest:
+    """What an engine is given of a task."""
+    return TransformRequest(
+        transform=task.transform,
+        vocabulary=task.vocabulary,
+        inputs=tuple(inputs or (given(store, each) for each in task.batch.inputs)),
+        system_time=task.system_time,
+        previous_watermark=task.previous_watermark,
+        checkpoint=checkpoint,
+        new_checkpoint=new,
+        scratch=scratch,
+    )
 
 
 def sql_of(transform: Transform) -> TransformSql:
