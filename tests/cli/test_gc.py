@@ -73,7 +73,7 @@ def test_young_versions_stay(kubothek: Kubothek, store: Path) -> None:
 
 
 def test_grace_is_set_by_a_command(kubothek: Kubothek, store: Path) -> None:
-    assert kubothek("grace").out == f"{store.as_uri()}: grace period 1d\n"
+    assert kubothek("grace").out == f"{store.as_uri()}: grace period 24h\n"
     assert kubothek("grace", "1h30m").out == f"{store.as_uri()}: grace period 1h30m\n"
     assert kubothek("gc", "letters", "--grace", "1h30m").code == 0
     assert kubothek("grace", "1s").code == 1

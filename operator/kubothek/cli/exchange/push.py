@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.argument("url", metavar="[URL]", required=False)
 @click.option("--no-alias", is_flag=True, help="Do not remember the URL for this dataset.")
-@click.option("--force", is_flag=True, help="Give up blocks that are only there.")
+@click.option("--force", is_flag=True, help="Drop blocks that only the URL has.")
 def push(choice: StoreChoice, dataset: str, url: str | None, no_alias: bool, force: bool) -> None:
-    """Make a dataset at a URL what it is here, by what is not there yet.
+    """Push a ledger's new blocks to a URL.
 
-    odf+https:// is a gateway, which makes the dataset if there is none and you may; s3:// and file:// are the layout of
-    the simple protocol. What is there and not here is not given up without --force. Without a URL it goes to where it
-    was pushed to last.
+    odf+https:// is a gateway, which creates the dataset if it does not exist and you have the right; s3:// and file://
+    are the layout of the simple protocol. Blocks that only the URL has are kept unless you pass --force. Without a URL,
+    the last one that the dataset was pushed to is used.
     """
     from kubothek.cli.exchange.progress import shown
     from kubothek.lake.commits import DatasetLog
@@ -40,7 +40,7 @@ def push(choice: StoreChoice, dataset: str, url: str | None, no_alias: bool, for
     with choice.config() as config, shown() as told:
         known = url or remembered(config.url, dataset, "push")
         if known is None:
-            raise click.UsageError(f"{dataset} was never pushed from here: say where to")
+            raise click.UsageError(f"{dataset} was never pushed from here: pass a URL")
         url = elsewhere(known)
         create_directory(StoreConfig(url))
         store = open_store(config)

@@ -48,11 +48,10 @@ def parse_url(url: str) -> S3Location | FileLocation:
 
 
 def create_directory(config: StoreConfig) -> None:
-    """Make the directory of a file store, for callers that create something in it. Raises StoreError."""
-    location = parse_url(config.url)
-    if isinstance(location, FileLocation):
+    """Create the directory of a file store before something is written to it; ignore other URLs. Raises StoreError."""
+    if config.url.startswith("file:"):
         try:
-            location.root.mkdir(parents=True, exist_ok=True)
+            _file(config.url).root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise AccessDenied(
                 f"cannot create the directory of {config.url}: {error}; create it, or correct the URL"
