@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -39,7 +39,9 @@ class LineLoader:
     def check(self, snapshot: Snapshot) -> None:
         pass
 
-    def load(self, snapshot: Snapshot, files: Sequence[Landed], schema: pa.Schema | None) -> Written:
+    def load(
+        self, snapshot: Snapshot, files: Sequence[Landed], schema: pa.Schema | None, zones: Mapping[str, str]
+    ) -> Written:
         self.loads += 1
         lines: list[str] = []
         for file in files:

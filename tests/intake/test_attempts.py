@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,11 +25,13 @@ class Killing(LineLoader):
         self.end = end
         self.groups: list[int] = []
 
-    def load(self, snapshot: Snapshot, files: Sequence[Landed], schema: pa.Schema | None) -> Written:
+    def load(
+        self, snapshot: Snapshot, files: Sequence[Landed], schema: pa.Schema | None, zones: Mapping[str, str]
+    ) -> Written:
         self.groups.append(len(files))
         if any(file.key in self.poison for file in files):
             raise self.end()
-        return super().load(snapshot, files, schema)
+        return super().load(snapshot, files, schema, zones)
 
 
 def note(lake: Lake) -> list[str]:

@@ -389,7 +389,7 @@ def _commit_by_hand(lake: Lake) -> None:
     began = DatasetLog(lake.store, UUID).begin("by hand", "digest")
     assert isinstance(began, Transaction)
     loader = lake.loader()
-    written = loader.load(began.snapshot, [Landed(info.key, info.etag, info.size, info.modified)], None)
+    written = loader.load(began.snapshot, [Landed(info.key, info.etag, info.size, info.modified)], None, {})
     began.commit(loader.change(began.snapshot, [written]))
 
 

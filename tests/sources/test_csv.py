@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import time
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pyarrow as pa
@@ -37,11 +37,11 @@ def test_types_are_inferred_as_stored_types(files: Files) -> None:
             "n": None,
             "s": "x",
             "t": datetime(2013, 1, 2, 3, 4, 5),
-            "z": datetime(2013, 1, 2, 1, 4, 5),
+            "z": datetime(2013, 1, 2, 1, 4, 5, tzinfo=UTC),
         }
     ]
     assert {str(field.type) for field in table.schema} == {
-        "int64", "double", "string", "date32[day]", "timestamp[us]", "bool", "null",
+        "int64", "double", "string", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]", "bool", "null",
     }  # fmt: skip
 
 

@@ -68,7 +68,8 @@ def test_types_are_inferred_as_stored_types(files: Files) -> None:
     files.put("x.jsonl", '{"i": 1, "f": 1.5, "t": "2013-01-01T05:00:00Z", "n": null, "s": "x", "b": false}\n')
     schema = files.rows("x.jsonl", kind=JSON).schema
     assert {f.name: str(f.type) for f in schema} == {
-        "b": "bool", "f": "double", "i": "int64", "n": "null", "s": "string", "t": "timestamp[us]",
+        "b": "bool", "f": "double", "i": "int64", "n": "null", "s": "string",
+        "t": "timestamp[us, tz=UTC]",
     }  # fmt: skip
 
 

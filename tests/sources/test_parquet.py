@@ -25,7 +25,7 @@ def test_parquet_is_read_in_stored_types(files: Files) -> None:
     )
     files.put("x.parquet", table)
     assert files.rows("x.parquet", kind=PARQUET).to_pylist() == [
-        {"a": 1, "b": "x", "t": datetime(2013, 1, 1, 5)},
+        {"a": 1, "b": "x", "t": datetime(2013, 1, 1, 5, tzinfo=UTC)},
         {"a": 2, "b": None, "t": None},
     ]
 

@@ -32,6 +32,7 @@ from kubothek.lake.predicates import Predicate, parse
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.table.plan import PlannedFile
+from kubothek.lake.zones import zones_of
 from kubothek.resources.jobs import CommitJob, CommitOutcome, JobResult
 from kubothek.words import count
 
@@ -76,10 +77,10 @@ def run(job: CommitJob, store: Store, reporter: Reporter) -> JobResult:
 
 def _maker(job: CommitJob, store: Store, log: DatasetLog, snapshot: Snapshot, reporter: Reporter) -> Maker:
     """Rows of a source are written here, once: a conflict changes what they replace, not what they are."""
-    by = job.dataset.claim.owner
+    by, zones = job.dataset.claim.owner, zones_of(snapshot.head.metadata)
     match job.operation:
         case "Append":
-            written = write_source(job, store, snapshot, reporter, table=snapshot.schema)
+            written = write_source(job, store, snapshot, reporter, table=snapshot.schema, zones=zones)
             return lambda _: append(written, by=by)
         case "Replace":
             where = None if job.where is None else parse(job.where)
@@ -87,7 +88,7 @@ def _maker(job: CommitJob, store: Store, log: DatasetLog, snapshot: Snapshot, re
             def check(schema: pa.Schema, layout: Layout) -> Predicate | None:
                 return check_replace(store, snapshot, schema, layout.partition_on, where)
 
-            written = write_source(job, store, snapshot, reporter, table=snapshot.schema, check=check)
+            written = write_source(job, store, snapshot, reporter, table=snapshot.schema, check=check, zones=zones)
             return lambda now: replace(store, now, written, where, by=by)
         case "Overwrite":
             return _overwrite(job, store, snapshot, reporter)
@@ -123,7 +124,7 @@ def _maker(job: CommitJob, store: Store, log: DatasetLog, snapshot: Snapshot, re
 def _overwrite(job: CommitJob, store: Store, snapshot: Snapshot, reporter: Reporter) -> Maker:
     by, allowed = job.dataset.claim.owner, job.allow_schema_change
     with fitting(snapshot, allow_schema_change=allowed) as table:
-        written = write_source(job, store, snapshot, reporter, table=table)
+        written = write_source(job, store, snapshot, reporter, table=table, zones=zones_of(snapshot.head.metadata))
     return lambda now: overwrite(now, written, allow_schema_change=allowed, by=by)
 
 

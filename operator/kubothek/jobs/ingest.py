@@ -22,6 +22,7 @@ from kubothek.lake.skipping.model import SkippingState
 from kubothek.lake.sources import Ingest, SourcePlan, SourceReader, decide_schemas, ingest_here
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout
+from kubothek.lake.zones import expected_zones
 from kubothek.resources.jobs import CommitJob, DatasetRef, IntakeJob, SourceSpec, SparkSettings, StoreRef
 from kubothek.tracing import span
 
@@ -52,11 +53,13 @@ def write_source(
     check: Check = lambda schema, layout: None,
     arrange: Arrange | None = None,
     versions: Mapping[str, str] | None = None,
+    zones: Mapping[str, str] | None = None,
 ) -> Written:
     """Read, validate and write; everything that can be checked without reading all rows is checked first.
 
     ``table`` is the stored schema that the rows have to fit, ``versions`` the ETag of each source file, if only that
-    version will do. Raises LakeError; files that were written by then are referenced by nothing.
+    version will do, ``zones`` those of the table's columns, None if its times are naive UTC whatever they were. Raises
+    LakeError; files that were written by then are referenced by nothing.
     """
     assert job.source is not None, "asked only for operations that have one"
     require_rows_open(snapshot.head)
@@ -76,6 +79,7 @@ def write_source(
                 partition_on=layout.partition_on,
                 infer=partial(reader.infer_schema, plan),
                 evolve=evolves,
+                zones=zones,
             )
         if arrange is None:
             wanted: Mapping[str, IndexKind] = _wanted(job, snapshot, stored, layout.partition_on)
@@ -107,6 +111,7 @@ def write_source(
         wanted=wanted,
         dialect=translate.dialect(job.dataset.table) if snapshot.schema is None else None,
         begins=begins,
+        zones={} if zones is None else expected_zones(reading),
     )
 
 

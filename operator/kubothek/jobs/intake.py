@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -81,11 +81,13 @@ class _Loader:
         if self._job.operation == "Replace":
             check_replace(self._store, snapshot, known or pa.schema([]), layout.partition_on, None)
 
-    def load(self, snapshot: Snapshot, files: Sequence[Landed], schema: pa.Schema | None) -> Written:
+    def load(
+        self, snapshot: Snapshot, files: Sequence[Landed], schema: pa.Schema | None, zones: Mapping[str, str]
+    ) -> Written:
         source = self._job.source.model_copy(update={"paths": tuple(file.key for file in files)})
         job = self._job.model_copy(update={"source": source})
         versions = {file.key: file.etag for file in files}
-        return write_source(job, self._store, snapshot, self._reporter, table=schema, versions=versions)
+        return write_source(job, self._store, snapshot, self._reporter, table=schema, versions=versions, zones=zones)
 
     def change(self, snapshot: Snapshot, written: Sequence[Written]) -> Change:
         by = self._job.dataset.claim.owner

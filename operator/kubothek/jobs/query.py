@@ -26,6 +26,7 @@ from kubothek.lake.store import Store, open_store
 from kubothek.lake.table.files import PartitionedWriter
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.untrusted import LimitedQuery, OneStore, in_process
+from kubothek.lake.zones import zones_after, zones_in, zones_of
 from kubothek.resources.jobs import (
     DatasetRef,
     JobResult,
@@ -168,6 +169,8 @@ def _write(
         partition_on=layout.partition_on,
         infer=lambda: reader.schema,
     )
+    zones = zones_in(reader.schema)
+    zones_after(snapshot.schema, zones_of(snapshot.head.metadata), zones)
     begins = skipping_to_begin_with(dataset, store, snapshot, stored, layout.partition_on)
     gathering = Gathering.of(snapshot, stored, begins=begins)
     gatherer = gathering.gatherer(store, dataset.uuid, snapshot.head.table, stored, layout.partition_on)
@@ -180,7 +183,13 @@ def _write(
             told(rows)
         files = writer.finish()
     return Written(
-        tuple(files), stored, layout.partition_on, layout.to_json(), gathered=gatherer.finish(), begins=begins
+        tuple(files),
+        stored,
+        layout.partition_on,
+        layout.to_json(),
+        gathered=gatherer.finish(),
+        begins=begins,
+        zones=zones,
     )
 
 

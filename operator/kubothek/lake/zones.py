@@ -18,6 +18,7 @@ from kubothek.lake.errors import SchemaMismatch
 
 ZONES: Final = "kubothek_zones"
 NAIVE: Final = ""
+_NAIVE_ONLY: Final[dict[bytes | str, bytes | str]] = {b"kubothek_zone": b""}
 _OFFSET: Final = re.compile(r"[+-]\d\d:\d\d")
 
 
@@ -51,7 +52,24 @@ def zones_after(table: pa.Schema | None, known: Mapping[str, str], data: Mapping
 
 def zoned(schema: pa.Schema, zones: Mapping[str, str]) -> pa.Schema:
     """The stored schema with the zones of its columns, as readers are shown it."""
-    return pa.schema([_with_zone(field, zones.get(field.name, NAIVE)) for field in schema])
+    return pa.schema(_with_zones(schema, zones))
+
+
+def expecting(schema: pa.Schema, zones: Mapping[str, str]) -> pa.Schema:
+    """The schema to read a source in: times of a column with a zone must have one, those of one with ``""`` must not.
+
+    The times of a column that ``zones`` does not name may have one.
+    """
+    fields = []
+    for field in _with_zones(schema, zones):
+        is_naive = zones.get(field.name) == NAIVE and pa.types.is_timestamp(field.type)
+        fields.append(field.with_metadata(_NAIVE_ONLY) if is_naive else field)
+    return pa.schema(fields)
+
+
+def expected_zones(schema: pa.Schema) -> dict[str, str]:
+    """The zones of rows that were read in an :func:`expecting` schema."""
+    return {name: zone for name, zone in zones_in(schema).items() if zone or _is_naive_only(schema.field(name))}
 
 
 def in_zones(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -63,10 +81,31 @@ def in_zones(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def mixed(where: str, zone: str) -> SchemaMismatch:
+    """The error for times of a source, named by ``where``, that are not of the kind of their column."""
+    if zone == NAIVE:
+        return SchemaMismatch(
+            f"{where} has a time zone, and the times of the column have none; convert the column to UTC without zone, "
+            "or write to a new dataset"
+        )
+    return SchemaMismatch(
+        f"{where} has no time zone, and the times of the column are in {zone!r}; state their zone (in text: an offset, "
+        "as in 2025-01-31T12:00:00+01:00), or write to a new dataset"
+    )
+
+
+def _with_zones(schema: pa.Schema, zones: Mapping[str, str]) -> list[pa.Field[Any]]:
+    return [_with_zone(field, zones.get(field.name, NAIVE)) for field in schema]
+
+
 def _with_zone(field: pa.Field[Any], zone: str) -> pa.Field[Any]:
     if zone == NAIVE or not pa.types.is_timestamp(field.type):
         return field
     return field.with_type(pa.timestamp(field.type.unit, zone))
+
+
+def _is_naive_only(field: pa.Field[Any]) -> bool:
+    return field.metadata == _NAIVE_ONLY
 
 
 def _is_zone(name: str) -> bool:

@@ -6,7 +6,7 @@ batch of n files with one bad one costs about twice its size, whatever the error
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,6 +30,7 @@ from kubothek.lake.intake.terms import Loader, Refusal
 from kubothek.lake.operations import Written
 from kubothek.lake.schema import merge
 from kubothek.lake.store import Store
+from kubothek.lake.zones import zones_after, zones_of
 
 _AT_ONCE: Final = 16
 _NO_FILES_FAULT: Final = (FilterInvalid, FilterMatchesAll, IndexInvalid, LayoutInvalid)
@@ -41,10 +42,11 @@ class Sorted:
     """What became of a batch: ``good`` files, whose rows were ``written``, and ``bad`` ones.
 
     A file in neither list is another version by now, or gone; or it comes after a bad one that stopped the sorting.
-    ``schema`` is the stored schema after them.
+    ``schema`` is the stored schema after them, ``zones`` those of its columns.
     """
 
     schema: pa.Schema | None
+    zones: Mapping[str, str]
     good: list[Landed] = field(default_factory=list)
     bad: list[Refusal] = field(default_factory=list)
     written: list[Written] = field(default_factory=list)
@@ -61,7 +63,7 @@ class Sorter:
         self._snapshot = snapshot
         self._attempts = attempts
         self._go_on = go_on
-        self.result = Sorted(snapshot.schema)
+        self.result = Sorted(snapshot.schema, zones_of(snapshot.head.metadata))
 
     def sort(self, files: Sequence[Landed]) -> None:
         """Load these files, in order, into the result. Raises errors that are no file's fault.
@@ -92,7 +94,7 @@ class Sorter:
     def _try(self, files: Sequence[Landed]) -> Written | LakeError:
         try:
             with self._attempts.reading(files):
-                return self._loader.load(self._snapshot, files, self.result.schema)
+                return self._loader.load(self._snapshot, files, self.result.schema, self.result.zones)
         except LakeError as error:
             return error
 
@@ -112,6 +114,7 @@ class Sorter:
 
     def _accept(self, files: Sequence[Landed], written: Written) -> None:
         known = self.result.schema
+        self.result.zones = zones_after(known, self.result.zones, written.zones)
         self.result.schema = written.schema if known is None else merge(known, written.schema, evolve=written.evolves)
         self.result.good.extend(files)
         self.result.written.append(written)

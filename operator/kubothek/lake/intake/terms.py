@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,10 +56,13 @@ class Loader(Protocol):
     def check(self, snapshot: Snapshot) -> None:
         """Raises InputError for what is wrong whatever the files hold: such an error is no file's fault."""
 
-    def load(self, snapshot: Snapshot, files: Sequence[Landed], schema: pa.Schema | None) -> Written:
+    def load(
+        self, snapshot: Snapshot, files: Sequence[Landed], schema: pa.Schema | None, zones: Mapping[str, str]
+    ) -> Written:
         """Write the rows of these versions of files as new data files.
 
-        ``schema`` is the stored schema that they have to go with, None if there is none yet. Raises InputError;
+        ``schema`` is the stored schema that they have to go with, None if there is none yet, ``zones`` are those
+        of its columns (``lake.zones``). Raises InputError;
         SourceEmpty if they have no rows; SourceChanged or SourceNotFound if they are other versions by now.
         """
 

@@ -54,6 +54,7 @@ class Written:
             first,
             files=tuple(file for part in parts for file in part.files),
             schema=schema,
+            zones={name: zone for part in reversed(parts) for name, zone in part.zones.items()},
             # A column that some saw as null, and so did not observe, is read from the files again.
             gathered=gathered
             if all(part.gathered.index.files.keys() == columns for part in parts)

@@ -21,7 +21,7 @@ from kubothek.lake.errors import SchemaMismatch, SourceCorrupt, SourceEmpty
 from kubothek.lake.schema import type_name
 from kubothek.lake.sources.model import CsvOptions
 from kubothek.lake.sources.streams import TextStream
-from kubothek.lake.sources.values import check_names, convert_column, parse_text, show
+from kubothek.lake.sources.values import check_names, convert_column, parse_column, show
 
 Open = Callable[[], TextStream]
 """Opens the same bytes anew each time."""
@@ -88,7 +88,7 @@ def _fast(
         for batch in _open_csv(stream, _parsing(options), _conversion(options, types), names, has_header, threads=True):
             _check_last_quote(name, stream, batch, names)
             columns = [batch.column(field.name) for field in schema]
-            parsed = [parse_text(c, f.type) if f in times else c for c, f in zip(columns, schema, strict=True)]
+            parsed = [parse_column(c, f) if f in times else c for c, f in zip(columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(parsed, schema=schema)
 
 
@@ -159,15 +159,15 @@ def _convert(
 ) -> pa.RecordBatch:
     nulls = pa.array(options.null_values, pa.string())
 
-    def converter(to: pa.DataType) -> Callable[[pa.Array[Any]], pa.Array[Any]]:
+    def converter(field: pa.Field[Any]) -> Callable[[pa.Array[Any]], pa.Array[Any]]:
         def convert(values: pa.Array[Any]) -> pa.Array[Any]:
-            if pa.types.is_binary(to):
+            if pa.types.is_binary(field.type):
                 return values
             texts = values.cast(pa.string())
-            if not pa.types.is_string(to):
+            if not pa.types.is_string(field.type):
                 absent = pc.is_in(texts, value_set=nulls)
                 texts = pc.if_else(absent, pa.scalar(None, pa.string()), texts)
-            return parse_text(texts, to)
+            return parse_column(texts, field)
 
         return convert
 
@@ -175,7 +175,7 @@ def _convert(
         convert_column(
             batch.column(field.name),
             field.type,
-            converter(field.type),
+            converter(field),
             file=name,
             column=field.name,
             first_row=first_row,

@@ -9,10 +9,11 @@ import pyarrow as pa
 from kubothek.lake.errors import SchemaMismatch
 from kubothek.lake.schema import normalise, type_name, without_time_zones
 from kubothek.lake.sources.model import Format
+from kubothek.lake.zones import zoned, zones_in
 
 
 def unify(found: list[tuple[str, pa.Schema]], file_format: Format) -> pa.Schema:
-    """The stored schema that holds the rows of all files, each given with its name.
+    """The stored schema that holds the rows of all files, each given with its name; times keep their zones.
 
     Columns without values take the other's type, integers become floats and dates timestamps where a file
     needs it; in CSV anything else becomes text, as it would within one file. Raises SchemaMismatch naming two
@@ -36,7 +37,7 @@ def unify(found: list[tuple[str, pa.Schema]], file_format: Format) -> pa.Schema:
 
 def _stored(name: str, schema: pa.Schema) -> pa.Schema:
     try:
-        return normalise(without_time_zones(schema))
+        return zoned(normalise(without_time_zones(schema)), zones_in(schema))
     except SchemaMismatch as error:
         raise SchemaMismatch(f"{name!r}: {error}") from None
 
@@ -53,9 +54,14 @@ def _unified(
     pair = (mine, other)
     if all(types.is_integer(t) or types.is_floating(t) for t in pair):
         return pa.float64() if any(types.is_floating(t) for t in pair) else pa.int64()
-    if all(types.is_date(t) or types.is_timestamp(t) for t in pair):
-        return pa.timestamp("us")
-    if file_format is Format.CSV:
+    times = [t for t in pair if types.is_timestamp(t)]
+    if times and all(types.is_date(t) or types.is_timestamp(t) for t in pair):
+        with_zone = [t.tz is not None for t in times]
+        if all(with_zone) and len(times) == len(pair):
+            return other
+        if not any(with_zone):
+            return pa.timestamp("us")
+    elif file_format is Format.CSV:
         return pa.string()
     raise SchemaMismatch(
         f"column {field.name!r} is {type_name(other)} in {first!r} and {type_name(mine)} in {name!r}; "

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -22,13 +22,15 @@ from kubothek.lake.store import Store, StoreConfig
 from kubothek.lake.table.files import Observer, PartitionedWriter
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.table.partitioning import check_new_columns, check_new_table, check_without_time_zones
+from kubothek.lake.zones import expecting, in_zones, zones_in
 
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
     """Which rows go into which table; travels to executors.
 
-    ``reading`` is the schema in which rows are read: types as declared, not nullable where values are required.
+    ``reading`` is the schema in which rows are read: types as declared, not nullable where values are required, times
+    as :func:`~kubothek.lake.zones.expecting` says.
     ``stored`` is the stored schema in which they are written; columns that are not read are null. ``where``, bound to
     it, is what each row must satisfy. ``gathering`` is what is gathered of the rows on the way.
     """
@@ -54,8 +56,9 @@ class Ingest:
         Raises what :meth:`SourceReader.read` raises, and FilterNotMet, naming the row as far as the split knows it.
         """
         row = 1 if split.start is None and split.row_groups is None else None
+        utc = without_time_zones(self.reading)
         for read in reader.read(split, self.reading, self.layout.partition_on):
-            batch = with_nulls(read, self.stored)
+            batch = with_nulls(in_zones(read, utc), self.stored)
             if self.where is not None:
                 require_met(self.where, batch, repr(split.file.name), row)
             yield batch
@@ -78,12 +81,15 @@ def decide_schemas(
     partition_on: Sequence[str],
     infer: Callable[[], pa.Schema],
     evolve: bool = False,
+    zones: Mapping[str, str] | None = None,
 ) -> tuple[pa.Schema, pa.Schema]:
     """The schema to read a source in, and the stored one to write.
 
     A column's type is that of ``declared`` (the source's own), else of ``table`` (what is stored), else of
     ``contract`` (what the dataset promises); where none has one, or it is null, ``infer`` is asked. To ``evolve`` the
-    table, ``infer`` is asked which columns the source has at all; those that it lacks are written as null. Raises
+    table, ``infer`` is asked which columns the source has at all; those that it lacks are written as null. With
+    ``zones``, those of the table, the schema to read in expects times of their kind, and of the kind that ``infer``
+    found in new columns (:func:`~kubothek.lake.zones.expecting`); without, any time is read as naive UTC. Raises
     SchemaMismatch if they contradict each other, and PartitionInvalid for columns that cannot partition a new table.
     """
     promised = None if contract is None else normalise(contract, partition_on)
@@ -101,7 +107,8 @@ def decide_schemas(
             f"no column {', '.join(map(repr, missing))} to partition on; the source has "
             f"{', '.join(map(repr, found.names))}; correct the file, or table.partitionOn"
         )
-    check_without_time_zones(found, partition_on)
+    if known is not None:
+        check_without_time_zones(known, partition_on)
     source = normalise(without_time_zones(found), partition_on)
     stored = source
     for other in (table, promised):
@@ -122,7 +129,16 @@ def decide_schemas(
         )
     types = without_time_zones(found)
     reading = [pa.field(name, types.field(name).type, nullable=name not in required) for name in source.names]
-    return pa.schema(reading), stored
+    if zones is None:
+        return pa.schema(reading), stored
+    types_before = {} if known is None else dict(zip(known.names, known.types, strict=True))
+    old = {name: zone for name, zone in zones.items() if table is None or name in table.names}
+    new = {
+        name: zone
+        for name, zone in zones_in(found).items()
+        if pa.types.is_null(types_before.get(name, pa.null())) and not (zone and name in partition_on)
+    }
+    return expecting(pa.schema(reading), old | new), stored
 
 
 def _known(table: pa.Schema | None, promised: pa.Schema | None, *, evolve: bool) -> pa.Schema | None:

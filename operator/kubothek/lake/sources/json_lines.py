@@ -18,7 +18,8 @@ import pyarrow.json as pajson
 from kubothek.lake.errors import DataTypeMismatch, SchemaMismatch, SourceCorrupt
 from kubothek.lake.sources.nesting import require_shallow
 from kubothek.lake.sources.streams import TextStream
-from kubothek.lake.sources.values import Failure, convert_column, mismatch, parse_text, show
+from kubothek.lake.sources.values import Failure, any_zone, convert_column, mismatch, parse_column, show
+from kubothek.lake.zones import expected_zones, zoned
 
 BLOCK_BYTES: Final = 4 << 20
 _ROW_LIMIT_BYTES: Final = 64 << 20
@@ -75,20 +76,21 @@ def _blocks(name: str, stream: TextStream) -> Iterator[bytes]:
 
 def _parse(block: bytes, schema: pa.Schema, other_keys: bool) -> pa.RecordBatch:
     """Raises ArrowException or ValueError."""
-    # Arrow takes dates and times of day as numbers only.
-    wanted = pa.schema([pa.field(f.name, pa.string() if _is_text(f.type) else f.type) for f in schema])
+    wanted = pa.schema([pa.field(f.name, pa.string() if _is_text(f) else f.type) for f in schema])
     parsing = pajson.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore" if other_keys else "error")
     table = pajson.read_json(io.BytesIO(block), parse_options=parsing).combine_chunks()
     table.validate(full=True)  # Arrow's JSON reader takes any bytes for UTF-8
     columns = [
-        parse_text(column, f.type) if _is_text(f.type) else column
+        parse_column(column, f) if _is_text(f) else column
         for f, column in ((f, table.column(f.name).combine_chunks()) for f in schema)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _is_text(data_type: pa.DataType) -> bool:
-    return pa.types.is_date(data_type) or pa.types.is_time(data_type)
+def _is_text(field: pa.Field[Any]) -> bool:
+    """Whether Arrow cannot parse the column: dates, times of day, and times of one kind only, as it mixes both."""
+    expects_zone = bool(expected_zones(pa.schema([field])))
+    return expects_zone or pa.types.is_date(field.type) or pa.types.is_time(field.type)
 
 
 # --- careful ------------------------------------------------------------------------------------------------
@@ -127,7 +129,7 @@ def _convert(name: str, rows: list[Row], schema: pa.Schema, first_row: int) -> p
 
 
 def _column(name: str, field: pa.Field[Any], values: list[Any], first_row: int) -> pa.Array[Any]:
-    written = pa.string() if _is_text(field.type) or pa.types.is_timestamp(field.type) else field.type
+    written = pa.string() if _is_text(field) or pa.types.is_timestamp(field.type) else field.type
     cells = []
     for number, value in enumerate(values, first_row):
         try:
@@ -137,7 +139,7 @@ def _column(name: str, field: pa.Field[Any], values: list[Any], first_row: int) 
     return convert_column(
         pa.array(cells, written),
         field.type,
-        lambda texts: parse_text(texts, field.type) if written != field.type else texts,
+        lambda texts: parse_column(texts, field) if written != field.type else texts,
         file=name,
         column=field.name,
         first_row=first_row,
@@ -186,9 +188,20 @@ def infer_json_lines(name: str, sample: bytes) -> pa.Schema:
     require_shallow(name, sample)
     sample.decode()  # Arrow's JSON reader takes any bytes for UTF-8, in keys too
     try:
-        return pajson.read_json(io.BytesIO(sample), pajson.ReadOptions(block_size=max(len(sample), 1))).schema
+        found = _infer(sample).schema
+        times = pa.schema([field for field in found if pa.types.is_timestamp(field.type)])
+        if not times.names:
+            return found
+        # Arrow takes times with and without zone for the same.
+        texts = _infer(sample, pa.schema([field.with_type(pa.string()) for field in times]))
+        return zoned(found, {name: "UTC" for name in times.names if any_zone(texts.column(name))})
     except Failure as error:
         raise _explain(name, sample) or SourceCorrupt(f"{name!r} cannot be parsed as JSON lines: {error}") from None
+
+
+def _infer(sample: bytes, known: pa.Schema | None = None) -> pa.Table:
+    reading = pajson.ReadOptions(block_size=max(len(sample), 1))
+    return pajson.read_json(io.BytesIO(sample), reading, pajson.ParseOptions(explicit_schema=known))
 
 
 def _explain(name: str, sample: bytes) -> DataTypeMismatch | None:

@@ -16,6 +16,7 @@ from kubothek.lake.sources.decoded import decoded_batches
 from kubothek.lake.sources.decoding import decoding
 from kubothek.lake.sources.values import check_names, convert_column
 from kubothek.lake.table.partitioning import check_without_time_zones
+from kubothek.lake.zones import NAIVE, expected_zones, mixed, zones_in
 
 
 @contextmanager
@@ -60,6 +61,10 @@ def check_parquet_columns(name: str, file: pq.ParquetFile, schema: pa.Schema, pa
     check_names(name, file.schema_arrow.names, schema.names)
     _check_types(name, file.schema_arrow, schema)
     check_without_time_zones(file.schema_arrow, partition_on, of=f"{name!r}, ")
+    found = zones_in(file.schema_arrow)
+    for column, zone in expected_zones(schema).items():
+        if column in found and (found[column] == NAIVE) != (zone == NAIVE):
+            raise mixed(f"{name!r}, column {column!r}", zone)
 
 
 def _convert(name: str, batch: pa.RecordBatch, schema: pa.Schema, first_row: int) -> pa.RecordBatch:

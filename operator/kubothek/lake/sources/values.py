@@ -10,8 +10,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.lake.errors import DataTypeMismatch, PartitionInvalid, SchemaMismatch
-from kubothek.lake.schema import type_name
+from kubothek.lake.errors import DataTypeMismatch, InputError, PartitionInvalid, SchemaMismatch
+from kubothek.lake.schema import type_name, without_time_zones
+from kubothek.lake.zones import NAIVE, expected_zones, mixed
 
 Convert = Callable[["pa.Array[Any]"], "pa.Array[Any]"]
 Failure = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
@@ -23,6 +24,35 @@ _LISTED: Final = 100
 _TRUE: Final = pa.array(["1", "True", "TRUE", "true"])
 _FALSE: Final = pa.array(["0", "False", "FALSE", "false"])
 _ZONED: Final = r"\d[Tt ]\d{2}:?\d{2}.*(Z|z|[+-]\d{2}:?(\d{2})?)$"
+
+
+class _Mixed(pa.ArrowInvalid):
+    """Times of the other kind than those of their column, which are in ``zone``."""
+
+    def __init__(self, zone: str) -> None:
+        super().__init__(zone)
+        self.zone = zone
+
+
+def parse_column(texts: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+    """Strings as values of a column, see :func:`kubothek.lake.zones.expecting`. Raises one of ``Failure``."""
+    zone = expected_zones(pa.schema([field])).get(field.name)
+    if zone is None:
+        return parse_text(texts, field.type)
+    values = parse_text(texts, without_time_zones(pa.schema([field])).field(0).type)
+    zoned = _zoned(texts)
+    if pc.any(zoned if zone == NAIVE else pc.invert(zoned)).as_py():
+        raise _Mixed(zone)
+    return values.view(field.type)
+
+
+def any_zone(texts: pa.Array[Any] | pa.ChunkedArray[Any]) -> bool:
+    """Whether one of these texts is a time with a zone."""
+    return bool(pc.any(_zoned(texts)).as_py())
+
+
+def _zoned(texts: Any) -> Any:
+    return pc.match_substring_regex(pc.utf8_trim_whitespace(texts), _ZONED)
 
 
 def parse_text(texts: pa.Array[Any], to: pa.DataType) -> pa.Array[Any]:
@@ -78,12 +108,25 @@ def first_failure(values: pa.Array[Any], convert: Convert) -> int:
 def convert_column(
     values: pa.Array[Any], to: pa.DataType, convert: Convert, *, file: str, column: str, first_row: int
 ) -> pa.Array[Any]:
-    """``convert(values)``; DataTypeMismatch naming the cell if that fails. ``first_row`` is 1-based."""
+    """``convert(values)``; the error naming the cell if that fails. ``first_row`` is 1-based.
+
+    Raises DataTypeMismatch, SchemaMismatch for a time of the other kind.
+    """
     try:
         return convert(values)
     except Failure:
         at = first_failure(values, convert)
-        raise mismatch(file, column, first_row + at, _show(values[at]), to) from None
+        raise _wrong(values.slice(at, 1), to, convert, file, column, first_row + at) from None
+
+
+def _wrong(value: pa.Array[Any], to: pa.DataType, convert: Convert, file: str, column: str, row: int) -> InputError:
+    try:
+        convert(value)
+    except _Mixed as error:
+        return mixed(f"{file!r}, column {column!r}, row {row}: {_show(value[0])}", error.zone)
+    except Failure:
+        pass
+    return mismatch(file, column, row, _show(value[0]), to)
 
 
 def mismatch(file: str, column: str, row: int, shown: str, to: pa.DataType) -> DataTypeMismatch:

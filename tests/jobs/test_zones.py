@@ -1,0 +1,121 @@
+"""Time zones of sources and query results, as the head of the dataset remembers them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kubothek
+from kubothek.lake.commits.drafts import drafting
+from kubothek.lake.dataset import Dataset
+from kubothek.lake.zones import zones_of
+from kubothek.resources.jobs import ExitCode
+from tests.jobs.conftest import UUID, Here
+from tests.jobs.test_query import becomes, done, query_job
+
+NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+SOURCES: dict[str, tuple[Any, Any]] = {
+    "CSV": ("n,t\n1,2025-01-01T13:00:00+01:00\n", "n,t\n1,2025-01-01T12:00:00\n"),
+    "JSONLines": ('{"n": 1, "t": "2025-01-01T12:00:00Z"}\n', '{"n": 1, "t": "2025-01-01T12:00:00"}\n'),
+    "Parquet": tuple(pa.table({"n": [1], "t": pa.array([NOON], pa.timestamp("us", zone))}) for zone in ("UTC", None)),
+}
+
+
+def dataset(here: Here, name: str = UUID) -> Dataset:
+    return kubothek.open(here.root.as_uri()).dataset(name)
+
+
+def refused(here: Here, source: str, **options: Any) -> str:
+    result, code = here.run(here.commit_job(source, commit_id="refused", **options))
+    assert (code, result.reason) == (ExitCode.INVALID, "SchemaMismatch"), result
+    return result.message
+
+
+@pytest.mark.parametrize("form", SOURCES)
+def test_zone_of_a_source_comes_back_and_never_mixes(here: Here, form: str) -> None:
+    zoned, naive = (here.put(name, data) for name, data in zip(("in/zoned", "in/naive"), SOURCES[form], strict=True))
+    here.commit(zoned, format=form)
+    here.commit(zoned, commit_id="c2", format=form)
+    assert dataset(here).scan().read_all()["t"].to_pylist() == [NOON, NOON]
+    assert "column 't'" in (message := refused(here, naive, format=form))
+    assert "has no time zone, and the times of the column are in 'UTC'" in message
+    assert here.snapshot().version == 2
+
+
+@pytest.mark.parametrize("form", SOURCES)
+def test_naive_source_refuses_times_with_a_zone(here: Here, form: str) -> None:
+    zoned, naive = (here.put(name, data) for name, data in zip(("in/zoned", "in/naive"), SOURCES[form], strict=True))
+    here.commit(naive, format=form)
+    assert zones_of(here.snapshot().head.metadata) == {"t": ""}
+    assert "has a time zone, and the times of the column have none" in refused(here, zoned, format=form)
+    declared = [{"name": "n", "type": "int64"}, {"name": "t", "type": "timestamp[us]"}]
+    assert "has a time zone" in refused(here, zoned, format=form, columns=declared)
+    here.commit(naive, commit_id="c2", format=form, columns=declared)
+
+
+@pytest.mark.parametrize("form", SOURCES)
+def test_old_table_takes_both_kinds_as_before(here: Here, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    zoned, naive = (here.put(name, data) for name, data in zip(("in/zoned", "in/naive"), SOURCES[form], strict=True))
+    monkeypatch.setattr(drafting, "_zones", lambda *_: {})
+    here.commit(zoned, format=form)
+    monkeypatch.undo()
+    here.commit(zoned, commit_id="c2", format=form)
+    here.commit(naive, commit_id="c3", format=form)
+    assert zones_of(here.snapshot().head.metadata) == {}
+    assert dataset(here).scan().read_all()["t"].to_pylist() == [NOON.replace(tzinfo=None)] * 3
+
+
+def test_declared_time_says_nothing_of_its_zone(here: Here) -> None:
+    columns = [{"name": "n", "type": "int64"}, {"name": "t", "type": "timestamp[us]"}]
+    for number, data in enumerate(SOURCES["CSV"]):
+        here.commit(here.put(f"in/{number}", data), commit_id=f"c{number}", table={"columns": columns})
+    assert zones_of(here.snapshot().head.metadata) == {}
+
+
+def test_new_column_of_a_source_brings_its_zone(here: Here) -> None:
+    here.commit(here.put("in/a", "n\n1\n"))
+    here.commit(here.put("in/b", SOURCES["CSV"][0]), commit_id="c2", table={"schema_evolution": "Compatible"})
+    assert dataset(here).scan().read_all()["t"].to_pylist() == [None, NOON]
+
+
+def test_wrong_time_is_named_by_row_and_file(here: Here) -> None:
+    here.commit(here.put("in/a", SOURCES["CSV"][0]))
+    message = refused(here, here.put("in/b", SOURCES["CSV"][0] + "2,2025-01-01T12:00:00\n"))
+    assert message.startswith("'in/b', column 't', row 2: '2025-01-01T12:00:00' has no time zone")
+
+
+def test_files_of_both_kinds_in_one_source_are_refused(here: Here) -> None:
+    for name, data in zip(("in/a", "in/b"), SOURCES["CSV"], strict=True):
+        here.put(name, data)
+    result, code = here.run(here.commit_job("in/a", "in/b"))
+    assert (code, result.reason) == (ExitCode.INVALID, "SchemaMismatch")
+    assert "column 't' is timestamp[us, tz=UTC] in 'in/a' and timestamp[us] in 'in/b'" in result.message
+
+
+def test_zoned_partition_column_is_read_as_before(here: Here) -> None:
+    here.commit(here.put("in/a", SOURCES["CSV"][0]), table={"partition_on": ["t"]})
+    assert zones_of(here.snapshot().head.metadata) == {}
+
+
+def test_overwrite_may_change_the_kind_if_allowed(here: Here) -> None:
+    zoned, naive = (here.put(name, data) for name, data in zip(("in/zoned", "in/naive"), SOURCES["CSV"], strict=True))
+    here.commit(zoned)
+    job = here.commit_job(naive, commit_id="c2") | {"operation": "Overwrite"}
+    result, code = here.run(job)
+    assert (code, result.reason) == (ExitCode.INVALID, "SchemaMismatch")
+    result, code = here.run(job | {"allow_schema_change": True})
+    assert code == ExitCode.DONE, result
+    assert dataset(here).schema.field("t").type == pa.timestamp("us")
+
+
+def test_query_result_keeps_the_zone_of_its_columns(here: Here) -> None:
+    here.commit(here.put("in/a", SOURCES["CSV"][0]))
+    done(here, query_job(here, "SELECT * FROM flights", **becomes(here)))
+    assert dataset(here, "top").scan().read_all()["t"].to_pylist() == [NOON]
+    naive = query_job(here, "SELECT n, t::TIMESTAMP AS t FROM flights", **becomes(here, commit_id="query:ns/r"))
+    result, code = here.run(naive)
+    assert (code, result.reason) == (ExitCode.INVALID, "SchemaMismatch")
+    assert "column 't'" in result.message
