@@ -17,10 +17,16 @@ from tests.jobs.conftest import UUID, Here
 from tests.jobs.test_query import becomes, done, query_job
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+
+
+def parquet(zone: str | None) -> pa.Table:
+    return pa.table({"n": [1], "t": pa.array([NOON], pa.timestamp("us", zone))})
+
+
 SOURCES: dict[str, tuple[Any, Any]] = {
     "CSV": ("n,t\n1,2025-01-01T13:00:00+01:00\n", "n,t\n1,2025-01-01T12:00:00\n"),
     "JSONLines": ('{"n": 1, "t": "2025-01-01T12:00:00Z"}\n', '{"n": 1, "t": "2025-01-01T12:00:00"}\n'),
-    "Parquet": tuple(pa.table({"n": [1], "t": pa.array([NOON], pa.timestamp("us", zone))}) for zone in ("UTC", None)),
+    "Parquet": (parquet("UTC"), parquet(None)),
 }
 
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import minimalkv
 import pandas as pd
+import pyarrow as pa
 from plateau.core.dataset import DatasetMetadata
 from plateau.core.uuid import gen_uuid
 
@@ -21,6 +22,8 @@ from kubothek.lake.dataset import Dataset
 from kubothek.lake.door import Lake
 from kubothek.lake.errors import BucketNotFound, DatasetExists, DatasetNotFound, PartitionInvalid, SchemaMismatch
 from kubothek.lake.indices import IndexKind
+from kubothek.lake.predicates import as_predicate
+from kubothek.lake.table.scan import scan
 
 
 class StoreFactory:
@@ -124,11 +127,63 @@ def build_indices(store: Any, dataset_uuid: str, columns: Sequence[str], **_: An
 
 def collect(dataset_uuid: str, store: Any, **_: Any) -> None:
     """As ``garbage_collect_dataset``, two days later: nothing younger than the grace period is collected."""
-    lake = lake_of(store)
+    _collect(lake_of(store).dataset(dataset_uuid))
+
+
+def delete_dataset(dataset_uuid: str, store: Any, **_: Any) -> None:
+    """As ``delete_dataset``: a tombstone, and what a collection deletes two days later."""
+    table = lake_of(store).dataset(dataset_uuid)
+    table._log(writing=True).delete()
+    _collect(table)
+
+
+def load_dataframes(
+    dataset_uuid: str | None = None,
+    store: Any = None,
+    *,
+    factory: Any = None,
+    predicates: Any = None,
+    columns: Any = None,
+    categoricals: Sequence[str] | None = None,
+    dates_as_object: bool = True,
+    dispatch_by: Sequence[str] | None = None,
+    **_: Any,
+) -> list[pd.DataFrame]:
+    """As ``read_dataset_as_dataframes``: a frame for each file that a scan opens, and has rows in.
+
+    ``dispatch_by`` is a grouping of these frames, for which there is no verb.
+    """
+    lake = lake_of(store or factory.store_factory)
+    table = lake.dataset(dataset_uuid or factory.dataset_uuid)
+    snapshot, where = table.snapshot(), None if predicates is None else as_predicate(predicates)
+    names = _names(columns if not isinstance(columns, Mapping) else columns["table"]) if columns is not None else None
+    frames = []
+    for file in table.plan(predicates).files:
+        alone = replace(
+            snapshot, head=replace(snapshot.head, partitions={file.label: snapshot.head.partitions[file.label]})
+        )
+        rows = scan(lake.store, alone, names, where).read_all()
+        frame = rows.to_pandas(
+            date_as_object=dates_as_object, categories=list(categoricals or ()), coerce_temporal_nanoseconds=True
+        )
+        if len(frame):
+            frames.append(frame if dates_as_object else _dates_as_times(frame, rows.schema))
+    if dispatch_by is None or not frames:
+        return frames
+    whole = pd.concat(frames)
+    return [group for _, group in whole.groupby(list(dispatch_by))] if dispatch_by else [whole]
+
+
+def _dates_as_times(frame: pd.DataFrame, schema: pa.Schema) -> pd.DataFrame:
+    dates = [field.name for field in schema if pa.types.is_date(field.type)]
+    return frame.astype(dict.fromkeys(dates, "datetime64[ns]"))
+
+
+def _collect(table: Dataset) -> None:
     old = time.time() - 2 * 24 * 3600
-    for file in Path(urlsplit(lake.store.url).path).rglob("*"):
+    for file in Path(urlsplit(table._store.url).path).rglob("*"):
         os.utime(file, (old, old))
-    lake.dataset(dataset_uuid).collect(enforce=True, keep_versions=1)
+    table.collect(enforce=True, keep_versions=1)
 
 
 def _flat(dfs: Any) -> list[pd.DataFrame]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from plateau.core.factory import DatasetFactory
 from plateau.io.eager import store_dataframes_as_dataset
 from plateau.serialization.testing import get_dataframe_not_nested
 
@@ -21,13 +23,18 @@ STRINGS = "the table's strings are strings, whatever dtype of pandas they came f
 EMPTY = "a frame without rows changes nothing: the table has no columns from it"
 LABELS = "each file has a name of its own, also those of one frame"
 WORDS = "the error has other words"
+LOST = "a collection stops where a version that is kept has lost a data file (VersionIncomplete)"
+NO_FILE = "no file, no frame: the stream of a scan without rows has its schema"
 FIXTURE = "needs pytest-mock, or plateau's own MetaPartition objects"
 ORDER = "the columns of a file are sorted by name"
 DIFFERENCES: dict[str, str] = {
+    "test_delete.py::test_delete_missing_dataset": LOST,
     "test_gc.py::test_garbage_collect_idempotent": ADOPTED,
     "test_gc.py::test_gc_tables": ADOPTED,
     "test_gc.py::test_gc_without_secondary_indices": ADOPTED,
     "test_index.py::test_create_index_from_inexistent_column_fails": WORDS,
+    "test_read.py::test_empty_predicate_pushdown_empty_col_projection": NO_FILE,
+    "test_read.py::test_string_type_roundtrip": STRINGS,
     "test_update.py::test_update_dataset_with_partitions": FIXTURE,
     "test_update.py::test_update_dataset_with_partitions__reducer_partitions": LABELS,
     "test_update.py::test_update_dataset_with_partitions__reducer_nonexistent": KEYS,
@@ -56,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in here:
         name = item.nodeid.rpartition("/")[2]
         if reason := DIFFERENCES.get(name) or DIFFERENCES.get(name.partition("[")[0]):
-            item.add_marker(pytest.mark.xfail(reason=reason, strict=False))
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
     kept = set(sampled(here, 4))
     items[:] = [item for item in items if item not in here or item in kept]
 
@@ -113,6 +120,47 @@ def df_all_types() -> pd.DataFrame:
 @pytest.fixture
 def bound_store_dataframes() -> Any:
     return adapter.store_dataframes
+
+
+@pytest.fixture
+def bound_load_dataframes() -> Any:
+    return adapter.load_dataframes
+
+
+@pytest.fixture
+def bound_delete_dataset() -> Any:
+    return adapter.delete_dataset
+
+
+@pytest.fixture
+def output_type() -> str:
+    return "dataframe"
+
+
+@pytest.fixture(scope="session")
+def store_session_factory(tmp_path_factory: pytest.TempPathFactory) -> adapter.StoreFactory:
+    return adapter.StoreFactory(str(tmp_path_factory.mktemp("session")))
+
+
+def _two_files(store: adapter.StoreFactory, uuid: str, **options: Any) -> Any:
+    days = (datetime.date(2010, 1, 1), datetime.date(2009, 12, 31))
+    frames = [pd.DataFrame({"P": [n], "L": [n], "TARGET": [n], "DATE": [day]}) for n, day in enumerate(days, 1)]
+    return store_dataframes_as_dataset(dfs=frames, store=store, dataset_uuid=uuid, **options)
+
+
+@pytest.fixture(scope="session")
+def dataset(store_session_factory: adapter.StoreFactory) -> Any:
+    return _two_files(store_session_factory, "dataset", secondary_indices=["L"])
+
+
+@pytest.fixture(scope="session")
+def dataset_partition_keys(store_session_factory: adapter.StoreFactory) -> Any:
+    return _two_files(store_session_factory, "dataset_partition_keys", partition_on=["P"])
+
+
+@pytest.fixture
+def dataset_factory(dataset: Any, store_session_factory: adapter.StoreFactory) -> DatasetFactory:
+    return DatasetFactory(dataset_uuid=dataset.uuid, store_factory=store_session_factory)
 
 
 @pytest.fixture
