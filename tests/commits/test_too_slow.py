@@ -96,7 +96,7 @@ def test_quick_commit_does_not_ask_the_store_for_the_time() -> None:
 def test_settings_have_defaults_and_bounds() -> None:
     store = MemoryStore()
     assert read_settings(store).grace == timedelta(days=1)
-    with pytest.raises(InputError, match="at least"):
+    with pytest.raises(InputError, match="less than 1m"):
         StoreSettings(grace=timedelta(seconds=59))
 
 
