@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import psutil
 import pytest
 
 from kubothek.lake import limited
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.ledger.derivative import running
-from kubothek.lake.ledger.derivative.limiting import limit_runs
+from kubothek.lake.ledger.derivative.limiting import limited_runs
 from kubothek.lake.store import Store
 from kubothek.lake.verification import verify_dataset
 from tests.derivative.world import LATE, PER_CARRIER, derived, pull, push, root, transform
@@ -19,12 +17,6 @@ HUNGRY = "SELECT event_time, id, damerau_levenshtein(repeat(carrier, 4000), repe
 """256 MB in one call of a function."""
 ENDLESS = "SELECT event_time, id, levenshtein(repeat(carrier, 5000), repeat('y', 10000)) AS delay FROM flights"
 """A tenth of a second in one call of a function."""
-
-
-@pytest.fixture(autouse=True)
-def in_process() -> Iterator[None]:
-    yield
-    running.execute_with(running._in_process)
 
 
 def made(store: Store, *queries: str) -> None:
@@ -43,10 +35,10 @@ def test_runs_in_workers_give_what_runs_in_process_give(store: Store) -> None:
     made(store, LATE, PER_CARRIER)
     push(store, {1: ("AA", 30), 3: ("CC", 11)})
     before = [verified(store, name) for name in ("d0", "d1")]
-    limit_runs()
-    assert [verified(store, name) for name in ("d0", "d1")] == before
-    assert [pull(store, name).done.records for name in ("d0", "d1")]
-    running.execute_with(running._in_process)
+    with limited_runs():
+        assert [verified(store, name) for name in ("d0", "d1")] == before
+        assert [pull(store, name).done.records for name in ("d0", "d1")]
+    assert running._EXECUTE is running._in_process
     assert all("sound" in verified(store, name) for name in ("d0", "d1"))
 
 
@@ -57,11 +49,11 @@ def test_runs_in_workers_give_what_runs_in_process_give(store: Store) -> None:
 def test_verification_stops_greedy_sql_of_a_chain(
     store: Store, query: str, memory: int, seconds: float, why: str
 ) -> None:
-    limit_runs()
-    made(store, query)
-    limit_runs(memory, seconds)
+    with limited_runs():
+        made(store, query)
     before = psutil.Process().memory_info().rss
-    told = verified(store, "d0")
+    with limited_runs(memory, seconds):
+        told = verified(store, "d0")
     assert "TransformFailed" in told
     assert any(each in told.lower() for each in why.split("|")), told  # a library without memory may wait for ever
     assert psutil.Process().memory_info().rss < before + (32 << 20)
@@ -69,5 +61,5 @@ def test_verification_stops_greedy_sql_of_a_chain(
 
 def test_runs_stay_in_process_where_there_are_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited, "available", lambda: False)
-    limit_runs()
-    assert running._EXECUTE is running._in_process
+    with limited_runs():
+        assert running._EXECUTE is running._in_process

@@ -63,7 +63,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 def test_a_url_that_is_no_store_is_refused() -> None:
     with pytest.raises(InputError, match="file:///absolute/path"):
-        kubothek.open("/data/lake")
+        kubothek.open("ftp://data/lake")
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:

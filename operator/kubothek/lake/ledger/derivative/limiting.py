@@ -7,6 +7,7 @@ limits that the kernel keeps; a command on a workstation has none.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -32,10 +33,9 @@ SECONDS: Final = 3600.0
 limited.preload(__name__)
 
 
-def limit_runs(memory: int = MEMORY, seconds: float = SECONDS) -> None:
-    """Have our engine run each transformation of this process in a worker; in process where there are no workers."""
-    if limited.available():
-        running.execute_with(partial(_limited, memory, seconds))
+def limited_runs(memory: int = MEMORY, seconds: float = SECONDS) -> AbstractContextManager[None]:
+    """Within the context, our engine runs each transformation in a worker; in process where there are no workers."""
+    return running.executing_with(partial(_limited, memory, seconds)) if limited.available() else nullcontext()
 
 
 def _limited(memory: int, seconds: float, store: Store, task: Task, request: TransformRequest) -> TransformResult:

@@ -90,10 +90,15 @@ class _Ours:
         return _EXECUTE(store, task, request)
 
 
-def execute_with(executor: Execute) -> None:
-    """From now on our engine executes runs of this process by this function."""
+@contextmanager
+def executing_with(executor: Execute) -> Iterator[None]:
+    """Within the context, our engine executes the runs of this process by this function."""
     global _EXECUTE
-    _EXECUTE = executor
+    before, _EXECUTE = _EXECUTE, executor
+    try:
+        yield
+    finally:
+        _EXECUTE = before
 
 
 def _in_process(store: Store, task: Task, request: TransformRequest) -> TransformResult:
