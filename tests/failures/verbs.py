@@ -58,6 +58,8 @@ ROWS: Final[dict[str, Row]] = {
     "compact": Row("compact letters"),
     "heal": Row("heal letters"),
     "verify": reads("verify letters"),
+    "files": reads("files letters"),
+    "completion": Row("completion bash", writes=False, store=False),
     "tag": Row("tag letters here"),
     "gc": reads("gc letters --keep-versions 1"),
     "grace": reads("grace"),

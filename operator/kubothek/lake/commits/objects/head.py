@@ -387,9 +387,9 @@ def _check_keys(
     if not all(files):
         label = next(label for label, partition in partitions.items() if not _names_files(partition))
         raise HeadUnreadable(f"{place}: partition {label!r} names no file")
-    named += [index for index in indices.values() if not isinstance(index, dict)]
     try:
-        check_foreign_keys(named, keys.dataset(uuid))
+        check_foreign_keys(named, *keys.data_prefixes(uuid))
+        check_foreign_keys([index for index in indices.values() if not isinstance(index, dict)], keys.dataset(uuid))
         for table in (*tables, metadata.get(TABLE, keys.DEFAULT_TABLE)):
             check_table(uuid, table)
     except InvalidKey as error:

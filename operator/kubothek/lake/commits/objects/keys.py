@@ -78,6 +78,14 @@ def dataset(uuid: str) -> str:
     return f"{uuid}/"
 
 
+def data_prefixes(uuid: str) -> tuple[str, ...]:
+    """Where data files of a dataset may be: below its own name, or, for ``multi-helper``, in ``multi/helper/``: a
+    conversion of a dataset with several tables leaves files where they are.
+    """
+    splits = [index for index, letter in enumerate(uuid) if letter == "-" and 0 < index < len(uuid) - 1]
+    return dataset(uuid), *(data_prefix(uuid[:index], uuid[index + 1 :]) for index in splits)
+
+
 def data_prefix(uuid: str, table: str) -> str:
     """Where a table's files and its ``_common_metadata`` are."""
     return f"{uuid}/{table}/"

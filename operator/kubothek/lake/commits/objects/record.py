@@ -218,7 +218,8 @@ class Record:
 def _check_keys(record: Record) -> None:
     """Raise InvalidKey unless all keys are those of the record's own dataset."""
     uuid, delta = record.key.split("/")[1], record.delta
-    check_foreign_keys([*(file.key for file in delta.added), *(key for _, key in delta.removed)], keys.dataset(uuid))
+    files = [*(file.key for file in delta.added), *(key for _, key in delta.removed)]
+    check_foreign_keys(files, *keys.data_prefixes(uuid))
     check_foreign_keys([key for key in delta.indices.values() if isinstance(key, str)], keys.dataset(uuid))
     for key in (record.parent, record.restores, record.recovers):
         if key is not None and keys.parse_record(uuid, key) is None:
