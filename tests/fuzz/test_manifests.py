@@ -80,6 +80,8 @@ def _places(value: Any) -> Any:
 
 
 def test_manifest_bytes_mutated_end_in_result_or_named_error() -> None:
-    report = fuzz(lint, SEEDS, variants=60, mutate=changed, memory=1 << 29).check()
+    # DuckDB reserves address space and crashes without it; resident memory is what counts.
+    report = fuzz(lint, SEEDS, variants=60, mutate=changed, memory=8 << 30).check()
+    assert report.peak < 256 << 20
     assert report.results
     assert report.named

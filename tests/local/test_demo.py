@@ -57,9 +57,9 @@ def test_the_demo_commits_every_flight_by_spark_and_a_second_one_adds_nothing(ch
     said = demo(checkout)
     assert "10 resources ready (5 jobs, " in said
     assert re.search(rf"\ball +{FLIGHTS}\b", said), "the query's total"
-    assert "17 resources (" in said
+    assert "17 resources ready (" in said
     assert re.search(r"Newark Liberty Intl +B6 +228 +1172 +EMBRAER +1 +EWR +N258JB", said), "the answer of the cube"
-    assert "20 resources (" in said
+    assert "20 resources ready (" in said
     assert re.search(r"\n +6 .* AddData +801 ", said), "400 corrections are two records each, and one plane is gone"
     assert re.search(r"-C .* N907JB .* AIRBUS INDUSTRIE .*\n.*\+C .* N907JB .* AIRBUS ", said)
     assert re.search(r"\bAIRBUS INDUSTRIE +400\n", said), "as it was"
@@ -78,7 +78,7 @@ def test_the_demo_commits_every_flight_by_spark_and_a_second_one_adds_nothing(ch
 
     again = manifests_again(checkout)
     # The store is looked at again, as other Datasets are named than the last time; and so many may not fit one look.
-    assert re.search(r"\b20 resources \([012] jobs? started, ", again)
+    assert re.search(r"\b20 resources ready \([012] jobs?, ", again)
     assert kubothek.open((checkout / ".demo/store").as_uri()).dataset("register").version == 3
     assert (flights.version, kubothek.open((checkout / ".demo/store").as_uri()).cube("nyc").snapshot().version) == (
         1,

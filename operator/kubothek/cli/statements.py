@@ -34,7 +34,7 @@ def _wrong_sql(text: str) -> str | None:
     from kubothek.lake.sql.query import LOCKED
     from kubothek.lake.sql.statement import parse
 
-    with duckdb.connect(":memory:", config=LOCKED) as database:
+    with duckdb.connect(":memory:", config=LOCKED | {"threads": 1}) as database:
         try:
             parse(database, text)
         except (duckdb.Error, QueryInvalid) as error:
