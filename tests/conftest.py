@@ -70,9 +70,9 @@ SLOW = (
 """Crashes at every call, random histories, whole commands, what waits for engines and collectors: too much for
 `make check`, which takes what is not slow.
 """
-BUDGET_SECONDS = {"tools and images": 20 * 60, "all tests": 18 * 60 + 17 * 60}
+BUDGET_SECONDS = {"tools and images": 20 * 60, "all tests": 18 * 60 + 27 * 60}
 """What a cold run may take on 2 cores. Where CI=true, a suite that outgrows it fails, before CI's own limit cuts it
-off; elsewhere it is a report, as machines differ. The cluster's 18 minutes and the 17 of all others are one sum, as
+off; elsewhere it is a report, as machines differ. The cluster's 18 minutes and the 27 of all others are one sum, as
 they pass beside each other and on the same cores.
 """
 
