@@ -44,6 +44,7 @@ _GIVE_WAY = 5
 """The niceness of tests beside those on the cluster."""
 SLOW = (
     *(f"tests/{room}/" for room in ("benchmarks", "collector", "cube", "derivative", "exchange", "gateway", "intake")),
+    *(f"tests/{room}/" for room in ("failures", "fuzz", "limited", "plateau_conformance")),
     *(f"tests/{room}/" for room in ("jobs", "ledger_merge", "ledger_root", "protocol_model", "transform")),
     *(f"tests/cli/test_{name}.py" for name in ("cube", "derivative", "examples", "exchange", "ledger", "skipping")),
     *(f"tests/commits/test_{name}.py" for name in ("history", "indices", "interleavings")),
@@ -53,7 +54,6 @@ SLOW = (
     "tests/door/test_sql_plan.py::test_files_left_out",
     "tests/engine/test_contract.py",
     "tests/engine/test_foreign.py",
-    "tests/fuzz/test_requests.py",
     "tests/hostile/",
     "tests/indices/test_lookup.py",
     "tests/kubernetes/test_profiles.py::test_pods_are_admitted",
