@@ -27,12 +27,12 @@ from kubothek.lake.commits.objects.markers import Marker, Markers
 from kubothek.lake.commits.objects.record import Delta, Distance, Record, Totals, utc
 from kubothek.lake.commits.objects.refs import advance_ref, named_block, was_left
 from kubothek.lake.commits.objects.schemas import Schemas
+from kubothek.lake.commits.objects.swap import HeadSwap
 from kubothek.lake.errors import (
     AccessDenied,
     HeadUnreadable,
     ObjectNotFound,
     PreconditionFailed,
-    StoreUnavailable,
     VersionIncomplete,
 )
 from kubothek.lake.store import Store
@@ -40,8 +40,6 @@ from kubothek.lake.store import Store
 CHECKPOINT_COMMITS: Final = 100
 CHECKPOINT_ENTRIES: Final = 1000
 """Below this, reading deltas costs no more than reading a head."""
-UNANSWERED: Final = 3
-"""Swaps in a row that the store answers with an error of its own, as on a full disk, before this is reported."""
 _HEAD_READS: Final = 5
 _HEAD_READ_PAUSE: Final = 0.05
 
@@ -118,7 +116,7 @@ class Journal:
         self.markers = Markers(store, uuid, rng)
         self.schemas = Schemas(store, uuid)
         self._known: tuple[str, Observed] | None = None
-        self._unanswered = 0
+        self._swap = HeadSwap(store, keys.head(uuid))
 
     # --- looking ---
 
@@ -243,20 +241,8 @@ class Journal:
         Raises StoreUnavailable if the store has answered no swap for some time. The commit may have happened.
         """
         record, head, data = prepared.record, prepared.head, prepared.data
-        try:
-            if on is None or on.etag is None:
-                etag = self.store.put_if_absent(keys.head(self.uuid), data)
-            else:
-                etag = self.store.put_if_match(keys.head(self.uuid), data, on.etag)
-        except PreconditionFailed:
-            self._unanswered = 0
+        if (etag := self._swap(data, None if on is None else on.etag)) is None:
             return None
-        except StoreUnavailable:
-            self._unanswered += 1
-            if self._unanswered >= UNANSWERED:
-                raise
-            return None
-        self._unanswered = 0
         if on is not None and on.etag is None:
             self._drop_packed_head()
         published = Observed(head, etag, self.clock(), Marker.of(record), marked=False)

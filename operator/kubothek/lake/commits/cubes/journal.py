@@ -13,11 +13,12 @@ import orjson
 
 from kubothek.lake.commits.cubes.head import CubeHead, CubeRecord, head_key, own
 from kubothek.lake.commits.cubes.spec import check_prefix
-from kubothek.lake.commits.journal import UNANSWERED, Journal
+from kubothek.lake.commits.journal import Journal
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.objects.record import utc
+from kubothek.lake.commits.objects.swap import HeadSwap
 from kubothek.lake.commits.past.records import parallel
-from kubothek.lake.errors import IdReused, ObjectNotFound, PreconditionFailed, StoreUnavailable, VersionIncomplete
+from kubothek.lake.errors import IdReused, ObjectNotFound, PreconditionFailed, VersionIncomplete
 from kubothek.lake.store import Store
 
 _FIRST_WINDOW: Final = 8
@@ -46,7 +47,7 @@ class CubeJournal:
         self._members: dict[str, Journal] = {}
         self._known: tuple[str, SeenCube] | None = None
         self._marked: str | None = None
-        self._unanswered = 0
+        self._swap = HeadSwap(store, head_key(prefix))
         self._put: CubeRecord | None = None
 
     @cached_property
@@ -87,22 +88,8 @@ class CubeJournal:
 
     def swap(self, head: CubeHead, on: SeenCube | None) -> SeenCube | None:
         """Put a head in the place of the one that was seen. None if that was lost, or its answer: look again."""
-        key, data = head_key(self.prefix), head.render()
-        try:
-            if on is None or on.etag is None:
-                etag = self.store.put_if_absent(key, data)
-            else:
-                etag = self.store.put_if_match(key, data, on.etag)
-        except PreconditionFailed:
-            self._unanswered = 0
-            return None
-        except StoreUnavailable:
-            self._unanswered += 1
-            if self._unanswered >= UNANSWERED:
-                raise
-            return None
-        self._unanswered = 0
-        return self._remember(SeenCube(head, etag))
+        etag = self._swap(head.render(), None if on is None else on.etag)
+        return None if etag is None else self._remember(SeenCube(head, etag))
 
     def put_record(self, record: CubeRecord) -> None:
         """Store a record under its key, which is new."""
