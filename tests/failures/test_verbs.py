@@ -227,6 +227,6 @@ def test_verb_that_is_interrupted_says_so_and_loses_nothing(made: Project, place
     root = made.copy(place / "p")
     done = made.run(root, verb, interrupt_at=1 + moment * (calls - 1) // (MOMENTS - 1))
     assert done.code == 130, done
-    assert re.search(r"^interrupted$|; the same command goes on from here$", done.err, re.M), done
+    assert re.search(r"^interrupted$|; run the same command to continue$", done.err, re.M), done
     assert "Traceback" not in done.out + done.err, done
     nothing_lost(made, root, done, after(made, verb))
