@@ -159,8 +159,9 @@ def test_mf_04_values_are_checked_where_they_stand() -> None:
         read_event({"kind": "AddData", "prevOffset": -1})
     with pytest.raises(FormatInvalid, match=r"event.prevOffset must be a whole number"):
         read_event({"kind": "AddData", "prevOffset": True})
-    with pytest.raises(FormatInvalid, match=r"event.schema: "):
-        read_event({"kind": "SetDataSchema", "schema": "no base64!"})
+    for schema in ("no base64!", "Ω"):
+        with pytest.raises(FormatInvalid, match=r"event.schema: "):
+            read_event({"kind": "SetDataSchema", "schema": schema})
     with pytest.raises(FormatInvalid, match=r"event.prevCheckpoint: 'x' does not start with the letter"):
         read_event({"kind": "AddData", "prevCheckpoint": "x"})
     with pytest.raises(FormatInvalid, match="event must be a mapping with a kind"):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -62,7 +62,7 @@ def owner_key(directory: str) -> OwnerKey:
     if len(found) == _BYTES:
         return OwnerKey(found)
     text = found.strip()
-    for decode in (bytes.fromhex, _base64):
+    for decode in (bytes.fromhex, partial(base64.b64decode, validate=True)):
         try:
             seed = decode(text.decode())
         except ValueError:
@@ -72,13 +72,6 @@ def owner_key(directory: str) -> OwnerKey:
     raise InputError(
         f"the key {_KEY!r} of the identity's Secret is no ed25519 private key: give its 32 bytes, raw or in base64"
     )
-
-
-def _base64(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError(str(error)) from None
 
 
 def variables(directory: str | None) -> dict[str, str]:

@@ -7,7 +7,6 @@ import io
 import tarfile
 import zlib
 from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -70,7 +69,7 @@ def blocks_of(batch: Any, most_bytes: int = MOST_BYTES) -> list[Stored]:
             if len(found) == count or block.hash in found:
                 raise FormatInvalid(f"block {block.hash} comes twice in an archive, or beyond the {count!r} announced")
             found[block.hash] = block
-    except (KeyError, TypeError, ValueError, EOFError, OSError, zlib.error, Base64Error) as error:
+    except (KeyError, TypeError, ValueError, EOFError, OSError, zlib.error) as error:
         raise FormatInvalid(f"no archive of blocks: {error!r}") from None
     if count != len(found):
         raise FormatInvalid(f"an archive of {len(found)} blocks is said to have {count!r}")

@@ -7,7 +7,6 @@ the place. YAML is read as the subset that JSON is: no dates (a time is text), n
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -192,7 +191,7 @@ def _simple(kind: Simple, value: Any, where: str) -> Any:
         if kind is Simple.BYTES:
             return base64.b64decode(value, validate=True)
         return _PARSERS[kind](value)
-    except (FormatInvalid, binascii.Error) as error:
+    except (FormatInvalid, ValueError) as error:
         raise FormatInvalid(f"{where}: {error}") from None
 
 

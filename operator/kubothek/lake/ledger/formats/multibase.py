@@ -44,7 +44,7 @@ def decode(text: str) -> bytes:
         raise FormatInvalid(f"{shown} is no multibase text: it is not ASCII, or longer than {_LONGEST} characters")
     try:
         return decoder(text[1:])
-    except (ValueError, KeyError, binascii.Error):
+    except (ValueError, KeyError):
         raise FormatInvalid(f"{shown} is not valid in the base that its first letter names") from None
 
 
