@@ -137,6 +137,12 @@ def test_hostile_yaml_is_refused_with_line(tmp_path: Path, text: str, told: str)
     assert problems(tmp_path, text)[0] == told
 
 
+def test_kind_of_several_lines_is_shown_on_one_line(tmp_path: Path) -> None:
+    text = r'{apiVersion: kubothek.io/v1alpha1, kind: "SELECT\n1", metadata: {name: "a\nb"}}'
+    (problem,) = problems(tmp_path, text)
+    assert problem.startswith(r"m.yaml:1: SELECT 1 a b: kind: unknown kind 'SELECT\n1'")
+
+
 def test_manifests_of_other_groups_are_skipped_and_named(tmp_path: Path) -> None:
     others = "---\napiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: &r [a]\nbases: *r\n"
     manifests = loaded(tmp_path, STORE + others)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from textwrap import shorten
+from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -26,6 +27,9 @@ from kubothek.runtime.local.documents import (
     manifest_files,
     read_documents,
 )
+
+_LONGEST_SHOWN: Final = 320
+"""Characters of a kind and a name that a message repeats: those that are valid fit."""
 
 
 class Key(NamedTuple):
@@ -133,10 +137,11 @@ def _parse(document: Document) -> tuple[Resource | None, list[Problem]]:
     if not isinstance(content, dict):
         return None, [Problem(document.where(), "not a manifest: it has no fields apiVersion, kind, metadata")]
     name, kind = _name(content), content.get("kind")
-    label = f"{kind} {name}" if isinstance(kind, str) and name else "manifest"
+    label = _one_line(f"{kind} {name}") if isinstance(kind, str) and name else "manifest"
     if content.get("apiVersion") != API_VERSION and isinstance(kind, str) and kind not in KINDS:
         known = f"{', '.join(KINDS)} of {API_VERSION}, and Secret for credentials"
-        refusal = f"{label}: unknown kind {content.get('apiVersion')} {kind}; known kinds: {known}"
+        shown = _one_line(f"{content.get('apiVersion')} {kind}")
+        refusal = f"{label}: unknown kind {shown}; known kinds: {known}"
         return None, [Problem(document.where(("kind",)), refusal)]
     try:
         resource = parse(content, local=True)
@@ -149,6 +154,10 @@ def _parse(document: Document) -> tuple[Resource | None, list[Problem]]:
         where = document.where(("metadata", "namespace"))
         return None, [Problem(where, f"{label}: metadata.namespace: {resource.namespace!r} is not a valid namespace")]
     return resource, []
+
+
+def _one_line(text: str) -> str:
+    return shorten(text, _LONGEST_SHOWN, placeholder="…")
 
 
 def _is_foreign(content: object, *, others: bool) -> bool:
