@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -92,6 +93,22 @@ def test_query_whose_client_hangs_up_is_killed(gateway: Running) -> None:
         until(workers)
     until(lambda: not workers())
     assert query(gateway, f"SELECT id FROM {UUID}").status == 200
+
+
+def test_queries_of_one_client_leave_places_to_others(gateway: Running) -> None:
+    most = 5  # half of 2 that run and 8 that wait
+    asked = f"GET /query?query={quote(ENDLESS)} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    with ExitStack() as stack:
+        held = [stack.enter_context(connected(gateway.port)) for _ in range(most + 1)]
+        for each in held:
+            each.sendall(asked)
+        [refused], _, _ = select.select(held, [], [], LONG)
+        answer = refused.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 429 "), answer
+        assert b"\r\nRetry-After: 2\r\n" in answer
+        assert b"5 of one client running or waiting; retry after 2 s" in answer
+        assert query(gateway, f"SELECT id FROM {UUID}", **AS_READER).status == 200
+    until(lambda: query(gateway, f"SELECT id FROM {UUID}").status == 200)
 
 
 def test_query_body_that_is_chunked_and_endless_is_cut_off(gateway: Running) -> None:

@@ -39,7 +39,7 @@ class Bodies:
         Raises HTTPUnsupportedMediaType, HTTPRequestEntityTooLarge, TimeoutError.
         """
         if "Content-Encoding" in request.headers:
-            raise _refused(web.HTTPUnsupportedMediaType, "UnsupportedMediaType", "this body may not be packed")
+            raise refused(web.HTTPUnsupportedMediaType, "UnsupportedMediaType", "this body may not be packed")
         if (request.content_length or 0) > SMALL:
             raise web.HTTPRequestEntityTooLarge(max_size=SMALL, actual_size=request.content_length or 0)
         found = bytearray()
@@ -83,9 +83,9 @@ class Bodies:
     @contextmanager
     def _place(self, client: str) -> Iterator[None]:
         if self._under_way[client] >= self._limits.bodies_each:
-            raise _refused(web.HTTPTooManyRequests, "TooManyBodies", "too many bodies of yours are on their way")
+            raise refused(web.HTTPTooManyRequests, "TooManyBodies", "too many bodies of yours are on their way")
         if self._under_way.total() >= self._limits.bodies:
-            raise _refused(web.HTTPServiceUnavailable, "Busy", "too many bodies are on their way; retry later")
+            raise refused(web.HTTPServiceUnavailable, "Busy", "too many bodies are on their way; retry later")
         self._under_way[client] += 1
         try:
             yield
@@ -95,7 +95,8 @@ class Bodies:
                 del self._under_way[client]
 
 
-def _refused(kind: type[web.HTTPError], reason: str, message: str) -> web.HTTPError:
+def refused(kind: type[web.HTTPError], reason: str, message: str) -> web.HTTPError:
+    """Return the answer to a request beyond a limit, to raise: a JSON body, and ``Retry-After``."""
     text = orjson.dumps({"reason": reason, "message": message}).decode()
     return kind(text=text, content_type="application/json", headers={"Retry-After": "2"})
 
@@ -107,7 +108,7 @@ def _unpacker(encoding: str) -> Any:
         return lambda raw: [raw] if raw else []
     if name not in _WINDOWS:
         message = f"Content-Encoding {name[:40]!r} is not understood; send gzip, deflate or none"
-        raise _refused(web.HTTPUnsupportedMediaType, "UnsupportedMediaType", message)
+        raise refused(web.HTTPUnsupportedMediaType, "UnsupportedMediaType", message)
     return _Packed(_WINDOWS[name]).unpack
 
 

@@ -19,7 +19,7 @@ from aiohttp import web
 from kubothek.gateway.access import Verb
 from kubothek.gateway.answers import refusal
 from kubothek.gateway.datasets import Writable
-from kubothek.gateway.gate import NOTE, Gate
+from kubothek.gateway.gate import CLIENT, NOTE, Gate
 from kubothek.gateway.limits import Limits
 from kubothek.gateway.workers import Workers, to_its_end
 from kubothek.lake import limited
@@ -75,7 +75,7 @@ class Ingests:
         event_time = _moment(request.headers.get("odf-event-time"))
         source = request.query.get("sourceName") or DEFAULT_SOURCE
         most = self._gate.limits.ingest_bytes
-        async with self._gate.received(request, most) as (file, body), self._workers.place():
+        async with self._gate.received(request, most) as (file, body), self._workers.place(request[CLIENT]):
             done = await to_its_end(
                 partial(
                     self._take,

@@ -25,7 +25,8 @@ class Limits:
                           principal, or an address from which somebody asks without a token
     ``store_streams``     objects that are read from a store without files at a time: each takes 1.5 MB of memory
     ``sessions``          of the smart protocol at a time; of one client ``sessions_each``
-    ``working``           ingests and queries at a time; four times as many may wait
+    ``working``           ingests and queries at a time; four times as many may wait. Of one client half of both, and
+                          at least one at a time; more are answered 429
     ``ingest_seconds``, ``ingest_memory``   of one ingestion, from the whole body to the commit
     ``query_seconds``, ``query_memory``, ``query_rows``   of one query
     """

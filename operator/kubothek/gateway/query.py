@@ -16,7 +16,7 @@ from aiohttp import web
 from kubothek.gateway import rows
 from kubothek.gateway.access import Principal, Verb
 from kubothek.gateway.bodies import SMALL
-from kubothek.gateway.gate import NOTE, STARTED, Gate, unauthorised
+from kubothek.gateway.gate import CLIENT, NOTE, STARTED, Gate, unauthorised
 from kubothek.gateway.workers import Workers
 from kubothek.lake import limited
 from kubothek.lake.errors import DatasetNotFound, LakeError, QueryInvalid
@@ -106,7 +106,7 @@ class Queries:
 
     async def _answer(self, request: web.Request, make: Callable[[], _Work], kind: str) -> web.StreamResponse:
         """Send what a worker makes. The place is taken until its process has ended: at once, if the client goes."""
-        async with self._workers.place():
+        async with self._workers.place(request[CLIENT]):
             pieces = await asyncio.to_thread(make)
             try:
                 first = await asyncio.to_thread(next, pieces, b"")  # what is wrong with a query mostly shows here
