@@ -202,6 +202,23 @@ def test_without_a_table_bad_files_wait_for_the_first_good_one(lake: Lake) -> No
     assert lake.take(quarantine=True).quarantined == 1
 
 
+@pytest.mark.parametrize(("line", "quarantine"), [("bad", True), ("# no row", False)])
+def test_good_file_behind_many_useless_ones_begins_a_table(lake: Lake, line: str, quarantine: bool) -> None:
+    for i in range(useless := BATCHES + 1):
+        lake.land(f"{i:02}", line)
+    report = lake.take(max_files=1, quarantine=quarantine)
+    assert (report.commits, report.waiting.files) == (0, useless)
+    lake.land("good", "1")
+    report = lake.take(max_files=1, quarantine=quarantine)
+    assert (report.commits, report.files, report.stalled) == (1, 1, None)
+    assert (report.waiting.files, report.waiting.bytes) == (useless, useless * len(f"{line}\n"))
+    while report.waiting.files:
+        report = lake.take(max_files=1, quarantine=quarantine)
+        assert report.commits
+    assert report.quarantined == (useless if quarantine else 0)
+    assert lake.lines() == {"1": 1}
+
+
 def test_files_without_rows_are_taken_and_add_nothing(lake: Lake) -> None:
     lake.land("a", "1")
     lake.take()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -20,6 +20,7 @@ from typing import Final
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kubothek.lake.commits import Committed, DatasetLog, Transaction
 from kubothek.lake.commits.objects import keys
@@ -33,7 +34,8 @@ from kubothek.lake.intake.terms import Loader, Refusal, Terms
 from kubothek.lake.store import Store
 
 BATCHES: Final = 16
-"""How many batches one round takes at most: then others get their turn at the dataset."""
+"""How many batches one round takes at most: then others get their turn at the dataset. Before the first commit of a
+dataset a batch without a good file commits nothing and does not count."""
 _LOOKS: Final = 3
 """How often a round looks again because the head moved before its first commit."""
 
@@ -76,12 +78,19 @@ def page_key(log: DatasetLog, source: str) -> str | None:
         return None  # whether a head that is missing should be there is for the first commit to find out
 
 
-def look(ledger: Ledger, page: Page, landed_in: Store, terms: Terms) -> tuple[Backlog, int]:
-    """What landed and is not on the page, and how many of the landed files are in quarantine."""
+def look(
+    ledger: Ledger, page: Page, landed_in: Store, terms: Terms, *, passed_over: Collection[str] = ()
+) -> tuple[Backlog, int]:
+    """What landed and is not on the page, and how many of the landed files are in quarantine.
+
+    ``passed_over`` are keys of files that are left out.
+    """
     waiting = Backlog(limit=BATCHES * terms.max_files + 1)
     quarantined = 0
+    left_out = pa.array(passed_over, pa.string())
     for piece, known in ledger.known(page, terms.landing.listed(landed_in), terms.reading):
-        waiting = waiting.with_more(piece.filter(pa.array(~(known.taken | known.quarantined))))
+        new = piece.filter(pa.array(~(known.taken | known.quarantined)))
+        waiting = waiting.with_more(new.filter(pc.invert(pc.is_in(new["key"], value_set=left_out))))
         quarantined += int(known.quarantined.sum())
     return waiting, quarantined
 
@@ -131,17 +140,30 @@ class Round:
         return Report(looked, page, waiting, quarantined=quarantined)
 
     def _take(self, report: Report) -> Report | None:
-        """Commit batches; None if the first finds the head at another page than the look did."""
-        terms = self._terms
-        if report.waiting.files:
+        """Commit batches; None if the first finds the head at another page than the look did.
+
+        Without a table nothing can be committed before the first file with columns. What comes before it is passed
+        over, and left for the next round.
+        """
+        terms, waiting = self._terms, report.waiting
+        passed_over: list[str] = []
+        if waiting.files:
             self._attempts.load()
-        for batch in islice(report.waiting.batches(terms.max_files, terms.max_bytes), BATCHES):
-            began = self._begin(report.page, batch)
-            if began.snapshot.head.intake(terms.source) != (report.page.key or None):
-                return report if report.commits else None
-            report = self._commit(report, began, self._sort(began, batch))
-            if report.stalled is not None and not terms.quarantine:
+        while batches := list(islice(waiting.batches(terms.max_files, terms.max_bytes), BATCHES)):
+            for batch in batches:
+                began = self._begin(report.page, batch)
+                if began.snapshot.head.intake(terms.source) != (report.page.key or None):
+                    return report if report.commits else None
+                report = self._commit(report, began, self._sort(began, batch))
+                if report.stalled is not None and not terms.quarantine:
+                    return report
+            if report.commits or began.snapshot.schema is not None:
                 break
+            passed_over += [file.key for batch in batches for file in batch]
+            waiting, _ = look(self._ledger, report.page, self._landed_in, terms, passed_over=passed_over)
+        if passed_over and report.commits:
+            waiting, _ = look(self._ledger, report.page, self._landed_in, terms)
+            report = replace(report, waiting=waiting)
         return report
 
     def _begin(self, page: Page, batch: Sequence[Landed]) -> Transaction:
