@@ -92,6 +92,37 @@ def test_replaced_file_that_killed_jobs_is_read_again(lake: Lake) -> None:
     assert taken(lake) == ["a", "better"]
 
 
+def stopped() -> BaseException:
+    """What ends a job that is told to stop."""
+    attempts.give_up()
+    return Crash()
+
+
+def test_file_at_which_two_jobs_hang_until_their_deadline_is_bad(lake: Lake) -> None:
+    for name in ("a", "b", "c"):
+        lake.land(name, name)
+    assert deaths(lake, Killing(lake, "b", end=stopped), quarantine=True, deadline=0.0) == 2
+    assert taken(lake) == ["a", "c"]
+    assert note(lake) == []
+
+
+@pytest.mark.parametrize(("reads_from", "stopped_at"), [(0, 3000), (2000, 3590)])
+def test_job_stopped_early_or_soon_after_other_files_accuses_none(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, reads_from: float, stopped_at: float
+) -> None:
+    def late() -> BaseException:
+        monkeypatch.setattr(attempts, "monotonic", lambda: float(stopped_at))
+        return stopped()
+
+    lake.land("a", "a")
+    monkeypatch.setattr(attempts, "monotonic", lambda: 0.0)
+    job = lake.round(loader=Killing(lake, "a", end=late), quarantine=True, deadline=3600.0)
+    monkeypatch.setattr(attempts, "monotonic", lambda: reads_from)
+    with pytest.raises(Crash):
+        job.run()
+    assert note(lake) == []
+
+
 @pytest.mark.parametrize("poison", ["f000", "f123", "f399"])
 def test_killer_among_many_files_is_found_in_few_deaths(lake: Lake, poison: str) -> None:
     for number in range(400):
@@ -133,10 +164,6 @@ def test_note_that_is_damaged_is_as_none(lake: Lake) -> None:
 
 
 def test_job_that_is_stopped_from_outside_counts_as_no_death(lake: Lake) -> None:
-    def stopped() -> BaseException:
-        attempts.give_up()
-        return Crash()
-
     lake.land("a", "a")
     for _ in range(3):
         with pytest.raises(Crash):

@@ -392,6 +392,7 @@ def test_an_intake_reaches_the_store_in_which_files_land_and_may_start_spark() -
     assert {mount["mountPath"] for mount in container["volumeMounts"]} >= {LAKE.credentials_dir, OUT.credentials_dir}
     rendered = JOB.validate_json(pods.config_map(action, CONFIG)["data"]["job.json"])
     assert isinstance(rendered, IntakeJob)
+    assert rendered.deadline_seconds == pods.driver_pod(action, CONFIG)["spec"]["activeDeadlineSeconds"]
     assert rendered.spark.conf["spark.executor.instances"]
 
 

@@ -52,6 +52,7 @@ def _terms(job: IntakeJob) -> Terms:
         max_files=1 if job.operation == "Replace" else job.max_files,
         max_bytes=job.max_bytes,
         quarantine=job.quarantine,
+        deadline=job.deadline_seconds,
         stalled=Refusal(stalled.key, stalled.etag, reason, message, stalled.version) if stalled else None,
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
+from time import monotonic
 from typing import Final, NamedTuple
 
 import orjson
@@ -26,6 +27,10 @@ DEATHS: Final = 2
 _GROUPS: Final = 16
 """Into how many groups suspects are divided; a death on no more files than that is one of each of them."""
 _NAME: Final = "reading.json"
+_NEAR_DEADLINE: Final = 0.9
+"""The share of its deadline after which a job that is stopped has reached it; its pod needs the rest to start."""
+_HUNG: Final = 0.5
+"""The share of its deadline after which a job that still reads the same files hangs at them."""
 _OF_ITS_PROCESSES: Final = "SparkFailed"
 """The reason of an error which says that executors died, as a process would have."""
 
@@ -37,7 +42,10 @@ _UNDO: Final[dict[int, Callable[[], None]]] = {}
 
 
 def give_up() -> None:
-    """Leave notes as if this process had not read: it is stopped from outside, which is no file's fault."""
+    """Leave notes as if this process had not read: it is stopped from outside, which is no file's fault.
+
+    The note of files at which it hung until its deadline stays.
+    """
     for undo in list(_UNDO.values()):
         undo()
 
@@ -50,9 +58,14 @@ class _Suspect(NamedTuple):
 
 
 class Attempts:
-    """The deaths of jobs on files of one source; at most one job of a source reads at a time."""
+    """The deaths of jobs on files of one source; at most one job of a source reads at a time.
 
-    def __init__(self, store: Store, uuid: str, source: str) -> None:
+    ``deadline``: seconds from now after which this job is stopped; None: it has no deadline.
+    """
+
+    def __init__(self, store: Store, uuid: str, source: str, deadline: float | None = None) -> None:
+        self._deadline = deadline
+        self._started = monotonic()
         self._store = store
         self._key = keys.intake(uuid, source) + _NAME
         self._suspects: dict[_Id, _Suspect] = {}
@@ -78,8 +91,9 @@ class Attempts:
             file.key,
             file.etag,
             SourceCorrupt.reason,
-            f"{file.key!r}: {suspect.deaths} jobs died without an error while they read this file (out of memory, or a "
-            "fault of a parser); correct or split the file, or give the driver more memory and upload it again",
+            f"{file.key!r}: {suspect.deaths} jobs died without an error while they read this file (out of memory, a "
+            "fault of a parser, or no end before the deadline of the Engine); correct or split the file, or give the "
+            "driver more memory or time and upload it again",
             version,
         )
 
@@ -98,7 +112,7 @@ class Attempts:
         dead = {each: _Suspect((was.deaths if was else 0) + counts, together) for each, was in before.items()}
         self._write(self._suspects | dead)
         unchanged = self._suspects | {each: was for each, was in before.items() if was is not None}
-        _UNDO[id(self)] = partial(self._write, unchanged)
+        _UNDO[id(self)] = partial(self._give_up, unchanged, monotonic())
         try:
             yield
         except LakeError as error:
@@ -119,6 +133,12 @@ class Attempts:
             for each in known:
                 del self._suspects[each]
             self._write(self._suspects)
+
+    def _give_up(self, unchanged: dict[_Id, _Suspect], since: float) -> None:
+        """Restore the note, unless this job read the same files ``since`` then and reached its deadline."""
+        now, limit = monotonic(), self._deadline
+        if limit is None or now - self._started < limit * _NEAR_DEADLINE or now - since < limit * _HUNG:
+            self._write(unchanged)
 
     def _write(self, suspects: dict[_Id, _Suspect]) -> None:
         if suspects:

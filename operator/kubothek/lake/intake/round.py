@@ -115,7 +115,7 @@ class Round:
         self._loader = loader
         self._clock = clock
         self._ledger = Ledger(store, log.uuid, terms.source, rng)
-        self._attempts = Attempts(store, log.uuid, terms.source)
+        self._attempts = Attempts(store, log.uuid, terms.source, terms.deadline)
 
     def run(self) -> Report:
         """Take what landed, ``BATCHES`` batches of it at most.

@@ -38,6 +38,7 @@ class Terms:
     ``reading``     digest of everything that decides whether a file can be read: format, columns …
     ``max_files``   of one batch, ``max_bytes`` likewise
     ``quarantine``  whether a file that cannot be read is passed over; if not, it and everything younger waits
+    ``deadline``    seconds after which the job that asks is stopped; None: it has no deadline
     ``stalled``     the file at which the last round stopped, if it would be read in the same way now
     """
 
@@ -47,6 +48,7 @@ class Terms:
     max_files: int
     max_bytes: int
     quarantine: bool = False
+    deadline: float | None = None
     stalled: Refusal | None = None
 
 

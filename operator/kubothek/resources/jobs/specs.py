@@ -88,6 +88,8 @@ class IntakeJob(BaseJob):
     """Digest of everything that decides whether a file can be read."""
     stalled: StalledFile | None = None
     """Where the last look stopped, if its files were read in the same way."""
+    deadline_seconds: int | None = None
+    """After which its pod is stopped."""
     spark: SparkSettings = SparkSettings()
 
 

@@ -83,7 +83,7 @@ def driver_pod(action: LaunchJob, config: OperatorConfig, *, may_start_spark: bo
         },
         "spec": {
             **_pod_basics(action, engine),
-            "activeDeadlineSeconds": int(parse_duration(engine.deadlines.total).total_seconds()),
+            "activeDeadlineSeconds": deadline_seconds(engine),
             "terminationGracePeriodSeconds": _GRACE_SECONDS,
             "serviceAccountName": engine.service_account_name or config.job_service_account,
             **({} if with_spark or isinstance(job, _WITH_TOKEN) else {"automountServiceAccountToken": False}),
@@ -166,6 +166,8 @@ def config_map(action: LaunchJob, config: OperatorConfig) -> Object:
     if isinstance(job, _SPARK):
         conf = {**job.spark.conf, **spark_conf(action, engine_spec(action), config)}
         job = job.model_copy(update={"spark": job.spark.model_copy(update={"conf": conf})})
+    if isinstance(job, IntakeJob):
+        job = job.model_copy(update={"deadline_seconds": deadline_seconds(engine_spec(action))})
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -201,6 +203,11 @@ def identity(namespace: str, name: str, key: bytes) -> Object:
 def engine_spec(action: LaunchJob) -> EngineSpec:
     """The engine that the attempt runs on; all defaults if there is none."""
     return action.engine.spec if isinstance(action.engine, Engine) else EngineSpec()
+
+
+def deadline_seconds(engine: EngineSpec) -> int:
+    """How long a driver may run."""
+    return int(parse_duration(engine.deadlines.total).total_seconds())
 
 
 def image(engine: EngineSpec, config: OperatorConfig) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from kubothek.reconcile.running.tracing import traceparent
 from kubothek.reconcile.world import LaunchJob, StartDriver
 from kubothek.resources.engine import Engine
-from kubothek.resources.values import parse_duration, parse_quantity, parse_time
+from kubothek.resources.values import parse_quantity, parse_time
 from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.manifests import pods, private
@@ -101,7 +101,7 @@ def hand_over(
         annotations[names.PART_OF] = part_of
     started = parse_time(driver["status"].get("startTime"))
     waited = 0 if started is None else int((now - started).total_seconds())
-    limit = int(parse_duration(pods.engine_spec(action).deadlines.total).total_seconds())
+    limit = pods.deadline_seconds(pods.engine_spec(action))
     return [
         {"op": "test", "path": "/metadata/uid", "value": driver["metadata"]["uid"]},
         # The labels of a driver that waits are never changed: with them as they are, it has been given no job.
