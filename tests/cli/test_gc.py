@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from datetime import timedelta
@@ -99,6 +100,23 @@ def test_dataset_that_is_not_there(kubothek: Kubothek, store: Path) -> None:
     assert answer.code == 1
     assert "DatasetNotFound" in answer.err
     assert not (store / ".kubothek" / "nope").exists()
+
+
+def test_dataset_whose_first_commit_never_happened_is_counted(kubothek: Kubothek, store: Path) -> None:
+    (store / "begun" / "table").mkdir(parents=True)
+    (store / "begun" / "table" / "x.parquet").write_bytes(b"rows")
+    found = kubothek("health", "begun")
+    assert "begun: no version, as the first commit never happened" in found.out
+    assert "unreferenced: 0 objects (0 B); within the grace period: 1 more (4 B)" in found.out
+    age(store, 10 * DAY)
+    assert json.loads(kubothek("health", "begun", "--json").out)["unreferencedObjects"] == 1
+    listed = "1 object would be deleted; no version, as the first commit never happened"
+    assert listed in kubothek("gc", "begun").out
+    assert "1 object deleted" in kubothek("gc", "begun", "--enforce").out
+    assert not [*store.glob("begun/table/*")]
+    assert kubothek("health", "begun").code == 1
+    assert "begun" not in kubothek("get").out
+    assert door.open(store.as_uri()).create_dataset("begun", schema={"n": "int64"}).version == 2
 
 
 def test_door_collects(store: Path) -> None:

@@ -8,14 +8,18 @@ import orjson
 import pytest
 
 from kubothek.lake.collector import Kind, Mode, Retention, collect, mark
-from kubothek.lake.commits import Change, Everything, Operation, StoreSettings, write_settings
+from kubothek.lake.commits import Change, DatasetLog, Everything, Operation, StoreSettings, write_settings
+from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.verbs.reindex import reindex
 from kubothek.lake.errors import (
     AccessDenied,
+    DatasetNotFound,
+    HeadMissing,
     IndexStale,
     InputError,
     StoreError,
     TooManyDeletes,
+    TooSlow,
     VersionIncomplete,
     VersionNotFound,
 )
@@ -24,6 +28,7 @@ from kubothek.lake.intake.ledger import Ledger, Page, entries_of
 from kubothek.lake.store import Store
 from tests.collector.aging import GRACE, AgingStore, contents, log_of
 from tests.commits.table import SCHEMA, UUID, append, keys_below, present, started, write
+from tests.faultstore import Crash, Fault, FaultStore
 
 LATER = timedelta(days=2)
 ONE = [Retention(versions=1)]
@@ -62,6 +67,73 @@ def four_versions() -> AgingStore:
         made.pass_by(GRACE)
         overwrite(made, f"v{n}", [n])
     return made
+
+
+def died_at_its_head() -> AgingStore:
+    """A store with what a first commit left that died right ahead of its swap."""
+    made = AgingStore()
+    faulty = FaultStore(made, Fault(("put_if_absent",), 1, keys.head(UUID)))
+    with pytest.raises(Crash):
+        append(log_of(faulty), faulty, "first", [1])
+    return made
+
+
+def test_first_commit_that_died_is_counted_and_collected() -> None:
+    store = died_at_its_head()
+    done = collect(store, log_of(store), ONE)
+    assert (done.versions, done.young.objects, done.found) == (0, 2, {})
+    store.pass_by(LATER)
+    done = collect(store, log_of(store), ONE)
+    assert {kind: count.objects for kind, count in done.found.items()} == {Kind.DATA: 1, Kind.RECORDS: 1}
+    assert sweep(store) == {Kind.DATA: 1, Kind.RECORDS: 1}
+    assert sweep(store) == {}
+    assert keys_below(store, f"{UUID}/") == [keys.common_metadata(UUID, "table")]
+    nothing = DatasetLog(store, UUID, clock=lambda: store.now)
+    with pytest.raises(DatasetNotFound, match="there is no dataset"):
+        nothing.snapshot()
+    with pytest.raises(DatasetNotFound, match="no version to restore"):
+        nothing.restore()
+    append(nothing, store, "again", [2])
+    assert present(store) == [2]
+
+
+def test_first_commit_within_grace_is_not_fenced() -> None:
+    store = died_at_its_head()
+    assert sweep(store) == {}
+    assert keys.head(UUID) not in store.objects
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_dataset_without_a_trace_is_not_collected(mode: Mode) -> None:
+    store = AgingStore()
+    with pytest.raises(DatasetNotFound):
+        collect(store, DatasetLog(store, UUID), ONE, mode=mode)
+    assert not store.objects
+
+
+def test_first_swap_that_hangs_beyond_a_collection_fails() -> None:
+    store = AgingStore()
+    faulty = FaultStore(store)
+
+    def hang(call: str, key: str) -> None:
+        if (call, key) == ("put_if_absent", keys.head(UUID)) and key not in store.objects:
+            store.pass_by(LATER)
+            assert sweep(store) == {Kind.DATA: 1, Kind.RECORDS: 1}
+
+    faulty.before_call = hang
+    with pytest.raises(TooSlow):
+        append(log_of(faulty), faulty, "first", [1])
+    append(log_of(store), store, "again", [2])
+    assert present(store) == [2]
+
+
+def test_dataset_whose_head_is_lost_is_not_collected(store: AgingStore) -> None:
+    store.delete([keys.head(UUID)])
+    store.pass_by(LATER)
+    before = dict(store.objects)
+    with pytest.raises(HeadMissing):
+        sweep(store)
+    assert store.objects == before
 
 
 def test_dry_run_says_what_would_go_and_changes_nothing(store: AgingStore) -> None:

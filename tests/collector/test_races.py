@@ -26,7 +26,7 @@ from kubothek.lake.errors import CommitError, Conflict, DatasetDeleted, DatasetN
 from kubothek.lake.operations import rollback
 from kubothek.lake.store import Store
 from tests.collector.aging import GRACE, AgingStore, contents, dangling, log_of
-from tests.collector.test_collect import overwrite
+from tests.collector.test_collect import died_at_its_head, overwrite
 from tests.commits.plateaulike import ForeignWriter
 from tests.commits.table import UUID, append, appending, present, started, write
 from tests.faultstore import FaultStore
@@ -56,9 +56,11 @@ def _aged() -> AgingStore:
     return store
 
 
-def at_each_call(prepare: Callable[[], tuple[AgingStore, Event]], *, never_ahead_of: str = "") -> Iterator[AgingStore]:
+def at_each_call(
+    prepare: Callable[[], tuple[AgingStore, Event]], *, never_ahead_of: str = "", step: int = 1
+) -> Iterator[AgingStore]:
     """The store after a collection in which the event happened ahead of its n-th call, for each n."""
-    for nth in count(1):
+    for nth in count(1, step):
         store, event = prepare()
         faulty = FaultStore(store)
         alarm = Alarm(faulty, nth, event, never_ahead_of)
@@ -102,6 +104,21 @@ def test_commit() -> None:
         assert present(store) == [4, 5]
         run(store)
         assert_whole(store)
+
+
+@pytest.mark.slow
+def test_first_commit_beside_what_another_one_left() -> None:
+    def prepare() -> tuple[AgingStore, Event]:
+        store = died_at_its_head()
+        store.pass_by(3 * GRACE)
+        return store, lambda: append(log_of(store), store, "new", [5])
+
+    for store in at_each_call(prepare, step=5):
+        assert present(store) == [5]
+        run(store)
+        assert present(store) == [5]
+        assert not dangling(store)
+        assert log_of(store).inspect().problem is None
 
 
 @pytest.mark.slow

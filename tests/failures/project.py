@@ -42,6 +42,7 @@ content:
 """
 PUSHED = ("kind: AddPushSource\n      sourceName: default", "Ledger")
 POLLED = ("kind: SetPollingSource\n      fetch: {{kind: Url, url: 'file://{root}/polled-1.csv'}}", "Snapshot")
+UUID = re.compile(r"(?!\+\+)[a-zA-Z0-9+_-]+")
 NAMES = ("letters", "planes", "polled")
 
 
@@ -123,19 +124,25 @@ def objects(root: Path) -> set[str]:
     return {info.key for info in lake.store.list("")}
 
 
+def uuids(root: Path) -> set[str]:
+    """Of all datasets that are there, and of those whose first commit never happened."""
+    lake = kubothek.open((root / "store").as_uri())
+    begun = {key.split("/")[1 if key.startswith(".kubothek/") else 0] for key in objects(root) if "/" in key}
+    return {*lake.datasets(), *filter(UUID.fullmatch, begun)}
+
+
 def left_over(root: Path, before: set[str]) -> set[str]:
-    """New objects of the kinds that a version would name; of datasets that are there."""
+    """New objects of the kinds that a version would name."""
     found = objects(root) - before
-    there = kubothek.open((root / "store").as_uri()).datasets()
-    all_areas = [area for uuid in there for area in areas(uuid, DEFAULT_TABLE) if area.kind not in OWN_TRACES]
+    all_areas = [area for uuid in uuids(root) for area in areas(uuid, DEFAULT_TABLE) if area.kind not in OWN_TRACES]
     return {key for key in found for area in all_areas if key.startswith(area.prefix) and area.owns(key)}
 
 
 def counted(root: Path) -> int:
-    """How many unreferenced objects ``kubothek health`` counts, of all datasets that are there."""
+    """How many unreferenced objects ``kubothek health`` counts, of all datasets."""
     lake = kubothek.open((root / "store").as_uri())
     total = 0
-    for uuid in lake.datasets():
+    for uuid in uuids(root):
         try:
             done = collect(lake.store, DatasetLog(lake.store, uuid), [Retention()])
         except DatasetNotFound:

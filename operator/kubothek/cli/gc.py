@@ -13,6 +13,8 @@ from kubothek.cli.options import store_options
 from kubothek.cli.output import output_option, show
 from kubothek.words import count
 
+NO_FIRST_COMMIT = "no version, as the first commit never happened"
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -45,8 +47,8 @@ def gc(
 
     With --keep-versions or --keep-for, older versions expire: they can no longer be read or rolled back to, and objects
     that only they reference are deleted. With both, a version stays if either option keeps it. With neither, every
-    version stays. Safe to run beside readers and writers, and to repeat after a failure. A dry run writes nothing to
-    the store.
+    version stays. Of a dataset whose first commit never happened, all objects that its writers left are listed. Safe to
+    run beside readers and writers, and to repeat after a failure. A dry run writes nothing to the store.
     """
     from kubothek.lake.collector import MAX_DELETES, Mode, Retention, collect
     from kubothek.lake.commits import DatasetLog
@@ -86,7 +88,7 @@ def _lines(dataset: str, done: Collection, counts: Mapping[Kind, Count], *, dry_
         yield from columns(("KIND", "OBJECTS", "BYTES"), _rows(counts), right=("OBJECTS", "BYTES"))
     verb = "would be deleted" if dry_run else "deleted"
     total = sum(each.objects for each in counts.values())
-    kept = f"{count(done.versions, 'version')} kept, from {done.oldest} on"
+    kept = f"{count(done.versions, 'version')} kept, from {done.oldest} on" if done.versions else NO_FIRST_COMMIT
     yield f"{dataset}: {count(total, 'object')} {verb}; {kept}{f'; plan: {done.plan}' if done.plan else ''}"
     if done.young.objects:
         size = render_bytes(done.young.bytes)

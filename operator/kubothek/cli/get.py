@@ -80,7 +80,7 @@ def _get_datasets(config: StoreConfig, names: tuple[str, ...], output: str) -> N
     absent = [state.uuid for state in states if state.version is None and state.problem is None]
     if names and absent:
         raise DatasetNotFound(f"there is no dataset {absent[0]!r} in {config.url}")
-    found = [_dataset(state) for state in states]
+    found = [_dataset(state) for state in states if state.uuid not in absent]
     _show(output, found, _DATASET, f"no datasets in {config.url}")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.complete import complete_dataset
+from kubothek.cli.gc import NO_FIRST_COMMIT
 from kubothek.cli.options import store_options
 from kubothek.cli.output import output_option, show
 from kubothek.words import count
@@ -26,25 +27,54 @@ def health(choice: StoreChoice, dataset: str, output: str) -> None:
     """Show the files of a dataset by size, how many are small, and what only its history holds.
 
     A file is small if it is below half of the target size of the table's layout; `kubothek compact` merges small files.
-    Unreferenced objects are counted by a listing, as by a dry run of `kubothek gc`; nothing is written. JSON, YAML and
-    CSV have sizes in bytes.
+    Unreferenced objects are counted by a listing, as by a dry run of `kubothek gc`; nothing is written. Only they are
+    shown of a dataset whose first commit never happened. JSON, YAML and CSV have sizes in bytes.
     """
     from kubothek.lake.collector import Retention, collect
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.door import Lake
+    from kubothek.lake.errors import DatasetNotFound
     from kubothek.lake.store import open_store
 
     with choice.config() as config:
         store = open_store(config)
-        found = Lake(store).dataset(dataset).health()
+        try:
+            found = Lake(store).dataset(dataset).health()
+        except DatasetNotFound:
+            loose = collect(store, DatasetLog(store, dataset), [Retention()])
+            if loose.versions:
+                raise
+            lines = (f"{dataset}: {NO_FIRST_COMMIT}", _unreferenced(loose))
+            show(output, {"dataset": dataset, "version": 0, **_counts(loose)}, lines)
+            return
         loose = collect(store, DatasetLog(store, dataset), [Retention()])
     show(output, _object(dataset, found, loose), _lines(dataset, found, loose))
 
 
-def _object(dataset: str, found: Health, loose: Collection) -> dict[str, object]:
+def _counts(loose: Collection) -> dict[str, object]:
     from kubothek.lake.collector import NO_OBJECTS
 
     old = sum(loose.found.values(), NO_OBJECTS)
+    return {
+        "unreferencedObjects": old.objects,
+        "unreferencedBytes": old.bytes,
+        "withinGraceObjects": loose.young.objects,
+        "withinGraceBytes": loose.young.bytes,
+    }
+
+
+def _unreferenced(loose: Collection) -> str:
+    from kubothek.lake.collector import NO_OBJECTS
+    from kubothek.resources.values import render_bytes
+
+    old = sum(loose.found.values(), NO_OBJECTS)
+    return (
+        f"unreferenced: {count(old.objects, 'object')} ({render_bytes(old.bytes)}); within the grace period: "
+        f"{loose.young.objects:,} more ({render_bytes(loose.young.bytes)})"
+    )
+
+
+def _object(dataset: str, found: Health, loose: Collection) -> dict[str, object]:
     return {
         "dataset": dataset,
         "version": found.version,
@@ -62,17 +92,13 @@ def _object(dataset: str, found: Health, loose: Collection) -> dict[str, object]
         "historyBytes": found.history.bytes,
         "garbageFiles": found.garbage.files,
         "garbageBytes": found.garbage.bytes,
-        "unreferencedObjects": old.objects,
-        "unreferencedBytes": old.bytes,
-        "withinGraceObjects": loose.young.objects,
-        "withinGraceBytes": loose.young.bytes,
+        **_counts(loose),
         "lastCommit": found.time,
     }
 
 
 def _lines(dataset: str, found: Health, loose: Collection) -> Iterator[str]:
     from kubothek.cli.columns import columns, shown_time
-    from kubothek.lake.collector import NO_OBJECTS
     from kubothek.resources.values import render_bytes
 
     totals = found.totals
@@ -85,11 +111,7 @@ def _lines(dataset: str, found: Health, loose: Collection) -> Iterator[str]:
     )
     yield f"held by history only: {count(found.history.files, 'file')} ({render_bytes(found.history.bytes)})"
     yield f"garbage, estimated: {count(found.garbage.files, 'file')} ({render_bytes(found.garbage.bytes)})"
-    old = sum(loose.found.values(), NO_OBJECTS)
-    yield (
-        f"unreferenced: {count(old.objects, 'object')} ({render_bytes(old.bytes)}); within the grace period: "
-        f"{loose.young.objects:,} more ({render_bytes(loose.young.bytes)})"
-    )
+    yield _unreferenced(loose)
     rows = [
         (f"< {render_bytes(step.below)}" if step.below else "larger", f"{step.files:,}", render_bytes(step.bytes))
         for step in found.histogram

@@ -169,7 +169,9 @@ def _agree_on_grace(job: CollectJob, store: Store, *, conditional_writes: bool) 
 def _collect(
     job: CollectJob, target: CollectTarget, store: Store, spreads: Spreads, *, conditional_writes: bool
 ) -> Counts:
-    """What was deleted, or would be. A Dataset without a first commit has no garbage, and is not claimed for it."""
+    """What was deleted, or would be. A Dataset without a first commit is not claimed for it: what failed first commits
+    left goes once there is one, or by `kubothek gc`.
+    """
     own = translate.dataset_log(store, target.dataset, conditional_writes=conditional_writes)
     seen = own.inspect()
     if seen.version is None and seen.problem is None:

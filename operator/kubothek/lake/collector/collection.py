@@ -30,18 +30,20 @@ import orjson
 
 from kubothek.lake.collector import references
 from kubothek.lake.collector.areas import Kind, Turn, areas
+from kubothek.lake.collector.leftovers import has_objects
 from kubothek.lake.collector.looking import Look, add, write_kept
 from kubothek.lake.collector.mark import Kept, Moment, References, YoungFiles, mark_versions, mark_young_records
 from kubothek.lake.collector.pinned import pinned
 from kubothek.lake.collector.plan import NO_OBJECTS, Count, Counts, Found, Spool, added, to_json
 from kubothek.lake.collector.retention import Retention
 from kubothek.lake.collector.sweeping import Sweep
-from kubothek.lake.commits import Change, DatasetLog, Operation, Record, read_settings
+from kubothek.lake.commits import Change, DatasetLog, Head, Operation, Record, read_settings
 from kubothek.lake.commits.journal import Observed
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.objects.head import digest
 from kubothek.lake.commits.objects.record import utc
 from kubothek.lake.commits.past.rebuild import has_checkpoint, rebuild
+from kubothek.lake.commits.verbs.tombstone import drop
 from kubothek.lake.errors import (
     Contended,
     DatasetDeleted,
@@ -77,7 +79,7 @@ class Collection:
 
     ``plan``      key of the plan in the store; None of a dry run that left none there
     ``oldest``    the oldest version that stays, but for tagged ones
-    ``versions``  how many stay
+    ``versions``  how many stay; 0: there is no head, as the first commit never happened
     ``found``     garbage by kind; ``deleted``: what of it is gone
     ``young``     unreferenced objects that stay for now, as they are within the grace period
     ``unknown``   objects that cannot be attributed to the dataset, and are left alone
@@ -116,7 +118,8 @@ def collect(
     ``spread``       who lists and deletes; None = threads of this process
     ``keeps_plan``   a dry run writes its plan to the store, as one with a ``spread`` does: its tasks have to reach it
 
-    Works beside all other writers and readers, and may be run again after any failure. Raises TooManyDeletes,
+    Works beside all other writers and readers, and may be run again after any failure. Of a dataset whose first commit
+    never happened all objects are garbage. Raises TooManyDeletes,
     InputError, DatasetNotFound, VersionIncomplete if the present version has lost files, and what settles a head:
     NeedsConversion, HeadMissing, OwnedByAnother, Contended.
     """
@@ -184,7 +187,9 @@ class _Run:
         self._present()  # nothing is written where no dataset is
         self._settings = read_settings(store)
         self._moment = self._take_time(self._settings.grace if grace is None else grace)
-        self._seen = self._present()
+        seen = self._present()
+        self._exists = seen is not None
+        self._seen = seen or Observed(Head(log.uuid), etag=None, modified=self._moment.now, marker=None)
         self._areas = areas(log.uuid, self._seen.head.table)
         self._marked = References(store, self._areas, directory)
         self._kept = self._mark()
@@ -212,7 +217,11 @@ class _Run:
                 f"dataset {self._log.uuid!r}: {self._lost}. Nothing was deleted: an older version may be what is left"
             )
         self._anchor()
-        version, spared = (None, frozenset[str]()) if self._seen.head.tombstone else self._expire()
+        version, spared = None, frozenset[str]()
+        if not self._exists:
+            version = self._fence()
+        elif not self._seen.head.tombstone:
+            version, spared = self._expire()
         deleted = added([self._sweep(spared), aborted])
         return self._tell(Collection(**self._facts(Mode.ENFORCE), deleted=deleted, version=version))
 
@@ -229,10 +238,10 @@ class _Run:
         self._store.put(f"{self._name}.json", orjson.dumps({"format": _FORMAT, "state": "Looking"}))
         return Moment(self._store.stat(f"{self._name}.json").modified, grace)
 
-    def _present(self) -> Observed:
-        """The head; a dry run leaves a foreign one as it is."""
+    def _present(self) -> Observed | None:
+        """The head; a dry run leaves a foreign one as it is. None if there never was one, but writers left objects."""
         seen = self._log.settled() if self._enforces else self._log.observed()
-        if seen is None:
+        if seen is None and not has_objects(self._store, Head(self._log.uuid)):
             raise DatasetNotFound(f"there is no dataset {self._log.uuid!r} in {self._store.url}")
         return seen
 
@@ -241,7 +250,8 @@ class _Run:
             needed = pinned(self._store, self._log.uuid, self._policies, self._moment.now)
             return mark_versions(self._log.journal, self._seen, self._policies, self._moment, self._marked, needed)
         except VersionIncomplete as error:
-            if self._present().etag != self._seen.etag:
+            present = self._present()
+            if present is None or present.etag != self._seen.etag:
                 raise _MovedError from error  # another collector was at work
             raise
 
@@ -290,6 +300,16 @@ class _Run:
             if digest(present) == record.head_digest:
                 return present
         return rebuild(self._log.journal, record).render()
+
+    def _fence(self) -> int:
+        """Put a tombstone where the first head would be: a first swap that is under way, for however long, fails by it.
+
+        A writer may begin on top of it. Returns its version.
+        """
+        fence = self._log.journal.publish(drop(self._log.journal, self._seen, incarnation="", by=self._by), None)
+        if fence is None:
+            raise _MovedError
+        return fence.version
 
     def _expire(self) -> tuple[int, frozenset[str]]:
         """The commit after which nobody can ask for what goes; its version, and what became needed before it."""
@@ -359,7 +379,7 @@ class _Run:
             "mode": mode,
             "plan": f"{self._name}.json" if self._scratch is None else None,
             "oldest": self._kept.oldest,
-            "versions": self._kept.versions,
+            "versions": self._kept.versions if self._exists else 0,
             "found": self._found.counts,
             "young": self._found.young,
             "unknown": self._found.unknown,

@@ -1,4 +1,4 @@
-"""What deleted datasets have left in a store, where nobody asks for them by name any more."""
+"""What datasets without a table have left in a store: deleted ones, and those whose first commit never happened."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ def _left_by(store: Store, uuid: str, owners: str) -> str | None:
         owner = owner_of(store, uuid) if head.tombstone else None
     except (ObjectNotFound, InputError, CommitError):
         return None
-    return owner if owner is not None and owner.startswith(owners) and _has_more(store, head) else None
+    return owner if owner is not None and owner.startswith(owners) and has_objects(store, head) else None
 
 
-def _has_more(store: Store, head: Head) -> bool:
+def has_objects(store: Store, head: Head) -> bool:
+    """Whether a dataset with this head, which has no table, has objects that a collection may delete."""
     for area in areas(head.uuid, head.table):
         if area.kind not in _OF_NO_WEIGHT:
             owned = (info.key for info in store.list(area.prefix) if area.owns(info.key) and info.key != head.commit)

@@ -351,7 +351,7 @@ class DatasetLog:
             problem = None
         except (CommitError, VersionIncomplete) as error:
             problem = f"{error.reason}: {error}"
-        if seen is None:
+        if seen is None or ((stone := seen.head.tombstone) is not None and stone.of_nothing):
             return DatasetState(self.uuid, owner=owner, problem=problem)
         return DatasetState(
             uuid=self.uuid,
@@ -399,7 +399,7 @@ class DatasetLog:
         return seen
 
     def _not_found(self, seen: Observed | None = None) -> LakeError:
-        if seen is not None and (stone := seen.head.tombstone):
+        if seen is not None and (stone := seen.head.tombstone) and not stone.of_nothing:
             return DatasetNotFound(f"dataset {self.uuid!r} was deleted at {stone.time.isoformat()}")
         return DatasetNotFound(f"there is no dataset {self.uuid!r} in {self._store.url}")
 

@@ -100,7 +100,7 @@ def require_alive(seen: Observed | None, claim: Claim | None) -> None:
     deleted = set(head.fenced)
     if tombstone:
         deleted.add(tombstone.incarnation)
-    if claim.incarnation in deleted if claim else tombstone is not None:
+    if claim.incarnation in deleted if claim else tombstone is not None and not tombstone.of_nothing:
         when = f" at {tombstone.time.isoformat()}" if tombstone else ""
         raise DatasetDeleted(
             f"dataset {head.uuid!r} was deleted{when}; restore it, or write to it as a new Dataset resource"

@@ -63,6 +63,8 @@ class Tombstone:
 
     incarnation: str
     time: datetime
+    of_nothing: bool = False
+    """There was no version: it only fences first commits that never happened, and a writer may begin on top of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +254,7 @@ class Head:
             time = datetime.fromisoformat(str(found.get("time")))
         except ValueError:
             time = datetime.fromtimestamp(0, UTC)
-        return Tombstone(str(found.get("incarnation", "")), time)
+        return Tombstone(str(found.get("incarnation", "")), time, of_nothing=self.version == 1)
 
     @property
     def table(self) -> str:

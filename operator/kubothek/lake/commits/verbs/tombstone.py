@@ -11,7 +11,7 @@ from kubothek.lake.commits.others.foreign import without_noise
 from kubothek.lake.commits.past.history import missing_files
 from kubothek.lake.commits.past.rebuild import rebuild
 from kubothek.lake.commits.settings import read_settings
-from kubothek.lake.errors import RestoreExpired, VersionIncomplete
+from kubothek.lake.errors import DatasetNotFound, RestoreExpired, VersionIncomplete
 from kubothek.words import duration
 
 
@@ -39,10 +39,14 @@ def drop(journal: Journal, seen: Observed, *, incarnation: str, by: str) -> Draf
 
 
 def restore(journal: Journal, seen: Observed, *, by: str) -> Draft:
-    """The commit that brings back what the tombstone replaced. Raises VersionIncomplete if files of it are gone."""
+    """The commit that brings back what the tombstone replaced.
+
+    Raises VersionIncomplete if files of it are gone, DatasetNotFound if it replaced nothing.
+    """
     assert seen.marker is not None, "a tombstone is ours"
     stone = journal.record(seen.marker.record)
-    assert stone.parent is not None, "something was deleted"
+    if stone.parent is None:
+        raise DatasetNotFound(f"dataset {journal.uuid!r} has no version to restore: its first commit never happened")
     deleted = journal.record(stone.parent)
     head = rebuild(journal, deleted)
     if missing := missing_files(journal, head, list(head.files().values())):
