@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from kubothek.lake.collector import Kind, Mode, Retention, collect, mark
+from kubothek.lake.collector.areas import OWN_TRACES, areas
 from kubothek.lake.commits import Change, DatasetLog, Everything, Operation, StoreSettings, write_settings
 from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.verbs.reindex import reindex
@@ -330,6 +331,25 @@ def test_deleted_dataset_can_be_restored_within_the_grace_period_and_is_swept_af
     assert log_of(store).inspect().deleted
     with pytest.raises(VersionIncomplete):
         log_of(store).restore()
+
+
+@pytest.mark.parametrize("damage", ["record is gone", "record is damaged", "manifest is damaged", "none"])
+def test_deleted_dataset_is_swept_to_its_tombstone_whatever_it_lost(store: AgingStore, damage: str) -> None:
+    reindex(store, log_of(store), {"x": IndexKind.NATIVE})
+    log_of(store).tag("keep", 2)
+    (manifest,) = (key for key in keys_below(store, keys.native_indices(UUID)) if key.endswith(".json"))
+    log_of(store).delete()
+    stone = keys_below(store, keys.records(UUID))[-1]
+    if damage == "record is gone":
+        store.delete([stone])
+    elif damage != "none":
+        store.put(manifest if damage == "manifest is damaged" else stone, b"?")
+    store.pass_by(LATER)
+    sweep(store)
+    areas_left = [area.prefix for area in areas(UUID, "table") if area.kind not in OWN_TRACES]
+    left = [key for prefix in areas_left for key in keys_below(store, prefix) if not key.endswith("_common_metadata")]
+    assert left == [] if damage == "record is gone" else [stone]
+    assert log_of(store).inspect().deleted
 
 
 def test_notes_on_a_table_stay_however_old_they_are_until_the_table_is_gone(store: AgingStore) -> None:

@@ -417,8 +417,8 @@ def test_a_dataset_that_is_there_is_no_leftover_whoever_has_forgotten_it(here: H
 def test_what_is_wrong_with_one_leftover_keeps_no_other_from_being_collected(here: Here) -> None:
     filled(here, "a", "b")
     deleted(here, "a", "b")
-    for info in here.store.list(keys.records("a")):
-        here.store.put(info.key, b"no record")
+    for info in here.store.list(keys.markers("a")):
+        here.store.put(info.key, b"no marker")
     age(here, 3 * DAY)
     _, done = run(here, **OURS)
     assert (done.after, done.failed, done.datasets) == ("~", 1, 2)

@@ -174,6 +174,8 @@ def mark_versions(
 
     ``pinned``  the records of versions that stay whatever the policies say
     """
+    if seen.head.tombstone and not pinned and (final := _mark_tombstone(journal, seen, moment, into)) is not None:
+        return final
     restored: list[Record] = []
     tags = TaggedVersions(seen.head, lambda successor: _is_recent(successor, moment), pinned)
     count, last, grown = (0, None, True) if seen.marker else (1, None, False)
@@ -210,6 +212,24 @@ def mark_versions(
             _mark_whole(journal, record, into)
             anchors.append(record)
     return Kept(last.version, count + len(tags.apart()), (last, *anchors), tags.present)
+
+
+def _mark_tombstone(journal: Journal, seen: Observed, moment: Moment, into: References) -> Kept | None:
+    """Mark the one thing that stays of a deletion which cannot be taken back; None if it still can.
+
+    Nothing below the tombstone is read: what is lost or damaged there keeps nothing from being collected. If its own
+    record is, the head's time tells, which is later.
+    """
+    if (marker := seen.marker) is None:
+        return None
+    stone: Stored | None = None
+    with suppress(VersionIncomplete):
+        stone = stored(journal, marker.record)
+    replaced = seen.modified if stone is None else stone.written
+    if may_be_read(replaced=replaced, now=moment.now, grace=moment.grace):
+        return None
+    into.add((marker.record, keys.checkpoint(journal.uuid, marker.version)))
+    return Kept(marker.version, 1, () if stone is None else (stone.record,), frozenset())
 
 
 def _mark_whole(journal: Journal, record: Record, into: References, known: Head | None = None) -> Head:
