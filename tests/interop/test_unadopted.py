@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pandas as pd
@@ -13,6 +14,8 @@ from plateau.api.dataset import store_dataframes_as_dataset, update_dataset_from
 
 import kubothek
 from kubothek.lake.commits import AlreadyApplied, Operation
+from kubothek.lake.cube.handle import Cube
+from kubothek.lake.cube.log import CubeAlreadyApplied
 from kubothek.lake.dataset import Dataset
 from kubothek.lake.door import Lake
 from kubothek.lake.errors import LakeError
@@ -105,9 +108,48 @@ def test_schema_that_plateau_overwrote_is_that_of_writers(lake: Lake, url: str) 
     assert set(dataset.scan().read_all().column("x").to_pylist()) == {"a", "b"}
 
 
-def test_cube_cleanup_dry_run_leaves_kartothek_cube_as_it_is(tmp_path: Path) -> None:
+@pytest.fixture
+def geo(tmp_path: Path) -> Lake:
+    """A cube that kartothek wrote."""
     shutil.copytree(golden.ROOT / "k53-cube" / "store", tmp_path / "cube")
-    lake = kubothek.open((tmp_path / "cube").as_uri())
-    before = objects(lake)
-    assert not any(done.found for done in lake.cube("geo").cleanup(dry_run=True).values())
-    assert objects(lake) == before
+    return kubothek.open((tmp_path / "cube").as_uri())
+
+
+def test_cube_cleanup_dry_run_leaves_kartothek_cube_as_it_is(geo: Lake) -> None:
+    before = objects(geo)
+    assert not any(done.found for done in geo.cube("geo").cleanup(dry_run=True).values())
+    assert objects(geo) == before
+
+
+DAY = datetime(2026, 11, 27)
+HOLIDAY = {"day": [DAY], "holiday": ["none"], "weight": [1.0]}
+WRONG_FOR_CUBES: list[Callable[[Cube], object]] = [
+    lambda cube: cube.append({"holidays": pa.table(HOLIDAY | {"weight": ["text"]})}),
+    lambda cube: cube.append({"holidays": pa.table(HOLIDAY | {"new": [1]})}),
+    lambda cube: cube.append({"holidays": pa.table(HOLIDAY), "nothing": pa.table(HOLIDAY)}),
+    lambda cube: cube.append({"holidays": pa.table({"day": [DAY], "temp": [1]})}, evolve="holidays"),
+    lambda cube: cube.update({"holidays": pa.table(HOLIDAY)}, remove="temp = 1"),
+    lambda cube: cube.remove_partitions("temp = 1"),
+    lambda cube: cube.extend({"more": pa.table({"day": [DAY], "temp": [1]})}),
+    lambda cube: cube.extend({"more": pa.table({"day": ["text"], "m": [1]})}),
+    lambda cube: cube.extend({"seed": pa.table(HOLIDAY)}),
+    lambda cube: cube.index("holidays", "nothing"),
+    lambda cube: cube.build({"seed": pa.table(HOLIDAY)}),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG_FOR_CUBES)
+def test_refused_write_leaves_kartothek_cube_as_it_is(geo: Lake, wrong: Callable[[Cube], object]) -> None:
+    before = objects(geo)
+    with pytest.raises(LakeError):
+        wrong(geo.cube("geo"))
+    assert objects(geo) == before
+
+
+def test_valid_write_adopts_kartothek_cube_first(geo: Lake) -> None:
+    cube = geo.cube("geo")
+    rows = geo.dataset("geo++holidays").scan().read_all().num_rows
+    cube.append({"holidays": pa.table(HOLIDAY)}, id="mine")
+    assert isinstance(cube.append({"holidays": pa.table(HOLIDAY)}, id="mine"), CubeAlreadyApplied)
+    assert [record.operation for record in cube.history()] == ["Append", "Adopt"]
+    assert geo.dataset("geo++holidays").scan().read_all().num_rows == rows + 1

@@ -40,31 +40,39 @@ class Settling:
     patience: timedelta
     conditional_writes: bool
 
-    def settled(self, patience: Patience) -> tuple[SeenCube | None, Heads]:
-        """The cube and the heads of its members, with nothing left to settle; None if there is none."""
+    def settled(self, patience: Patience, *, adopts: bool = True) -> tuple[SeenCube | None, Heads]:
+        """The cube and the heads of its members, with nothing left to settle; None if there is none.
+
+        ``adopts``  False: a cube that another program made is left as it is, and shown without an ETag as its adoption
+                    would make it
+        """
         while True:
             seen = settled_cube(self.journal, patience)
             if seen is None or not seen.head.members:
-                found = self._taken_over(seen, patience)
+                found = self._taken_over(seen, patience, adopts=adopts)
             else:
                 found = adopted(self.journal, seen, self.names(seen), patience)
             if found is not None:
                 return found
             patience.pause()
 
-    def _taken_over(self, seen: SeenCube | None, patience: Patience) -> tuple[SeenCube | None, Heads] | None:
+    def _taken_over(
+        self, seen: SeenCube | None, patience: Patience, *, adopts: bool
+    ) -> tuple[SeenCube | None, Heads] | None:
         """The first version of a cube that another program made; nothing of it changes but that it has a head."""
         names = member_names(self.store, self.journal.prefix)
         spec = self._found()
         if spec is not None:
             self.require_claims(names)
-        heads = dict(
-            zip(names, parallel(lambda name: settled(self.journal.member(name), patience), names), strict=True)
-        )
+        look = partial(settled, patience=patience, adopts=adopts)
+        heads = dict(zip(names, parallel(lambda name: look(self.journal.member(name)), names), strict=True))
         there = {name: head for name, head in heads.items() if head is not None and not head.head.tombstone}
         if spec is None or not there:
             return seen, heads
         base = replace(seen.head, spec=spec) if seen else CubeHead(spec)
+        if not adopts:
+            unknown = {name: MemberVersion(there[name].version, "") for name in in_order(spec, there)}
+            return SeenCube(replace(base, members=unknown), None), heads
         members = {name: version_of(there[name]) for name in in_order(spec, there)}
         record = record_of(
             self.journal, base, members, operation="Adopt", commit_id=self.journal.own_id("adopt"), by=self.by

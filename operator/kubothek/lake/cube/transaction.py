@@ -14,12 +14,13 @@ from kubothek.lake.commits.cubes.head import CubeHead, CubeRecord
 from kubothek.lake.commits.cubes.journal import SeenCube
 from kubothek.lake.commits.cubes.members import Member, in_order
 from kubothek.lake.commits.cubes.publish import Step, Title, publish
+from kubothek.lake.commits.cubes.rules import check_columns
 from kubothek.lake.commits.cubes.spec import SEPARATOR, CubeSpec
-from kubothek.lake.commits.drafts.drafting import draft
+from kubothek.lake.commits.drafts.drafting import draft, require_valid
 from kubothek.lake.commits.objects.record import Record, Totals
 from kubothek.lake.commits.pace import Pace
 from kubothek.lake.commits.past.records import parallel
-from kubothek.lake.commits.past.snapshot import snapshot_of
+from kubothek.lake.commits.past.snapshot import live_head, snapshot_of
 from kubothek.lake.commits.transaction import require_alive
 from kubothek.lake.commits.verbs.tombstone import drop
 from kubothek.lake.cube.discovery import another_cube_of
@@ -165,6 +166,12 @@ class CubeTransaction:
         log, journal = self._log, self._log.journal
         patience = log.new_patience()
         seen, heads = self._seen, self._heads
+        if seen is not None and seen.etag is None:
+            require(seen.head.spec, seen.head.members)
+            self._require_valid(spec or seen.head.spec, changes, dropped)
+            seen, heads = log.settled(patience)
+            if (record := journal.applied(self._id, self._digest, seen.head if seen else None)) is not None:
+                return CubeCommitted.of(record)
         title = Title(id=self._id, digest=self._digest, operation=operation, by=log.by)
         while True:
             on = seen or SeenCube(CubeHead(self._new(spec)), None)
@@ -183,6 +190,16 @@ class CubeTransaction:
             record = journal.applied(self._id, self._digest, seen.head if seen else None)
             if record is not None:
                 return CubeCommitted.of(record)
+
+    def _require_valid(self, spec: CubeSpec, changes: Mapping[str, Change], dropped: Collection[str]) -> None:
+        """Raise what forbids the changes, before the cube of another program is adopted for them."""
+        members = {name: replace(member, spec=spec) for name, member in self.members().items() if name not in dropped}
+        for name, change in changes.items():
+            base, on = self.base(name), self._heads.get(name)
+            live = live_head(self._log.journal.member(name), on)
+            schema = require_valid(change, base=base.head, made_for=base.schema, on=on, live=live, current=base.schema)
+            members[name] = Member(name, spec, replace(base, schema=schema))
+        check_columns(members)
 
     def _steps(self, changes: Mapping[str, Change], dropped: Collection[str], heads: Heads) -> dict[str, Step]:
         """What is decided for each member on the heads that there are now."""

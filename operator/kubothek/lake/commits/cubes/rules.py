@@ -27,6 +27,11 @@ def check(spec: CubeSpec, members: Mapping[str, Member]) -> None:
         _check_partitions(spec, members[name])
         _check_dimensions(spec, members[name])
         _check_indices(spec, members[name])
+    check_columns(members)
+
+
+def check_columns(members: Mapping[str, Member]) -> None:
+    """Raises CubeInvalid for a column of two datasets that may be in one only, or has two types; asks schemas alone."""
     _check_overlap(members)
     _check_types(members)
 
