@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -122,7 +124,7 @@ def test_cube_cleanup_dry_run_leaves_kartothek_cube_as_it_is(geo: Lake) -> None:
 
 
 DAY = datetime(2026, 11, 27)
-HOLIDAY = {"day": [DAY], "holiday": ["none"], "weight": [1.0]}
+HOLIDAY: dict[str, list[Any]] = {"day": [DAY], "holiday": ["none"], "weight": [1.0]}
 WRONG_FOR_CUBES: list[Callable[[Cube], object]] = [
     lambda cube: cube.append({"holidays": pa.table(HOLIDAY | {"weight": ["text"]})}),
     lambda cube: cube.append({"holidays": pa.table(HOLIDAY | {"new": [1]})}),
@@ -144,6 +146,20 @@ def test_refused_write_leaves_kartothek_cube_as_it_is(geo: Lake, wrong: Callable
     with pytest.raises(LakeError):
         wrong(geo.cube("geo"))
     assert objects(geo) == before
+
+
+@pytest.mark.parametrize("wrong", WRONG_FOR_CUBES[::6])
+def test_refused_write_leaves_foreign_change_of_cube_as_it_is(geo: Lake, wrong: Callable[[Cube], object]) -> None:
+    geo.cube("geo").append({"holidays": pa.table(HOLIDAY)})
+    head = json.loads(geo.store.get(key := "geo++holidays.by-dataset-metadata.json"))
+    head["partitions"].popitem()
+    geo.store.put(key, json.dumps(head).encode())
+    before = objects(geo)
+    with pytest.raises(LakeError):
+        wrong(geo.cube("geo"))
+    assert objects(geo) == before
+    geo.cube("geo").append({"holidays": pa.table(HOLIDAY)})
+    assert [record.operation for record in geo.cube("geo").history()] == ["Append", "External", "Append", "Adopt"]
 
 
 def test_valid_write_adopts_kartothek_cube_first(geo: Lake) -> None:

@@ -144,9 +144,9 @@ class CubeLog:
     def begin(self, commit_id: str | None, digest: str) -> CubeTransaction | CubeAlreadyApplied:
         """Start a commit, or learn that it has happened; ``commit_id`` None draws one that was never used.
 
-        Settles what foreign writers and crashes left. A cube that another program made is adopted only when the
-        transaction commits, so that a change that is refused leaves it as it is. Raises IdReused, CubeBroken,
-        HeadMissing, and what settling a member does.
+        Settles what crashes left. What another program made or changed is adopted only when the transaction commits,
+        so that a change that is refused leaves it as it is. Raises IdReused, CubeBroken, HeadMissing, and what settling
+        a member does.
         """
         self._before_writing()
         seen, heads = self._settling.settled(self._settling.new_patience(), adopts=False)

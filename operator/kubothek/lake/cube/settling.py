@@ -43,15 +43,15 @@ class Settling:
     def settled(self, patience: Patience, *, adopts: bool = True) -> tuple[SeenCube | None, Heads]:
         """The cube and the heads of its members, with nothing left to settle; None if there is none.
 
-        ``adopts``  False: a cube that another program made is left as it is, and shown without an ETag as its adoption
-                    would make it
+        ``adopts``  False: what another program made or changed is left as it is, and shown in a cube without an ETag
+                    as its adoption would make it
         """
         while True:
             seen = settled_cube(self.journal, patience)
             if seen is None or not seen.head.members:
                 found = self._taken_over(seen, patience, adopts=adopts)
             else:
-                found = adopted(self.journal, seen, self.names(seen), patience)
+                found = adopted(self.journal, seen, self.names(seen), patience, adopts=adopts)
             if found is not None:
                 return found
             patience.pause()
@@ -70,10 +70,9 @@ class Settling:
         if spec is None or not there:
             return seen, heads
         base = replace(seen.head, spec=spec) if seen else CubeHead(spec)
-        if not adopts:
-            unknown = {name: MemberVersion(there[name].version, "") for name in in_order(spec, there)}
-            return SeenCube(replace(base, members=unknown), None), heads
         members = {name: version_of(there[name]) for name in in_order(spec, there)}
+        if not adopts:
+            return SeenCube(replace(base, members=members), None), heads
         record = record_of(
             self.journal, base, members, operation="Adopt", commit_id=self.journal.own_id("adopt"), by=self.by
         )

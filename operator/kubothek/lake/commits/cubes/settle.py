@@ -78,15 +78,19 @@ def end(
 
 
 def adopted(
-    cube: CubeJournal, seen: SeenCube, names: Iterable[str], patience: Patience
+    cube: CubeJournal, seen: SeenCube, names: Iterable[str], patience: Patience, *, adopts: bool = True
 ) -> tuple[SeenCube, dict[str, Observed | None]] | None:
     """The cube with what these members have become without it, and their heads; None: look again.
 
-    ``names``  members, and datasets that another program may have added. Raises CubeBroken if what another program
-    did breaks the cube's rules, HeadMissing if it deleted a member, and what settling a member does.
+    ``names``   members, and datasets that another program may have added
+    ``adopts``  False: what another program did is left as it is, and shown in a cube without an ETag
+
+    Raises CubeBroken if what another program did breaks the cube's rules, HeadMissing if it deleted a member, and what
+    settling a member does.
     """
     wanted = sorted({*names})
-    heads = dict(zip(wanted, parallel(partial(_settled, cube, patience=patience), wanted), strict=True))
+    look = partial(_settled, cube, patience=patience, adopts=adopts)
+    heads = dict(zip(wanted, parallel(look, wanted), strict=True))
     members = dict(seen.head.members)
     for name, head in heads.items():
         if head is None or head.head.tombstone:
@@ -96,6 +100,8 @@ def adopted(
     if members == seen.head.members:
         return seen, heads
     _require_whole(cube, seen.head.spec, members, heads)
+    if not adopts:
+        return SeenCube(replace(seen.head, members=members), None), heads
     now = record_of(cube, seen.head, members, operation=EXTERNAL, commit_id=cube.own_id("external"), by=FOREIGN)
     cube.put_record(now)
     swapped = cube.swap(at_record(seen.head, now), seen)
@@ -135,9 +141,8 @@ def at_record(head: CubeHead, record: CubeRecord) -> CubeHead:
 
 
 def version_of(seen: Observed) -> MemberVersion:
-    """What a cube's head says of a member that was settled."""
-    assert seen.marker is not None, "a settled head is ours"
-    return MemberVersion(seen.marker.version, seen.marker.record)
+    """What a cube's head says of a member; of one that is not adopted, no record."""
+    return MemberVersion(seen.version, seen.marker.record if seen.marker else "")
 
 
 def _ended(cube: CubeJournal, seen: SeenCube, intent: Intent, outcomes: Mapping[str, Outcome]) -> SeenCube | None:
@@ -189,9 +194,9 @@ def _after(members: Mapping[str, MemberVersion], outcomes: Mapping[str, Outcome]
     return after
 
 
-def _settled(cube: CubeJournal, name: str, *, patience: Patience) -> Observed | None:
+def _settled(cube: CubeJournal, name: str, *, patience: Patience, adopts: bool) -> Observed | None:
     try:
-        return settled(cube.member(name), patience)
+        return settled(cube.member(name), patience, adopts=adopts)
     except HeadMissing as error:
         raise HeadMissing(f"{error}. It is a dataset of cube {cube.prefix!r}, which readers see as it was") from error
 
