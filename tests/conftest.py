@@ -8,6 +8,7 @@ import itertools
 import math
 import os
 import time
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,9 +89,12 @@ class Budget:
     def __init__(self) -> None:
         self.started = time.monotonic()
         self.cluster = 0.0
+        self.rooms: defaultdict[str, float] = defaultdict(float)
+        """Seconds by directory, of all processes."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Counts set-up and tear-down too: a slow fixture is as slow as a slow test."""
+        self.rooms[report.nodeid.partition("::")[0].rpartition("/")[0]] += report.duration
         if "cluster" in report.keywords:
             self.cluster += report.duration
 
@@ -124,6 +128,9 @@ class Budget:
         terminalreporter.write_line(
             "time spent: " + ", ".join(f"{group} {seconds:.0f} s" for group, seconds in self.spent().items())
         )
+        slowest = sorted(self.rooms.items(), key=lambda room: -room[1])
+        said = ", ".join(f"{room} {seconds:.0f} s" for room, seconds in slowest[:8])
+        terminalreporter.write_line(f"slowest directories: {said}")
         for line in self.exceeded():
             terminalreporter.write_line(f"OVER BUDGET {line}", red=True)
         if self.exceeded() and os.environ.get("CI") != "true":
