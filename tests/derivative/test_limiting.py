@@ -1,4 +1,4 @@
-"""Runs in worker processes: what comes of them is the same, and a greedy one ends alone."""
+"""Runs in worker processes: their result is that of a run in process, and a greedy run ends alone."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 
 from kubothek.lake import limited
 from kubothek.lake.commits import DatasetLog
+from kubothek.lake.errors import TransformTooLarge
 from kubothek.lake.ledger.derivative import running
-from kubothek.lake.ledger.derivative.limiting import limited_runs
 from kubothek.lake.store import Store
 from kubothek.lake.verification import verify_dataset
 from tests.derivative.world import LATE, PER_CARRIER, derived, pull, push, root, transform
@@ -31,14 +31,17 @@ def verified(store: Store, name: str) -> str:
     return str(verify_dataset(store, DatasetLog(store, name)))
 
 
-def test_runs_in_workers_give_what_runs_in_process_give(store: Store) -> None:
-    made(store, LATE, PER_CARRIER)
-    push(store, {1: ("AA", 30), 3: ("CC", 11)})
-    before = [verified(store, name) for name in ("d0", "d1")]
-    with limited_runs():
+def test_runs_in_workers_give_what_runs_in_process_give(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(limited, "available", lambda: False)
+        patch.delattr(running, "_in_worker")
+        made(store, LATE, PER_CARRIER)
+        push(store, {1: ("AA", 30), 3: ("CC", 11)})
+        before = [verified(store, name) for name in ("d0", "d1")]
+    with monkeypatch.context() as patch:
+        patch.delattr(running, "execute")  # the workers have their own
         assert [verified(store, name) for name in ("d0", "d1")] == before
         assert [pull(store, name).done.records for name in ("d0", "d1")]
-    assert running._EXECUTE is running._in_process
     assert all("sound" in verified(store, name) for name in ("d0", "d1"))
 
 
@@ -47,19 +50,21 @@ def test_runs_in_workers_give_what_runs_in_process_give(store: Store) -> None:
     [(HUNGRY, 160 << 20, 30.0, "memory|longer"), (ENDLESS, 1 << 30, 0.05, "took longer than 0.05 s")],
 )
 def test_verification_stops_greedy_sql_of_a_chain(
-    store: Store, query: str, memory: int, seconds: float, why: str
+    store: Store, query: str, memory: int, seconds: float, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with limited_runs():
-        made(store, query)
+    made(store, query)
     before = psutil.Process().memory_info().rss
-    with limited_runs(memory, seconds):
-        told = verified(store, "d0")
+    monkeypatch.setattr(running, "MEMORY", memory)
+    monkeypatch.setattr(running, "SECONDS", seconds)
+    told = verified(store, "d0")
     assert "TransformFailed" in told
     assert any(each in told.lower() for each in why.split("|")), told  # a library without memory may wait for ever
     assert psutil.Process().memory_info().rss < before + (32 << 20)
 
 
-def test_runs_stay_in_process_where_there_are_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limited, "available", lambda: False)
-    with limited_runs():
-        assert running._EXECUTE is running._in_process
+def test_pull_stops_greedy_sql_of_a_chain(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(store)
+    derived(store, "d0", transform(ENDLESS))
+    monkeypatch.setattr(running, "SECONDS", 0.05)
+    with pytest.raises(TransformTooLarge, match=r"took longer than 0\.05 s"):
+        pull(store, "d0")

@@ -100,11 +100,10 @@ def _dataset(
     since_block: int | None,
 ) -> tuple[str, Finding | None]:
     from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.ledger.derivative.limiting import limited_runs
     from kubothek.lake.store import open_store
     from kubothek.lake.verification import Since, keep_damage, verify_dataset
 
-    with choice.config() as config, _progress() as told, limited_runs():
+    with choice.config() as config, _progress() as told:
         store = open_store(config)
         verdict = verify_dataset(
             store,
@@ -123,12 +122,11 @@ def _dataset(
 
 def _recursively(choice: StoreChoice, dataset: str, level: Level) -> tuple[str, Finding | None]:
     from kubothek.jobs.verify import told_recursively
-    from kubothek.lake.ledger.derivative.limiting import limited_runs
     from kubothek.lake.store import open_store
     from kubothek.lake.verification import keep_damage
     from kubothek.lake.verification.recursion import verify_recursively
 
-    with choice.config() as config, _progress() as told, limited_runs():
+    with choice.config() as config, _progress() as told:
         store = open_store(config)
         found = verify_recursively(store, dataset, level=level, progress=told)
         for each in found:

@@ -1,19 +1,34 @@
-"""One run of the engine, for a commit or its replay: a batch goes in, records and a checkpoint come out."""
+"""One run of the engine, for a commit or its replay: a batch goes in, records and a checkpoint come out.
+
+The SQL of a chain may be another party's. Our engine runs it in a worker process, under limits that the kernel keeps.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kubothek.lake.errors import InputError, InputMissing, ObjectNotFound, StoreError, VersionIncomplete
+from kubothek.lake import limited
+from kubothek.lake.arrow_stream import as_arrow, from_arrow
+from kubothek.lake.errors import (
+    InputError,
+    InputMissing,
+    LakeError,
+    ObjectNotFound,
+    StoreError,
+    TransformTooLarge,
+    VersionIncomplete,
+)
 from kubothek.lake.ledger.chain import ADVICE
 from kubothek.lake.ledger.derivative.batching import Batch, InputBatch
 from kubothek.lake.ledger.formats.events import Checkpoint
@@ -31,9 +46,14 @@ from kubothek.lake.ledger.transform import (
 )
 from kubothek.lake.ledger.validity.state import Vocabulary
 from kubothek.lake.ledger.view import History, Part
-from kubothek.lake.store import Store
+from kubothek.lake.limited import Ask, Cause, Work
+from kubothek.lake.store import Store, StoreConfig, open_store
 from kubothek.lake.store.hashed import hashed
 
+MEMORY: Final = 4 << 30
+"""Bytes of a worker, 1 GB of which is its database's."""
+SECONDS: Final = 3600.0
+"""Until a worker is stopped."""
 _CHUNK: int = 1 << 22
 OURS_BEGIN: Final = "kubothek-"
 OCI: Final = "oci://"
@@ -57,9 +77,6 @@ class Task:
     next_offset: int
 
 
-Execute: TypeAlias = Callable[[Store, Task, TransformRequest], TransformResult]
-
-
 class Engine(Protocol):
     """What runs transformations. ``version``: as a chain names it (EN-11)."""
 
@@ -76,7 +93,10 @@ class Engine(Protocol):
 
 
 class _Ours:
-    """The engine of this project; a state that is none of its own it refuses itself."""
+    """The engine of this project; a state that is none of its own it refuses itself.
+
+    It runs in a worker; in process on a platform without workers.
+    """
 
     version: str = ENGINE_VERSION
 
@@ -87,25 +107,7 @@ class _Ours:
         return True
 
     def execute(self, store: Store, task: Task, request: TransformRequest) -> TransformResult:
-        return _EXECUTE(store, task, request)
-
-
-@contextmanager
-def executing_with(executor: Execute) -> Iterator[None]:
-    """Within the context, our engine executes the runs of this process by this function."""
-    global _EXECUTE
-    before, _EXECUTE = _EXECUTE, executor
-    try:
-        yield
-    finally:
-        _EXECUTE = before
-
-
-def _in_process(store: Store, task: Task, request: TransformRequest) -> TransformResult:
-    return execute(request)
-
-
-_EXECUTE: Execute = _in_process
+        return _in_worker(store, task, request) if limited.available() else execute(request)
 
 
 OURS: Final[Engine] = _Ours()
@@ -129,13 +131,11 @@ def running(
     store: Store,
     task: Task,
     checkpoint: Path | None,
-    inputs: Sequence[TransformInput] | None = None,
     engine: Engine = OURS,
 ) -> Iterator[Run]:
     """Run it; its files are there as long as the context is.
 
     ``checkpoint``  that the run before left
-    ``inputs``      in the place of what the batch takes, for our own engine
 
     Raises TransformInvalid and what the engine raises, InputMissing if a slice of an input is gone, StoreError.
     """
@@ -143,23 +143,16 @@ def running(
         new = Path(directory) / "checkpoint"
         scratch = Path(directory) / "scratch"
         scratch.mkdir()
-        request = request_of(store, task, checkpoint, new, scratch, inputs)
+        request = request_of(store, task, checkpoint, new, scratch)
         yield Run(engine.execute(store, task, request), new)
 
 
-def request_of(
-    store: Store,
-    task: Task,
-    checkpoint: Path | None,
-    new: Path,
-    scratch: Path,
-    inputs: Sequence[TransformInput] | None = None,
-) -> TransformRequest:
+def request_of(store: Store, task: Task, checkpoint: Path | None, new: Path, scratch: Path) -> TransformRequest:
     """What an engine is given of a task."""
     return TransformRequest(
         transform=task.transform,
         vocabulary=task.vocabulary,
-        inputs=tuple(inputs or (given(store, each) for each in task.batch.inputs)),
+        inputs=tuple(given(store, each) for each in task.batch.inputs),
         system_time=task.system_time,
         previous_watermark=task.previous_watermark,
         checkpoint=checkpoint,
@@ -240,6 +233,64 @@ def _damage(store: Store, part: Part) -> str | None:
             return None if part.key.endswith(named) else "is damaged"
     except ObjectNotFound:
         return "is gone"
+
+
+# --- workers ---------------------------------------------------------------------------------------------------------
+
+limited.preload(__name__)
+limited.preload("kubothek.lake.store.s3", if_loaded=True)
+
+
+def _in_worker(store: Store, task: Task, request: TransformRequest) -> TransformResult:
+    work = limited.run(
+        _executed,
+        store.config,
+        task,
+        request.checkpoint,
+        request.new_checkpoint,
+        request.scratch,
+        memory=MEMORY,
+        seconds=SECONDS,
+        named=_ended,
+        maps_files=True,  # checkpoints
+    )
+    try:
+        head = b""
+        while b"\n" not in head:
+            head += next(work)
+        told, _, first = head.partition(b"\n")
+        watermark, checkpoint = orjson.loads(told)
+        rows = from_arrow(chain([first] if first else [], work))
+    except BaseException:
+        work.close()
+        raise
+    reader = pa.RecordBatchReader.from_batches(rows.schema, _closing(rows, work))
+    return TransformResult(
+        rows=reader, watermark=None if watermark is None else Timestamp(watermark), checkpoint=checkpoint
+    )
+
+
+def _closing(rows: pa.RecordBatchReader, work: Work) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from rows
+    finally:
+        work.close()
+
+
+def _executed(
+    ask: Ask, config: StoreConfig, task: Task, checkpoint: Path | None, new: Path, scratch: Path
+) -> Iterator[bytes]:
+    """In a worker: the run. Its files are the caller's, who removes them."""
+    result = execute(request_of(open_store(config), task, checkpoint, new, scratch))
+    watermark = None if result.watermark is None else result.watermark.nanoseconds
+    yield orjson.dumps([watermark, result.checkpoint]) + b"\n"
+    yield from as_arrow(result.rows)
+
+
+def _ended(cause: Cause) -> LakeError:
+    if cause is Cause.TIME:
+        return TransformTooLarge(f"the transformation took longer than {SECONDS:g} s and was stopped")
+    return TransformTooLarge(f"the transformation needs more than {MEMORY >> 20} MiB of memory and was stopped")
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------
