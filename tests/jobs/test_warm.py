@@ -7,6 +7,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,10 @@ def test_a_job_is_taken_from_the_pod(
     job = warm.take(pod_of(api, served, tmp_path), tmp_path)
     assert json.loads(job.read_text()) == {"verb": "commit"}
     assert json.loads(Path(os.environ["KUBOTHEK_EXECUTOR_TEMPLATE"]).read_text()) == {"kind": "Pod"}
-    assert api.annotated == [{"kubothek.io/ready": "true"}], "said once, when it can be heard"
+    (annotations,) = api.annotated  # said once, when it can be heard
+    ((name, moment),) = annotations.items()
+    assert name == "kubothek.io/ready"
+    assert datetime.now(UTC) - datetime.fromisoformat(moment) < timedelta(minutes=5)
     assert api.watches == []
 
 

@@ -26,6 +26,7 @@ from kubothek.runtime.kubernetes.config import OperatorConfig
 from kubothek.runtime.kubernetes.launch import Launcher, Refused
 from kubothek.runtime.kubernetes.manifests import pods, private, warm_pods
 from kubothek.runtime.kubernetes.observed.cache import trimmed_pod
+from kubothek.runtime.kubernetes.observed.pools import Pools
 from kubothek.runtime.kubernetes.observed.state import ClusterState
 from kubothek.runtime.kubernetes.outcomes import outcome
 from tests.kubernetes import podshapes
@@ -240,6 +241,27 @@ async def waiting(launcher: Launcher, node: Node, engine: Engine, *driver_names:
     for name in driver_names:
         await launcher.start_driver(StartDriver(name, key, like))
         node.get_ready(name)
+
+
+@pytest.mark.parametrize(
+    ("ready", "since"),
+    [(None, "12:00:00"), ("2026-11-22T12:01:30+00:00", "12:01:30"), ("true", "12:00:00"), ("2026-11-22", "12:00:00")],
+)
+def test_driver_waits_from_the_moment_it_is_ready(ready: str | None, since: str) -> None:
+    owner = {"kind": "Engine", "uid": "u", "controller": True, "apiVersion": "kubothek.io/v1alpha1", "name": "default"}
+    meta = {
+        "name": "default-warm-1",
+        "namespace": "team",
+        "labels": {names.WARM: "key"},
+        "annotations": {} if ready is None else {names.READY: ready},
+        "creationTimestamp": "2026-11-22T12:00:00Z",
+        "ownerReferences": [owner],
+    }
+    pools = Pools()
+    pools.follow({"metadata": meta, "status": {"phase": "Running"}})
+    (driver,) = pools.warmth("u").drivers
+    assert driver.since == datetime.fromisoformat(f"2026-11-22T{since}+00:00")
+    assert driver.phase == ("Starting" if ready is None else "Ready")
 
 
 async def test_two_operators_give_one_job_to_one_driver(

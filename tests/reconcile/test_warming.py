@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count, islice
 from typing import Any
 
 import pytest
@@ -149,6 +150,7 @@ def driver(number: int, age: timedelta, phase: Any = "Ready") -> WarmDriver:
         ([], 1, ()),
         ([driver(1, MINUTE)], 0, ()),
         ([driver(1, MINUTE, "Starting")], 0, ()),
+        ([driver(1, 10 * MINUTE, "Starting")], 0, ()),  # a start may take longer than the timeout
         ([driver(1, MINUTE, "Failed")], 0, ()),  # holds its place, lest the same fails over and over
         ([driver(1, 10 * MINUTE, "Failed")], 1, ("d-1",)),
         ([driver(1, 10 * MINUTE)], 1, ()),  # until the other one is ready
@@ -161,8 +163,26 @@ def test_of_one_key_there_is_one(drivers: Sequence[WarmDriver], start: int, stop
     warm = Warm(min=1, max=1)
     started, stopped, again = tally(warm, drivers, (), START)
     assert (started, stopped) == (start, stop)
-    fresh = [each.since for each in drivers if START - each.since < 10 * MINUTE]
+    fresh = [each.since for each in drivers if START - each.since < 10 * MINUTE]  # ages that time alone changes
     assert again == (min(fresh) + 10 * MINUTE - START if fresh else None)
+
+
+@pytest.mark.parametrize(("start", "idle"), [(60, 30), (300, 1), (5, 60)])
+def test_drivers_that_start_slowly_never_pile_up(start: int, idle: int) -> None:
+    warm, drivers, numbers, most = Warm(min=2, max=2, idle_timeout=f"{idle}s"), dict[str, WarmDriver](), count(), 0
+    for second in range(0, 3600, 5):
+        now = START + SECOND * second
+        for each in drivers.values():
+            if each.phase == "Starting" and now - each.since >= SECOND * start:
+                drivers[each.name] = replace(each, phase="Ready", since=now)
+        started, stopped, _ = tally(warm, list(drivers.values()), (), now)
+        for name in stopped:
+            del drivers[name]
+        for number in islice(numbers, started):
+            drivers[f"d-{number}"] = WarmDriver(f"d-{number}", "key", "Starting", now)
+        most = max(most, len(drivers))
+        assert second <= start or sum(each.phase == "Ready" for each in drivers.values()) >= 2
+    assert most <= 4, "those that wait, and those that replace them"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -97,7 +98,7 @@ def take(pod: OwnPod, directory: Path) -> Path:
     while True:
         try:
             if not told:
-                pod.annotate({READY: "true"})
+                pod.annotate({READY: datetime.now(UTC).isoformat(timespec="seconds")})
                 told = True
                 log.info("ready, and waiting for a job")
             for annotations in pod.states():

@@ -166,7 +166,7 @@ class WarmDriver:
     """What jobs it may take: see :mod:`kubothek.reconcile.running.warming`."""
     phase: Literal["Starting", "Ready", "Failed"]
     since: datetime
-    """When it was created."""
+    """When it became ready; until then, when it was created."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,16 +95,17 @@ def tally(
     """Of the drivers with one key: how many to start, which to stop, and when this changes by itself.
 
     One that has waited too long is stopped when others are ready in its place. One that failed holds its place as long,
-    so that what cannot start is not started over and over.
+    so that what cannot start is not started over and over. One that starts holds its place however long that takes:
+    else an ``idleTimeout`` shorter than a start would pile up drivers.
     """
     patience = parse_duration(warm.idle_timeout)
     target = max(warm.min, min(warm.max, busiest(asked, now - patience)))
-    fresh = sorted((each for each in drivers if now - each.since < patience), key=lambda each: each.since)
-    old = [each for each in drivers if now - each.since >= patience]
+    old = [each for each in drivers if each.phase != "Starting" and now - each.since >= patience]
+    fresh = sorted((each for each in drivers if each not in old), key=lambda each: each.since)
     surplus = fresh[: max(0, len(fresh) - target)]
     replaced = sum(each.phase == "Ready" for each in fresh) >= target
     stop = [*surplus, *(each for each in old if replaced or each.phase == "Failed")]
-    moments = [each.since + patience for each in fresh] + [each + patience for each in asked if each > now - patience]
+    moments = [moment + patience for moment in (*(each.since for each in fresh), *asked) if moment > now - patience]
     again = min(moments) - now if moments else None
     return max(0, target - len(fresh)), tuple(each.name for each in stop), again
 

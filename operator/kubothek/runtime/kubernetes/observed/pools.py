@@ -33,8 +33,7 @@ class Pools:
         """Take in a state of a driver pod."""
         meta, engine = pod["metadata"], names.controller_of(pod)
         if names.waits(pod) and engine is not None and not meta.get("deletionTimestamp"):
-            created = datetime.fromisoformat(meta["creationTimestamp"])
-            driver = WarmDriver(meta["name"], meta["labels"][names.WARM], phase_of(pod), created)
+            driver = WarmDriver(meta["name"], meta["labels"][names.WARM], phase_of(pod), _since(meta))
             self._drivers[meta["namespace"], meta["name"]] = engine["uid"], driver
         else:
             self.drop(meta["namespace"], meta["name"])
@@ -64,6 +63,15 @@ class Pools:
             if space == namespace and driver.key == key and driver.phase == "Ready"
         ]
         return (driver.name for driver in sorted(found, key=lambda each: (each.since, each.name)))
+
+
+def _since(meta: Json) -> datetime:
+    """When the driver became ready, as it says; else when it was created."""
+    created = datetime.fromisoformat(meta["creationTimestamp"])
+    try:
+        return max(created, datetime.fromisoformat((meta.get("annotations") or {})[names.READY]))
+    except (KeyError, ValueError, TypeError):  # not ready, or of a release that does not say when
+        return created
 
 
 def phase_of(pod: Json) -> Literal["Starting", "Ready", "Failed"]:
