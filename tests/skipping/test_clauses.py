@@ -144,6 +144,21 @@ def test_value_lists() -> None:
     assert asked("x >= '2020-06-01'", days, pa.date32()) == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("x > 2 AND x < 7", [False, True, False, True, True]),
+        ("x > 2 AND x < 7 AND x NOT IN (5, 6)", [False, False, False, True, True]),
+        ("x >= 7 AND x IS NOT NULL AND y = 1", [True, False, False, True, True]),
+        ("x > 2 AND x IS NULL", [True, True, False, True, True]),
+    ],
+)
+def test_value_lists_hold_one_value_for_all_terms(where: str, expected: list[bool]) -> None:
+    rows = pa.table({"x_valuelist_1": pa.array([[2, 7], [5], [], None, [2, None]], pa.list_(pa.int64()))})
+    schema = pa.schema([pa.field("x", pa.int64()), pa.field("y", pa.int64())])
+    assert may_hold(parse(where).bind(schema), [VALUES], rows).tolist() == expected
+
+
 def test_conjunctions_and_an_index_type_of_ones_own() -> None:
     class Even:
         asked = 0

@@ -53,6 +53,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         ("word LIKE '%3-b'", 1),
         ("word LIKE '%1_a'", 2),
         ("word NOT LIKE '%-b'", FILES // 2),
+        ("word > 'w03-a' AND word < 'w03-b'", 0),
+        ("word > 'w03-a' AND word < 'w05-b' AND word != 'w03-b'", 2),
         ("starts_with(word, 'w0')", 10),
         ("suffix(word, '7-b')", 1),
         ("contains(word, '11')", 1),

@@ -21,7 +21,7 @@ from kubothek.lake.predicates import Term
 from kubothek.lake.skipping.files.names import object_path
 from kubothek.lake.skipping.files.reading import Metadata, current, load_location
 from kubothek.lake.skipping.model import IndexDefinition
-from kubothek.lake.skipping.planning.clauses import Mask, clause_of
+from kubothek.lake.skipping.planning.clauses import Mask, may_match
 from kubothek.lake.skipping.planning.implied import implied
 from kubothek.lake.skipping.planning.opened import opened
 from kubothek.lake.skipping.sketches.bloom_filters import Filters
@@ -76,15 +76,12 @@ class Matched:
         may = np.ones(self._count, np.bool_)
         asked = {term.column.lower() for term in terms}
         for source in self._sources:
-            about = [(each, names) for each in source.definitions if asked & (names := _names(each))]
-            entries = source.entries([definition for definition, _ in about])
-            for definition, names in about:
-                clause, found = clause_of(definition), entries[definition.column]
-                for term in implied(terms):
-                    if clause is None or found is None or term.column.lower() not in names:
-                        continue
-                    mask = clause(term, definition, found)
-                    may &= True if mask is None else np.append(mask, True)[source.rows]
+            about = [each for each in source.definitions if asked & _names(each)]
+            entries = source.entries(about)
+            for definition in about:
+                found = entries[definition.column]
+                mask = None if found is None else may_match(definition, implied(terms), found)
+                may &= True if mask is None else np.append(mask, True)[source.rows]
         return may
 
 

@@ -22,7 +22,6 @@ from kubothek.lake.commits.objects.paths import parse_path, partition_path
 from kubothek.lake.commits.past.snapshot import Snapshot
 from kubothek.lake.indices import lookup_interval
 from kubothek.lake.predicates import TRUE, Predicate, Range, Term, intervals
-from kubothek.lake.skipping.planning.implied import implied
 from kubothek.lake.skipping.planning.plan import Skipping
 from kubothek.lake.store import Store
 from kubothek.lake.table import statistics
@@ -158,10 +157,7 @@ def _indexed(branch: _Branch, store: Store, head: Head, schema: pa.Schema) -> _B
 def _by_skipping(candidates: _Candidates, store: Store, head: Head) -> _Candidates:
     columns = {term.column for branch in candidates.branches for term in branch.rest}
     skipping = Skipping(store, head, columns)
-    branches = tuple(
-        _Branch(each.rest, reduce(lambda may, term: skipping.may(term, may), implied(each.rest), each.may))
-        for each in candidates.branches
-    )
+    branches = tuple(_Branch(each.rest, skipping.may(each.rest, each.may)) for each in candidates.branches)
     return _Candidates(branches, candidates.all_rows)
 
 

@@ -27,7 +27,6 @@ from kubothek.lake.commits.cubes.members import Member
 from kubothek.lake.commits.objects.paths import parse_path, partition_path
 from kubothek.lake.indices import lookup_interval
 from kubothek.lake.predicates import Interval, Predicate, Range, Term, intervals
-from kubothek.lake.skipping.planning.implied import implied
 from kubothek.lake.skipping.planning.plan import Skipping
 from kubothek.lake.store import Store
 from kubothek.lake.table import statistics
@@ -104,8 +103,8 @@ class Files:
         """By skipping metadata. A file that it does not tell of stays."""
         cells, rows = self._beside_paths(branch.cells), self._beside_paths(branch.rows)
         skipping = Skipping(self.store, self.member.snapshot.head, {term.column for term in (*cells, *rows)})
-        may = reduce(lambda mask, term: skipping.may(term, mask), implied(cells), branch.may)
-        match = reduce(lambda mask, term: skipping.may(term, mask), implied(rows), branch.match & may)
+        may = skipping.may(cells, branch.may)
+        match = skipping.may(rows, branch.match & may)
         return Branch(branch.cells, branch.rows, may, match)
 
     def by_statistics(self, branch: Branch) -> Branch:

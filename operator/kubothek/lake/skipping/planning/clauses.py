@@ -11,8 +11,9 @@ Index types of one's own bring clauses of the same form.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
+from operator import and_
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -152,17 +153,27 @@ def _in_unit(moments: Any, wanted: Any, *, up: bool) -> Any:
 
 def valuelist(term: Term, definition: IndexDefinition, entries: Any) -> Mask | None:
     """``entries``: list of all distinct values but NULL; a null in a list is a value that nobody knows."""
+    return _one_in_lists((term,), entries)
+
+
+def _one_in_lists(terms: Sequence[Term], entries: Any) -> Mask | None:
+    """For which lists all terms of one column are true of the same element."""
+    values = entries.flatten()
+    if not (masks := [mask for term in terms if (mask := _in_lists(term, values)) is not None]):
+        return None
+    return any_of(reduce(and_, masks), entries)
+
+
+def _in_lists(term: Term, values: Any) -> Mask | None:
     if term.op is Op.IS_NULL or term.never:
         return None
-    values = entries.flatten()
     try:
         if values.type != term.type and not _is_kin(values.type, term.type):
             return None
         typed = values if values.type == term.type else values.cast(term.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
-    matches = flags(pc.or_kleene(truth(term, typed), values.is_null()))
-    return any_of(matches, entries)
+    return flags(pc.or_kleene(truth(term, typed), values.is_null()))
 
 
 def any_of(matches: Mask, entries: Any) -> Mask:
@@ -198,6 +209,22 @@ def bloomfilter(term: Term, definition: IndexDefinition, entries: Any) -> Mask |
 def clause_of(definition: IndexDefinition) -> Clause | None:
     """What knows to read the entries of this index; None for an index type that nobody registered."""
     return _CLAUSES.get(definition.name)
+
+
+def may_match(definition: IndexDefinition, terms: Sequence[Term], entries: Any) -> Mask | None:
+    """Return which files may hold a row for which all bound terms are TRUE; None if the index says nothing of them.
+
+    Terms on columns without this index are ignored. A list of values holds one value for all terms together:
+    ``x >= 3 AND x < 5`` is one range.
+    """
+    clause, columns = clause_of(definition), {column.lower() for column in definition.columns}
+    about = [term for term in terms if term.column.lower() in columns]
+    if clause is None:
+        return None
+    if clause is valuelist:
+        return _one_in_lists(about, entries)
+    masks = [mask for term in about if (mask := clause(term, definition, entries)) is not None]
+    return reduce(and_, masks) if masks else None
 
 
 def register(index_type: str, clause: Clause) -> None:

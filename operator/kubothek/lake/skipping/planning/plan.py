@@ -22,7 +22,8 @@ from kubothek.lake.predicates import Predicate, Term
 from kubothek.lake.predicates.arrow import truth
 from kubothek.lake.skipping.files.names import VIRTUAL
 from kubothek.lake.skipping.model import IndexDefinition, Part, SkippingState
-from kubothek.lake.skipping.planning.clauses import Clause, Mask, clause_of, flags
+from kubothek.lake.skipping.planning.clauses import Mask, clause_of, flags, may_match
+from kubothek.lake.skipping.planning.implied import implied
 from kubothek.lake.skipping.planning.opened import as_asked, opened
 from kubothek.lake.store import Store
 
@@ -53,29 +54,27 @@ class Skipping:
         self._head = head
         self._parts = state.parts
         self._indices = [
-            (each, clause)
-            for each in state.indices
-            if wanted.intersection(_on(each)) and (clause := clause_of(each)) is not None
+            each for each in state.indices if wanted.intersection(_on(each)) and clause_of(each) is not None
         ]
 
-    def may(self, term: Term, among: Mask) -> Mask:
-        """Which of ``among``, the files of the head in its order, may hold a row for which the bound term is TRUE."""
-        may = among
-        column = term.column.lower()
-        for definition, clause in self._indices:
-            if column in _on(definition) and self._parts and may.any():
+    def may(self, terms: Sequence[Term], among: Mask) -> Mask:
+        """Return which of ``among``, the files of the head in its order, may hold a row that all bound terms match."""
+        may, terms = among, implied(terms)
+        columns = {term.column.lower() for term in terms}
+        for definition in self._indices:
+            if columns.intersection(_on(definition)) and self._parts and may.any():
                 places, entries = self._places, self._entries
                 masks = [
-                    self._asked(clause, term, definition, part, found)
+                    self._asked(definition, terms, part, found)
                     for part, found in zip(places.parts, entries, strict=True)
                 ]
                 may = may & np.append(np.concatenate(masks), True)[places.rows] if masks else may
         return may
 
     @staticmethod
-    def _asked(clause: Clause, term: Term, definition: IndexDefinition, part: Part, found: Mapping[str, Any]) -> Mask:
+    def _asked(definition: IndexDefinition, terms: Sequence[Term], part: Part, found: Mapping[str, Any]) -> Mask:
         entries = found[definition.column]
-        mask = None if entries is None else clause(term, definition, entries)
+        mask = None if entries is None else may_match(definition, terms, entries)
         return np.ones(part.rows, np.bool_) if mask is None else mask
 
     @cached_property
@@ -85,8 +84,7 @@ class Skipping:
     @cached_property
     def _entries(self) -> list[Mapping[str, Any]]:
         """By part, and by the name of an index."""
-        definitions = [definition for definition, _ in self._indices]
-        return _each(lambda part: opened(self._store).entries(part, definitions), self._places.parts)
+        return _each(lambda part: opened(self._store).entries(part, self._indices), self._places.parts)
 
 
 def may_hold(where: Predicate, definitions: Sequence[IndexDefinition], rows: pa.Table) -> Mask:
@@ -100,10 +98,9 @@ def may_hold(where: Predicate, definitions: Sequence[IndexDefinition], rows: pa.
         may = np.full(rows.num_rows, not any(term.never for term in terms))
         for term in terms:
             may &= _in_paths(term, rows)
-            for definition in definitions:
-                clause = clause_of(definition) if term.column.lower() in _on(definition) else None
-                mask = None if clause is None else clause(term, definition, prepared[definition.column])
-                may = may if mask is None else may & mask
+        for definition in definitions:
+            mask = may_match(definition, terms, prepared[definition.column])
+            may = may if mask is None else may & mask
         found |= may
     return found
 
