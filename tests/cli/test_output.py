@@ -18,7 +18,7 @@ from click.shell_completion import ShellComplete
 
 import kubothek as door
 from kubothek.cli import query
-from kubothek.cli.columns import age, fitted
+from kubothek.cli.columns import age, fitted, listed
 from kubothek.cli.ledger.lineage_svg import _box
 from kubothek.cli.main import COMMANDS, cli
 from kubothek.cli.output import FORMATS, print_lines
@@ -105,6 +105,56 @@ def test_floats_in_tables_have_no_noise_and_in_csv_all_digits(kubothek: Kubothek
     assert [query._cell(value, 10) for value in single["y"].to_pylist()] == ["123456789012.25", "0.3"]
 
 
+# --- listings --------------------------------------------------------------------------------------------------------
+
+LONG = "departures-of-all-european-carriers-by-the-scheduled-day-of-2019"
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store with a dataset whose names are long: its own, of a column, a partition key and a tag."""
+    url = tmp_path_factory.mktemp("crowded").as_uri()
+    lake = door.open(url)
+    table = lake.create_dataset(LONG, partition_on=["scheduled_departure_day"])
+    for row in range(2):
+        table.append(pa.table({"scheduled_departure_day": [LONG], "airline_reporting_identifier": [row]}))
+    table.tag("audit-of-the-year-2019-by-the-external-auditor-of-the-company", 1)
+    return url
+
+
+@pytest.mark.parametrize(
+    ("command", "contains"),
+    [
+        (["get"], "departures-of-all-"),
+        (["log", LONG], "    tags: audit-of-the-year-2019"),
+        (["tag", LONG], "audit-of-the-year"),
+        (["compact", LONG, "--dry-run"], "scheduled_departure_day=depa…"),
+        (["diff", LONG, "2"], "scheduled_departure_day=depa"),
+    ],
+)
+def test_listings_of_long_names_fit_a_terminal(
+    crowded: str, command: list[str], contains: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = a_terminal(monkeypatch)
+    cli.main([*command, "--store", crowded], standalone_mode=False)
+    lines = terminal.getvalue().splitlines()
+    assert any(contains in line for line in lines), lines
+    assert [line for line in lines if len(line) > 80 and not line.startswith(f"{LONG}: ")] == []  # sentences wrap
+
+
+@pytest.mark.parametrize("width", [20, 40, 60])
+def test_listings_lose_spare_columns_before_they_lose_numbers(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = a_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", str(width))
+    row = ("a" * 40, "1,000,000", "b" * 50, "a remark")
+    print_lines(listed(("NAME", "ROWS", "ID", ""), [row], ("ROWS",), shorten=("NAME",), spare=("ID",)))
+    _, first, remark, last = terminal.getvalue().splitlines()
+    assert "1,000,000" in first
+    assert max(len(first), len(remark)) <= max(width, 12 + 2 + 9)
+    assert (remark, last) == ("    a remark", "… without ID: -o wide shows all")
+    assert "b" * 50 in "".join(listed(("NAME", "ID"), [(row[0], row[2])], wide=True))
+
+
 # --- the pager -------------------------------------------------------------------------------------------------------
 
 
@@ -147,6 +197,8 @@ READING: dict[str, Sequence[str]] = {
     "verify": ["letters"],
     "query": ["SELECT * FROM letters"],
     "search": [],
+    "heal": ["letters"],
+    "adopt": ["letters"],
 }
 
 

@@ -8,6 +8,7 @@ import click
 
 from kubothek.cli.complete import complete_dataset
 from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option, show
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -28,7 +29,16 @@ if TYPE_CHECKING:
     help="Make a dataset of kartothek or plateau writable: list its partitions, split its tables.",
 )
 @click.option("--table", help="With --convert: the table to keep, if there are several.")
-def adopt(choice: StoreChoice, dataset: str, take: bool, owner: str | None, convert: bool, table: str | None) -> None:
+@output_option()
+def adopt(
+    choice: StoreChoice,
+    dataset: str,
+    take: bool,
+    owner: str | None,
+    convert: bool,
+    table: str | None,
+    output: str,
+) -> None:
     """Show who owns a dataset, take it over, or convert it.
 
     One Dataset resource of one cluster, or of this machine, writes a dataset. Take it over only if that cluster no
@@ -48,18 +58,21 @@ def adopt(choice: StoreChoice, dataset: str, take: bool, owner: str | None, conv
         raise click.UsageError(f"{claimed!r} is not an owner: write CLUSTER/NAMESPACE/NAME")
     if table and not convert:
         raise click.UsageError("--table requires --convert")
+    lines, separated = [], []
     with choice.config() as config:
         store = open_store(config)
         if convert:
             log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
-            for uuid in log.convert(table):
-                click.echo(f"{uuid} is a separate dataset now")
-            click.echo(f"{dataset} is writable now, as table {log.snapshot().head.table!r}")
+            separated = [*log.convert(table)]
+            lines += [f"{uuid} is a separate dataset now" for uuid in separated]
+            lines.append(f"{dataset} is writable now, as table {log.snapshot().head.table!r}")
         present = owner_of(store, dataset)
+        before = present
         if take and present != claimed:
             take_claim(store, dataset, Claim(claimed, ""))
-            click.echo(f"{dataset}: owner {claimed}; before: {present or 'none'}")
-            return
-        if present is None and DatasetLog(store, dataset).inspect().version is None:
+            present = claimed
+        elif present is None and DatasetLog(store, dataset).inspect().version is None:
             raise DatasetNotFound(f"there is no dataset {dataset!r} in {config.url}")
-    click.echo(f"{dataset}: owner {present or 'none'}")
+    was = "" if before == present else f"; before: {before or 'none'}"
+    lines.append(f"{dataset}: owner {present or 'none'}{was}")
+    show(output, {"dataset": dataset, "owner": present, "before": before, "separated": separated}, lines)

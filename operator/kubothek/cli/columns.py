@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -44,6 +46,75 @@ def age(moment: datetime | None) -> str:
 def cut(text: str, width: int) -> str:
     """The text in at most this many characters; an ellipsis says that there was more."""
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
+_SHORTEST = 12
+"""Characters that a cell is cut to at least."""
+
+
+def listed(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[str] = (),
+    *,
+    shorten: Sequence[str] = (),
+    spare: Sequence[str] = (),
+    wide: bool = False,
+) -> Iterator[str]:
+    """The lines of a table; on a terminal no wider than it, unless it is ``wide``.
+
+    A terminal that is too narrow gets remarks (a last column without a header) below their rows, not the columns
+    ``spare``, of which the first go first, and the cells of ``shorten`` in part.
+    """
+    lines = list(columns(headers, rows, right))
+    width = shutil.get_terminal_size().columns
+    if wide or not sys.stdout.isatty() or max(map(len, lines)) <= width:
+        yield from lines
+    else:
+        yield from _narrow(headers, rows, right, shorten, spare, width)
+
+
+def _narrow(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[str],
+    shorten: Sequence[str],
+    spare: Sequence[str],
+    width: int,
+) -> Iterator[str]:
+    remarks = [row[-1] for row in rows] if headers[-1] == "" else [""] * len(rows)
+    shown = {name: [row[at] for row in rows] for at, name in enumerate(headers) if name}
+    widths = {name: max(map(len, (name, *cells))) for name, cells in shown.items()}
+    gaps = _GAP * (len(shown) - 1)
+    dropped = []
+    for name in spare:
+        if sum(min(most, _SHORTEST) if each in shorten else most for each, most in widths.items()) + gaps <= width:
+            break
+        del widths[name]
+        gaps -= _GAP
+        dropped.append(name)
+    while sum(widths.values()) + gaps > width:
+        longest = max((name for name in widths if name in shorten), key=widths.__getitem__, default=None)
+        if longest is None or widths[longest] <= _SHORTEST:
+            break
+        widths[longest] -= 1
+    cells = [[_shortened(shown[name][at], widths[name]) for name in widths] for at in range(len(rows))]
+    header, *lines = columns(list(widths), cells, right, gap=_GAP)
+    yield header
+    for line, remark in zip(lines, remarks, strict=True):
+        yield line
+        if remark:
+            yield cut(f"    {remark}", width)
+    if dropped:
+        yield f"… without {', '.join(dropped)}: -o wide shows all"
+
+
+def _shortened(text: str, width: int) -> str:
+    """The text in at most this many characters: the beginning of a sentence, both ends of a name."""
+    if len(text) <= width or " " in text:
+        return cut(text, width)
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
 
 
 _VERTICAL_ROWS = 10

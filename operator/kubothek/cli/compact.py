@@ -116,7 +116,7 @@ def _clustering(columns: str | None, *, curve: bool) -> Clustering | None:
 
 
 def _planned(dataset: str, plan: CompactionPlan, *, all_rows: bool) -> Iterator[str]:
-    from kubothek.cli.columns import columns
+    from kubothek.cli.columns import listed
     from kubothek.resources.values import render_bytes
 
     if not plan.bundles:
@@ -127,7 +127,8 @@ def _planned(dataset: str, plan: CompactionPlan, *, all_rows: bool) -> Iterator[
         (bundle.group.path or "-", f"{len(bundle.files):,}", render_bytes(bundle.bytes), f"{bundle.rows:,}")
         for bundle in (plan.bundles if all_rows else plan.bundles[:_SHOWN])
     ]
-    yield from columns(("PARTITION", "FILES", "SIZE", "ROWS"), rows, right=("FILES", "SIZE", "ROWS"))
+    headers = ("PARTITION", "FILES", "SIZE", "ROWS")
+    yield from listed(headers, rows, right=headers[1:], shorten=headers[:1], wide=all_rows)
     if not all_rows and len(plan.bundles) > _SHOWN:
         yield f"… and {len(plan.bundles) - _SHOWN:,} more: -o wide shows all"
 

@@ -95,11 +95,13 @@ def _lines(snapshot: Snapshot, state: DatasetState, chain: list[str], sources: l
         yield f"{name + ':':<14}{value}"
     yield "Columns:"
     keys = snapshot.head.partition_keys
+    longest = max((len(field.name) for field in snapshot.schema or ()), default=0)
     for field in snapshot.schema or ():
         notes = [
             note for note, holds in (("partition key", field.name in keys), ("not null", not field.nullable)) if holds
         ]
-        yield f"  {field.name:<24}{type_name(field.type):<20}{', '.join(notes)}".rstrip()
+        name = field.name.ljust(max(24, longest + 2))
+        yield f"  {name}{type_name(field.type) + ' ':<20}{', '.join(notes)}".rstrip()
     if chain:
         yield "Chain:"
     yield from (f"  {line}" for line in chain)
@@ -162,7 +164,7 @@ def _sources(store: Store, head: Head) -> Iterator[str]:
         ledger = Ledger(store, head.uuid, name)
         page = ledger.page(key)
         last = f", the last {page.last_file!r}, {shown_time(page.last_time)}" if page.last_file else ""
-        yield f"{name:<24}{count(page.files, 'file')} taken{last}"
+        yield f"{name + ' ':<24}{count(page.files, 'file')} taken{last}"
         refused = list(islice(ledger.quarantine(page), _SHOWN + 1))
         for file, error in refused[:_SHOWN]:
             yield f"  put into quarantine: {file!r}: {error}"

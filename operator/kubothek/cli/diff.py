@@ -47,7 +47,7 @@ def diff(
         found = Lake(open_store(config)).dataset(dataset).diff(before, after)
     shown = found.partitions[: limit or None]
     hidden = len(found.partitions) - len(shown)
-    show(output, _object(found, shown, hidden), _lines(found, shown, hidden))
+    show(output, _object(found, shown, hidden), _lines(found, shown, hidden, wide=output == "wide"))
 
 
 def _object(found: Comparison, shown: tuple[PartitionChange, ...], hidden: int) -> dict[str, object]:
@@ -71,8 +71,8 @@ def _object(found: Comparison, shown: tuple[PartitionChange, ...], hidden: int) 
     }
 
 
-def _lines(found: Comparison, shown: tuple[PartitionChange, ...], hidden: int) -> Iterator[str]:
-    from kubothek.cli.columns import columns
+def _lines(found: Comparison, shown: tuple[PartitionChange, ...], hidden: int, *, wide: bool) -> Iterator[str]:
+    from kubothek.cli.columns import listed
 
     rows = " → ".join("?" if number is None else f"{number:,}" for number in found.rows)
     yield f"{found.uuid}: version {found.before} → {found.after}, rows {rows}"
@@ -84,7 +84,8 @@ def _lines(found: Comparison, shown: tuple[PartitionChange, ...], hidden: int) -
         yield f"index {change.name}: {_told(change)}"
     if shown:
         lines = [_row(change) for change in shown]
-        yield from columns(("PARTITION", "ROWS", "FILES"), lines, right=("ROWS", "FILES"))
+        headers = ("PARTITION", "ROWS", "FILES")
+        yield from listed(headers, lines, right=headers[1:], shorten=headers[:1], wide=wide)
     if hidden:
         yield f"… and {count(hidden, 'more partition')}: --limit shows more"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,8 +163,7 @@ def _show(output: str, found: Sequence[Mapping[str, Any]], shown: Mapping[str, s
 
 
 def _lines(found: Sequence[Mapping[str, Any]], shown: Mapping[str, str], *, wide: bool) -> Iterator[str]:
-    """The lines of a table. On a terminal the last column is cut at its edge, unless it is ``wide``."""
-    from kubothek.cli.columns import columns, cut
+    from kubothek.cli.columns import listed
 
     names = {"NAME": "name", **shown}
     if "namespace" in found[0] and (wide or {each["namespace"] for each in found} != {"default"}):
@@ -176,9 +173,8 @@ def _lines(found: Sequence[Mapping[str, Any]], shown: Mapping[str, str], *, wide
     if any(each.get("remark") for each in found):
         names[""] = "remark"
     rows = [[_text(header, each[field]) for header, field in names.items()] for each in found]
-    width = None if wide or not sys.stdout.isatty() else shutil.get_terminal_size().columns
-    for line in columns(list(names), rows, right=_RIGHT):
-        yield line if width is None else cut(line, width)
+    shorten = ("NAMESPACE", "NAME", "REASON", "MESSAGE", "DATASETS")
+    yield from listed(list(names), rows, right=_RIGHT, shorten=shorten, wide=wide)
 
 
 def _text(header: str, value: Any) -> str:

@@ -8,6 +8,7 @@ import click
 
 from kubothek.cli.complete import complete_dataset
 from kubothek.cli.options import store_options
+from kubothek.cli.output import output_option, show
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 @click.argument("dataset", shell_complete=complete_dataset)
 @click.option("--restore-view", is_flag=True, help="Rebuild the table of a ledger from its chain.")
 @click.option("--keep-own", is_flag=True, help="Set refs/head of a ledger to its own last block: resolves Diverged.")
+@output_option()
 @click.pass_context
-def heal(ctx: click.Context, choice: StoreChoice, dataset: str, restore_view: bool, keep_own: bool) -> None:
+def heal(
+    ctx: click.Context, choice: StoreChoice, dataset: str, restore_view: bool, keep_own: bool, output: str
+) -> None:
     """Rebuild what is missing or outdated and can be derived from the data of a dataset.
 
     This is: the schema and its copy for other libraries, markers of commits, checkpoints of the history, indices and
@@ -32,6 +36,7 @@ def heal(ctx: click.Context, choice: StoreChoice, dataset: str, restore_view: bo
     from kubothek.lake.maintenance import heal as heal_dataset
     from kubothek.lake.store import open_store
 
+    lines, last_block, restored = [], None, None
     with choice.config() as config:
         store = open_store(config)
         log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
@@ -40,14 +45,23 @@ def heal(ctx: click.Context, choice: StoreChoice, dataset: str, restore_view: bo
 
             ledger = Ledger(store, log, by="cli")
             if keep_own:
-                click.echo(f"{dataset}: refs/head names block {ledger.keep_own()}, the last one of this dataset")
+                last_block = ledger.keep_own()
+                lines.append(f"{dataset}: refs/head names block {last_block}, the last one of this dataset")
             if restore_view:
-                version = ledger.restore_view().version
-                click.echo(f"{dataset}: version {version}: the table is rebuilt from the chain")
+                restored = ledger.restore_view().version
+                lines.append(f"{dataset}: version {restored}: the table is rebuilt from the chain")
         healed = heal_dataset(store, log, by="cli")
     if healed.repaired or not (restore_view or keep_own):
         repaired = f"repaired: {', '.join(healed.repaired)}" if healed.repaired else "nothing to repair"
-        click.echo(f"{dataset}: {repaired}")
+        lines.append(f"{dataset}: {repaired}")
+    found = {
+        "dataset": dataset,
+        "repaired": list(healed.repaired),
+        "lastBlock": last_block,
+        "restoredVersion": restored,
+        "corrupt": healed.corrupt,
+    }
+    show(output, found, lines)
     if healed.corrupt is not None:
         click.echo(f"error: Corrupt: {dataset}: {healed.corrupt}", err=True)
         ctx.exit(1)

@@ -26,7 +26,7 @@ def index(choice: StoreChoice, dataset: str, rebuild: bool, output: str) -> None
     damaged. The Dataset's manifest (spec.table.indices) defines the indices, or the call that creates the dataset.
     Safe to run beside other writers.
     """
-    from kubothek.cli.columns import columns
+    from kubothek.cli.columns import listed
     from kubothek.jobs.index import describe
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.commits.verbs.reindex import reindex
@@ -38,6 +38,7 @@ def index(choice: StoreChoice, dataset: str, rebuild: bool, output: str) -> None
         done = reindex(store, log, rebuild=rebuild, by="cli")
         indices = log.inspect().indices
     rows = [(i.column, str(i.kind), str(i.health), f"{i.rows:,}") for i in indices]
-    table = columns(("COLUMN", "KIND", "STATE", "ROWS"), rows, right=("ROWS",)) if rows else ()
+    headers, wide = ("COLUMN", "KIND", "STATE", "ROWS"), output == "wide"
+    table = listed(headers, rows, right=("ROWS",), shorten=("COLUMN",), wide=wide) if rows else ()
     found = [{"column": i.column, "kind": str(i.kind), "state": str(i.health), "rows": i.rows} for i in indices]
     show(output, found, [f"{dataset}: {describe(done)}", *table])

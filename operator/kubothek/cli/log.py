@@ -46,19 +46,21 @@ def log(choice: StoreChoice, dataset: str, limit: int, odf: bool, output: str) -
         records = list(islice(history, limit + 1 if limit else None))
     shown = records[: limit or None]
     pairs = list(_with_parents(records))[: len(shown)]
-    lines = _lines(dataset, pairs, records[-1].version if len(records) > len(shown) else None)
+    older = records[-1].version if len(records) > len(shown) else None
+    lines = _lines(dataset, pairs, older, wide=output == "wide")
     show(output, [_object(record, parent) for record, parent in pairs], lines)
 
 
-def _lines(dataset: str, pairs: list[tuple[Record, Record | None]], older: int | None) -> Iterator[str]:
-    from kubothek.cli.columns import columns
+def _lines(dataset: str, pairs: list[tuple[Record, Record | None]], older: int | None, *, wide: bool) -> Iterator[str]:
+    from kubothek.cli.columns import listed
 
     if not pairs:
         yield f"no commits: another program wrote {dataset}"
         return
     headers = ("VERSION", "TIME", "OPERATION", "ID", "ROWS", "FILES", "TOTAL ROWS", "BY", "")
     rows = [_row(record, parent) for record, parent in pairs]
-    yield from columns(headers, rows, right=("VERSION", "ROWS", "FILES", "TOTAL ROWS"))
+    right = ("VERSION", "ROWS", "FILES", "TOTAL ROWS")
+    yield from listed(headers, rows, right, shorten=("BY",), spare=("ID", "FILES", "BY"), wide=wide)
     if older is not None:
         yield f"… and older commits, from version {older} down: --limit shows more"
 

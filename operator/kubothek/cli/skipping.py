@@ -191,11 +191,12 @@ def stats(choice: StoreChoice, sql: str, as_of: int | datetime | str | None, out
     total = aggregated(found.values())
     whole = None if total is None else total.to_xskipper()
     told = {"datasets": {name: each.to_xskipper() for name, each in found.items()}, "aggregated": whole}
-    show(output, told, _saved([*found.items(), *([("all", total)] if total is not None and len(found) > 1 else [])]))
+    saved = [*found.items(), *([("all", total)] if total is not None and len(found) > 1 else [])]
+    show(output, told, _saved(saved, wide=output == "wide"))
 
 
-def _saved(found: Sequence[tuple[str, Any]]) -> Iterator[str]:
-    from kubothek.cli.columns import columns
+def _saved(found: Sequence[tuple[str, Any]], *, wide: bool) -> Iterator[str]:
+    from kubothek.cli.columns import listed
     from kubothek.resources.values import render_bytes
 
     if not found:
@@ -209,7 +210,7 @@ def _saved(found: Sequence[tuple[str, Any]]) -> Iterator[str]:
         )
         for name, each in found
     ]
-    yield from columns(("DATASET", "FILES SKIPPED", "BYTES SKIPPED"), rows)
+    yield from listed(("DATASET", "FILES SKIPPED", "BYTES SKIPPED"), rows, shorten=("DATASET",), wide=wide)
 
 
 def _index_lines(indices: Sequence[IndexDefinition]) -> Iterator[str]:

@@ -27,7 +27,7 @@ def tag(choice: StoreChoice, dataset: str, name: str | None, version: int | None
     A named version is never garbage-collected, and is read by its name: AS OF TAG 'audit', --as-of audit. A name moves
     if another version had it. If the Dataset's manifest has spec.tags, the operator keeps the names as listed there.
     """
-    from kubothek.cli.columns import columns
+    from kubothek.cli.columns import listed
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.store import open_store
 
@@ -38,7 +38,8 @@ def tag(choice: StoreChoice, dataset: str, name: str | None, version: int | None
         if name is None:
             tags = DatasetLog(store, dataset).tags()
             rows = [(each, str(number)) for each, number in sorted(tags.items())]
-            lines = columns(("NAME", "VERSION"), rows, right=("VERSION",)) if rows else (f"{dataset}: no tags",)
+            table = listed(("NAME", "VERSION"), rows, right=("VERSION",), shorten=("NAME",), wide=output == "wide")
+            lines = table if rows else (f"{dataset}: no tags",)
             show(output, [{"name": each, "version": number} for each, number in sorted(tags.items())], lines)
             return
         log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)

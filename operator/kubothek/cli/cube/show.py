@@ -89,9 +89,10 @@ def _member(member: MemberInfo) -> Iterator[str]:
     yield f"  {'joined by':<16}{', '.join(member.dimensions)}"
     yield f"  {'indices':<16}{', '.join(member.indices) or 'none'}"
     for name, value in member.metadata.items():
-        yield f"  {name:<16}{value}"
+        yield f"  {name + ' ':<16}{value}"
+    longest = max(map(len, member.payload), default=0)
     for name in member.payload:
-        yield f"  {name:<24}{member.columns[name]}"
+        yield f"  {name.ljust(max(24, longest + 2))}{member.columns[name]}"
 
 
 @click.command()
@@ -101,7 +102,7 @@ def _member(member: MemberInfo) -> Iterator[str]:
 @output_option()
 def stats(choice: StoreChoice, prefix: str, include: str | None, exclude: str | None, output: str) -> None:
     """Show how large the datasets of a cube are."""
-    from kubothek.cli.columns import columns
+    from kubothek.cli.columns import listed
     from kubothek.lake.store import open_store
     from kubothek.resources.values import render_bytes
 
@@ -117,8 +118,8 @@ def stats(choice: StoreChoice, prefix: str, include: str | None, exclude: str | 
         for name, each in found.items()
     ]
     headers = ("DATASET", "ROWS", "PARTITIONS", "FILES", "SIZE")
-    listed = [{"dataset": name, **size} for name, size in sizes.items()]
-    show(output, listed if output == "csv" else sizes, columns(headers, rows, right=headers[1:]))
+    lines = listed(headers, rows, right=headers[1:], shorten=headers[:1], wide=output == "wide")
+    show(output, [{"dataset": name, **size} for name, size in sizes.items()] if output == "csv" else sizes, lines)
 
 
 @click.command()

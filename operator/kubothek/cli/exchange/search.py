@@ -24,12 +24,14 @@ _LARGEST = 16 << 20
 @output_option()
 def search(choice: StoreChoice, words: tuple[str, ...], server: str | None, output: str) -> None:
     """Find ledgers whose name, keywords or description have all of these words."""
-    from kubothek.cli.columns import columns
+    from kubothek.cli.columns import listed
 
     found = _here(choice, words) if server is None else _there(server, words)
     longest = None if output == "wide" else 60
     rows = [(e["name"], e["kind"], f"{e['records']:,}", (e["description"] or "")[:longest]) for e in found]
-    show(output, found, columns(("NAME", "KIND", "RECORDS", "DESCRIPTION"), rows, right=("RECORDS",)))
+    headers = ("NAME", "KIND", "RECORDS", "DESCRIPTION")
+    shorten = ("NAME", "DESCRIPTION")
+    show(output, found, listed(headers, rows, right=("RECORDS",), shorten=shorten, wide=output == "wide"))
 
 
 def _here(choice: StoreChoice, words: tuple[str, ...]) -> list[dict[str, Any]]:

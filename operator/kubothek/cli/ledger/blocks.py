@@ -23,7 +23,7 @@ _SHORT = 8
 
 def show_blocks(store: Store, dataset: str, limit: int, output: str) -> None:
     """Print the blocks, newest first, as a table, as data, or as a stream of YAML manifests."""
-    from kubothek.cli.columns import columns
+    from kubothek.cli.columns import listed
     from kubothek.lake.commits import DatasetLog
     from kubothek.lake.ledger.formats.manifests import write_block
     from kubothek.lake.ledger.root import Ledger
@@ -40,7 +40,8 @@ def show_blocks(store: Store, dataset: str, limit: int, output: str) -> None:
     rows = [_row(block, names) for block in blocks]
     fields = ("number", "time", "event", "records", "watermark", "block", "remarks")
     headers = (*(field.upper() for field in fields[:-1]), "")
-    lines = list(columns(headers, rows, right=("NUMBER", "RECORDS")))
+    right, wide = ("NUMBER", "RECORDS"), output == "wide"
+    lines = list(listed(headers, rows, right, shorten=("BLOCK",), spare=("WATERMARK",), wide=wide))
     if len(rows) < root.state.length:
         lines.append(f"… and {count(root.state.length - len(rows), 'older block')}: --limit shows more")
     show(output, [dict(zip(fields, row, strict=True)) for row in rows], lines)
