@@ -81,6 +81,37 @@ def test_declared_time_says_nothing_of_its_zone(here: Here) -> None:
     assert zones_of(here.snapshot().head.metadata) == {}
 
 
+@pytest.mark.parametrize("where", ["source", "table"])
+@pytest.mark.parametrize("form", SOURCES)
+def test_declared_zone_is_the_column_s_and_refuses_naive_times(here: Here, form: str, where: str) -> None:
+    zoned, naive = (here.put(name, data) for name, data in zip(("in/zoned", "in/naive"), SOURCES[form], strict=True))
+    columns = [{"name": "n", "type": "int64"}, {"name": "t", "type": "timestamp[us, tz=Europe/Berlin]"}]
+    declared: dict[str, Any] = {"columns": columns} if where == "source" else {"table": {"columns": columns}}
+    assert "are in 'Europe/Berlin'" in refused(here, naive, format=form, **declared)
+    here.commit(zoned, format=form, **declared)
+    assert zones_of(here.snapshot().head.metadata) == {"t": "Europe/Berlin"}
+    here.commit(zoned, commit_id="c2", format=form, **declared)
+    assert dataset(here).scan().read_all()["t"].to_pylist() == [NOON, NOON]
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_declared_zone_changes_no_column_that_is_there(here: Here, kind: int) -> None:
+    columns = [{"name": "n", "type": "int64"}, {"name": "t", "type": "timestamp[us, tz=Europe/Berlin]"}]
+    here.commit(here.put("in/a", SOURCES["CSV"][kind]))
+    before = zones_of(here.snapshot().head.metadata)
+    here.commit(here.put("in/a", SOURCES["CSV"][kind]), commit_id="c2", table={"columns": columns})
+    assert zones_of(here.snapshot().head.metadata) == before == {"t": ("UTC", "")[kind]}
+
+
+def test_declared_zone_that_is_unknown_or_partitions_is_refused(here: Here) -> None:
+    columns = [{"name": "n", "type": "int64"}, {"name": "t", "type": "timestamp[us, tz=Europe/Bärlin]"}]
+    source = here.put("in/a", SOURCES["CSV"][0])
+    assert "unknown time zone" in refused(here, source, table={"columns": columns})
+    columns[1]["type"] = "timestamp[us, tz=UTC]"
+    result, code = here.run(here.commit_job(source, table={"columns": columns, "partition_on": ["t"]}))
+    assert (code, result.reason) == (ExitCode.INVALID, "PartitionInvalid")
+
+
 def test_new_column_of_a_source_brings_its_zone(here: Here) -> None:
     here.commit(here.put("in/a", "n\n1\n"))
     here.commit(here.put("in/b", SOURCES["CSV"][0]), commit_id="c2", table={"schema_evolution": "Compatible"})
@@ -125,3 +156,17 @@ def test_query_result_keeps_the_zone_of_its_columns(here: Here) -> None:
     result, code = here.run(naive)
     assert (code, result.reason) == (ExitCode.INVALID, "SchemaMismatch")
     assert "column 't'" in result.message
+
+
+@pytest.mark.parametrize(("cast", "zone"), [("TIMESTAMPTZ", "Europe/Berlin"), ("TIMESTAMP", None)])
+def test_query_result_goes_into_a_declared_zone(here: Here, cast: str, zone: str | None) -> None:
+    here.commit(here.put("in/a", "n\n1\n"))
+    columns = [{"name": "t", "type": "timestamp[us, tz=Europe/Berlin]"}]
+    sql = f"SELECT {cast} '2025-01-01 12:00:00+00' AS t FROM {UUID}"
+    job = query_job(here, sql, **becomes(here, columns=columns))
+    result, code = here.run(job)
+    if zone is None:
+        assert (code, result.reason) == (ExitCode.INVALID, "SchemaMismatch")
+    else:
+        assert code == ExitCode.DONE, result
+        assert dataset(here, "top").schema.field("t").type == pa.timestamp("us", zone)

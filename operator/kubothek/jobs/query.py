@@ -26,7 +26,7 @@ from kubothek.lake.store import Store, open_store
 from kubothek.lake.table.files import PartitionedWriter
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.untrusted import LimitedQuery, OneStore, in_process
-from kubothek.lake.zones import zones_after, zones_in, zones_of
+from kubothek.lake.zones import declared_zones, zones_after, zones_in, zones_of
 from kubothek.resources.jobs import (
     DatasetRef,
     JobResult,
@@ -162,15 +162,18 @@ def _write(
     """The rows as data files. Raises SchemaMismatch, PartitionInvalid before the first is read."""
     layout = Layout.of(snapshot.head, translate.layout(dataset, snapshot.head))
     reader = query.rows()
+    contract = translate.schema(dataset.table.columns)
     reading, stored = decide_schemas(
         declared=reader.schema,
         table=snapshot.schema,
-        contract=translate.schema(dataset.table.columns),
+        contract=contract,
         partition_on=layout.partition_on,
         infer=lambda: reader.schema,
     )
-    zones = zones_in(reader.schema)
+    zones, asked = zones_in(reader.schema), declared_zones(contract)
     zones_after(snapshot.schema, zones_of(snapshot.head.metadata), zones)
+    if snapshot.schema is None:
+        zones = zones_after(stored, asked, zones) | {name: zone for name, zone in zones.items() if name not in asked}
     begins = skipping_to_begin_with(dataset, store, snapshot, stored, layout.partition_on)
     gathering = Gathering.of(snapshot, stored, begins=begins)
     gatherer = gathering.gatherer(store, dataset.uuid, snapshot.head.table, stored, layout.partition_on)

@@ -1,10 +1,15 @@
-"""Lists of names, as people write them."""
+"""Names, as people write them: lists of them, and time zones."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
+from zoneinfo import ZoneInfo
 
 from kubothek.lake.errors import InputError
+
+_OFFSET: Final = re.compile(r"[+-]\d\d:\d\d")
 
 
 def names_in(what: str, given: Iterable[str] | str) -> tuple[str, ...]:
@@ -20,3 +25,14 @@ def names_in(what: str, given: Iterable[str] | str) -> tuple[str, ...]:
     if strange := [name for name in names if not isinstance(name, str)]:
         raise InputError(f"{what}: {strange[0]!r} of type {type(strange[0]).__name__} is not a name")
     return names
+
+
+def is_zone(name: str) -> bool:
+    """Whether this names a time zone: of the IANA database, or an offset."""
+    if _OFFSET.fullmatch(name):
+        return True
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        return False
+    return True

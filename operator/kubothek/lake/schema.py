@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from kubothek.lake.damaged import DAMAGED
 from kubothek.lake.errors import DataTypeMismatch, SchemaMismatch
+from kubothek.lake.names import is_zone
 
 _SIMPLE_NAMES: Final[dict[str, pa.DataType]] = {
     **{str(t): t for t in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
@@ -46,6 +47,7 @@ _SIMPLE_NAMES: Final[dict[str, pa.DataType]] = {
 _DECIMAL: Final = re.compile(r"decimal(?:128)?\((\d+),\s*(\d+)\)")
 Data = TypeVar("Data", pa.Table, pa.RecordBatch)
 
+_ZONED: Final = re.compile(r"timestamp\[(s|ms|us|ns), *tz=([^\]]+)\]")
 _LIST: Final = re.compile(r"list<(.+)>")
 _DECIMAL_DIGITS: Final = 38
 _SHOWN: Final = 20
@@ -58,8 +60,8 @@ _EVOLVE: Final = "; or let the table evolve: schemaEvolution: Compatible (evolve
 
 
 def parse_type(name: str) -> pa.DataType:
-    """The Arrow type of a name in a manifest: ``int64``, ``timestamp[us]``, ``decimal128(10,2)``, ``list<T>``
-    …
+    """The Arrow type of a name in a manifest: ``int64``, ``timestamp[us]``, ``timestamp[us, tz=Europe/Berlin]``,
+    ``decimal128(10,2)``, ``list<T>`` …
 
     Raises SchemaMismatch for a name that is none.
     """
@@ -73,6 +75,10 @@ def parse_type(name: str) -> pa.DataType:
                 f"type {name!r}: a decimal has 1 to {_DECIMAL_DIGITS} digits, of which at most that many are fractional"
             )
         return pa.decimal128(precision, scale)
+    if match := _ZONED.fullmatch(text):
+        if not is_zone(match[2]):
+            raise SchemaMismatch(f"type {name!r}: unknown time zone; use UTC, a name as Europe/Berlin, or +01:00")
+        return pa.timestamp(cast("Any", match[1]), match[2])
     if match := _LIST.fullmatch(text):
         return pa.list_(pa.field("item", parse_type(match[1])))
     raise SchemaMismatch(f"unknown type {name!r}; use one of {', '.join(_SIMPLE_NAMES)}, decimal128(p,s) or list<type>")

@@ -7,19 +7,17 @@ of any kind goes there as UTC.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from kubothek.lake.errors import SchemaMismatch
+from kubothek.lake.names import is_zone
 
 ZONES: Final = "kubothek_zones"
 NAIVE: Final = ""
 _NAIVE_ONLY: Final[dict[bytes | str, bytes | str]] = {b"kubothek_zone": b""}
-_OFFSET: Final = re.compile(r"[+-]\d\d:\d\d")
 
 
 def zones_of(metadata: Mapping[str, Any]) -> dict[str, str]:
@@ -27,12 +25,17 @@ def zones_of(metadata: Mapping[str, Any]) -> dict[str, str]:
     found = metadata.get(ZONES)
     if not isinstance(found, Mapping):
         return {}
-    return {name: zone for name, zone in found.items() if isinstance(zone, str) and (zone == NAIVE or _is_zone(zone))}
+    return {name: zone for name, zone in found.items() if isinstance(zone, str) and (zone == NAIVE or is_zone(zone))}
 
 
 def zones_in(given: pa.Schema) -> dict[str, str]:
     """The zones of data, as it was handed in."""
     return {field.name: field.type.tz or NAIVE for field in given if pa.types.is_timestamp(field.type)}
+
+
+def declared_zones(*declared: pa.Schema | None) -> dict[str, str]:
+    """The zones that declared types name; a type without one says nothing, and a later schema goes first."""
+    return {name: zone for schema in declared if schema for name, zone in zones_in(schema).items() if zone}
 
 
 def zones_after(table: pa.Schema | None, known: Mapping[str, str], data: Mapping[str, str]) -> dict[str, str]:
@@ -106,16 +109,6 @@ def _with_zone(field: pa.Field[Any], zone: str) -> pa.Field[Any]:
 
 def _is_naive_only(field: pa.Field[Any]) -> bool:
     return field.metadata == _NAIVE_ONLY
-
-
-def _is_zone(name: str) -> bool:
-    if _OFFSET.fullmatch(name):
-        return True
-    try:
-        ZoneInfo(name)
-    except (ValueError, OSError, KeyError):
-        return False
-    return True
 
 
 def _apart(column: str, table: str, data: str) -> SchemaMismatch:

@@ -117,13 +117,14 @@ class Column(Strict):
     type: Annotated[
         str,
         StringConstraints(
-            max_length=32,
-            pattern=r"^(bool|u?int(8|16|32|64)|float(32|64)|string|binary|date32|timestamp\[us\]|"
-            r"decimal128\([0-9]{1,2}, ?[0-9]{1,2}\))$",
+            max_length=64,
+            pattern=r"^(bool|u?int(8|16|32|64)|float(32|64)|string|binary|date32|"
+            r"timestamp\[us(, ?tz=[A-Za-z0-9_+\-/:]+)?\]|decimal128\([0-9]{1,2}, ?[0-9]{1,2}\))$",
         ),
     ]
     """Its Arrow type: bool, int8 to int64, uint8 to uint64, float32, float64, string, binary, date32, timestamp[us]
-    (UTC without a zone) or decimal128(precision, scale)."""
+    (UTC without a zone), timestamp[us, tz=Europe/Berlin] (of a Dataset, not of a Cube) or decimal128(precision,
+    scale)."""
     nullable: bool = True
     """Whether values may be missing."""
 

@@ -22,7 +22,7 @@ from kubothek.lake.store import Store, StoreConfig
 from kubothek.lake.table.files import Observer, PartitionedWriter
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.table.partitioning import check_new_columns, check_new_table, check_without_time_zones
-from kubothek.lake.zones import expecting, in_zones, zones_in
+from kubothek.lake.zones import declared_zones, expecting, in_zones, zones_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,14 @@ def decide_schemas(
     A column's type is that of ``declared`` (the source's own), else of ``table`` (what is stored), else of
     ``contract`` (what the dataset promises); where none has one, or it is null, ``infer`` is asked. To ``evolve`` the
     table, ``infer`` is asked which columns the source has at all; those that it lacks are written as null. With
-    ``zones``, those of the table, the schema to read in expects times of their kind, and of the kind that ``infer``
-    found in new columns (:func:`~kubothek.lake.zones.expecting`); without, any time is read as naive UTC. Raises
-    SchemaMismatch if they contradict each other, and PartitionInvalid for columns that cannot partition a new table.
+    ``zones``, those of the table, the schema to read in expects times of their kind; in new columns, of the zone that
+    their type declares, or of the kind that ``infer`` found (:func:`~kubothek.lake.zones.expecting`); without, any
+    time is read as naive UTC. Raises SchemaMismatch if they contradict each other, and PartitionInvalid for columns
+    that cannot partition a new table.
     """
-    promised = None if contract is None else normalise(contract, partition_on)
+    for given in filter(None, (declared, contract)):
+        check_without_time_zones(given, partition_on)
+    promised = None if contract is None else normalise(without_time_zones(contract), partition_on)
     known = declared or _known(table, promised, evolve=evolve)
     if known is None:
         found = infer()
@@ -107,8 +110,6 @@ def decide_schemas(
             f"no column {', '.join(map(repr, missing))} to partition on; the source has "
             f"{', '.join(map(repr, found.names))}; correct the file, or table.partitionOn"
         )
-    if known is not None:
-        check_without_time_zones(known, partition_on)
     source = normalise(without_time_zones(found), partition_on)
     stored = source
     for other in (table, promised):
@@ -131,14 +132,24 @@ def decide_schemas(
     reading = [pa.field(name, types.field(name).type, nullable=name not in required) for name in source.names]
     if zones is None:
         return pa.schema(reading), stored
-    types_before = {} if known is None else dict(zip(known.names, known.types, strict=True))
-    old = {name: zone for name, zone in zones.items() if table is None or name in table.names}
-    new = {
-        name: zone
-        for name, zone in zones_in(found).items()
-        if pa.types.is_null(types_before.get(name, pa.null())) and not (zone and name in partition_on)
-    }
-    return expecting(pa.schema(reading), old | new), stored
+    untyped = found.names if known is None else [field.name for field in found if _is_untyped(known, field.name)]
+    inferred = {name: zone for name, zone in zones_in(found).items() if name in untyped}
+    new = {name: zone for name, zone in inferred.items() if not (zone and name in partition_on)}
+    new |= {name: zone for name, zone in declared_zones(contract, declared).items() if name in source.names}
+    return expecting(pa.schema(reading), _zones(zones, table, new)), stored
+
+
+def _zones(zones: Mapping[str, str], table: pa.Schema | None, new: Mapping[str, str]) -> dict[str, str]:
+    """Those of the table, and those of columns that it does not have, or that were all null."""
+    if table is None:
+        return {**zones, **new}
+    known = [name for name in table.names if not pa.types.is_null(table.field(name).type)]
+    old = {name: zone for name, zone in zones.items() if name in table.names}
+    return old | {name: zone for name, zone in new.items() if name not in known}
+
+
+def _is_untyped(known: pa.Schema, name: str) -> bool:
+    return name not in known.names or pa.types.is_null(known.field(name).type)
 
 
 def _known(table: pa.Schema | None, promised: pa.Schema | None, *, evolve: bool) -> pa.Schema | None:

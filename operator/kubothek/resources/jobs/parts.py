@@ -28,7 +28,7 @@ class StoreRef(Plain):
 
 
 class Column(Plain):
-    """One column of an explicit schema: an Arrow type by its usual name, e.g. ``int64``, ``timestamp[us]``."""
+    """One column of an explicit schema: an Arrow type by its usual name, e.g. ``int64``, ``timestamp[us, tz=UTC]``."""
 
     name: str
     type: str
