@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import kubothek
-from kubothek.lake.errors import InputError, LayoutInvalid, PartitionInvalid, SchemaMismatch
+from kubothek.lake.errors import InputError, LayoutInvalid, PartitionInvalid, SchemaMismatch, SourceCorrupt
 
 REFUSED: dict[str, tuple[pa.Table, list[str], type[InputError], str]] = {
     "bool": (pa.table({"k": [True], "x": [1]}), ["k"], PartitionInvalid, "partition column 'k' is bool"),
@@ -72,3 +73,14 @@ def test_a_layout_that_does_not_go_with_the_schema_is_refused_at_creation(tmp_pa
     with pytest.raises(LayoutInvalid, match="sortBy names partition column 'x'"):
         lake.create_dataset("t", partition_on=["x"], schema={"x": "int64", "y": "int64"}, sort_by=["x"])
     assert list(lake.store.list("")) == []
+
+
+def test_append_of_a_stream_raises_the_error_of_the_stream(tmp_path: Path) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"n": [1]})
+        raise SourceCorrupt("the second batch is damaged")
+
+    table = kubothek.open(tmp_path.as_uri()).create_dataset("t")
+    with pytest.raises(SourceCorrupt, match="second batch"):
+        table.append(pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), rows()))
+    assert not list((tmp_path / "t" / "table").glob("**/*.parquet"))
