@@ -103,6 +103,16 @@ def test_a_build_tells_of_the_cube_and_of_each_dataset(here: Here) -> None:
     assert [row["name"] for row in cells(here)] == ["one", "one", "two"]
 
 
+def test_zone_of_a_source_is_the_column_s(here: Here) -> None:
+    given = sources(here) | {"names": here.put("in/names.csv", "x,name\n1,2025-01-01T12:00:00+01:00\n")}
+    done(here, cube_job(here, "Build", given))
+    assert {str(row["name"]) for row in cells(here)} == {"None", "2025-01-01 11:00:00+00:00"}
+    naive = {"names": here.put("in/more.csv", "x,name\n3,2025-01-01T12:00:00\n")}
+    result, code = here.run(cube_job(here, "Append", naive))
+    assert (code, result.reason) == (ExitCode.INVALID, "SchemaMismatch"), result
+    assert result.message.startswith("'in/more.csv', column 'name', row 1: ")
+
+
 def test_it_happens_once(built: Here) -> None:
     again = done(built, cube_job(built, "Build", {name: f"in/{name}.csv" for name in MEMBERS}))
     assert again.commit is not None
@@ -115,6 +125,9 @@ def test_large_sources_go_through_spark(here: Here, spark: SparkSession, monkeyp
     with_spark(here, spark, monkeypatch)
     done(here, cube_job(here, "Build", sources(here)))
     assert here.sessions == 3
+    zoned = {"names": here.put("in/zoned.csv", "x,name,at\n1,one,2025-01-01T12:00:00+01:00\n2,two,\n")}
+    done(here, cube_job(here, "Extend", zoned, commit_id="zoned", overwrite=True))
+    assert {str(row["at"]) for row in cells(here)} == {"None", "2025-01-01 11:00:00+00:00"}
     assert [row["v"] for row in cells(here, conditions="w >= 5 AND name = 'one'")] == [10, 30]
     here.put("in/twice.csv", "p,x,y,v\n3,1,1,1\n3,1,1,2\n")
     result, code = here.run(cube_job(here, "Append", {"seed": "in/twice.csv"}))

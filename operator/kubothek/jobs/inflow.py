@@ -25,6 +25,7 @@ from kubothek.lake.skipping.model import SkippingState
 from kubothek.lake.sources import SourcePlan, SourceReader, decide_schemas
 from kubothek.lake.store import Store
 from kubothek.lake.table.layout import Layout
+from kubothek.lake.zones import zones_of
 from kubothek.resources.jobs import CubeJob, CubeMemberRef, CubeRows
 
 
@@ -86,7 +87,7 @@ class Inflows:
     # --- here ---
 
     def _stream(self, reader: SourceReader, plan: SourcePlan, member: CubeMemberRef) -> pa.RecordBatchReader:
-        stored, partition_on = self._stored.get(member.name, (None, self._partition_on(member)))
+        stored, partition_on, zones = self._stored.get(member.name, (None, self._partition_on(member), {}))
         reading, _ = decide_schemas(
             declared=reader.source.columns,
             table=stored,
@@ -94,6 +95,7 @@ class Inflows:
             partition_on=partition_on,
             infer=partial(reader.infer_schema, plan),
             evolve=translate.evolves(member.dataset.table),
+            zones=zones,
         )
         return pa.RecordBatchReader.from_batches(reading, self._batches(reader, plan, reading, partition_on))
 
@@ -109,15 +111,18 @@ class Inflows:
                 yield batch
 
     @cached_property
-    def _stored(self) -> Mapping[str, tuple[pa.Schema, tuple[str, ...]]]:
-        """Columns and partition columns of the datasets that rows are added to; of none if rows take their place."""
+    def _stored(self) -> Mapping[str, tuple[pa.Schema, tuple[str, ...], Mapping[str, str]]]:
+        """Columns, partition columns and zones of datasets that rows are added to; none if rows take their place."""
         if self.job.operation not in ("Append", "Update"):
             return {}
         try:
             there = self.cube.snapshot().members
         except DatasetNotFound:
             return {}
-        return {name: (member.schema, member.partition_on) for name, member in there.items()}
+        return {
+            name: (member.schema, member.partition_on, zones_of(member.snapshot.head.metadata))
+            for name, member in there.items()
+        }
 
     def _partition_on(self, member: CubeMemberRef) -> tuple[str, ...]:
         return self.job.cube.partition_columns if member.partition_on is None else member.partition_on
@@ -133,8 +138,16 @@ class Inflows:
                 return None
 
             arrange = partial(_arranged, self.cube.spec, name) if snapshot.schema is None else None
+            zones = zones_of(snapshot.head.metadata)
             return write_source(
-                inflow, self.store, snapshot, self.reporter, table=snapshot.schema, check=require, arrange=arrange
+                inflow,
+                self.store,
+                snapshot,
+                self.reporter,
+                table=snapshot.schema,
+                check=require,
+                arrange=arrange,
+                zones=zones,
             )
 
         return write

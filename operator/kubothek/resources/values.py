@@ -123,8 +123,7 @@ class Column(Strict):
         ),
     ]
     """Its Arrow type: bool, int8 to int64, uint8 to uint64, float32, float64, string, binary, date32, timestamp[us]
-    (UTC without a zone), timestamp[us, tz=Europe/Berlin] (of a Dataset, not of a Cube) or decimal128(precision,
-    scale)."""
+    (UTC without a zone), timestamp[us, tz=Europe/Berlin] or decimal128(precision, scale)."""
     nullable: bool = True
     """Whether values may be missing."""
 

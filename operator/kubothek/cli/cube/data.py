@@ -34,6 +34,7 @@ def _stream(path: Path, member: Member | None, held: ExitStack) -> pa.RecordBatc
     import pyarrow as pa
 
     from kubothek.lake.sources import Source, SourceReader, UrlPolicy, decide_schemas
+    from kubothek.lake.zones import zones_of
 
     source = Source(format=_format(path), urls=(path.resolve().as_uri(),), policy=UrlPolicy((), allow_local=True))
     reader = held.enter_context(SourceReader(source))
@@ -44,6 +45,7 @@ def _stream(path: Path, member: Member | None, held: ExitStack) -> pa.RecordBatc
         contract=None,
         partition_on=member.partition_on if member is not None else (),
         infer=lambda: reader.infer_schema(plan),
+        zones=zones_of(member.snapshot.head.metadata) if member is not None else {},
     )
     return pa.RecordBatchReader.from_batches(reading, _batches(reader, plan, reading))
 

@@ -31,6 +31,7 @@ from kubothek.lake.skipping.describing.collect import entry_schema
 from kubothek.lake.skipping.model import Part, SkippingState
 from kubothek.lake.skipping.refresh import carried
 from kubothek.lake.store import Store
+from kubothek.lake.zones import zones_of
 
 _NAME: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -80,6 +81,7 @@ def writer(source: Store, member: Member, target: Store) -> Writer:
             wanted=kept,
             dialect=head.index_state.dialect,
             begins=begins,
+            zones=zones_of(head.metadata),
         )
 
     return write

@@ -30,6 +30,7 @@ from kubothek.lake.store import Store
 from kubothek.lake.table.filesystem import arrow_filesystem
 from kubothek.lake.table.layout import Layout
 from kubothek.lake.table.scan import open_files
+from kubothek.lake.zones import ZONES, zones_after, zones_in, zones_of
 
 _ROWS_AT_ONCE: Final = 4_000_000
 
@@ -38,6 +39,9 @@ Writer: TypeAlias = Callable[[str, Snapshot, CheckSchema], Written]
 """Writes the files of a member itself: its name, what it starts from, and what must be called with the stored schema of
 the rows before one of them is written."""
 Data: TypeAlias = "Rows | Writer"
+
+
+_NO_ZONES: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ def written(store: Store, started: CubeTransaction, spec: CubeSpec, parts: list[
             schema = given[part.name].schema
             named[part.name] = validation.check_columns(spec, part.name, schema, part.partition_on)
             start = _start(store, spec, part, started, schema)
-            planned[part.name] = _planned(spec, part, start, schema, evolve=part.evolves)
+            planned[part.name] = _planned(spec, part, start, schema, zones_in(schema), evolve=part.evolves)
     others = {name: member for name, member in existing.items() if name not in planned}
     validation.check_payload(
         {name: member.payload for name, member in planned.items()},
@@ -94,7 +98,6 @@ def written(store: Store, started: CubeTransaction, spec: CubeSpec, parts: list[
             else:
                 data, evolve = rows[part.name], part.evolves
                 made = operations.write_rows(store, base, data, table=base.schema, evolve=evolve)
-                made = replace(made, zones={})  # cells are compared across datasets: all times of cubes are naive UTC
                 done[part.name] = replace(made, begins=base.head.skipping) if part.fresh else made
             started.base(part.name)
             started.note_written(part.name, *done[part.name].keys)
@@ -119,6 +122,7 @@ def change(spec: CubeSpec, part: Part, made: Written, base: Snapshot, *, by: str
         layout=made.layout,
         index=replace(made.index, wanted=dropped | dict(made.wanted)),
         skipping=made.skipping,
+        zones=made.zones,
         metadata=dict.fromkeys(user - metadata.keys()) | metadata,
         by=by,
     )
@@ -144,19 +148,23 @@ def _order(spec: CubeSpec, part: Part, schema: pa.Schema | None) -> tuple[str, .
     return tuple(column for column in spec.dimension_columns if column in names and column not in part.partition_on)
 
 
-def _planned(spec: CubeSpec, part: Part, base: Snapshot, schema: pa.Schema, *, evolve: bool) -> Member:
+def _planned(
+    spec: CubeSpec, part: Part, base: Snapshot, schema: pa.Schema, zones: Mapping[str, str], *, evolve: bool
+) -> Member:
     """The member as its head will be, for the rules. Raises what forbids such rows in such a table."""
     layout = Layout.of(base.head)
     if base.schema is not None:
         validation.check_dimensions(spec, part.name, base.schema, schema)
     try:
         stored = stored_after(schema, base.schema, layout, evolve=evolve)
+        after = zones_after(base.schema, zones_of(base.head.metadata), zones)
     except SchemaMismatch as error:
         raise SchemaMismatch(f"dataset {part.name!r}: {error}") from error
     layout.check(stored)
     wanted = validation.indexed(spec, part.name, stored, part.partition_on)
     check_indexable(stored, part.partition_on, dict.fromkeys(wanted, IndexKind.KARTOTHEK).items())
-    return Member(part.name, spec, replace(base, schema=stored))
+    head = base.head.with_metadata({**base.head.metadata, ZONES: after})
+    return Member(part.name, spec, replace(base, head=head, schema=stored))
 
 
 def _check_whole(spec: CubeSpec, members: Mapping[str, Member], unread: set[str]) -> None:
@@ -170,10 +178,10 @@ def _by_writer(
 ) -> Written:
     """Files that somebody else writes: their columns are checked before, their rows once they are in files."""
 
-    def check_schema(stored: pa.Schema) -> None:
+    def check_schema(stored: pa.Schema, zones: Mapping[str, str] = _NO_ZONES) -> None:
         validation.check_columns(spec, part.name, stored, part.partition_on)
         start = replace(base, head=_with_pending(spec, part, base.head, stored))
-        member = _planned(spec, part, start, stored, evolve=True)  # to what, the writer decides
+        member = _planned(spec, part, start, stored, zones, evolve=True)  # to what, the writer decides
         known = {name: each for name, each in others.items() if name != part.name} | {part.name: member}
         validation.check_payload(
             {part.name: member.payload},
@@ -182,7 +190,7 @@ def _by_writer(
         _check_whole(spec, known, {spec.seed_dataset} - known.keys())
 
     made = write(part.name, base, check_schema)
-    check_schema(made.schema)
+    check_schema(made.schema, made.zones)
     if part.is_copy:
         return made
     named = validation.check_columns(spec, part.name, made.schema, part.partition_on)

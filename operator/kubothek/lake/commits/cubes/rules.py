@@ -14,6 +14,7 @@ from kubothek.lake.commits.cubes.spec import CubeSpec, is_hidden
 from kubothek.lake.commits.objects.keys import DEFAULT_TABLE
 from kubothek.lake.errors import CubeInvalid
 from kubothek.lake.schema import type_name
+from kubothek.lake.zones import NAIVE, zones_of
 
 _NULL: Final = "null"
 
@@ -102,8 +103,17 @@ def _check_overlap(members: Mapping[str, Member]) -> None:
 
 def _check_types(members: Mapping[str, Member]) -> None:
     known: dict[str, tuple[str, str]] = {}
+    zoned: dict[str, tuple[str, str]] = {}
     for name in sorted(members):
+        zones = zones_of(members[name].snapshot.head.metadata)
         for field in members[name].schema:
+            if field.name in zones:
+                other, zone = zoned.setdefault(field.name, (name, zones[field.name]))
+                if (zone == NAIVE) != (zones[field.name] == NAIVE):
+                    raise CubeInvalid(
+                        f"column {field.name!r} is in the time zone {zone or 'none'} in dataset {other!r}, "
+                        f"{zones[field.name] or 'none'} in {name!r}; convert the times of one of them"
+                    )
             found = type_name(field.type)
             if is_hidden(field.name) or found == _NULL:
                 continue

@@ -15,7 +15,7 @@ from kubothek.lake.commits.drafts.indexing import index_delta, index_metadata, i
 from kubothek.lake.commits.drafts.measure import size_of_removed
 from kubothek.lake.commits.drafts.skipping import skipping_after, skipping_metadata
 from kubothek.lake.commits.journal import Draft, Journal, Observed
-from kubothek.lake.commits.objects.changes import ROW_OPERATIONS, Change
+from kubothek.lake.commits.objects.changes import ROW_OPERATIONS, Change, Operation
 from kubothek.lake.commits.objects.directories import recount
 from kubothek.lake.commits.objects.head import DRIFT, HORIZON, INTAKE, LAYOUT, LEDGER, OWN_PREFIX, TABLE, Head
 from kubothek.lake.commits.objects.keys import DEFAULT_TABLE
@@ -238,7 +238,8 @@ def _schema(change: Change, live: Head, made_for: pa.Schema | None, current: pa.
 
 def _zones(change: Change, live: Head, current: pa.Schema | None) -> dict[str, Any]:
     """The zones of the table's columns. Raises SchemaMismatch if a faster commit gave one another kind."""
-    if not change.zones:
+    anew = change.replaces_schema and change.operation is Operation.OVERWRITE
+    if not change.zones and not anew:
         return {}
     before = None if change.replaces_schema else current
     return {ZONES: zones_after(before, zones_of(live.metadata), change.zones) or None}

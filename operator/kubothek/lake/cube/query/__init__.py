@@ -20,6 +20,7 @@ from kubothek.lake.cube.query.planning import plan
 from kubothek.lake.cube.query.result import CubeQuery, Group
 from kubothek.lake.cube.state import CubeSnapshot
 from kubothek.lake.store import Store
+from kubothek.lake.zones import zones_of
 
 __all__ = [
     "Asked",
@@ -49,4 +50,10 @@ def query(
     Raises QueryInvalid for names that the cube does not have or that do not go together, FilterInvalid for conditions,
     PartitionInvalid for a path that does not fit its table.
     """
-    return CubeQuery(store, plan(store, intent(cube, conditions, **asked)))
+    zones = {
+        column: zone
+        for member in cube.members.values()
+        for column, zone in zones_of(member.snapshot.head.metadata).items()
+        if member.is_seed or column in member.payload
+    }
+    return CubeQuery(store, plan(store, intent(cube, conditions, **asked)), zones)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from os import cpu_count
@@ -17,6 +17,7 @@ from kubothek.lake.cube.query.joining import joined, sorted_by
 from kubothek.lake.cube.query.model import Plan
 from kubothek.lake.cube.query.reading import PART, Reading
 from kubothek.lake.store import Store
+from kubothek.lake.zones import in_zones, zoned
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,14 +43,16 @@ class CubeQuery:
     All raise VersionIncomplete if a file is gone, StoreError if one cannot be read.
     """
 
-    def __init__(self, store: Store, plan: Plan) -> None:
+    def __init__(self, store: Store, plan: Plan, zones: Mapping[str, str] | None = None) -> None:
+        """``zones``: of columns of times, as :mod:`kubothek.lake.zones` has them."""
         self._store = store
+        self._zones = zones or {}
         self.plan = plan
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows: columns by name, in stored types."""
-        return self.plan.schema
+        """Of the rows: columns by name, in stored types, times in the zones of their columns."""
+        return zoned(self.plan.schema, self._zones)
 
     def explain(self) -> str:
         """The plan as text."""
@@ -73,10 +76,13 @@ class CubeQuery:
         return pa.RecordBatchReader.from_batches(self.schema, batches)
 
     def pieces(self, units: Iterable[int]) -> Iterator[pa.Table]:
-        """The rows of these pieces of work, each sorted by partition and dimensions, without threads: for tasks."""
+        """The rows of these pieces of work, each sorted by partition and dimensions, without threads: for tasks.
+
+        Times are as stored, naive UTC.
+        """
         reading = Reading(self._store, self.plan)
         for unit in units:
-            yield self._shown(joined(self.plan, reading, unit))
+            yield joined(self.plan, reading, unit).select(self.plan.schema.names)
 
     def groups(self) -> Iterator[Group]:
         """One after the other in the order of their keys, none empty, each sorted as all rows are.
@@ -142,7 +148,7 @@ class CubeQuery:
     def _sorted(self, pieces: list[pa.Table], first: tuple[str, ...] = ()) -> pa.Table:
         """The pieces as one, sorted by ``first``, the dimensions and the partition columns."""
         if not pieces:
-            return self.schema.append(pa.field(PART, pa.int32())).empty_table()
+            return self.plan.schema.append(pa.field(PART, pa.int32())).empty_table()
         rows = pa.concat_tables(pieces)
         if not first and _one_partition(rows):
             return rows
@@ -151,7 +157,9 @@ class CubeQuery:
         return sorted_by(rows, (*first, *dimensions, *partitions))
 
     def _shown(self, rows: pa.Table) -> pa.Table:
-        return rows.select(self.schema.names)
+        found = rows.select(self.plan.schema.names)
+        schema = self.schema
+        return pa.Table.from_batches([in_zones(batch, schema) for batch in found.to_batches()], schema)
 
 
 def _one_partition(rows: pa.Table) -> bool:
