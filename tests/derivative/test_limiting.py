@@ -19,6 +19,11 @@ ENDLESS = "SELECT event_time, id, levenshtein(repeat(carrier, 5000), repeat('y',
 """A tenth of a second in one call of a function."""
 
 
+@pytest.fixture(autouse=True)
+def _outside_of_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+
 def made(store: Store, *queries: str) -> None:
     root(store)
     push(store, {1: ("AA", 20), 2: ("BB", 5)})
@@ -68,3 +73,11 @@ def test_pull_stops_greedy_sql_of_a_chain(store: Store, monkeypatch: pytest.Monk
     monkeypatch.setattr(running, "SECONDS", 0.05)
     with pytest.raises(TransformTooLarge, match=r"took longer than 0\.05 s"):
         pull(store, "d0")
+
+
+def test_pod_runs_a_transformation_in_process(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cgroup and its deadline are the limits there, whatever the pod's size."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.delattr(running, "_in_worker")
+    made(store, PER_CARRIER)
+    assert "sound" in verified(store, "d0")

@@ -6,6 +6,7 @@ The SQL of a chain may be another party's. Our engine runs it in a worker proces
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ MEMORY: Final = 4 << 30
 """Bytes of a worker, 1 GB of which is its database's."""
 SECONDS: Final = 3600.0
 """Until a worker is stopped."""
+_IN_A_POD: Final = "KUBERNETES_SERVICE_HOST"
+"""The kubelet sets this variable in every container."""
 _CHUNK: int = 1 << 22
 OURS_BEGIN: Final = "kubothek-"
 OCI: Final = "oci://"
@@ -95,7 +98,8 @@ class Engine(Protocol):
 class _Ours:
     """The engine of this project; a state that is none of its own it refuses itself.
 
-    It runs in a worker; in process on a platform without workers.
+    It runs in a worker. In a pod it runs in process: there the kubelet and the kernel limit time and memory, by the
+    pod's deadline and its cgroup. So it does on a platform without workers.
     """
 
     version: str = ENGINE_VERSION
@@ -107,7 +111,8 @@ class _Ours:
         return True
 
     def execute(self, store: Store, task: Task, request: TransformRequest) -> TransformResult:
-        return _in_worker(store, task, request) if limited.available() else execute(request)
+        in_process = _IN_A_POD in os.environ or not limited.available()
+        return execute(request) if in_process else _in_worker(store, task, request)
 
 
 OURS: Final[Engine] = _Ours()
