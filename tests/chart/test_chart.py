@@ -24,7 +24,6 @@ from kubothek.resources.sizes import Sizes
 from kubothek.runtime.kubernetes.__main__ import main
 from kubothek.runtime.kubernetes.api import RESOURCES
 from kubothek.runtime.kubernetes.manifests import pods
-from kubothek.runtime.kubernetes.manifests.network_policy import network_policy
 from kubothek.runtime.kubernetes.selftest import NEEDED
 from tests.chart.conftest import CHART, Objects, Render, grant
 from tests.chart.plain import CONFIG, SCHEMA, plain, values_schema
@@ -193,22 +192,6 @@ def test_every_namespace_is_served_only_when_asked_for(render: Render) -> None:
     assert environment(objects)["KUBOTHEK_ALL_NAMESPACES"] == "true"
     assert "KUBOTHEK_NAMESPACES" not in environment(objects)
     assert "kubothek" in [role["metadata"]["name"] for role in of_kind(objects, "ClusterRole")]
-
-
-def test_jobs_everywhere_get_the_network_policy_of_named_namespaces(render: Render) -> None:
-    objects = render(allNamespaces=True)
-    assert environment(objects)["KUBOTHEK_JOB_NETWORK_POLICY"] == "true"
-    (jobs,) = (each for each in of_kind(objects, "NetworkPolicy") if each["metadata"]["name"].endswith("-jobs"))
-    assert network_policy("lake")["spec"] == jobs["spec"]
-    (role,) = (each for each in of_kind(objects, "ClusterRole") if each["metadata"]["name"].endswith("-policies"))
-    assert role["rules"] == [
-        {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["create"]}
-    ]
-    assert all(
-        environment(each).get("KUBOTHEK_JOB_NETWORK_POLICY", "false") == "false"
-        and not [role for role in of_kind(each, "ClusterRole") if role["metadata"]["name"].endswith("-policies")]
-        for each in (render(), render(allNamespaces=True, networkPolicy={"jobs": False}))
-    )
 
 
 def test_nobody_may_read_secrets_or_run_commands_in_pods(render: Render) -> None:

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
@@ -18,14 +17,15 @@ from click.shell_completion import ShellComplete
 
 import kubothek as door
 from kubothek.cli import query
-from kubothek.cli.columns import age, fitted, listed
+from kubothek.cli.columns import listed
 from kubothek.cli.ledger.lineage_svg import _box
 from kubothek.cli.main import COMMANDS, cli
-from kubothek.cli.output import FORMATS, print_lines
+from kubothek.cli.output import print_lines
 from kubothek.lake.ledger.derivative.lineage.datasets import Node
 from kubothek.lake.ledger.derivative.lineage.rendering import short
 from tests.cli.conftest import Kubothek
 
+FORMATS = ("table", "wide", "json", "yaml", "csv")
 WIDE = [f"column_{number}" for number in range(19)]
 
 
@@ -85,13 +85,6 @@ def test_rows_that_fit_a_terminal_are_a_table_without_control_codes(monkeypatch:
     terminal = a_terminal(monkeypatch)
     query.print_table(pa.table({"a": [1, 20], "b": ["x", "multi\nline\x1b[31m"]}).to_reader())
     assert terminal.getvalue() == " a  b\n 1  x\n20  multi\\nline\\x1b[31m\n"
-
-
-@pytest.mark.parametrize("columns", [1, 2, 3, 10, 29])
-def test_fitted_tables_never_exceed_the_width(columns: int) -> None:
-    names = [f"c{number}" for number in range(columns)]
-    rows = [["v" * (number % 40) for number in range(columns)]] * 11
-    assert max(map(len, fitted(names, rows, (), 70))) <= 70
 
 
 def test_floats_in_tables_have_no_noise_and_in_csv_all_digits(kubothek: Kubothek, letters: Path) -> None:
@@ -158,23 +151,6 @@ def test_listings_lose_spare_columns_before_they_lose_numbers(width: int, monkey
 # --- the pager -------------------------------------------------------------------------------------------------------
 
 
-def test_long_output_on_a_terminal_goes_through_the_pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = a_terminal(monkeypatch)
-    monkeypatch.delenv("LESS", raising=False)
-    monkeypatch.setenv("PAGER", f"sh -c 'echo $LESS > {tmp_path}/less; cat > {tmp_path}/out'")
-    print_lines(map(str, range(23)))
-    assert (len(terminal.getvalue().splitlines()), list(tmp_path.iterdir())) == (23, [])
-    print_lines(map(str, range(24)))
-    assert (tmp_path / "out").read_text().splitlines() == [str(number) for number in range(24)]
-    assert (tmp_path / "less").read_text() == "FRX\n"
-
-
-def test_a_pager_that_is_quit_early_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    a_terminal(monkeypatch)
-    monkeypatch.setenv("PAGER", "true")
-    print_lines("x" * 100_000 for _ in range(50))
-
-
 def test_output_into_a_pipe_has_no_pager(kubothek: Kubothek, letters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGER", "false")
     monkeypatch.setenv("LINES", "1")
@@ -228,13 +204,6 @@ def test_get_fits_eighty_columns_and_wide_adds_owner_and_time(kubothek: Kubothek
     assert lines[0].split() == ["NAME", "VERSION", "ROWS", "FILES", "SIZE", "AGE"]
     assert max(map(len, lines)) <= 80
     assert kubothek("get", "-o", "wide").out.splitlines()[0].split()[-3:] == ["LAST", "COMMIT", "OWNER"]
-
-
-def test_age_is_a_number_of_the_largest_unit_of_which_there_are_two() -> None:
-    now = datetime.now(UTC)
-    spans = [timedelta(seconds=5), timedelta(minutes=119), timedelta(hours=47), timedelta(days=400)]
-    assert [age(now - span) for span in spans] == ["5s", "119m", "47h", "400d"]
-    assert age(None) == "-"
 
 
 def test_help_lists_every_command_once_below_a_heading(kubothek: Kubothek) -> None:

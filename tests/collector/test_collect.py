@@ -24,7 +24,7 @@ from kubothek.lake.errors import (
     VersionIncomplete,
     VersionNotFound,
 )
-from kubothek.lake.indices import IndexKind, intact
+from kubothek.lake.indices import IndexKind
 from kubothek.lake.intake.ledger import Ledger, Page, entries_of
 from kubothek.lake.store import Store
 from tests.collector.aging import GRACE, AgingStore, contents, log_of
@@ -418,7 +418,7 @@ def test_manifest_that_cannot_be_understood_stops_the_collection(
     store: AgingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A newer Kubothek wrote it: what it names is not known."""
-    monkeypatch.setattr(intact, "digest_in", lambda _key: None)
+    monkeypatch.setattr("kubothek.lake.indices.intact.digest_in", lambda _key: None)
     reindex(store, log_of(store), {"x": IndexKind.NATIVE})
     manifest = log_of(store).snapshot().head.index_state.native["x"]
     store.put(manifest, orjson.dumps({"format": 99}))

@@ -7,9 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
-import msgpack  # type: ignore[import-untyped]
 import pytest
-import zstandard
 
 import kubothek
 from kubothek.lake.commits.journal import Journal
@@ -18,25 +16,10 @@ from kubothek.lake.commits.objects import keys
 from kubothek.lake.commits.objects.head import Head
 from kubothek.lake.commits.past import rebuild as rebuilding
 from kubothek.lake.errors import HeadUnreadable, VersionIncomplete
-from kubothek.lake.store.decompressing import decompress
 from tests.fuzz.bombs import zstd_bomb
 
 MIB = 1 << 20
 LIMIT = 8 * MIB
-DATA = msgpack.packb({"dataset_metadata_version": 4, "dataset_uuid": "d", "metadata": {"x": "y" * 1000}})
-
-
-def test_compressed_data_within_the_limit_is_read() -> None:
-    for sized in (True, False):
-        packed = zstandard.ZstdCompressor(write_content_size=sized).compress(DATA)
-        assert decompress(packed, len(DATA)) == DATA
-    assert Head.parse_packed("d", zstandard.compress(DATA)).metadata["x"] == "y" * 1000
-
-
-@pytest.mark.parametrize("data", [b"", b"x", zstandard.compress(DATA)[:-1], zstandard.compress(DATA) + b"junk"])
-def test_damaged_compressed_data_is_refused(data: bytes) -> None:
-    with pytest.raises(zstandard.ZstdError):
-        decompress(data, LIMIT)
 
 
 @pytest.mark.parametrize("declared", [True, False])

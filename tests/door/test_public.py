@@ -24,7 +24,7 @@ DATA = pa.table({"month": [1, 2], "id": [10, 20], "carrier": ["AA", "UA"]})
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    return kubothek.open(tmp_path)
+    return kubothek.open(tmp_path.as_uri())
 
 
 def test_dir_names_the_public_api_and_all_of_it_loads() -> None:

@@ -17,7 +17,7 @@ import kubothek
 from kubothek.lake.commits import DatasetLog
 from kubothek.lake.dataset import Dataset
 from kubothek.lake.errors import IndexStale
-from kubothek.lake.indices import intact, kartothek, names, native
+from kubothek.lake.indices import kartothek, native
 from kubothek.lake.indices.entries import no_entries
 from kubothek.lake.indices.kartothek import render
 from kubothek.lake.indices.native import Manifest, read_manifest
@@ -150,6 +150,8 @@ def test_foreign_index_that_lacks_files_is_completed_by_a_commit(
 
 
 def test_hash_is_of_the_bytes_and_in_every_key(table: Dataset) -> None:
+    from kubothek.lake.indices import intact, names
+
     store = table._lake.store
     for key in objects(store, table).values():
         assert names.digest_in(key) == names.digest_of(store.get(key))

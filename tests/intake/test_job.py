@@ -21,7 +21,6 @@ from kubothek.jobs.progress import Reporter
 from kubothek.lake.errors import StoreUnavailable
 from kubothek.lake.operations import Written
 from kubothek.lake.store import StoreConfig, open_store
-from kubothek.lake.zones import zones_of
 from kubothek.resources.jobs import JOB, RESULT_LIMIT_BYTES, ExitCode, IntakeJob, IntakeOutcome, JobResult
 from tests.faultstore import Fault, FaultStore
 from tests.jobs.conftest import ALL_IN_PROCESS, Here
@@ -67,7 +66,7 @@ def test_batch_of_a_look_never_mixes_times_of_both_kinds(here: Landing) -> None:
         here.put(f"landing/{name}.csv", f"t,v\n{time},1\n")
     outcome = here.take(quarantine=True)
     assert (outcome.version, outcome.files, outcome.rows, outcome.quarantined) == (1, 2, 2, 1)
-    assert zones_of(here.snapshot().head.metadata) == {"t": "UTC"}
+    assert here.snapshot().head.metadata["kubothek_zones"] == {"t": "UTC"}
 
 
 def test_what_landed_is_in_the_table_and_the_result_tells_of_it(here: Landing) -> None:

@@ -23,7 +23,7 @@ ROWS = pa.table({"n": [1, None], "t": [datetime(2024, 2, 29), None], "s": ["x", 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    return kubothek.open(tmp_path)
+    return kubothek.open(tmp_path.as_uri())
 
 
 @pytest.fixture

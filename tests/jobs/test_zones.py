@@ -55,7 +55,7 @@ def test_zone_of_a_source_comes_back_and_never_mixes(here: Here, form: str) -> N
 def test_naive_source_refuses_times_with_a_zone(here: Here, form: str) -> None:
     zoned, naive = (here.put(name, data) for name, data in zip(("in/zoned", "in/naive"), SOURCES[form], strict=True))
     here.commit(naive, format=form)
-    assert zones_of(here.snapshot().head.metadata) == {"t": ""}
+    assert here.snapshot().head.metadata["kubothek_zones"] == {"t": ""}
     assert "has a time zone, and the times of the column have none" in refused(here, zoned, format=form)
     declared = [{"name": "n", "type": "int64"}, {"name": "t", "type": "timestamp[us]"}]
     assert "has a time zone" in refused(here, zoned, format=form, columns=declared)
@@ -70,7 +70,7 @@ def test_old_table_takes_both_kinds_as_before(here: Here, monkeypatch: pytest.Mo
     monkeypatch.undo()
     here.commit(zoned, commit_id="c2", format=form)
     here.commit(naive, commit_id="c3", format=form)
-    assert zones_of(here.snapshot().head.metadata) == {}
+    assert here.snapshot().head.metadata.get("kubothek_zones", {}) == {}
     assert dataset(here).scan().read_all()["t"].to_pylist() == [NOON.replace(tzinfo=None)] * 3
 
 
@@ -78,7 +78,7 @@ def test_declared_time_says_nothing_of_its_zone(here: Here) -> None:
     columns = [{"name": "n", "type": "int64"}, {"name": "t", "type": "timestamp[us]"}]
     for number, data in enumerate(SOURCES["CSV"]):
         here.commit(here.put(f"in/{number}", data), commit_id=f"c{number}", table={"columns": columns})
-    assert zones_of(here.snapshot().head.metadata) == {}
+    assert here.snapshot().head.metadata.get("kubothek_zones", {}) == {}
 
 
 @pytest.mark.parametrize("where", ["source", "table"])
@@ -134,7 +134,7 @@ def test_files_of_both_kinds_in_one_source_are_refused(here: Here) -> None:
 
 def test_zoned_partition_column_is_read_as_before(here: Here) -> None:
     here.commit(here.put("in/a", SOURCES["CSV"][0]), table={"partition_on": ["t"]})
-    assert zones_of(here.snapshot().head.metadata) == {}
+    assert here.snapshot().head.metadata.get("kubothek_zones", {}) == {}
 
 
 def test_overwrite_may_change_the_kind_if_allowed(here: Here) -> None:

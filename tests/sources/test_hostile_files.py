@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kubothek.lake.errors import LakeError, SourceCorrupt, SourceRefused
+from kubothek.lake.errors import SourceCorrupt, SourceRefused
 from kubothek.lake.ledger.formats.sources import ReadStepParquet
 from kubothek.lake.ledger.readers import FileContent, read
-from kubothek.lake.sources import Format, SourceReader, decoded, model
-from kubothek.lake.sources.decoding import decoding
+from kubothek.lake.sources import Format, SourceReader, model
 from tests.sources.conftest import Files, Pack, columns
 
 PARQUET = Format.PARQUET
@@ -31,30 +30,6 @@ def test_json_key_that_is_not_utf8_is_corrupt(files: Files) -> None:
     files.put("x.jsonl", b'{"a\xff": 1}\n')
     with pytest.raises(SourceCorrupt, match=r"'x.jsonl' is not a sound JSONLines file \('utf-8' codec"):
         files.rows("x.jsonl", kind=Format.JSON_LINES)
-
-
-@pytest.mark.parametrize(
-    "error", [IndexError("x"), RecursionError(), pa.ArrowKeyError("x"), zipfile.BadZipFile("x"), OSError("x")]
-)
-def test_decoding_names_any_error_of_a_parser(error: Exception) -> None:
-    with (
-        pytest.raises(SourceCorrupt, match="'f', row 7 is not a sound Zip file"),
-        decoding("f", "Zip file", "", lambda: "row 7"),
-    ):
-        raise error
-
-
-def test_decoding_lets_errors_of_the_machine_pass() -> None:
-    with pytest.raises(OSError, match="No space left"), decoding("f", "Zip file"):
-        raise OSError(28, "No space left on device")
-
-
-def test_decoding_without_memory_is_refused() -> None:
-    with (
-        pytest.raises(SourceRefused, match="more memory to be read as a Parquet file than it may take"),
-        decoding("f", "Parquet file"),
-    ):
-        raise MemoryError
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zip"])
@@ -96,57 +71,24 @@ def test_parquet_dictionary_bomb_is_read_in_small_batches(files: Files) -> None:
     with SourceReader(files.source("x.parquet", kind=PARQUET)) as reader:
         (split,) = reader.plan().splits
         first = next(reader.read(split, columns(a=pa.string())))
-    assert first.num_rows == decoded.BATCH_BYTES // 100_000
+    assert first.num_rows == (64 << 20) // 100_000
     rows = read(ReadStepParquet(), FileContent.of_bytes(data, "in"))
     assert rows is not None
     assert next(iter(rows)).num_rows == first.num_rows
 
 
 def test_parquet_row_above_limit_is_refused(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoded, "ROW_BYTES", 1 << 20)
+    monkeypatch.setattr("kubothek.lake.sources.decoded.ROW_BYTES", 1 << 20)
     (files.root / "x.parquet").write_bytes(_bomb(40, 2 << 20))
     with pytest.raises(SourceRefused, match=r"'x.parquet', row 1 of a row group: 2097152 bytes in one row"):
         files.rows("x.parquet", kind=PARQUET)
 
 
 def test_parquet_list_of_repeated_values_is_refused(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoded, "UNPACKING", model.Unpacking(free_bytes=1 << 20))
+    monkeypatch.setattr("kubothek.lake.sources.decoded.UNPACKING", model.Unpacking(free_bytes=1 << 20))
     one = pa.ListArray.from_arrays([0, 1_000_000], pa.nulls(1_000_000, pa.int64()).fill_null(7))
     sink = io.BytesIO()
     pq.write_table(pa.table({"a": one}), sink, compression="zstd")
     (files.root / "x.parquet").write_bytes(sink.getvalue())
     with pytest.raises(SourceRefused, match="unpacks to more than the limit"):
         files.rows("x.parquet", kind=PARQUET)
-
-
-@pytest.mark.parametrize("rows", [1, 1000])
-def test_parquet_texts_of_all_forms_come_back_as_written(
-    files: Files, rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decoded, "BATCH_BYTES", 50_000)
-    texts = [None if n % 7 == 0 else "x" * (n * 37 % 500) for n in range(rows)]
-    table = pa.table(
-        {
-            "list": pa.array([None if n % 5 == 0 else texts[: n % 4] for n in range(rows)], pa.list_(pa.string())),
-            "map": pa.array([[("k", text)] for text in texts], pa.map_(pa.string(), pa.string())),
-            "struct": pa.array([{"a": text, "b": n} for n, text in enumerate(texts)]),
-            "fixed": pa.array([[text, "y"] for text in texts], pa.list_(pa.string(), 2)),
-            "dictionary": pa.array(texts, pa.string()).dictionary_encode(),
-            "large": pa.array(texts, pa.large_string()),
-        }
-    )
-    sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=400)
-    file = pq.ParquetFile(sink)
-    batches = [
-        batch for group in range(file.num_row_groups) for batch in decoded.decoded_batches("x", sink, file, group)
-    ]
-    assert pa.Table.from_batches(batches).to_pylist() == table.to_pylist()
-    assert len(batches) > 10 or rows == 1
-
-
-def test_lake_errors_pass_a_parser_unchanged() -> None:
-    error = LakeError("as it is")
-    with pytest.raises(LakeError) as caught, decoding("f", "Zip file"):
-        raise error
-    assert caught.value is error

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import pytest
 
 import kubothek
 from kubothek.lake.errors import AccessDenied, ObjectNotFound
-from kubothek.lake.store import Store, StoreConfig, beneath, open_store
+from kubothek.lake.store import Store, StoreConfig, open_store
 
 CALLS: dict[str, Callable[[Store, str], object]] = {
     "get": lambda store, key: store.get(key),
@@ -37,6 +34,8 @@ WRITES: dict[str, Callable[[Store, str], object]] = {
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A store whose root is a link; below it, links lead to a directory and a file outside, and to its own objects."""
     if request.param == "walk":
+        from kubothek.lake.store import beneath
+
         monkeypatch.setattr(beneath, "_open_beneath", beneath._walk)
     root, outside = tmp_path / "real", tmp_path / "outside"
     for directory in (root / "d", outside / "deep"):
@@ -99,16 +98,6 @@ def test_linked_directory_of_the_store_itself_is_refused(store: Store, tmp_path:
     (tmp_path / "real/.kubothek/.file" / name).symlink_to(tmp_path / "outside")
     with pytest.raises(AccessDenied, match="symbolic link"):
         store.put("k", b"")
-
-
-def test_openat2_that_is_not_there_is_replaced_by_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "get_errno", lambda: errno.ENOSYS)
-    monkeypatch.setattr(beneath, "_RESOLVE", 1 << 40)  # so that the call fails
-    (tmp_path / "a/b").mkdir(parents=True)
-    (tmp_path / "a/b/file").write_bytes(b"x")
-    descriptor = beneath.Beneath(tmp_path).open("a/b/file", os.O_RDONLY)
-    assert os.read(descriptor, 2) == b"x"
-    os.close(descriptor)
 
 
 def test_data_file_that_is_a_link_is_not_read(tmp_path: Path) -> None:
