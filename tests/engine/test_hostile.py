@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempprefix
@@ -19,7 +20,6 @@ import pytest
 from kubothek.engine.marks import Marks, join
 from kubothek.engine.server import EngineServer
 from kubothek.engine.volume import Volume
-from kubothek.engine.working import Limits
 from kubothek.lake.ledger import DatasetId, OwnerKey, Timestamp
 from kubothek.lake.ledger.formats.engine_messages import (
     DatasetVocabulary,
@@ -321,21 +321,29 @@ HUNGRY = "damerau_levenshtein(repeat('x', 12000 + x), repeat('y', 12000 + x))"
 ENDLESS = "levenshtein(repeat('x', 400000 + x), repeat('y', 400000 + x))"
 
 
+@contextmanager
+def serving(volume: Path, limits: Any) -> Iterator[grpc.Channel]:
+    with (
+        EngineServer("127.0.0.1:0", str(volume), limits) as server,
+        grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        yield channel
+
+
 def test_greedy_request_is_stopped_and_the_server_goes_on(volume: Path, request_: TransformRequest) -> None:
+    from kubothek.engine.working import Limits
+
     raw = RawQueryRequest(
         input_data_paths=request_.query_inputs[0].data_paths,
         transform=sql(f"SELECT {ENDLESS} AS x FROM input", "duckdb"),
         output_data_path=str(volume / "out" / "data"),
     )
-    limits = Limits("300MB", 1.5)
-    with (
-        EngineServer("127.0.0.1:0", str(volume), limits) as server,
-        grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel,
-    ):
-        before = psutil.Process().memory_info().rss
-        hungry = replace(request_, transform=sql(f"SELECT event_time, {HUNGRY} AS x FROM flights"))
-        assert "memory" in run(channel, hungry).message
+    hungry = replace(request_, transform=sql(f"SELECT event_time, {HUNGRY} AS x FROM flights"))
+    before = psutil.Process().memory_info().rss
+    with serving(volume, Limits("4GB", 1.5)) as channel:
         assert "longer than 1.5 s" in run(channel, raw).message
+    with serving(volume, Limits("300MB", 300)) as channel:
+        assert "memory" in run(channel, hungry).message
         assert psutil.Process().memory_info().rss < before + (32 << 20)
         assert not [*(volume / "out").iterdir()]
         assert isinstance(run(channel, request_), TransformResponseSuccess)
