@@ -17,6 +17,7 @@ from kubothek.lake.store import StoreConfig, open_store
 from kubothek.resources.dataset import Dataset
 from kubothek.resources.kinds import parse
 from tests.cli.conftest import Kubothek
+from tests.ledger.vectors import GOLDEN
 from tests.local.manifests import STORE, write
 
 SNAPSHOT = """
@@ -282,3 +283,10 @@ stringData: {{FILE: planes.csv}}
     assert "Polls:" in told
     ingested = kubothek("poll", "--store", "file:store", "planes")
     assert (ingested.code, "OwnedByAnother" in ingested.err) == (1, True), "it is the Dataset's to write"
+
+
+def test_import_of_a_chain_of_a_newer_version_is_not_called_corrupt(kubothek: Kubothek, project: Path) -> None:
+    found = kubothek("import", "--store", "file:store", GOLDEN / "newest" / "in1-odf-schema", "--name", "newest")
+    assert (found.code, found.out) == (1, "")
+    assert found.err.startswith("error: UnsupportedVersion: ")
+    assert "written by a newer version of Open Data Fabric" in found.err

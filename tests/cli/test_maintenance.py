@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 import kubothek as door
+from kubothek.lake.errors import AccessDenied
+from kubothek.lake.store.file import FileStore
 from tests.cli.conftest import Kubothek
 
 
@@ -30,6 +32,19 @@ def test_a_dry_run_says_what_would_be_done(kubothek: Kubothek, store: Path) -> N
     assert lines[1].split() == ["PARTITION", "FILES", "SIZE", "ROWS"]
     assert lines[2].split()[:2] == ["month=2", "3"]
     assert door.open(store.as_uri()).dataset("letters").version == 4
+
+
+@pytest.mark.parametrize("command", ["gc letters", "compact letters --dry-run"])
+def test_dry_run_on_a_store_that_takes_no_writes_succeeds(
+    kubothek: Kubothek, store: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AccessDenied("read-only")
+
+    for write in ("put", "put_if_absent", "put_if_match", "put_many", "delete"):
+        monkeypatch.setattr(FileStore, write, refuse)
+    answer = kubothek(*command.split())
+    assert (answer.code, answer.err) == (0, "")
 
 
 def test_compact_says_what_it_did(kubothek: Kubothek, store: Path) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from kubothek.reconcile.world import FailureClass, JobPhase
-from kubothek.resources.jobs import CommitOutcome, ExitCode, JobResult, Progress
+from kubothek.resources.jobs import CommitOutcome, Ended, ExitCode, JobResult, Progress
+from kubothek.runtime.kubernetes import names
 from kubothek.runtime.kubernetes.outcomes import outcome, unfinished
 from tests.kubernetes.podshapes import FINISHED, STARTED, condition, disrupted, exited, pod, running, waiting
 
@@ -351,3 +352,11 @@ def test_every_exit_code_of_ours_has_a_meaning() -> None:
         view = outcome.job_view(ended(code), LATER)
         assert json.dumps(view.reason) != '""'
         assert view.failure is not None
+
+
+def test_result_that_an_annotation_alone_claims_is_ignored() -> None:
+    """Every account that may patch pods can write one."""
+    claim = JobResult(outcome="Succeeded", reason="Committed", message="version 999")
+    text = Ended(finished=FINISHED, result=claim).model_dump_json()
+    forged = pod(phase="Running", state=running(), annotations={names.RESULT: text})
+    assert outcome.job_view(forged, LATER).phase is JobPhase.RUNNING

@@ -402,18 +402,18 @@ def test_a_put_survives_a_concurrent_delete_that_prunes_its_directory(store: Sto
 
 
 @pytest.mark.parametrize(
-    ("number", "expected"),
+    ("number", "expected", "remedy"),
     [
-        (errno.ENOSPC, DiskUnavailable),
-        (errno.EDQUOT, DiskUnavailable),
-        (errno.EIO, DiskUnavailable),
-        (errno.EROFS, AccessDenied),
-        (errno.EACCES, AccessDenied),
-        (errno.EINVAL, StoreError),
+        (errno.ENOSPC, DiskUnavailable, "; disk full: free space, then retry"),
+        (errno.EDQUOT, DiskUnavailable, "; disk full: free space, then retry"),
+        (errno.EIO, DiskUnavailable, "; retry later"),
+        (errno.EROFS, AccessDenied, "; grant this process's user write permission"),
+        (errno.EACCES, AccessDenied, "; grant this process's user write permission"),
+        (errno.EINVAL, StoreError, ""),
     ],
 )
 def test_a_failed_write_is_told_apart_and_changes_nothing(
-    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, number: int, expected: type[StoreError]
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, number: int, expected: type[StoreError], remedy: str
 ) -> None:
     store.put("k", b"before")
 
@@ -422,7 +422,7 @@ def test_a_failed_write_is_told_apart_and_changes_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", fail)
-        with pytest.raises(expected, match=f"'k' in file://.*{os.strerror(number)}") as raised:
+        with pytest.raises(expected, match=f"'k' in file://.*{os.strerror(number)}{remedy}$") as raised:
             store.put("k", b"after")
     assert type(raised.value) is expected
     assert store.get("k") == b"before"
