@@ -310,6 +310,7 @@ def test_get_of_a_run_that_was_killed_says_interrupted(kubothek: Kubothek, proje
             condition["status"] = "Unknown" if condition["type"] == "Ready" else "False"
     saved.write_text(json.dumps(content))
     here = ("--store", "file:store")
+    assert "Interrupted" in kubothek("get", "commits", *here).out.split()
     assert json.loads(kubothek("get", "commits", *here, "-o", "json").out)[0]["state"] == "Interrupted"
     with locked([State((project / "store" / ".kubothek-state").absolute())]):
         assert json.loads(kubothek("get", "commits", *here, "-o", "json").out)[0]["state"] == "Running"

@@ -120,6 +120,28 @@ def test_heads_damaged_in_one_field_end_in_a_result_or_named_error(original: Pat
     assert len(cases) > (10_000 if SOAK else 5)
 
 
+BEYOND = f"flights/table/month={2**70}/x.parquet"
+DAMAGES: dict[str, tuple[tuple[str, ...], Any, str]] = {
+    "partition column that the table lacks": (("partition_keys",), ["nope"], "heal"),
+    "pending index of an unknown kind": (("metadata", "kubothek_index_pending"), {"delay": "x"}, "plan"),
+    "partition value beyond 64 bits": (
+        ("partitions", "*", "files", "table"),
+        BEYOND,
+        "scan",
+    ),
+    "horizon that is no number": (("metadata", "kubothek_horizon"), True, "health"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_head_damaged_as_reported_ends_in_a_result_or_named_error(original: Path, tmp_path: Path, damage: str) -> None:
+    path, value, operation = DAMAGES[damage]
+    document = json.loads((original / "mutable.json").read_bytes())
+    label = next(iter(document["partitions"]))
+    place = [label if each == "*" else each for each in path]
+    _run(original, tmp_path / "copy", changed(document, place, value), operation)
+
+
 ELSEWHERE = (
     "../outside/x.parquet",
     "flights/../../outside/x.parquet",

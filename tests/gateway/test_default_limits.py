@@ -38,7 +38,7 @@ def gateway(other: Store) -> Iterator[Running]:
 
 def test_query_that_names_no_dataset_needs_a_token(gateway: Running) -> None:
     found = ask(gateway, "/query?query=SELECT+1")
-    assert (found.status, orjson.loads(found.body)["reason"]) == (401, "Unauthorized")
+    assert found.status == 401, found.body
 
 
 def test_query_body_that_is_packed_or_too_large_is_refused(gateway: Running) -> None:
