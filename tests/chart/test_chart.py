@@ -194,6 +194,20 @@ def test_every_namespace_is_served_only_when_asked_for(render: Render) -> None:
     assert "kubothek" in [role["metadata"]["name"] for role in of_kind(objects, "ClusterRole")]
 
 
+def test_operator_of_every_namespace_creates_network_policies_of_jobs(render: Render) -> None:
+    objects = render(allNamespaces=True)
+    assert environment(objects)["KUBOTHEK_JOB_NETWORK_POLICY"] == "true"
+    (role,) = (each for each in of_kind(objects, "ClusterRole") if each["metadata"]["name"].endswith("-policies"))
+    assert role["rules"] == [
+        {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["create"]}
+    ]
+    assert all(
+        environment(each).get("KUBOTHEK_JOB_NETWORK_POLICY", "false") == "false"
+        and not [role for role in of_kind(each, "ClusterRole") if role["metadata"]["name"].endswith("-policies")]
+        for each in (render(), render(allNamespaces=True, networkPolicy={"jobs": False}))
+    )
+
+
 def test_nobody_may_read_secrets_or_run_commands_in_pods(render: Render) -> None:
     for objects in (render(), render(allNamespaces=True)):
         rules = [rule for role in of_kind(objects, "Role") + of_kind(objects, "ClusterRole") for rule in role["rules"]]
