@@ -44,19 +44,19 @@ def test_every_command_explains_itself(kubothek: Kubothek) -> None:
         assert answer.out.startswith(f"Usage: kubothek {command} ")
 
 
-PURPOSES = {
-    "run": "Apply manifests on this machine.",
-    "heal": "Rebuild indices and metadata; report lost files.",
-    "gc": "List unreferenced objects; --enforce deletes them.",
-    "push": "Push a ledger's new blocks to a URL.",
-    "set-watermark": "Set a ledger's watermark.",
-}
+PURPOSES = (
+    "Apply manifests on this machine.",
+    "Rebuild indices and metadata; report lost files.",
+    "List unreferenced objects; --enforce deletes them.",
+    "Push a ledger's new blocks to a URL.",
+    "Set a ledger's watermark.",
+)
 
 
 def test_help_states_what_each_command_does(kubothek: Kubothek) -> None:
-    listed = dict(line.strip().split(maxsplit=1) for line in kubothek("--help").out.splitlines() if line[:2] == "  ")
-    assert {name: listed[name] for name in PURPOSES} == PURPOSES
-    assert "Idempotency key: repeats do nothing" in " ".join(kubothek("cube", "append", "--help").out.split())
+    text = kubothek("--help").out
+    assert [purpose for purpose in PURPOSES if purpose not in text] == []
+    assert "Idempotency key: repeats do nothing." in " ".join(kubothek("cube", "append", "--help").out.split())
 
 
 def test_wrong_usage_ends_with_2(kubothek: Kubothek) -> None:
