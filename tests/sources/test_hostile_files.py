@@ -41,6 +41,13 @@ def test_compressed_source_above_ratio_is_refused(files: Files, suffix: str) -> 
         files.rows(f"x.csv.{suffix}", schema=columns(a=pa.int64()), unpacking=limits)
 
 
+def test_gzip_file_above_256_mib_and_ratio_is_refused_by_default(files: Files) -> None:
+    row = gzip.compress(b"x" * (1 << 20) + b"\n")
+    files.put("x.csv.gz", gzip.compress(b"a\n") + 260 * row)
+    with pytest.raises(SourceRefused, match="unpacks to more than the limit"):
+        files.rows("x.csv.gz", schema=columns(a=pa.string()))
+
+
 def test_compressed_source_below_ratio_is_read(files: Files, pack: Pack) -> None:
     name, data = pack("x.csv", b"a\n" + b"1\n" * 1000)
     files.put(name, data)
