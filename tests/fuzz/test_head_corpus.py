@@ -138,7 +138,7 @@ def test_head_damaged_as_reported_ends_in_a_result_or_named_error(original: Path
     path, value, operation = DAMAGES[damage]
     document = json.loads((original / "mutable.json").read_bytes())
     label = next(iter(document["partitions"]))
-    place = [label if each == "*" else each for each in path]
+    place = tuple(label if each == "*" else each for each in path)
     _run(original, tmp_path / "copy", changed(document, place, value), operation)
 
 
