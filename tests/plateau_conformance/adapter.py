@@ -39,9 +39,9 @@ class StoreFactory:
 def lake_of(store: Any) -> Lake:
     """The lake in a store of plateau's: a URL, a store, or what makes one."""
     if isinstance(store, str):
-        return kubothek.open(urlsplit(store).path)
+        return kubothek.open(Path(urlsplit(store).path).as_uri())
     root = getattr(store, "root", None) or store().root
-    return kubothek.open(str(root))
+    return kubothek.open(Path(root).as_uri())
 
 
 def metadata_of(lake: Lake, uuid: str) -> Any:
