@@ -12,8 +12,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from kubothek.engine.volume import PathRefused, Volume
+from kubothek.lake.damaged import open_parquet_file
 
-_OPEN: Final[Any] = pq.ParquetFile  # the stubs do not know all of its options
 _arrow_file: Final[Any] = pa.PythonFile  # nor that this is one that a fragment may have
 _FILES_AT_ONCE: Final = 64
 _READ_AHEAD: Final = 8
@@ -24,7 +24,7 @@ def schema_of(volume: Volume, path: str) -> pa.Schema:
     """The columns of a file; a UUID is 16 bytes. Raises PathRefused."""
     with volume.open(path) as file:
         try:
-            found: pa.Schema = _OPEN(file, arrow_extensions_enabled=False).schema_arrow
+            found: pa.Schema = open_parquet_file(file, arrow_extensions_enabled=False).schema_arrow
         except _UNREADABLE as error:
             raise _unreadable(path, error) from error
     return found.remove_metadata()

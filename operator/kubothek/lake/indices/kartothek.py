@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kubothek.lake.damaged import DAMAGED
+from kubothek.lake.damaged import DAMAGED, open_parquet_file
 from kubothek.lake.errors import IndexStale, ObjectNotFound, PreconditionFailed
 from kubothek.lake.indices import names
 from kubothek.lake.indices.entries import LABEL, LABEL_TYPE, VALUE, no_entries, sort_distinct
@@ -40,7 +40,7 @@ def read(store: Store, column: str, index: Any, stored: pa.DataType) -> tuple[pa
     try:
         data = store.get(str(index))
         check_bytes(str(index), data)
-        reader = pq.ParquetFile(pa.BufferReader(data))
+        reader = open_parquet_file(pa.BufferReader(data))
         tables = [
             flattened(reader.read_row_group(number, columns=[column, PARTITION]), column, stored)
             for number in range(reader.num_row_groups)

@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.damaged import DAMAGED
+from kubothek.lake.damaged import DAMAGED, open_parquet_file
 from kubothek.lake.errors import IndexStale, InputError, InvalidKey, ObjectNotFound
 from kubothek.lake.indices import names
 from kubothek.lake.indices.entries import LABEL, LABEL_TYPE, VALUE
@@ -117,7 +117,7 @@ def read_pieces(store: Store, file: IndexFile, value_type: pa.DataType) -> Itera
             check_size(file, source.seek(0, io.SEEK_END))
             source.seek(0)
             check_stream(file.key, source)
-            reader = pq.ParquetFile(pa.PythonFile(source, mode="r"), read_dictionary=[LABEL])
+            reader = open_parquet_file(pa.PythonFile(source, mode="r"), read_dictionary=[LABEL])
             check_rows(file, reader.metadata.num_rows)
             for number in range(reader.num_row_groups):
                 piece = reader.read_row_group(number)

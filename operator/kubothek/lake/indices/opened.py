@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from kubothek.lake.damaged import DAMAGED
+from kubothek.lake.damaged import DAMAGED, checked_footer
 from kubothek.lake.errors import IndexStale, ObjectNotFound
 from kubothek.lake.indices.entries import LABEL
 from kubothek.lake.indices.intact import check_bytes, check_rows, check_size
@@ -50,6 +50,7 @@ class OpenedFile:
             data = source.read() if whole else b""
             if whole:
                 check_bytes(key, data)
+            checked_footer(io.BytesIO(data) if whole else source)
             file = pa.py_buffer(data) if whole else pa.PythonFile(source, mode="r")
             options = ds.ParquetReadOptions(dictionary_columns=[LABEL])
             fragment: Any = ds.ParquetFileFormat(read_options=options).make_fragment(cast("Any", file))

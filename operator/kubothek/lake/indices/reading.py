@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.damaged import DAMAGED
+from kubothek.lake.damaged import DAMAGED, open_parquet_file
 from kubothek.lake.errors import IndexStale, ObjectNotFound
 from kubothek.lake.indices.collect import IndexCollector
 from kubothek.lake.indices.model import Collected
@@ -32,7 +32,7 @@ def collect_from_files(
     for number, (label, key) in enumerate(files.items(), 1):
         try:
             with store.open(key) as source:
-                _observe(collector, label, pq.ParquetFile(pa.PythonFile(source, mode="r")), columns)
+                _observe(collector, label, open_parquet_file(pa.PythonFile(source, mode="r")), columns)
         except ObjectNotFound as error:
             raise IndexStale(f"{key} is gone: its rows cannot be indexed; restore it, or remove it") from error
         except DAMAGED as error:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kubothek.lake.damaged import DAMAGED
+from kubothek.lake.damaged import DAMAGED, open_parquet_file
 from kubothek.lake.errors import VersionIncomplete
 from kubothek.lake.store import Store
 
@@ -47,7 +47,7 @@ class RunReader:
         self._key = run.key
         self._raw = store.open(run.key)
         with self._reading():
-            self._file = pq.ParquetFile(cast("IO[bytes]", self._raw))
+            self._file = open_parquet_file(self._raw)
             if self._file.schema_arrow.remove_metadata() != ENTRIES:
                 raise ValueError("it has other columns")
             groups: list[Any] = [self._file.metadata.row_group(i) for i in range(self._file.num_row_groups)]

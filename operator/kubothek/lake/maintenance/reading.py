@@ -15,9 +15,9 @@ from math import inf
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kubothek.lake.commits import PartitionFile
+from kubothek.lake.damaged import open_parquet_file
 from kubothek.lake.errors import ObjectNotFound
 from kubothek.lake.maintenance import decoding
 from kubothek.lake.operations.copying import Copying
@@ -129,7 +129,7 @@ def _get(store: Store, files: Sequence[PartitionFile]) -> list[bytes | None]:
 def _decoded(data: bytes, schema: pa.Schema) -> pa.Table | None:
     """The columns of a file; None if they are not just these, or it cannot be read."""
     try:
-        with pq.ParquetFile(pa.BufferReader(data), pre_buffer=False) as file:  # it is in memory already
+        with open_parquet_file(pa.BufferReader(data), pre_buffer=False) as file:  # it is in memory already
             all_of_them = file.metadata.num_columns == len(schema)
             found = file.read(columns=None if all_of_them else schema.names, use_threads=False)
     except (pa.ArrowException, OSError):

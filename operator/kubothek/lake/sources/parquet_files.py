@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kubothek.lake.damaged import open_parquet_file
 from kubothek.lake.errors import SchemaMismatch
 from kubothek.lake.schema import type_name
 from kubothek.lake.sources.decoded import decoded_batches
@@ -25,7 +26,7 @@ def open_parquet(name: str, raw: io.BufferedIOBase) -> Iterator[pq.ParquetFile]:
     SourceCorrupt.
     """
     with raw, decoding(name, "Parquet file", "upload it again or correct source.format"):
-        yield pq.ParquetFile(cast("IO[bytes]", raw))
+        yield open_parquet_file(raw)
 
 
 def row_group_bytes(file: pq.ParquetFile) -> list[int]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kubothek.lake.commits import PartitionFile
+from kubothek.lake.damaged import open_parquet_file
 from kubothek.lake.errors import DataTypeMismatch, ObjectNotFound, SchemaMismatch
 from kubothek.lake.ledger import Level
 from kubothek.lake.schema import conform
@@ -70,7 +70,7 @@ class FileCheck:
 
     def _inside(self, file: PartitionFile, found: Hashed) -> FileFacts:
         try:
-            reader = pq.ParquetFile(found.file)
+            reader = open_parquet_file(found.file)
             rows = reader.metadata.num_rows
             if rows != file.rows and file.rows >= 0:
                 wrong = _wrong("FileRows", file, f"it has {rows:,} rows, {file.rows:,} were committed")

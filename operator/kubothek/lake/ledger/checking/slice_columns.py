@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kubothek.lake.damaged import open_parquet_file
 from kubothek.lake.errors import InputError
 from kubothek.lake.ledger.hashing.digest_values import is_listed
 
@@ -26,14 +27,14 @@ class SliceColumns:
 
     def __init__(self, file: Any) -> None:
         """``file`` must stay open. Raises what Arrow raises for a file that is no Parquet."""
-        parquet = _OPEN(file, arrow_extensions_enabled=False)
+        parquet = open_parquet_file(file, arrow_extensions_enabled=False)
         self.schema: pa.Schema = parquet.schema_arrow
         self.rows: int = parquet.metadata.num_rows
         if coded := _coded(parquet):
             known = parquet.metadata
             parquet = _OPEN(file, metadata=known, read_dictionary=coded, arrow_extensions_enabled=False)
         self._reader = parquet.reader
-        self._groups = range(parquet.metadata.num_row_groups)
+        self._groups = list(range(parquet.metadata.num_row_groups))
         self._leaves = list[range]()
         for field in self.schema:
             start = self._leaves[-1].stop if self._leaves else 0

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from kubothek.lake.damaged import open_parquet_file
 from kubothek.lake.errors import InputError, ObjectNotFound
 from kubothek.lake.ledger.chain import ADVICE
 from kubothek.lake.ledger.checking.columns import column_problems
@@ -33,7 +33,6 @@ from kubothek.lake.store.hashed import Hashed, hashed, hashed_each
 
 _ROWS: Final = 1 << 16
 _LAST: Final = (1 << 63) - 1
-_OPEN: Final[Any] = pq.ParquetFile  # the stubs do not know all of its options
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, RuntimeError, MemoryError, OverflowError, KeyError)
 """What reading a strange file can raise."""
 
@@ -204,7 +203,7 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a slice that was found sound; of all columns, or of these. Raises StoreError."""
     with hashed(store, layout.data(expected.data.physical_hash)) as found:
-        yield from _OPEN(found.file, arrow_extensions_enabled=False).iter_batches(_ROWS, columns=columns)
+        yield from open_parquet_file(found.file, arrow_extensions_enabled=False).iter_batches(_ROWS, columns=columns)
 
 
 def _schema_problems(found: pa.Schema, committed: pa.Schema | None) -> Iterator[Problem]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from kubothek.lake.damaged import open_parquet_file
 from kubothek.lake.errors import EngineMisbehaved
 from kubothek.lake.ledger.checking.columns import column_problems
 from kubothek.lake.ledger.checking.row_checks import RowChecks
@@ -24,7 +24,6 @@ from kubothek.lake.ledger.validity.state import Vocabulary
 
 _MILLISECOND: Final = 10**6
 _ROWS: Final = 1 << 16
-_OPEN: Final[Any] = pq.ParquetFile  # the stubs do not know all of its options
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, RuntimeError, MemoryError, OverflowError, KeyError)
 
 
@@ -48,7 +47,7 @@ def returned_rows(task: Task, answer: TransformResponseSuccess, file: Path | Non
     try:
         with file.open("rb") as opened:
             _require_sound(SliceColumns(opened), names, interval.start, interval.end, task.system_time)
-            parquet = _OPEN(str(file), arrow_extensions_enabled=False)
+            parquet = open_parquet_file(str(file), arrow_extensions_enabled=False)
     except _UNREADABLE as error:
         raise _wrong(f"its file of records cannot be read: {error}") from error
     wanted = [names.op, names.event_time, *(name for name in parquet.schema_arrow.names if name not in names.names)]

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kubothek.lake.damaged import open_parquet_file
 from kubothek.lake.errors import ObjectNotFound
 from kubothek.lake.skipping.columns import path_of
 from kubothek.lake.skipping.describing.collect import Describing, EntryWriter, entry_schema
@@ -79,7 +80,7 @@ def _describe(
 ) -> Sequence[pa.Array[Any] | None] | None:
     try:
         with store.open(key) as source:
-            return _of_file(pq.ParquetFile(pa.PythonFile(source, mode="r")), entries, described)
+            return _of_file(open_parquet_file(pa.PythonFile(source, mode="r")), entries, described)
     except (ObjectNotFound, OSError, pa.ArrowException):
         return None
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kubothek.lake.damaged import DAMAGED
+from kubothek.lake.damaged import DAMAGED, checked_footer
 from kubothek.lake.errors import SkippingUnreadable
 from kubothek.lake.skipping.files import spark_schema
 from kubothek.lake.skipping.files.encryption import MasterKeys
@@ -76,16 +76,22 @@ class MetadataFile:
             raise SkippingUnreadable(f"{where}: not Xskipper's metadata: {error!r}") from error
         if "encryption" in master and not is_sealed:
             self._file = self._open(sealed=True)  # its footer is not encrypted, its columns are
+        root = footer.get(OURS)
+        try:
+            if "encryption" not in master and not is_sealed:  # what is encrypted is authenticated as well
+                checked_footer(self._source)
+            base = None if root is None else root.decode()
+        except DAMAGED as error:
+            raise SkippingUnreadable(f"{where}: a damaged footer: {error}") from error
         if version not in _VERSIONS:
             remedy = "build the index anew" if version == 0 else "it needs a newer Kubothek"
             raise SkippingUnreadable(f"{where}: version {version!r} of Xskipper's metadata: {remedy}")
-        root = footer.get(OURS)
         columns = [field for field in self._file.schema_arrow if field.name in self._spark]
         found = {field.name: _definition(self._spark[field.name]["metadata"], field.type) for field in columns}
         self.schema = FileSchema(
             version,
             str(master.get("tableIdentifier", "")),
-            None if root is None else root.decode(),
+            base,
             {name: definition for name, definition in found.items() if definition is not None},
             tuple(name for name in found if name.startswith(VIRTUAL) and version == _VERSIONS[-1]),
         )
