@@ -17,7 +17,7 @@ help: ## this list
 
 # The stamp carries a hash of what decides the environment, so a changed lock file or what is compiled installs and
 # nothing else does.
-INSTALL_KEY := $(shell cd operator && cat pyproject.toml constraints.txt hatch_build.py kubothek/lake/lanes.c | sha256sum | cut -c1-16)
+INSTALL_KEY := $(shell cd operator && cat pyproject.toml constraints.txt hatch_build.py kubothek/storage/sha3_multibuffer.c | sha256sum | cut -c1-16)
 STAMP := $(VENV)/.installed-$(INSTALL_KEY)
 
 install: $(STAMP) ## .venv with kubothek and all it needs
@@ -53,9 +53,9 @@ unit: install
 
 soak: install ## 100,000 landed files with kills, random changes of random tables, 10,000 hostile requests, 200 commits on the cluster: an hour
 	@KUBOTHEK_SOAK=1 $(BIN)/python -m pytest -q tests/fuzz tests/hostile tests/failures tests/plateau_conformance \
-		tests/intake/test_exactly_once.py tests/properties tests/commits tests/collector \
-		tests/cube tests/skipping tests/ledger tests/protocol_model tests/transform tests/derivative \
-		tests/gateway/test_hostile.py tests/exchange/test_pull.py tests/kubernetes/test_operator.py tests/e2e/test_soak.py
+		tests/ingest/watch/test_exactly_once.py tests/properties tests/table/log tests/gc \
+		tests/cube tests/table/skipping tests/odf tests/protocol_model tests/odf/transform tests/odf/derived \
+		tests/gateway/test_hostile.py tests/odf/sync/test_pull.py tests/cluster/test_operator.py tests/e2e/test_soak.py
 
 chaos: install ## an hour of faults on the cluster, in the order of KUBOTHEK_SEED: what each was, and how long until all was calm
 	@KUBOTHEK_SOAK=$${KUBOTHEK_SOAK:-1} $(BIN)/python -m pytest -q -s tests/e2e/test_chaos.py
@@ -70,16 +70,16 @@ bench-operator: install ## the operator with 10,000 Datasets and 2,000 Commits b
 	@$(BIN)/python -m benchmarks.operator
 
 cluster-up: install ## a real single-node Kubernetes with an S3 server (kind if Docker answers, else native, as root)
-	@$(BIN)/python -m tests.cluster up
+	@$(BIN)/python -m tests.testcluster up
 
 cluster-down: install ## stop it and clean up
-	@$(BIN)/python -m tests.cluster down
+	@$(BIN)/python -m tests.testcluster down
 
 images: install ## build the operator's and the jobs' images and load them into the cluster
-	@$(BIN)/python -m tests.cluster images
+	@$(BIN)/python -m tests.testcluster images
 
 crds: install ## write crds/ (and the chart's copy) from the models
-	@$(BIN)/python -m kubothek.resources.crds
+	@$(BIN)/python -m kubothek.api.crds
 
 config: install ## write config/ (the chart as plain YAML) from charts/kubothek; builds Helm the first time, in minutes
 	@$(BIN)/python -m tests.chart.plain

@@ -21,16 +21,16 @@ from pyspark.sql import SparkSession
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
 from benchmarks.sparks import cpu_of_all
-from kubothek.lake.commits import DatasetLog, PartitionFile, Transaction
-from kubothek.lake.indices import IndexKind
-from kubothek.lake.operations import Written, append
-from kubothek.lake.operations.gathering import Gatherer, Gathering
-from kubothek.lake.sources import Ingest, SourceReader, decide_schemas, ingest_here
-from kubothek.lake.sources.model import Format, Source
-from kubothek.lake.store import Store
-from kubothek.lake.table.layout import Layout
+from kubothek.ingest import Ingest, SourceReader, decide_schemas, ingest_here
+from kubothek.ingest.model import Format, Source
 from kubothek.spark.session import running
 from kubothek.spark.write import write_with_spark
+from kubothek.storage import Store
+from kubothek.table.indexes import IndexKind
+from kubothek.table.layout import Layout
+from kubothek.table.log import DatasetLog, PartitionFile, Transaction
+from kubothek.table.operations import Written, append
+from kubothek.table.operations.gathering import Gatherer, Gathering
 
 PARTITION_ON = ("year", "month")
 INDEXED = ("carrier", "customer")

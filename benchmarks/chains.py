@@ -16,12 +16,12 @@ from unittest.mock import patch
 from benchmarks.gateway import NAME, served
 from benchmarks.memory import apart, peak
 from benchmarks.places import Place, Root
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.exchange import Reach, Web, pull_remote
-from kubothek.lake.ledger import Block, Layout
-from kubothek.lake.ledger.formats.events import DatasetKind, MetadataBlock, Seed, SetInfo
-from kubothek.lake.ledger.formats.identity import OwnerKey
-from kubothek.lake.ledger.formats.timestamps import Timestamp
+from kubothek.odf import Block, Layout
+from kubothek.odf.spec.events import DatasetKind, MetadataBlock, Seed, SetInfo
+from kubothek.odf.spec.identity import OwnerKey
+from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.sync import Reach, Web, pull_remote
+from kubothek.table.log import DatasetLog
 
 _LAYOUT: Final = Layout()
 _START: Final = Timestamp.parse("2026-11-22T00:00:00Z")

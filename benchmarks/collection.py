@@ -26,9 +26,9 @@ from benchmarks.harness import Case, Table, compare
 from benchmarks.memory import apart, peak
 from benchmarks.places import Place, Root
 from benchmarks.sparks import cpu_of_all, started
-from kubothek.lake.collector import Mode, Retention, collect
-from kubothek.lake.commits import Change, DatasetLog, Operation, PartitionFile, Transaction
+from kubothek.gc import Mode, Retention, collect
 from kubothek.spark.sweep import spread_with_spark
+from kubothek.table.log import Change, DatasetLog, Operation, PartitionFile, Transaction
 
 NAME: Final = "bench"
 _DIRECTORIES: Final = 100

@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
 from benchmarks.sparks import cpu_of_all, started
-from kubothek.lake.commits import Change, DatasetLog, Operation, PartitionFile, Transaction
-from kubothek.lake.maintenance import Wish, compact
 from kubothek.spark.compact import compact_with_spark
+from kubothek.table.log import Change, DatasetLog, Operation, PartitionFile, Transaction
+from kubothek.table.maintenance import Wish, compact
 
 NAME: Final = "bench"
 _PARTITIONS: Final = 8

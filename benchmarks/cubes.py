@@ -23,16 +23,16 @@ from benchmarks.bulk import SPARKS_OWN
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
 from benchmarks.sparks import cpu_of_all
-from kubothek.lake.commits import Change, DatasetLog, Operation, PartitionFile, Transaction
-from kubothek.lake.commits.cubes.members import metadata_of
-from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.cube.discovery import discover
-from kubothek.lake.cube.query import query
-from kubothek.lake.cube.state import CubeSnapshot
-from kubothek.lake.indices import IndexChange, IndexCollector, IndexKind
-from kubothek.lake.store import Store
+from kubothek.cube.discovery import discover
+from kubothek.cube.query import query
+from kubothek.cube.state import CubeSnapshot
 from kubothek.spark.cube import frame
 from kubothek.spark.session import running
+from kubothek.storage import Store
+from kubothek.table.indexes import IndexChange, IndexCollector, IndexKind
+from kubothek.table.log import Change, DatasetLog, Operation, PartitionFile, Transaction
+from kubothek.table.log.multi.members import metadata_of
+from kubothek.table.log.multi.spec import CubeSpec
 
 PREFIX: Final = "bench"
 SPEC: Final = CubeSpec(PREFIX, ("x", "y"), ("p",), "sales", frozenset({"i"}), frozenset({"y"}))

@@ -16,13 +16,13 @@ from tempfile import TemporaryDirectory
 from benchmarks.harness import Case, Table, compare
 from benchmarks.sparks import cpu_of_all
 from benchmarks.transform import QUERY, derived, make_source
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.ledger.derivative import inputs_of
-from kubothek.lake.ledger.derivative.dividing import DividedEngine
-from kubothek.lake.ledger.derivative.running import OURS, Engine
-from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.odf.derived import inputs_of
+from kubothek.odf.derived.dividing import DividedEngine
+from kubothek.odf.derived.running import OURS, Engine
 from kubothek.spark.session import running
 from kubothek.spark.sweep import spread_with_spark
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log.model import keys
 
 _PUSHED = 2_500_000
 _WORKERS = 2

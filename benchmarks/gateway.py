@@ -32,18 +32,18 @@ import urllib3
 from benchmarks.harness import Case, Table, compare
 from benchmarks.link import linked
 from benchmarks.places import Place
-from kubothek.lake import limited
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.exchange import Reach, pull_remote
-from kubothek.lake.lanes import WIDTH
-from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, DatasetSnapshot
-from kubothek.lake.ledger.formats.identity import OwnerKey
-from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, ReadStepParquet
-from kubothek.lake.ledger.root import again, create
-from kubothek.lake.sql import Limits
-from kubothek.lake.store import Store
-from kubothek.lake.untrusted import LimitedQuery, OneStore
+from kubothek.odf.dataset import again, create
+from kubothek.odf.spec.events import AddPushSource, DatasetKind, DatasetSnapshot
+from kubothek.odf.spec.identity import OwnerKey
+from kubothek.odf.spec.sources import MergeStrategyAppend, ReadStepParquet
+from kubothek.odf.sync import Reach, pull_remote
+from kubothek.sandbox import limited
+from kubothek.sandboxed_sql import LimitedQuery, OneStore
+from kubothek.sql import Limits
+from kubothek.storage import Store
+from kubothek.storage.sha3_multibuffer import WIDTH
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.model import keys
 from tests.s3server import _free_port
 
 NAME: Final = "pulled"
@@ -150,7 +150,7 @@ def one(place: Place, store: Store, url: str, link: str, *, by_smart_too: bool, 
         ]
     if by_smart_too:
         cases.append(Case("smart pull", partial(pull, place, f"odf+{url}/{NAME}"), clear))
-    lanes = f"{WIDTH} hashed at once" if WIDTH else "hashed one by one: liblanes.so was not built"
+    lanes = f"{WIDTH} hashed at once" if WIDTH else "hashed one by one: libsha3_multibuffer.so was not built"
     title = f"{link}: pull of {len(paths):,} objects, {size / 1e6:,.0f} MB, {place.name}, {lanes}"
     return compare(title, cases, rounds=rounds, seconds=seconds, cpu=_cpu)
 
@@ -259,7 +259,7 @@ def served(url: str, endpoint: str | None) -> Iterator[tuple[str, psutil.Process
     code = (
         "import asyncio, sys; from kubothek.gateway.access import Nobody; from kubothek.gateway.app import make_app;"
         "from kubothek.gateway.limits import Limits; from kubothek.gateway.server import serve;"
-        "from kubothek.lake.store import StoreConfig, open_store;"
+        "from kubothek.storage import StoreConfig, open_store;"
         "url, endpoint, port = sys.argv[1:]; limits = Limits(per_second=1e9, burst=10**9);"
         "from kubothek.gateway.catalogue import OneStore; store = open_store(StoreConfig(url, endpoint or None));"
         f"app = make_app(OneStore(store, frozenset(['{NAME}'])), Nobody(), limits=limits);"

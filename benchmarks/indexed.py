@@ -21,12 +21,12 @@ from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
 from benchmarks.systems.plateau import store_of
 from benchmarks.systems.table import PART, READABLE, ROWS, SCHEMA, rows
-from kubothek.lake.commits import Change, DatasetLog, Operation, PartitionFile, Transaction
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.door import Dataset
-from kubothek.lake.indices import IndexChange, IndexCollector, IndexKind
-from kubothek.lake.indices.native import read_manifest
-from kubothek.lake.store import Store
+from kubothek.catalog import Dataset
+from kubothek.storage import Store
+from kubothek.table.indexes import IndexChange, IndexCollector, IndexKind
+from kubothek.table.indexes.native import read_manifest
+from kubothek.table.log import Change, DatasetLog, Operation, PartitionFile, Transaction
+from kubothek.table.log.model import keys
 
 UUID = "bench"
 VALUES_A_FILE = 100

@@ -18,12 +18,12 @@ from typing import Any, Final
 
 from benchmarks.latencies import Latencies
 from benchmarks.watched import Watched
-from tests.cluster import Cluster
-from tests.cluster.ensure import ensure_cluster
 from tests.e2e import manifests
 from tests.e2e.helm import helm
 from tests.e2e.kubectl import Kubectl, eventually
 from tests.e2e.workspace import Workspace
+from tests.testcluster import Cluster
+from tests.testcluster.ensure import ensure_cluster
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RELEASE: Final = "kubothek-latency"

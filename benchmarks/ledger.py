@@ -18,15 +18,15 @@ import pyarrow as pa
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place
 from benchmarks.sparks import cpu_of_all
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.indices import IndexKind
-from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, DatasetSnapshot
-from kubothek.lake.ledger.formats.identity import OwnerKey
-from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, ReadStepParquet
-from kubothek.lake.ledger.root import Table as View
-from kubothek.lake.ledger.root import again, create
-from kubothek.lake.store import Store
-from kubothek.lake.table.layout import Layout
+from kubothek.odf.dataset import Table as View
+from kubothek.odf.dataset import again, create
+from kubothek.odf.spec.events import AddPushSource, DatasetKind, DatasetSnapshot
+from kubothek.odf.spec.identity import OwnerKey
+from kubothek.odf.spec.sources import MergeStrategyAppend, ReadStepParquet
+from kubothek.storage import Store
+from kubothek.table.indexes import IndexKind
+from kubothek.table.layout import Layout
+from kubothek.table.log import DatasetLog
 
 LAYOUT: Final = Layout(partition_on=("year", "month"))
 INDEXED: Final = ("carrier", "customer")

@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.indices import IndexKind
-from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, DatasetSnapshot
-from kubothek.lake.ledger.formats.identity import OwnerKey
-from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, MergeStrategyLedger, ReadStepParquet
-from kubothek.lake.ledger.root import Root, again, create
-from kubothek.lake.ledger.root import Table as View
+from kubothek.odf.dataset import Root, again, create
+from kubothek.odf.dataset import Table as View
+from kubothek.odf.spec.events import AddPushSource, DatasetKind, DatasetSnapshot
+from kubothek.odf.spec.identity import OwnerKey
+from kubothek.odf.spec.sources import MergeStrategyAppend, MergeStrategyLedger, ReadStepParquet
+from kubothek.table.indexes import IndexKind
+from kubothek.table.log import DatasetLog
 
 BATCH = 10_000
 _AT_ONCE = 1_000_000

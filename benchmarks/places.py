@@ -12,7 +12,7 @@ from pathlib import Path
 from pyarrow import fs
 
 import kubothek
-from kubothek.lake.door import Lake
+from kubothek.catalog import Lake
 from tests.s3server import S3Server
 
 _BUCKET = "bench"

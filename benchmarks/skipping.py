@@ -30,10 +30,10 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
-from kubothek.lake.commits import Change, DatasetLog, Operation, PartitionFile, Transaction
-from kubothek.lake.door import Dataset
-from kubothek.lake.predicates import parse
-from kubothek.lake.skipping.model import IndexDefinition
+from kubothek.catalog import Dataset
+from kubothek.table.expressions import parse
+from kubothek.table.log import Change, DatasetLog, Operation, PartitionFile, Transaction
+from kubothek.table.skipping.model import IndexDefinition
 
 PART = "part"
 FLIGHTS = (

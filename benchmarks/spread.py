@@ -17,18 +17,18 @@ from benchmarks import bulk
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place, Root
 from benchmarks.sparks import cpu_of_all
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.indices import IndexKind
-from kubothek.lake.ledger.feeding import push_files
-from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, DatasetSnapshot
-from kubothek.lake.ledger.formats.identity import OwnerKey
-from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, ReadStepParquet
-from kubothek.lake.ledger.root import Table as View
-from kubothek.lake.ledger.root import create
-from kubothek.lake.ledger.spreading import StoredFile
-from kubothek.lake.table.layout import Layout
+from kubothek.odf.dataset import Table as View
+from kubothek.odf.dataset import create
+from kubothek.odf.distributed import StoredFile
+from kubothek.odf.ingest import push_files
+from kubothek.odf.spec.events import AddPushSource, DatasetKind, DatasetSnapshot
+from kubothek.odf.spec.identity import OwnerKey
+from kubothek.odf.spec.sources import MergeStrategyAppend, ReadStepParquet
 from kubothek.spark.ledger import RowsWithSpark
 from kubothek.spark.session import running
+from kubothek.table.indexes import IndexKind
+from kubothek.table.layout import Layout
+from kubothek.table.log import DatasetLog
 
 _SOURCE = AddPushSource(source_name="default", read=ReadStepParquet(), merge=MergeStrategyAppend())
 _numbers = count()

@@ -23,19 +23,19 @@ from pyspark.sql import SparkSession
 
 from benchmarks.harness import Case, Table, compare
 from benchmarks.sparks import cpu_of_all
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.ledger import DatasetId, Layout, OwnerKey, Timestamp, Vocabulary
-from kubothek.lake.ledger.derivative import Derivative, Limits, create, inputs_of
-from kubothek.lake.ledger.derivative.verification import verify_runs
-from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, DatasetSnapshot, SetTransform
-from kubothek.lake.ledger.formats.events import TransformInput as EventInput
-from kubothek.lake.ledger.formats.sources import MergeStrategyAppend, ReadStepParquet, SqlQueryStep, TransformSql
-from kubothek.lake.ledger.root import again
-from kubothek.lake.ledger.root import create as create_root
-from kubothek.lake.ledger.transform import TransformInput, TransformRequest, execute
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.lake.store.spread import spread_here
+from kubothek.odf import DatasetId, Layout, OwnerKey, Timestamp, Vocabulary
+from kubothek.odf.dataset import again
+from kubothek.odf.dataset import create as create_root
+from kubothek.odf.derived import Derivative, Limits, create, inputs_of
+from kubothek.odf.derived.verification import verify_runs
+from kubothek.odf.spec.events import AddPushSource, DatasetKind, DatasetSnapshot, SetTransform
+from kubothek.odf.spec.events import TransformInput as EventInput
+from kubothek.odf.spec.sources import MergeStrategyAppend, ReadStepParquet, SqlQueryStep, TransformSql
+from kubothek.odf.transform import TransformInput, TransformRequest, execute
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.storage.parallel import spread_here
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.model import keys
 
 NEW = 10_000
 REPLAYED = 4_000_000

@@ -35,13 +35,13 @@ import pyarrow.compute as pc
 
 from benchmarks.harness import Case, Table, compare
 from benchmarks.places import Place
-from kubothek.lake.ledger import Layout, Level, Scope, Vocabulary, verify
-from kubothek.lake.ledger.checking.verification import EVERYTHING
-from kubothek.lake.ledger.hashing.digest_values import encode, validity
-from kubothek.lake.ledger.root.slicing import slice_file
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.lake.store.spread import Spread
-from tests.ledger.making import Maker, later
+from kubothek.odf import Layout, Level, Scope, Vocabulary, verify
+from kubothek.odf.dataset.slicing import slice_file
+from kubothek.odf.spec.digest_values import encode, validity
+from kubothek.odf.validation.verification import EVERYTHING
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.storage.parallel import Spread
+from tests.odf.making import Maker, later
 
 _BUFFER: Final = 64 << 20
 _LARGE: Final = memoryview(np.random.default_rng(0).bytes(_BUFFER))

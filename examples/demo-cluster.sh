@@ -8,8 +8,8 @@ if [ -t 1 ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
 say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 
 say "1/7  a cluster with an S3 server, and the images"
-python -m tests.cluster images
-eval "$(python -m tests.cluster env)" # KUBECONFIG, PATH with kubectl and helm, AWS_ENDPOINT_URL, AWS_*
+python -m tests.testcluster images
+eval "$(python -m tests.testcluster env)" # KUBECONFIG, PATH with kubectl and helm, AWS_ENDPOINT_URL, AWS_*
 
 say "2/7  the operator, by Helm"
 kubectl create namespace flights --dry-run=client -o yaml | kubectl apply -f - >/dev/null
@@ -63,7 +63,7 @@ kubothek cube query --store s3://lake/warehouse --endpoint "$AWS_ENDPOINT_URL" n
 
 cat <<EOT
 
-What to try next (first: eval "\$(python -m tests.cluster env)"):
+What to try next (first: eval "\$(python -m tests.testcluster env)"):
   kubectl -n flights describe kcm flights
   kubothek log --store s3://lake/warehouse --endpoint $AWS_ENDPOINT_URL flights
   kubectl -n flights delete kcm flights && kubectl -n flights apply -f examples/flights   # adds no row

@@ -9,7 +9,7 @@ say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 
 say "1/7  the source files, and a Java for Spark"
 python examples/fetch_flights.py .demo/sources
-JAVA_HOME="$(python -m kubothek.runtime.local.java)" && export JAVA_HOME
+JAVA_HOME="$(python -m kubothek.local.java)" && export JAVA_HOME
 echo "Java: $JAVA_HOME"
 
 say "2/7  kubothek put: the sources into the store"

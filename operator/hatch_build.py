@@ -1,7 +1,8 @@
-"""Builds ``kubothek/lake/liblanes.so`` into the wheel, in place for an editable one, if there is a C compiler.
+"""Builds ``kubothek/storage/libsha3_multibuffer.so`` into the wheel, in place for an editable one, if there is a C
+compiler.
 
-Without one, or for another processor than x86-64, the wheel is pure Python, and ``lanes.py`` does without. The library
-does not depend on Python, so one wheel is for all its versions.
+Without one, or for another processor than x86-64, the wheel is pure Python, and ``sha3_multibuffer.py`` does without.
+The library does not depend on Python, so one wheel is for all its versions.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_LIBRARY = "kubothek/lake/liblanes.so"
-_SOURCE = "kubothek/lake/lanes.c"
+_LIBRARY = "kubothek/storage/libsha3_multibuffer.so"
+_SOURCE = "kubothek/storage/sha3_multibuffer.c"
 
 
 class Lanes(BuildHookInterface[Any]):

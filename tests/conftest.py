@@ -19,10 +19,10 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from tests.cluster import Cluster, ensure_cluster, why_no_cluster
-from tests.cluster.paths import cache_root
-from tests.kubernetes.apiserver import ApiServer
+from tests.cluster.apiserver import ApiServer
 from tests.s3server import S3Server
+from tests.testcluster import Cluster, ensure_cluster, why_no_cluster
+from tests.testcluster.paths import cache_root
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession  # which takes a moment that most tests can do without
@@ -33,41 +33,41 @@ settings.register_profile("soak", derandomize=False, deadline=None)
 # CI tries the same examples always, `make soak` new ones each time.
 settings.load_profile("soak" if os.environ.get("KUBOTHEK_SOAK") else "suite")
 
-ON_CLUSTER = ("tests/cluster/", "tests/e2e/")
+ON_CLUSTER = ("tests/testcluster/", "tests/e2e/")
 """Where the tests that are marked `cluster` are."""
-WITH_SPARK = ("tests/spark/", "tests/jobs/", "tests/skipping/test_format_spark.py", "tests/benchmarks/")
+WITH_SPARK = ("tests/spark/", "tests/jobs/", "tests/table/skipping/test_format_spark.py", "tests/benchmarks/")
 """Where tests use the fixture `spark`."""
-WITH_API_SERVER = ("tests/kubernetes/", "tests/chart/", "tests/resources/test_crds_on_apiserver.py")
+WITH_API_SERVER = ("tests/cluster/", "tests/chart/", "tests/api/test_crds_on_apiserver.py")
 """Where tests use the fixture `api_server`."""
 TOGETHER = {"cluster": ON_CLUSTER, "spark": WITH_SPARK, "API server": WITH_API_SERVER}
 """What runs in one process each."""
-LONG = ("tests/local/test_demo.py", "tests/cli/", "tests/commits/")
+LONG = ("tests/local/test_demo.py", "tests/cli/", "tests/table/log/")
 """What takes longest of all others."""
 _GIVE_WAY = 5
 """The niceness of tests beside those on the cluster."""
 SLOW = (
-    *(f"tests/{room}/" for room in ("benchmarks", "collector", "cube", "derivative", "exchange", "gateway", "intake")),
-    *(f"tests/{room}/" for room in ("failures", "fuzz", "limited", "plateau_conformance")),
-    *(f"tests/{room}/" for room in ("jobs", "ledger_merge", "ledger_root", "protocol_model", "transform")),
+    *(f"tests/{room}/" for room in ("benchmarks", "gc", "cube", "odf/derived", "odf/sync", "gateway", "ingest/watch")),
+    *(f"tests/{room}/" for room in ("failures", "fuzz", "sandbox", "plateau_conformance")),
+    *(f"tests/{room}/" for room in ("jobs", "odf/merge", "odf/dataset", "protocol_model", "odf/transform")),
     *(f"tests/cli/test_{name}.py" for name in ("cube", "derivative", "examples", "exchange", "ledger", "skipping")),
-    *(f"tests/commits/test_{name}.py" for name in ("history", "indices", "interleavings")),
-    *(f"tests/maintenance/test_{name}.py" for name in ("clustering", "heal", "property", "races")),
-    "tests/door/test_plateau.py",
-    "tests/door/test_sql.py::test_anything_else_is_refused",
-    "tests/door/test_sql_plan.py::test_files_left_out",
-    "tests/engine/test_contract.py",
-    "tests/engine/test_foreign.py",
+    *(f"tests/table/log/test_{name}.py" for name in ("history", "indices", "interleavings")),
+    *(f"tests/table/maintenance/test_{name}.py" for name in ("clustering", "heal", "property", "races")),
+    "tests/catalog/test_plateau.py",
+    "tests/catalog/test_sql.py::test_anything_else_is_refused",
+    "tests/catalog/test_sql_plan.py::test_files_left_out",
+    "tests/odf/engines/test_contract.py",
+    "tests/odf/engines/test_foreign.py",
     "tests/hostile/",
-    "tests/indices/test_lookup.py",
-    "tests/kubernetes/test_profiles.py::test_pods_are_admitted",
-    "tests/ledger/test_every_option.py",
-    "tests/ledger/test_slices.py::test_sl_10",
-    "tests/operations/test_indices.py",
-    "tests/reconcile/test_derivatives.py::test_a_change_settles",
-    "tests/reconcile/test_schedules.py",
-    "tests/plain/test_crash.py",
-    "tests/skipping/test_property.py",
-    "tests/sources/test_json_lines.py",
+    "tests/table/indexes/test_lookup.py",
+    "tests/cluster/test_profiles.py::test_pods_are_admitted",
+    "tests/odf/test_every_option.py",
+    "tests/odf/test_slices.py::test_sl_10",
+    "tests/table/operations/test_indices.py",
+    "tests/controller/test_derivatives.py::test_a_change_settles",
+    "tests/controller/test_schedules.py",
+    "tests/external/test_crash.py",
+    "tests/table/skipping/test_property.py",
+    "tests/ingest/test_json_lines.py",
     "tests/tracing/test_sending.py",
 )
 """Crashes at every call, random histories, whole commands, what waits for engines and collectors: too much for

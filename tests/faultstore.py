@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from kubothek.lake.store import Capabilities, ObjectInfo, Staged, Store
+from kubothek.storage import Capabilities, ObjectInfo, Staged, Store
 
 T = TypeVar("T")
 

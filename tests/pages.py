@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kubothek.resources.kinds import KINDS
-from kubothek.resources.schema import structural_schema
+from kubothek.api.kinds import KINDS
+from kubothek.api.schema import structural_schema
 from tests.documented import ROOT
 from tests.python_page import reference
 
@@ -35,13 +35,13 @@ _TELLING: Final = _STATES | {
     "JobResult",
     "_given_up",
 }
-_TOLD_IN: Final = ("reconcile", "jobs/outcome.py", "runtime/kubernetes")
+_TOLD_IN: Final = ("reconcile", "jobs/outcome.py", "cluster")
 _TABLES: Final = (
-    "runtime/kubernetes/outcomes/pod_facts.py",
-    "runtime/kubernetes/outcomes/unfinished.py",
-    "runtime/kubernetes/outcomes/outcome.py",
-    "runtime/kubernetes/launch.py",
-    "reconcile/running/launching.py",
+    "cluster/pod_status/pod_facts.py",
+    "cluster/pod_status/unfinished.py",
+    "cluster/pod_status/outcome.py",
+    "cluster/launch.py",
+    "controller/scheduling/launching.py",
 )
 """Modules with tables of reasons."""
 _NO_REASONS: Final = frozenset(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 import boto3
 from botocore.config import Config
 
-from tests.cluster.gotools import VERSITYGW
+from tests.testcluster.gotools import VERSITYGW
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -1,7 +1,7 @@
 """What is documented exists: commands, options, fields, metrics, files and requirement ids, looked up one by one.
 
 The texts are the pages, the charts' notes and rules, and the messages and docstrings of the code. Reasons and links are
-looked up in test_pages.py, manifests on an API server in tests/kubernetes/test_documented_manifests.py.
+looked up in test_pages.py, manifests on an API server in tests/cluster/test_documented_manifests.py.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import click
 import pytest
 import yaml
 
+from kubothek.api.kinds import KINDS
+from kubothek.api.schema import structural_schema
 from kubothek.cli.main import cli
-from kubothek.plugin.main import plugin
-from kubothek.resources.kinds import KINDS
-from kubothek.resources.schema import structural_schema
+from kubothek.kubectl.main import plugin
 from tests.documented import ROOT
 from tests.documented import pages as every_page
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubothek.resources.kinds import KINDS
+from kubothek.api.kinds import KINDS
 from tests import pages
 from tests.documented import ROOT
 from tests.documented import pages as every_page

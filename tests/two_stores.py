@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.storage import Store, StoreConfig, open_store
 
 __all__ = ["other", "store"]
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from tests.kubernetes.apiserver import ADMIN, OPERATOR, OPERATOR_USER, ApiServer
+from tests.cluster.apiserver import ADMIN, OPERATOR, OPERATOR_USER, ApiServer
 
 Object = dict[str, Any]
 

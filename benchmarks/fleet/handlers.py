@@ -13,10 +13,10 @@ from typing import Any
 
 import kopf
 
-from kubothek.resources.jobs import JobResult
-from kubothek.resources.meta import API_VERSION
-from kubothek.runtime.kubernetes import names
-from kubothek.runtime.kubernetes.api import Api, ApiError
+from kubothek.api.jobs import JobResult
+from kubothek.api.meta import API_VERSION
+from kubothek.cluster import names
+from kubothek.cluster.api import Api, ApiError
 
 _JOBS = int(os.environ.get("BENCH_JOBS", "50"))
 _INTERVAL = float(os.environ.get("BENCH_INTERVAL", "60"))

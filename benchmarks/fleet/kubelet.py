@@ -8,9 +8,9 @@ from collections import Counter
 from typing import Any, Final
 
 from benchmarks.fleet.cluster import Cluster
+from kubothek.api.jobs import CommitOutcome, DatasetState, HealthState, JobResult, StoreState, Totals
+from kubothek.cluster import names
 from kubothek.jobs.outcome import render
-from kubothek.resources.jobs import CommitOutcome, DatasetState, HealthState, JobResult, StoreState, Totals
-from kubothek.runtime.kubernetes import names
 
 _ROWS: Final = 1000
 _BYTES: Final = 40_000

@@ -67,7 +67,7 @@ class Operator:
 async def kubothek(cluster: Cluster, log: Path, *flags: str) -> AsyncIterator[Operator]:
     """Ours."""
     port, probes = _free_port(), _free_port()
-    command = [sys.executable, "-m", "kubothek.runtime.kubernetes", "--all-namespaces", "--job-image=x/y:z"]
+    command = [sys.executable, "-m", "kubothek.cluster", "--all-namespaces", "--job-image=x/y:z"]
     command += [f"--metrics-port={port}", f"--probe-port={probes}", "--log-level=WARNING", *flags]
     async with _running(command, cluster, log, f"http://127.0.0.1:{port}/metrics", {}) as found:
         yield found

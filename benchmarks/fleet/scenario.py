@@ -16,7 +16,7 @@ from typing import Any, Final
 from benchmarks.fleet.cluster import Cluster, Object
 from benchmarks.fleet.kubelet import Kubelet
 from benchmarks.fleet.process import Operator
-from kubothek.runtime.kubernetes import names
+from kubothek.cluster import names
 
 _API: Final = "/apis/kubothek.io/v1alpha1"
 _EDITED: Final = "benchmark-edits"

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from benchmarks.places import Root
 from benchmarks.systems.ours import commit_partitions
 from benchmarks.systems.table import NAME, PART, System, rows
-from kubothek.lake.commits.objects import keys
+from kubothek.table.log.model import keys
 
 
 class Floor(System):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from benchmarks.places import Root
 from benchmarks.systems.table import NAME, PART, READABLE, ROWS, SCHEMA, System, parquet, rows
-from kubothek.lake.commits import Change, DatasetLog, Operation, PartitionFile, Transaction
-from kubothek.lake.door import Dataset
-from kubothek.lake.store import Store
+from kubothek.catalog import Dataset
+from kubothek.storage import Store
+from kubothek.table.log import Change, DatasetLog, Operation, PartitionFile, Transaction
 
 
 def commit_partitions(store: Store, uuid: str, partitions: int) -> None:

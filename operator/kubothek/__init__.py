@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from kubothek import errors
-    from kubothek.lake.commits.cubes.spec import CubeSpec
-    from kubothek.lake.cube.handle import Cube
-    from kubothek.lake.dataset import Dataset
-    from kubothek.lake.door import Lake
-    from kubothek.lake.indices import Dialect, IndexKind
-    from kubothek.lake.skipping.model import Encryption, IndexDefinition
-    from kubothek.lake.table.layout import Layout
+    from kubothek.catalog import Lake
+    from kubothek.cube.handle import Cube
+    from kubothek.dataset import Dataset
+    from kubothek.table.indexes import Dialect, IndexKind
+    from kubothek.table.layout import Layout
+    from kubothek.table.log.multi.spec import CubeSpec
+    from kubothek.table.skipping.model import Encryption, IndexDefinition
 
     __version__: str
 
@@ -43,15 +43,15 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "Cube": "kubothek.lake.cube.handle",
-    "CubeSpec": "kubothek.lake.commits.cubes.spec",
-    "Dataset": "kubothek.lake.dataset",
-    "Dialect": "kubothek.lake.indices",
-    "Encryption": "kubothek.lake.skipping.model",
-    "IndexDefinition": "kubothek.lake.skipping.model",
-    "IndexKind": "kubothek.lake.indices",
-    "Lake": "kubothek.lake.door",
-    "Layout": "kubothek.lake.table.layout",
+    "Cube": "kubothek.cube.handle",
+    "CubeSpec": "kubothek.table.log.multi.spec",
+    "Dataset": "kubothek.dataset",
+    "Dialect": "kubothek.table.indexes",
+    "Encryption": "kubothek.table.skipping.model",
+    "IndexDefinition": "kubothek.table.skipping.model",
+    "IndexKind": "kubothek.table.indexes",
+    "Lake": "kubothek.catalog",
+    "Layout": "kubothek.table.layout",
 }
 
 
@@ -77,8 +77,8 @@ def open(  # noqa: A001 - the natural name of the front door
     """
     from pathlib import Path
 
-    from kubothek.lake.door import Lake
-    from kubothek.lake.store import StoreConfig, open_store
+    from kubothek.catalog import Lake
+    from kubothek.storage import StoreConfig, open_store
     from kubothek.urls import absolute_url
 
     place = absolute_url(os.fspath(url), Path.cwd())

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.gotools import HELM, KUBERNETES, MONITORING_CRDS
-from tests.cluster.steps import run
-from tests.kubernetes.apiserver import ApiServer
-from tests.kubernetes.conftest import make_namespace, namespace, server
+from tests.cluster.apiserver import ApiServer
+from tests.cluster.conftest import make_namespace, namespace, server
+from tests.testcluster.gotools import HELM, KUBERNETES, MONITORING_CRDS
+from tests.testcluster.steps import run
 
 __all__ = ["make_namespace", "namespace", "server"]
 

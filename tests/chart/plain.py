@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.gotools import HELM, KUBERNETES
-from tests.cluster.steps import run
+from tests.testcluster.gotools import HELM, KUBERNETES
+from tests.testcluster.steps import run
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"

@@ -17,21 +17,21 @@ import click
 import pytest
 import yaml
 
-from kubothek.resources import pod_sizes
-from kubothek.resources.meta import FINALIZER
-from kubothek.resources.profiles import said
-from kubothek.resources.sizes import Sizes
-from kubothek.runtime.kubernetes.__main__ import main
-from kubothek.runtime.kubernetes.api import RESOURCES
-from kubothek.runtime.kubernetes.manifests import pods
-from kubothek.runtime.kubernetes.selftest import NEEDED
+from kubothek.api import pod_sizes
+from kubothek.api.meta import FINALIZER
+from kubothek.api.profiles import said
+from kubothek.api.sizes import Sizes
+from kubothek.cluster.__main__ import main
+from kubothek.cluster.api import RESOURCES
+from kubothek.cluster.pods import job_pod as pods
+from kubothek.cluster.selftest import NEEDED
 from tests.chart.conftest import CHART, Objects, Render, grant
 from tests.chart.plain import CONFIG, SCHEMA, plain, values_schema
-from tests.cluster.steps import CommandError, run
-from tests.kubernetes.apiserver import OPERATOR, ApiServer
-from tests.kubernetes.harness import manifest, resource_path
-from tests.kubernetes.test_pods import CONFIG as OPERATOR_CONFIG
-from tests.kubernetes.test_pods import launch
+from tests.cluster.apiserver import OPERATOR, ApiServer
+from tests.cluster.harness import manifest, resource_path
+from tests.cluster.test_pods import CONFIG as OPERATOR_CONFIG
+from tests.cluster.test_pods import launch
+from tests.testcluster.steps import CommandError, run
 
 CRDS = CHART.parents[1] / "crds"
 
@@ -219,7 +219,7 @@ def test_nobody_may_read_secrets_or_run_commands_in_pods(render: Render) -> None
 
 
 def needed() -> list[tuple[str, str, str]]:
-    """Every call of kubothek.runtime.kubernetes on what it serves, as (API group, resource, verb)."""
+    """Every call of kubothek.cluster on what it serves, as (API group, resource, verb)."""
     found = []
     for kind, subresource, verb in NEEDED:
         root, plural = RESOURCES[kind]
@@ -398,7 +398,7 @@ def operator_process(server: ApiServer, objects: Objects) -> Iterator[subprocess
     """The operator as the chart starts it, but as a process of this machine, as the chart's service account."""
     ports = {"KUBOTHEK_PROBE_PORT": "0", "KUBOTHEK_METRICS_PORT": "0"}
     variables = {**environment(objects), **ports, "KUBECONFIG": str(server.kubeconfig(OPERATOR))}
-    command = [sys.executable, "-m", "kubothek.runtime.kubernetes"]
+    command = [sys.executable, "-m", "kubothek.cluster"]
     process = subprocess.Popen(command, env=variables, stderr=subprocess.PIPE)
     try:
         yield process

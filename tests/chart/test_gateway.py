@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 import yaml
 
-from kubothek.lake.commits import Claim, DatasetLog
-from kubothek.lake.ledger.root import create
-from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.odf.dataset import create
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log import Claim, DatasetLog
 from tests.chart.conftest import CHART, Objects
-from tests.cluster.gotools import KUBERNETES
-from tests.cluster.steps import CommandError, run
-from tests.kubernetes.apiserver import ApiServer
-from tests.kubernetes.harness import manifest, resource_path
-from tests.kubernetes.test_gateway import People
-from tests.ledger_root.planes import LEDGER, OWNER, begun, source
+from tests.cluster.apiserver import ApiServer
+from tests.cluster.harness import manifest, resource_path
+from tests.cluster.test_gateway import People
+from tests.odf.dataset.planes import LEDGER, OWNER, begun, source
+from tests.testcluster.gotools import KUBERNETES
+from tests.testcluster.steps import CommandError, run
 
 GATEWAY = CHART.parent / "kubothek-gateway"
 AUDIENCE = "gw-kubothek-gateway.lake.svc"

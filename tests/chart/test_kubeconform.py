@@ -15,9 +15,9 @@ from tests.chart.plain import CONFIG
 from tests.chart.test_chart import VALUES
 from tests.chart.test_gateway import STORES
 from tests.chart.test_gateway import render as render_gateway
-from tests.cluster.gotools import KUBECONFORM
-from tests.cluster.steps import CommandError, run
-from tests.kubernetes.apiserver import ApiServer
+from tests.cluster.apiserver import ApiServer
+from tests.testcluster.gotools import KUBECONFORM
+from tests.testcluster.steps import CommandError, run
 
 __all__ = ["render_gateway"]
 

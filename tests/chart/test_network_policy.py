@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubothek.runtime.kubernetes.manifests.network_policy import network_policy
+from kubothek.cluster.pods.network_policy import network_policy
 from tests.chart.conftest import Render
 from tests.chart.test_chart import of_kind
 

@@ -18,17 +18,17 @@ import aiohttp
 import pytest
 import yaml
 
+from kubothek.cluster.cache.state import ClusterState
+from kubothek.cluster.queue import Key, WorkQueue
+from kubothek.cluster.telemetry.metrics import Metrics
+from kubothek.cluster.telemetry.metrics_state import state_metrics
+from kubothek.cluster.telemetry.probes import metrics
 from kubothek.gateway.kubernetes.metrics import GatewayMetrics
-from kubothek.runtime.kubernetes.observed.state import ClusterState
-from kubothek.runtime.kubernetes.queue import Key, WorkQueue
-from kubothek.runtime.kubernetes.telemetry.metrics import Metrics
-from kubothek.runtime.kubernetes.telemetry.metrics_state import state_metrics
-from kubothek.runtime.kubernetes.telemetry.probes import metrics
 from tests.chart.conftest import CHART, Render
-from tests.cluster.debian import PROMETHEUS
-from tests.cluster.steps import run
-from tests.kubernetes import podshapes
-from tests.kubernetes.test_metrics import ended, known
+from tests.cluster import podshapes
+from tests.cluster.test_metrics import ended, known
+from tests.testcluster.debian import PROMETHEUS
+from tests.testcluster.steps import run
 
 CASES = Path(__file__).with_name("alerts_test.yaml")
 DASHBOARDS = sorted((CHART / "files" / "dashboards").glob("*.json"))

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from kubothek.resources.kinds import KINDS
-from kubothek.runtime.kubernetes.api import RESOURCES
+from kubothek.api.kinds import KINDS
+from kubothek.cluster.api import RESOURCES
 from tests.chart.conftest import Objects, Render, grant
-from tests.kubernetes.apiserver import OPERATOR, ApiServer
-from tests.kubernetes.harness import manifest
+from tests.cluster.apiserver import OPERATOR, ApiServer
+from tests.cluster.harness import manifest
 
 READ = {"get", "list", "watch"}
 WRITE = {"create", "update", "patch"}

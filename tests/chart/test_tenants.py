@@ -1,6 +1,6 @@
 """Tenants of one cluster: what people and jobs of a namespace may do, as the API server's own authoriser has it.
 
-That a reference never leaves its namespace is for tests/reconcile/test_tenants.py; that NetworkPolicies name pods of
+That a reference never leaves its namespace is for tests/controller/test_tenants.py; that NetworkPolicies name pods of
 one namespace only for test_chart.py. There is nothing here that would enforce a NetworkPolicy.
 """
 
@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
-from kubothek.resources.kinds import KINDS
-from kubothek.resources.values import ObjectReference, Reference
-from kubothek.runtime.kubernetes.api import RESOURCES
+from kubothek.api.kinds import KINDS
+from kubothek.api.values import ObjectReference, Reference
+from kubothek.cluster.api import RESOURCES
 from tests.chart.conftest import Objects, Render
 from tests.chart.test_roles import binding
+from tests.cluster.apiserver import OPERATOR_USER, ApiServer
+from tests.cluster.harness import resource_path
 from tests.documented import API, Json, blocks
-from tests.kubernetes.apiserver import OPERATOR_USER, ApiServer
-from tests.kubernetes.harness import resource_path
 
 PLURALS = {kind: RESOURCES[kind][1] for kind in KINDS}
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "push", "ingest")

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from tests.chart.conftest import CHART
-from tests.cluster.steps import run
-from tests.kubernetes.apiserver import ApiServer
-from tests.kubernetes.harness import manifest, resource_path
+from tests.cluster.apiserver import ApiServer
+from tests.cluster.harness import manifest, resource_path
+from tests.testcluster.steps import run
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/repositories.kubothek.io"
 FILE = Path("files") / "crds" / "kubothek.io_repositories.yaml"

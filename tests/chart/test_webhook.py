@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kubothek.runtime.kubernetes.admission.keeping import Keeper
-from kubothek.runtime.kubernetes.api import Api
-from kubothek.runtime.kubernetes.config import WebhookConfig
+from kubothek.cluster.api import Api
+from kubothek.cluster.config import WebhookConfig
+from kubothek.cluster.webhook.certificate_store import Keeper
 from tests.chart.conftest import Objects, Render
 from tests.chart.test_chart import deployment, environment, of_kind
-from tests.kubernetes.apiserver import OPERATOR, ApiServer
+from tests.cluster.apiserver import OPERATOR, ApiServer
 
 
 def named(objects: Objects, kind: str, ending: str = "-webhook") -> dict[str, Any]:

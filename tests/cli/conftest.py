@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from kubothek.cli.main import main
-from kubothek.runtime.local import processes
+from kubothek.local import processes
 from tests.jobserver import ForkedJob
 
 

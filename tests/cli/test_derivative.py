@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import kubothek as lake_door
-from kubothek.resources.dataset import Dataset
-from kubothek.resources.kinds import parse
+from kubothek.api.dataset import Dataset
+from kubothek.api.kinds import parse
 from tests.cli.conftest import Kubothek
 from tests.local.manifests import STORE
 

@@ -8,11 +8,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from kubothek.api.commit import Commit, CommitProgress, CommitStatus
+from kubothek.api.conditions import State, complete, conditions_of, failed, progressing, waiting
+from kubothek.api.kinds import parse
 from kubothek.cli.display import LiveTable, PlainScreen
-from kubothek.resources.commit import Commit, CommitProgress, CommitStatus
-from kubothek.resources.conditions import State, complete, conditions_of, failed, progressing, waiting
-from kubothek.resources.kinds import parse
-from kubothek.runtime.local.summary import summarise
+from kubothek.local.summary import summarise
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

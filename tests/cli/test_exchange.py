@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.ledger.root import Root
-from kubothek.lake.store import StoreConfig, open_store
+from kubothek.odf.dataset import Root
+from kubothek.storage import StoreConfig, open_store
+from kubothek.table.log import DatasetLog
 from tests.cli.conftest import Kubothek
-from tests.ledger_root.planes import LEDGER, made, push
+from tests.odf.dataset.planes import LEDGER, made, push
 
 TOKEN = "a-token-for-the-test-0001"
 TOKENS = f"""

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import kubothek as door
-from kubothek.lake.errors import OwnedByAnother, TooManyDeletes
+from kubothek.errors import OwnedByAnother, TooManyDeletes
 from tests.cli.conftest import Kubothek
 
 DAY = 24 * 3600

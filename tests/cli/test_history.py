@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import kubothek as door
-from kubothek.lake.commits import Change, DatasetLog, Operation, Transaction
-from kubothek.lake.commits.objects import keys as lake_keys
-from kubothek.lake.door import Lake
+from kubothek.catalog import Lake
+from kubothek.table.log import Change, DatasetLog, Operation, Transaction
+from kubothek.table.log.model import keys as lake_keys
 from tests.cli.conftest import Kubothek
 
 

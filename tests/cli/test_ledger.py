@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 import kubothek as lake_door
-from kubothek.lake.commits.verbs.claims import Claim, take_claim
-from kubothek.lake.store import StoreConfig, open_store
-from kubothek.resources.dataset import Dataset
-from kubothek.resources.kinds import parse
+from kubothek.api.dataset import Dataset
+from kubothek.api.kinds import parse
+from kubothek.storage import StoreConfig, open_store
+from kubothek.table.log.ownership import Claim, take_claim
 from tests.cli.conftest import Kubothek
-from tests.ledger.vectors import GOLDEN
 from tests.local.manifests import STORE, write
+from tests.odf.vectors import GOLDEN
 
 SNAPSHOT = """
 kind: DatasetSnapshot

@@ -6,8 +6,8 @@ import re
 import xml.etree.ElementTree as ET
 
 from kubothek.cli.ledger.lineage_svg import svg
-from kubothek.lake.ledger.derivative.lineage import Edge, Graph, Node
-from kubothek.lake.ledger.formats.events import DatasetKind
+from kubothek.odf.lineage import Edge, Graph, Node
+from kubothek.odf.spec.events import DatasetKind
 
 
 def graph(*names: str, **made_of: str) -> Graph:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kubothek.cli import main as module
-from kubothek.lake.errors import StoreUnavailable
-from kubothek.lake.store import StoreConfig, open_store
+from kubothek.errors import StoreUnavailable
+from kubothek.storage import StoreConfig, open_store
 from tests.cli.conftest import Kubothek
 
 HEAVY = ("pyarrow", "duckdb", "boto3", "pydantic", "rich", "pyspark", "yaml")

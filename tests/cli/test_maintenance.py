@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import kubothek as door
-from kubothek.lake.errors import AccessDenied
-from kubothek.lake.store.file import FileStore
+from kubothek.errors import AccessDenied
+from kubothek.storage.file import FileStore
 from tests.cli.conftest import Kubothek
 
 

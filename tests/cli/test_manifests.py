@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import kubothek as lake_door
-from kubothek.runtime.local.state import State, locked
+from kubothek.local.state import State, locked
 from tests.cli.conftest import Kubothek
 from tests.local.manifests import STORE, commit, dataset, write
 

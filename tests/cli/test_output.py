@@ -21,8 +21,8 @@ from kubothek.cli.columns import listed
 from kubothek.cli.ledger.lineage_svg import _box
 from kubothek.cli.main import COMMANDS, cli
 from kubothek.cli.output import print_lines
-from kubothek.lake.ledger.derivative.lineage.datasets import Node
-from kubothek.lake.ledger.derivative.lineage.rendering import short
+from kubothek.odf.lineage.datasets import Node
+from kubothek.odf.lineage.rendering import short
 from tests.cli.conftest import Kubothek
 
 FORMATS = ("table", "wide", "json", "yaml", "csv")

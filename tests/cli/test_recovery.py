@@ -1,7 +1,7 @@
 """Disaster recovery: all that a cluster knew is lost; a bucket and the same manifests bring everything back.
 
 On one machine what the API server holds (objects, uids, statuses) is the directory ``.kubothek-state``, and Secrets
-with keys of ledgers are files below ``XDG_STATE_HOME``. tests/kubernetes/test_recovery.py: the same for API servers.
+with keys of ledgers are files below ``XDG_STATE_HOME``. tests/cluster/test_recovery.py: the same for API servers.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
-from kubothek.resources.kinds import KINDS
-from kubothek.resources.meta import Resource
-from kubothek.runtime.local import state as local_state
-from kubothek.runtime.local.manifests import Key
+from kubothek.api.kinds import KINDS
+from kubothek.api.meta import Resource
+from kubothek.local import state as local_state
+from kubothek.local.manifests import Key
 from tests.cli.conftest import Kubothek
 from tests.recovery import COMMITS, GIT, POLICY, data, put_sources, resource, rows
 

@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 import kubothek as lake_door
-from kubothek.runtime.local.state import State, locked
+from kubothek.local.state import State, locked
 from tests.cli.conftest import Kubothek
 from tests.local.manifests import STORE, commit, dataset, write
 
@@ -149,7 +149,7 @@ def test_a_bucket_that_does_not_answer_is_told(
     monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
-    monkeypatch.setattr("kubothek.runtime.local.runner.PATIENCE", timedelta(seconds=1))
+    monkeypatch.setattr("kubothek.local.runner.PATIENCE", timedelta(seconds=1))
     unreachable = STORE.replace('"file:store"', "s3://bucket/lake, endpoint: 'http://127.0.0.1:9'")
     write(project, unreachable, dataset("letters"))
     answer = kubothek("run", "-f", "manifests")

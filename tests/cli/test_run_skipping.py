@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kubothek.resources.dataset import Dataset
-from kubothek.resources.meta import Resource
-from kubothek.resources.skippingindex import SkippingIndex
-from kubothek.runtime.local.manifests import Key
-from kubothek.runtime.local.state import State
+from kubothek.api.dataset import Dataset
+from kubothek.api.meta import Resource
+from kubothek.api.skippingindex import SkippingIndex
+from kubothek.local.manifests import Key
+from kubothek.local.state import State
 from tests.cli.conftest import Kubothek
 from tests.local.manifests import STORE, commit, dataset, write
 

@@ -11,9 +11,9 @@ import pytest
 
 import kubothek as door
 from kubothek.cli.remembered import MOST, recent, remember
-from kubothek.lake.predicates import parse
-from kubothek.lake.sql.read import Read
-from kubothek.lake.table.plan import Step
+from kubothek.sql.read import Read
+from kubothek.table.expressions import parse
+from kubothek.table.scan.plan import Step
 from tests.cli.conftest import Kubothek
 
 

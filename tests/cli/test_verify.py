@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 import kubothek as door
-from kubothek.lake.ledger.formats.events import AddData, AddPushSource
-from kubothek.lake.ledger.formats.sources import MergeStrategyLedger, ReadStepCsv
-from kubothek.lake.store import StoreConfig, open_store
+from kubothek.odf.spec.events import AddData, AddPushSource
+from kubothek.odf.spec.sources import MergeStrategyLedger, ReadStepCsv
+from kubothek.storage import StoreConfig, open_store
 from tests.cli.conftest import Kubothek
-from tests.ledger.making import SCHEMA, Maker, later, rows, small
 from tests.local.manifests import STORE, commit, dataset, write
+from tests.odf.making import SCHEMA, Maker, later, rows, small
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from kubothek.resources.values import parse_duration
+from kubothek.api.values import parse_duration
 from kubothek.words import count, duration
 
 

@@ -1,53 +1,90 @@
-from pathlib import Path
+"""The cache: it never goes back in time, whatever order watches, listings and our own writes arrive in."""
 
-import pytest
+from typing import Any
 
-from tests.cluster.cache import build_once, content_key
-
-
-def test_a_key_depends_on_every_part_and_on_their_borders() -> None:
-    keys = {content_key("ab", "c"), content_key("a", "bc"), content_key("abc"), content_key("c", "ab")}
-    assert len(keys) == 4
+from kubothek.cluster.cache.objects import Cache, trimmed_pod
 
 
-def test_a_path_stands_for_its_content(tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.write_text("same")
-    second.write_text("same")
-    assert content_key(first) == content_key(second) == content_key(b"same")
+def thing(name: str, version: int, uid: str = "u1", **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": uid,
+            "resourceVersion": str(version),
+            "managedFields": [1],
+        },
+        "spec": spec,
+    }
 
 
-def test_a_directory_stands_for_the_names_and_contents_below_it(tmp_path: Path) -> None:
-    nested = tmp_path / "nested"
-    nested.mkdir()
-    file = nested / "file"
-    file.write_text("1")
-    before = content_key(tmp_path)
-    file.write_text("2")
-    changed = content_key(tmp_path)
-    file.rename(nested / "other")
-    assert len({before, changed, content_key(tmp_path)}) == 3
+def cache() -> Cache[str]:
+    return Cache(lambda obj: f"{obj['metadata']['name']}@{obj['metadata']['resourceVersion']}")
 
 
-def test_an_entry_is_built_once(tmp_path: Path) -> None:
-    entry, built = tmp_path / "cache" / "entry", []
-
-    def fill(directory: Path) -> None:
-        built.append(directory)
-        (directory / "program").write_text("done")
-
-    assert build_once(entry, fill) == build_once(entry, fill) == entry
-    assert len(built) == 1
-    assert (entry / "program").read_text() == "done"
+def test_newer_states_replace_older_ones_and_never_the_reverse() -> None:
+    things = cache()
+    assert things.put(thing("a", 9))
+    assert not things.put(thing("a", 9))
+    assert not things.put(thing("a", 8))
+    assert things.put(thing("a", 10))
+    assert things.model("ns", "a") == "a@10"
 
 
-def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
-    entry = tmp_path / "entry"
+def test_a_late_echo_of_a_deleted_object_does_not_bring_it_back() -> None:
+    things = cache()
+    things.put(thing("a", 9))
+    removed = things.remove("ns", "a", "u1")
+    assert removed is not None
+    assert not things.put(thing("a", 12))
+    assert things.get("ns", "a") is None
 
-    def fail(directory: Path) -> None:
-        (directory / "half").write_text("of it")
-        raise RuntimeError("killed")
 
-    with pytest.raises(RuntimeError, match="killed"):
-        build_once(entry, fail)
-    assert [path.name for path in tmp_path.iterdir()] == ["entry.lock"]
+def test_a_deletion_that_overtakes_the_creation_wins() -> None:
+    things = cache()
+    assert things.remove("ns", "a", "u1") is None
+    assert not things.put(thing("a", 3))
+
+
+def test_the_deletion_of_a_predecessor_leaves_the_re_created_object() -> None:
+    things = cache()
+    things.put(thing("a", 20, uid="u2"))
+    assert things.remove("ns", "a", "u1") is None
+    assert things.model("ns", "a") == "a@20"
+
+
+def test_objects_are_parsed_once_and_only_when_asked_for() -> None:
+    calls: list[object] = []
+
+    def parse(obj: object) -> int:
+        calls.append(obj)
+        return len(calls)
+
+    things = Cache(parse)
+    things.put(thing("a", 1))
+    assert calls == []
+    assert (things.model("ns", "a"), things.model("ns", "a"), things.models("ns")) == (1, 1, [1])
+
+
+def test_what_the_operator_never_reads_is_not_kept() -> None:
+    things = cache()
+    noisy = thing("a", 1, image="x")
+    noisy["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "1"}
+    things.put(noisy)
+    kept = things.get("ns", "a")
+    assert kept is not None
+    assert "managedFields" not in kept["metadata"]
+    assert kept["metadata"]["annotations"] == {"mine": "1"}
+    assert trimmed_pod(thing("p", 1, nodeName="n1", containers=[{"name": "big"}]))["spec"] == {"nodeName": "n1"}
+
+
+def test_namespaces_are_apart() -> None:
+    things = cache()
+    other = thing("a", 5, uid="u5")
+    other["metadata"]["namespace"] = "other"
+    things.put(thing("a", 1))
+    things.put(other)
+    assert things.models("ns") == ["a@1"]
+    assert len(things) == 2
+    assert [obj["metadata"]["uid"] for obj in things.objects("other")] == ["u5"]
+    assert len(list(things.objects())) == 2

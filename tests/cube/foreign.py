@@ -10,9 +10,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.schema import render_common_metadata
-from kubothek.lake.store import Store
+from kubothek.storage import Store
+from kubothek.table.log.model import keys
+from kubothek.table.schema import render_common_metadata
 from tests.cube.small import PREFIX
 
 Head = dict[str, Any]

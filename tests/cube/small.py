@@ -10,13 +10,13 @@ from threading import Lock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.commits import Claim, DatasetLog, Snapshot
-from kubothek.lake.commits.cubes.head import head_key
-from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.commits.objects.paths import partition_path
-from kubothek.lake.cube.handle import Cube, Done
-from kubothek.lake.cube.log import CubeLog
-from kubothek.lake.store import Store
+from kubothek.cube.handle import Cube, Done
+from kubothek.cube.log import CubeLog
+from kubothek.storage import Store
+from kubothek.table.log import Claim, DatasetLog, Snapshot
+from kubothek.table.log.model.paths import partition_path
+from kubothek.table.log.multi.head import head_key
+from kubothek.table.log.multi.spec import CubeSpec
 from tests.faultstore import WRITES, Call, FaultStore
 
 PREFIX = "geo"

@@ -10,13 +10,13 @@ from contextlib import suppress
 
 import pytest
 
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.cube.log import CubeAlreadyApplied
-from kubothek.lake.errors import DatasetNotFound, StoreUnavailable
-from kubothek.lake.store import Store
-from tests.commits.memory import MemoryStore
+from kubothek.cube.log import CubeAlreadyApplied
+from kubothek.errors import DatasetNotFound, StoreUnavailable
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog
 from tests.cube.small import State, append, build, cube_in, extra, intent_left, operations, seed, state
 from tests.faultstore import Crash, Fault, FaultStore, every_crash
+from tests.table.log.memory import MemoryStore
 
 Operate = Callable[[Store], object]
 NOTHING: State = {}

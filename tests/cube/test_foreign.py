@@ -10,12 +10,11 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from kubothek.lake import operations as operations_of
-from kubothek.lake.commits import DatasetLog, Transaction
-from kubothek.lake.errors import Conflict, CubeBroken, DatasetExists
-from kubothek.lake.operations import write_rows
-from kubothek.lake.store import Store
-from tests.commits.memory import MemoryStore
+from kubothek.errors import Conflict, CubeBroken, DatasetExists
+from kubothek.storage import Store
+from kubothek.table import operations as operations_of
+from kubothek.table.log import DatasetLog, Transaction
+from kubothek.table.operations import write_rows
 from tests.cube.foreign import Head, add_as_kartothek, append_as_kartothek, put_over
 from tests.cube.small import (
     State,
@@ -33,6 +32,7 @@ from tests.cube.small import (
     writes_of,
 )
 from tests.faultstore import Crash, Fault, FaultStore, every_crash
+from tests.table.log.memory import MemoryStore
 
 BUILT: State = {"seed": [1, 2], "extra": [1]}
 

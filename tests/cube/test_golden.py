@@ -10,12 +10,12 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.cube.discovery import cubes, discover
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.cube.state import Member
-from kubothek.lake.door import Lake
-from kubothek.lake.schema import type_name
-from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.catalog import Lake
+from kubothek.cube.discovery import cubes, discover
+from kubothek.cube.handle import Cube
+from kubothek.cube.state import Member
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.schema import type_name
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kartothek"
 CUBES = [("k53-cube", "geo"), ("k53-cube-legacy", "klee"), ("k53-cube-legacy", "klee-old")]

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.cube.state import Member
-from kubothek.lake.store import Store
-from tests.commits.memory import MemoryStore
+from kubothek.cube.state import Member
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog
 from tests.cube.foreign import append_as_kartothek
 from tests.cube.small import PREFIX, build, cube_in, intent_left
 from tests.faultstore import WRITES, Crash, Fault, FaultStore
+from tests.table.log.memory import MemoryStore
 
 SOAK: Final = bool(os.environ.get("KUBOTHEK_SOAK"))
 COLUMNS: Final = {"seed": "v", "extra": "w"}

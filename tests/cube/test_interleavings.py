@@ -21,16 +21,15 @@ from uuid import uuid4
 import orjson
 import pytest
 
-from kubothek.lake.commits import DatasetLog, settle
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.commits.past import records
-from kubothek.lake.errors import Contended
-from kubothek.lake.store import Store
-from tests.commits.memory import MemoryStore
-from tests.commits.test_interleavings import ALL_CALLS, InTurn
+from kubothek.errors import Contended
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog, records, settle
+from kubothek.table.log.model import keys
 from tests.cube.foreign import parquet
 from tests.cube.small import PREFIX, append, build, cube_in, extra, intent_left, raw, seed, state
 from tests.faultstore import WRITES, Crash, Fault, FaultStore
+from tests.table.log.memory import MemoryStore
+from tests.table.log.test_interleavings import ALL_CALLS, InTurn
 
 SOAK = bool(os.environ.get("KUBOTHEK_SOAK"))
 SCHEDULES = 4000 if SOAK else 60

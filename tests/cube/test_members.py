@@ -14,21 +14,21 @@ import pytest
 from plateau.io.eager import update_dataset_from_dataframes
 
 import kubothek
-from kubothek.lake.commits import Claim, DatasetLog
-from kubothek.lake.commits.cubes.head import head_key
-from kubothek.lake.commits.verbs.reindex import reindex
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.cube.log import CubeLog
-from kubothek.lake.door import Lake
-from kubothek.lake.errors import CubeBroken, CubeInvalid, DatasetNotFound, NotAdopted, OwnedByAnother
-from kubothek.lake.indices import IndexKind
-from kubothek.lake.store import Store, StoreConfig, open_store
-from tests.commits.memory import MemoryStore
-from tests.commits.table import append as append_alone
+from kubothek.catalog import Lake
+from kubothek.cube.handle import Cube
+from kubothek.cube.log import CubeLog
+from kubothek.errors import CubeBroken, CubeInvalid, DatasetNotFound, NotAdopted, OwnedByAnother
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.indexes import IndexKind
+from kubothek.table.log import Claim, DatasetLog
+from kubothek.table.log.multi.head import head_key
+from kubothek.table.log.update_indexes import reindex
 from tests.cube.foreign import append_as_kartothek
 from tests.cube.small import SPEC, append, build, cube_in, extra, operations, raw, seed, state
 from tests.faultstore import FaultStore
 from tests.s3server import S3Server
+from tests.table.log.memory import MemoryStore
+from tests.table.log.table import append as append_alone
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kartothek" / "k53-cube" / "store"
 CLAIMS = {name: Claim(f"cluster/ns/geo-{name}", "1") for name in ("seed", "extra", "population", "holidays")}

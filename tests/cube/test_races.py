@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.cube.log import CubeAlreadyApplied
-from kubothek.lake.errors import IdReused
-from kubothek.lake.store import Store, StoreConfig, open_store
-from tests.commits.memory import MemoryStore
+from kubothek.cube.log import CubeAlreadyApplied
+from kubothek.errors import IdReused
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log import DatasetLog
 from tests.cube.small import append, at_write, build, cube_in, intent_left, operations, seed, state, writes_of
 from tests.faultstore import FaultStore
+from tests.table.log.memory import MemoryStore
 
 
 @pytest.mark.parametrize("other", ["append", "tag", "same"])

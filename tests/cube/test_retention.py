@@ -7,14 +7,14 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.collector import Mode, Retention, collect
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.cube.log import CubeLog
-from kubothek.lake.errors import TooSlow, VersionNotFound
-from tests.collector.aging import GRACE, AgingStore
+from kubothek.cube.handle import Cube
+from kubothek.cube.log import CubeLog
+from kubothek.errors import TooSlow, VersionNotFound
+from kubothek.gc import Mode, Retention, collect
+from kubothek.table.log import DatasetLog
 from tests.cube.small import PREFIX, SPEC, State, extra, seed, values_of
 from tests.faultstore import FaultStore
+from tests.gc.aging import GRACE, AgingStore
 
 
 def cube_in(store: AgingStore) -> Cube:

@@ -10,11 +10,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.commits.cubes.spec import CubeSpec, memberships
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.cube.log import CubeLog
-from kubothek.lake.errors import CubeInvalid, DatasetExists, IndexInvalid, InputError, SchemaMismatch, SourceEmpty
-from tests.commits.memory import MemoryStore
+from kubothek.cube.handle import Cube
+from kubothek.cube.log import CubeLog
+from kubothek.errors import CubeInvalid, DatasetExists, IndexInvalid, InputError, SchemaMismatch, SourceEmpty
+from kubothek.table.log.multi.spec import CubeSpec, memberships
+from tests.table.log.memory import MemoryStore
 
 SPEC: dict[str, Any] = {"uuid_prefix": "geo", "dimension_columns": ["x", "y"], "partition_columns": ["p"]}
 

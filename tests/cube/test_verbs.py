@@ -10,15 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import kubothek
-from kubothek.lake.commits import Snapshot
-from kubothek.lake.commits.verbs.reskip import undescribed
-from kubothek.lake.cube.discovery import discover
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.cube.writing import CheckSchema
-from kubothek.lake.door import Lake
-from kubothek.lake.errors import CubeInvalid, DatasetExists, SchemaMismatch, VersionNotFound
-from kubothek.lake.operations import Written, write_rows
-from kubothek.lake.skipping.model import IndexDefinition, SkippingState
+from kubothek.catalog import Lake
+from kubothek.cube.discovery import discover
+from kubothek.cube.handle import Cube
+from kubothek.cube.writing import CheckSchema
+from kubothek.errors import CubeInvalid, DatasetExists, SchemaMismatch, VersionNotFound
+from kubothek.table.log import Snapshot
+from kubothek.table.log.update_skipping import undescribed
+from kubothek.table.operations import Written, write_rows
+from kubothek.table.skipping.model import IndexDefinition, SkippingState
 
 SEED = pa.table({"x": [2, 1, 2, 1], "y": ["b", "a", "a", "b"], "p": [0, 0, 1, 1], "v": [1, 2, 3, 4], "i": [5, 5, 6, 6]})
 PER_X = pa.table({"x": [1, 2], "q": ["s", "t"], "w": [10, 20]})

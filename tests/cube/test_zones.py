@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import kubothek
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.door import Lake
-from kubothek.lake.errors import CubeInvalid, SchemaMismatch
-from kubothek.lake.zones import zones_of
+from kubothek.catalog import Lake
+from kubothek.cube.handle import Cube
+from kubothek.errors import CubeInvalid, SchemaMismatch
+from kubothek.table.time_zones import zones_of
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
 BERLIN = pa.timestamp("us", "Europe/Berlin")
@@ -79,7 +79,7 @@ def test_cube_refuses_times_of_another_kind(cube: Cube, first: pa.DataType, seco
 
 def test_cube_of_an_older_release_stays_naive(cube: Cube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("kubothek.lake.commits.drafts.drafting._zones", lambda *_: {})
+        patch.setattr("kubothek.table.log.prepare.draft._zones", lambda *_: {})
         cube.build({"seed": rows("made")})
     cube.append({"seed": rows("made", PLAIN, hours=(2,))})
     cube.extend({"extra": rows("seen", kind=BERLIN)})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from pathlib import PurePosixPath
 
-from tests.cluster.debian import Unpacked
 from tests.e2e.kubectl import Kubectl, KubectlError, Manifest, eventually
+from tests.testcluster.debian import Unpacked
 
 _LIBRARY = "libfaketime.so.1"
 _NAME = "clock"

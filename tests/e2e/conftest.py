@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster
 from tests.e2e import beside
 from tests.e2e.chaos import Stage
 from tests.e2e.demo import Demo
@@ -26,6 +25,7 @@ from tests.e2e.operators import SHARE, Operator
 from tests.e2e.weather import Weather
 from tests.e2e.workspace import Workspace
 from tests.faultproxy import FaultProxy
+from tests.testcluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.cluster.layout import API_PORT
-from tests.cluster.pki import Authority
 from tests.e2e import manifests
 from tests.e2e.helm import helm
 from tests.e2e.kubectl import KubectlError, eventually
 from tests.e2e.workspace import Workspace
 from tests.faultproxy import FaultProxy
+from tests.testcluster.layout import API_PORT
+from tests.testcluster.pki import Authority
 
 CHART = Path(__file__).parents[2] / "charts/kubothek-gateway"
 RELEASE = "gw"

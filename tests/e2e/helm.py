@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.cluster import Cluster
+from tests.testcluster import Cluster
 
 
 class HelmError(AssertionError):

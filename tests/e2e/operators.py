@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.cluster import Cluster
 from tests.e2e import clocks
 from tests.e2e.helm import helm
 from tests.e2e.kubectl import Kubectl, KubectlError, eventually
+from tests.testcluster import Cluster
 
 CHART = Path(__file__).parents[2] / "charts/kubothek"
 CONTAINER = "operator"

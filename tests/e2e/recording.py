@@ -20,9 +20,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from tests.cluster import ensure_cluster
-from tests.cluster.base import Cluster
 from tests.e2e.kubectl import Kubectl, KubectlError, Manifest, eventually
+from tests.testcluster import ensure_cluster
+from tests.testcluster.base import Cluster
 
 GOLDEN = Path(__file__).parents[1] / "golden/pods"
 NAMESPACE = "kubothek-recording"

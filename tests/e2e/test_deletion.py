@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kubothek.lake.errors import DatasetNotFound
+from kubothek.errors import DatasetNotFound
 from tests.e2e import manifests
 from tests.e2e.kubectl import PATIENCE, eventually
 from tests.e2e.workspace import Workspace

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from plateau.io.eager import read_table
 
-from kubothek.runtime.kubernetes.outcomes.outcome import told_end
+from kubothek.cluster.pod_status.outcome import told_end
 from tests.e2e.demo import Demo
 from tests.e2e.workspace import Workspace
 

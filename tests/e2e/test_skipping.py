@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kubothek.lake.predicates import parse
-from kubothek.lake.table.plan import SKIPPING_STEP, plan
+from kubothek.table.expressions import parse
+from kubothek.table.scan.plan import SKIPPING_STEP, plan
 from tests.e2e import manifests
 from tests.e2e.kubectl import PATIENCE, Manifest, eventually
 from tests.e2e.workspace import Workspace

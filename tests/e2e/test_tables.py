@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kubothek.lake.ledger import Layout, verify
+from kubothek.odf import Layout, verify
 from tests.e2e import manifests
 from tests.e2e.conftest import JOB_IMAGE
 from tests.e2e.kubectl import Manifest, eventually

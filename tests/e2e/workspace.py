@@ -11,11 +11,11 @@ import boto3
 from minimalkv._hstores import HBoto3Store
 
 import kubothek
-from kubothek.lake.door import Lake
-from tests.cluster import Cluster
+from kubothek.catalog import Lake
 from tests.e2e import manifests
 from tests.e2e.kubectl import Kubectl
 from tests.faultproxy import FaultProxy
+from tests.testcluster import Cluster
 
 BUCKET = "lake"
 

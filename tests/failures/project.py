@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 import kubothek
-from kubothek.lake.collector import Retention, collect
-from kubothek.lake.collector.areas import OWN_TRACES, areas
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.objects.keys import DEFAULT_TABLE
-from kubothek.lake.door import Lake
-from kubothek.lake.errors import DatasetNotFound
+from kubothek.catalog import Lake
+from kubothek.errors import DatasetNotFound
+from kubothek.gc import Retention, collect
+from kubothek.gc.areas import OWN_TRACES, areas
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.model.keys import DEFAULT_TABLE
 from tests.failures.server import Request, Server
 from tests.recovery import resource
 

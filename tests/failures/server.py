@@ -38,7 +38,7 @@ CALLS = (
     "probe",
 )
 """Calls of a store that count as moments."""
-_IMPORTED = ("kubothek.cli.main", "kubothek.lake.door", "kubothek.lake.ledger", "duckdb", "pandas", "pyarrow.parquet")
+_IMPORTED = ("kubothek.cli.main", "kubothek.catalog", "kubothek.odf", "duckdb", "pandas", "pyarrow.parquet")
 _SECONDS = 120
 
 
@@ -159,7 +159,7 @@ def _count(interrupt_at: int | None, *, runs_jobs: bool) -> list[int]:
 
     ``runs_jobs``  it leaves stores to jobs in other processes: what it asks of these counts
     """
-    from kubothek.lake.store.file import FileStore
+    from kubothek.storage.file import FileStore
 
     counted = [0]
 
@@ -176,7 +176,7 @@ def _count(interrupt_at: int | None, *, runs_jobs: bool) -> list[int]:
     for name in CALLS:
         setattr(FileStore, name, counting(getattr(FileStore, name)))
     if runs_jobs:
-        from kubothek.runtime.local.processes import Processes
+        from kubothek.local.processes import Processes
 
         for name in ("launch", "view", "reap"):
             setattr(Processes, name, counting(getattr(Processes, name)))

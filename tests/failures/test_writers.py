@@ -7,13 +7,13 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.collector import Retention, collect
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.door import Lake
-from kubothek.lake.errors import Conflict, StoreUnavailable
-from kubothek.lake.store import Store
-from tests.commits.memory import MemoryStore
+from kubothek.catalog import Lake
+from kubothek.errors import Conflict, StoreUnavailable
+from kubothek.gc import Retention, collect
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog
 from tests.faultstore import Crash, Fault, FaultStore
+from tests.table.log.memory import MemoryStore
 
 ROWS = pa.table({"p": list(range(10)), "x": list(range(10))})
 FULL = StoreUnavailable("No space left on device")

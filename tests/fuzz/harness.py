@@ -22,9 +22,9 @@ from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
 from random import Random
 
-from kubothek.lake.errors import LakeError
-from kubothek.resources.kinds import InvalidResource
-from kubothek.runtime.local.errors import LocalError
+from kubothek.api.kinds import InvalidResource
+from kubothek.errors import LakeError
+from kubothek.local.errors import LocalError
 from tests.sampling import SOAK
 
 Mutation = Callable[[Random, bytes], bytes]

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from kubothek.lake.errors import FormatInvalid
+from kubothek.errors import FormatInvalid
 from tests.fuzz.harness import fuzz, variant
 
 SEEDS = (b'{"a": [1, 2, 3], "b": "text"}', b"[0.5, null, true]")

@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import kubothek
-from kubothek.lake.dataset import Dataset
-from kubothek.lake.door import Lake
-from kubothek.lake.errors import HeadUnreadable, LakeError
-from kubothek.lake.indices.model import IndexKind
-from kubothek.lake.skipping.model import IndexDefinition
-from kubothek.lake.store import StoreConfig, open_store
+from kubothek.catalog import Lake
+from kubothek.dataset import Dataset
+from kubothek.errors import HeadUnreadable, LakeError
+from kubothek.storage import StoreConfig, open_store
+from kubothek.table.indexes.model import IndexKind
+from kubothek.table.skipping.model import IndexDefinition
 from tests.fuzz.structures import changed, mutations
 from tests.s3server import S3Server
 from tests.sampling import SOAK, sampled
@@ -50,7 +50,7 @@ OPERATIONS: dict[str, Callable[[Lake, Dataset], object]] = {
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """A head that does not parse is read again after a moment: another program may be writing it in place."""
-    monkeypatch.setattr("kubothek.lake.commits.journal._HEAD_READ_PAUSE", 0)
+    monkeypatch.setattr("kubothek.table.log.journal._HEAD_READ_PAUSE", 0)
 
 
 @pytest.fixture(scope="module")

@@ -14,27 +14,27 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kubothek.engine.marks import Marks, join, split
-from kubothek.lake.errors import FormatInvalid
-from kubothek.lake.ledger.chain import Stored
-from kubothek.lake.ledger.checking.verification import audit
-from kubothek.lake.ledger.formats import engine_messages as messages
-from kubothek.lake.ledger.formats.arrow_schema import decode_schema, encode_schema
-from kubothek.lake.ledger.formats.blocks import Block, link_of
-from kubothek.lake.ledger.formats.engine_wire import enveloped, unwrapped
-from kubothek.lake.ledger.formats.manifests import read_manifest, write_block, write_snapshot
-from kubothek.lake.ledger.formats.multihash import Multihash
-from kubothek.lake.ledger.formats.sources import SqlQueryStep, TransformSql
-from kubothek.lake.ledger.transform import TransformInput, TransformRequest, execute
-from kubothek.lake.ledger.transform.checkpoint import Reader
-from kubothek.lake.ledger.transform.places import Mapped
-from kubothek.lake.ledger.validity.snapshots import first_blocks
-from kubothek.lake.ledger.validity.state import Vocabulary
-from kubothek.lake.store import StoreConfig, open_store
+from kubothek.errors import FormatInvalid
+from kubothek.odf.chain import Stored
+from kubothek.odf.engines.server.marks import Marks, join, split
+from kubothek.odf.spec import engine_messages as messages
+from kubothek.odf.spec.arrow_schema import decode_schema, encode_schema
+from kubothek.odf.spec.blocks import Block, link_of
+from kubothek.odf.spec.engine_wire import enveloped, unwrapped
+from kubothek.odf.spec.manifests import read_manifest, write_block, write_snapshot
+from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.sources import SqlQueryStep, TransformSql
+from kubothek.odf.transform import TransformInput, TransformRequest, execute
+from kubothek.odf.transform.checkpoint import Reader
+from kubothek.odf.transform.places import Mapped
+from kubothek.odf.validation.snapshots import first_blocks
+from kubothek.odf.validation.state import Vocabulary
+from kubothek.odf.validation.verification import audit
+from kubothek.storage import StoreConfig, open_store
 from tests.fuzz.harness import Mutation, fuzz, variant
-from tests.ledger.making import KEY, NOON, SCHEMA, rows, small
-from tests.ledger.test_manifests import ROOT
-from tests.ledger.vectors import GOLDEN, VECTORS
+from tests.odf.making import KEY, NOON, SCHEMA, rows, small
+from tests.odf.test_manifests import ROOT
+from tests.odf.vectors import GOLDEN, VECTORS
 from tests.sampling import SOAK
 
 BLOCKS = [bytes.fromhex(each["hex"]) for each in VECTORS["blocks"]]

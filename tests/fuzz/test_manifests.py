@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from kubothek.cli.lint_rules import check
-from kubothek.runtime.local.documents import ManifestError
+from kubothek.local.documents import ManifestError
 from tests.fuzz.harness import fuzz
 
 ROOT = Path(__file__).resolve().parents[2]

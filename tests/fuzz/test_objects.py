@@ -19,26 +19,26 @@ import pytest
 import zstandard
 
 import kubothek
-from kubothek.lake.commits.cubes.head import CubeHead, CubeRecord, own
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.commits.objects.head import LARGEST, Head
-from kubothek.lake.commits.objects.markers import Marker
-from kubothek.lake.commits.objects.record import Record
-from kubothek.lake.commits.settings import read_settings
-from kubothek.lake.commits.verbs.claims import owner_of
-from kubothek.lake.damaged import DAMAGED
-from kubothek.lake.indices import kartothek
-from kubothek.lake.indices.compact import stream
-from kubothek.lake.indices.lookup import lookup
-from kubothek.lake.indices.model import IndexFile, IndexKind, IndexState
-from kubothek.lake.indices.native import read_manifest
-from kubothek.lake.intake.ledger import Page
-from kubothek.lake.intake.runs import ENTRIES, Run, RunReader, write_run
-from kubothek.lake.maintenance import inventory
-from kubothek.lake.schema import parse_common_metadata
-from kubothek.lake.skipping.files.reading import load
-from kubothek.lake.skipping.model import IndexDefinition, Part
-from kubothek.lake.store.decompressing import decompress
+from kubothek.ingest.watch.ledger import Page
+from kubothek.ingest.watch.runs import ENTRIES, Run, RunReader, write_run
+from kubothek.storage.decompressing import decompress
+from kubothek.table.indexes import kartothek
+from kubothek.table.indexes.compact import stream
+from kubothek.table.indexes.lookup import lookup
+from kubothek.table.indexes.model import IndexFile, IndexKind, IndexState
+from kubothek.table.indexes.native import read_manifest
+from kubothek.table.log.model import keys
+from kubothek.table.log.model.head import LARGEST, Head
+from kubothek.table.log.model.markers import Marker
+from kubothek.table.log.model.record import Record
+from kubothek.table.log.multi.head import CubeHead, CubeRecord, own
+from kubothek.table.log.ownership import owner_of
+from kubothek.table.log.settings import read_settings
+from kubothek.table.maintenance import inventory
+from kubothek.table.schema import parse_common_metadata
+from kubothek.table.skipping.files.reading import load
+from kubothek.table.skipping.model import IndexDefinition, Part
+from kubothek.table.untrusted_parquet import DAMAGED
 from tests.fuzz.harness import fuzz
 from tests.fuzz.structures import mutated
 from tests.sampling import SOAK

@@ -14,14 +14,14 @@ import orjson
 
 from kubothek.gateway.limits import Limits
 from kubothek.gateway.smart import _references
-from kubothek.lake.exchange.smart.batch import batch_of, blocks_of
-from kubothek.lake.exchange.smart.messages import Dialect, optional_hash, parse, render
-from kubothek.lake.ledger.chain import read_chain
-from kubothek.lake.store import StoreConfig, open_store
+from kubothek.odf.chain import read_chain
+from kubothek.odf.sync.smart.batch import batch_of, blocks_of
+from kubothek.odf.sync.smart.messages import Dialect, optional_hash, parse, render
+from kubothek.storage import StoreConfig, open_store
 from tests.fuzz.harness import fuzz
 from tests.gateway.running import WRITER, Running, running
 from tests.gateway.wire import LONG
-from tests.ledger_root.planes import LEDGER, UUID, made, opened, push
+from tests.odf.dataset.planes import LEDGER, UUID, made, opened, push
 
 LIMITS = Limits(
     patience=0.3,

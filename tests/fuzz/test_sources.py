@@ -18,9 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 import shapefile
 
-from kubothek.lake.ledger.fetching import FetchContext
-from kubothek.lake.ledger.fetching.prepare import prepare
-from kubothek.lake.ledger.formats.sources import (
+from kubothek.ingest import Compression, Format, Source, SourceReader, UrlPolicy
+from kubothek.odf.sources.fetch import FetchContext
+from kubothek.odf.sources.fetch.prepare import prepare
+from kubothek.odf.sources.readers import FileContent, read
+from kubothek.odf.sources.readers.ddl import parse_ddl
+from kubothek.odf.spec.sources import (
     CompressionFormat,
     PrepStepDecompress,
     ReadStep,
@@ -32,11 +35,8 @@ from kubothek.lake.ledger.formats.sources import (
     ReadStepNdJson,
     ReadStepParquet,
 )
-from kubothek.lake.ledger.formats.timestamps import Timestamp
-from kubothek.lake.ledger.readers import FileContent, read
-from kubothek.lake.ledger.readers.ddl import parse_ddl
-from kubothek.lake.sources import Compression, Format, Source, SourceReader, UrlPolicy
-from kubothek.lake.store import StoreConfig
+from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.storage import StoreConfig
 from tests.fuzz.harness import NAMED, Mutation, fuzz
 from tests.sampling import SOAK
 

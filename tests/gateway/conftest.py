@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.exchange.conftest import _hasty, other, store
+from tests.odf.sync.conftest import _hasty, other, store
 
 __all__ = ["_hasty", "other", "store"]

@@ -16,15 +16,15 @@ from typing import Any, Final
 
 import orjson
 
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.exchange.smart.batch import batch_of
-from kubothek.lake.exchange.smart.messages import Dialect
-from kubothek.lake.ledger import Layout, Multihash, read_chain
-from kubothek.lake.ledger.chain import Stored
-from kubothek.lake.store import Store
+from kubothek.odf import Layout, Multihash, read_chain
+from kubothek.odf.chain import Stored
+from kubothek.odf.sync.smart.batch import batch_of
+from kubothek.odf.sync.smart.messages import Dialect
+from kubothek.storage import Store
+from kubothek.table.log.model import keys
 from tests.gateway.running import READER, WRITER
 from tests.gateway.wire import Told, frame, heard, left, request, stalled, told, upgrade
-from tests.ledger_root.planes import UUID
+from tests.odf.dataset.planes import UUID
 
 CANARY: Final = b"what nobody may see " * 50
 LARGEST: Final = 1 << 20

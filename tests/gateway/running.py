@@ -19,7 +19,7 @@ from kubothek.gateway.catalogue import Catalogue, OneStore
 from kubothek.gateway.gate import AUDIT
 from kubothek.gateway.limits import Limits
 from kubothek.gateway.server import Gateway
-from kubothek.lake.store import Store
+from kubothek.storage import Store
 
 READER = "token-of-a-reader-0001"
 WRITER = "token-of-a-writer-0002"

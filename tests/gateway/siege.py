@@ -13,11 +13,11 @@ from typing import Final
 import psutil
 
 from kubothek.gateway.limits import Limits
-from kubothek.lake.store import StoreConfig, open_store
+from kubothek.storage import StoreConfig, open_store
 from tests.gateway.hostile import LARGEST, Attack, Target
 from tests.gateway.running import Running, running
 from tests.gateway.wire import LONG, open_files, request, told
-from tests.ledger_root.planes import UUID
+from tests.odf.dataset.planes import UUID
 
 AT_ONCE: Final = 8
 LIMITS: Final = Limits(

@@ -24,11 +24,11 @@ import pytest
 from aiohttp import WSCloseCode
 
 from kubothek.gateway.limits import Limits
-from kubothek.lake.store import Store
+from kubothek.storage import Store
 from tests.gateway.running import READER, WRITER, Running, running
 from tests.gateway.test_objects import Answered, ask
 from tests.gateway.wire import LONG, connected, told
-from tests.ledger_root.planes import LEDGER, UUID, made, push, table
+from tests.odf.dataset.planes import LEDGER, UUID, made, push, table
 
 AS_READER = {"Authorization": f"Bearer {READER}"}
 AS_WRITER = {"Authorization": f"Bearer {WRITER}"}
@@ -191,7 +191,7 @@ from kubothek.gateway.app import make_app
 from kubothek.gateway.catalogue import OneStore
 from kubothek.gateway.limits import Limits
 from kubothek.gateway.server import serve
-from kubothek.lake.store import StoreConfig, open_store
+from kubothek.storage import StoreConfig, open_store
 import asyncio, kubothek.gateway.server as server
 server._LEAVE = 0.5
 limits = Limits(query_seconds=600)

@@ -10,18 +10,18 @@ from typing import Any
 import orjson
 import pytest
 
+from kubothek.errors import DatasetNotFound, OwnedByAnother, StoreUnavailable
 from kubothek.gateway.catalogue import Place
 from kubothek.gateway.datasets import Datasets
 from kubothek.gateway.kubernetes.process import CERTIFICATE, KEY, renew, tls_context
-from kubothek.lake.commits import Claim, DatasetLog
-from kubothek.lake.errors import DatasetNotFound, OwnedByAnother, StoreUnavailable
-from kubothek.lake.exchange import Reach, pull_remote, push_remote
-from kubothek.lake.ledger.root import Root, Table, create
-from kubothek.lake.store import Store
-from tests.cluster.pki import Authority
+from kubothek.odf.dataset import Root, Table, create
+from kubothek.odf.sync import Reach, pull_remote, push_remote
+from kubothek.storage import Store
+from kubothek.table.log import Claim, DatasetLog
 from tests.gateway.running import READER, WRITER, running
 from tests.gateway.test_objects import ask
-from tests.ledger_root.planes import LEDGER, OWNER, UUID, begun, planes, source
+from tests.odf.dataset.planes import LEDGER, OWNER, UUID, begun, planes, source
+from tests.testcluster.pki import Authority
 
 CLAIM = Claim("here/lake/planes", "1")
 WITH = Reach(token=WRITER)
@@ -105,7 +105,7 @@ def test_what_a_resource_owns_is_written_by_the_gateway_that_has_its_claim(store
 
 
 def test_a_store_without_conditional_writes_is_left_to_its_jobs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kubothek.lake.store import Capabilities
+    from kubothek.storage import Capabilities
 
     monkeypatch.setattr(type(store), "probe", lambda self: Capabilities(False, False, 0.0))
     with pytest.raises(OwnedByAnother, match="no conditional writes"):

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kubothek.catalog import Lake
 from kubothek.gateway.limits import Limits
-from kubothek.lake.door import Lake
-from kubothek.lake.store import Store
+from kubothek.storage import Store
 from tests.gateway.running import READER, WRITER, Running, running
 from tests.gateway.test_objects import Answered, ask
-from tests.ledger_root.planes import LEDGER, UUID, made, push, sound, table
+from tests.odf.dataset.planes import LEDGER, UUID, made, push, sound, table
 
 AS_WRITER = {"Authorization": f"Bearer {WRITER}"}
 AS_READER = {"Authorization": f"Bearer {READER}"}

@@ -12,16 +12,16 @@ import aiohttp
 import orjson
 import pytest
 
+from kubothek.errors import LakeError
 from kubothek.gateway.access import Tokens
 from kubothek.gateway.limits import Limits
-from kubothek.lake.errors import LakeError
-from kubothek.lake.exchange import Reach
-from kubothek.lake.store import Store
+from kubothek.odf.sync import Reach
+from kubothek.storage import Store
 from tests.gateway.running import READER, TOKENS, WRITER, Running, running
 from tests.gateway.test_objects import ask
 from tests.gateway.test_smart import pulled, pushed
 from tests.gateway.wire import LONG, told
-from tests.ledger_root.planes import LEDGER, UUID, made, opened, planes, push, table
+from tests.odf.dataset.planes import LEDGER, UUID, made, opened, planes, push, table
 
 ACCESS = Tokens(TOKENS[:2])
 

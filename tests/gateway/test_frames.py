@@ -11,14 +11,14 @@ import orjson
 import pytest
 
 from kubothek.gateway.limits import Limits
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.exchange.smart.batch import batch_of
-from kubothek.lake.exchange.smart.messages import Dialect
-from kubothek.lake.ledger import Layout, Multihash, read_chain
-from kubothek.lake.store import Store
+from kubothek.odf import Layout, Multihash, read_chain
+from kubothek.odf.sync.smart.batch import batch_of
+from kubothek.odf.sync.smart.messages import Dialect
+from kubothek.storage import Store
+from kubothek.table.log.model import keys
 from tests.gateway.running import WRITER, Running, running
 from tests.gateway.test_objects import ask
-from tests.ledger_root.planes import LEDGER, UUID, made, opened, push
+from tests.odf.dataset.planes import LEDGER, UUID, made, opened, push
 
 WRITES = {"Authorization": f"Bearer {WRITER}"}
 

@@ -13,14 +13,14 @@ from typing import Final
 
 import pytest
 
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.exchange import StoreRepository, pull
-from kubothek.lake.ledger import Layout, verify
-from kubothek.lake.store import StoreConfig, open_store
+from kubothek.odf import Layout, verify
+from kubothek.odf.sync import StoreRepository, pull
+from kubothek.storage import StoreConfig, open_store
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.model import keys
 from tests.gateway.hostile import KINDS
 from tests.gateway.siege import besieged
-from tests.ledger_root.planes import LEDGER, UUID, made, opened, push, sound
+from tests.odf.dataset.planes import LEDGER, UUID, made, opened, push, sound
 
 MANY: Final = 10_000 if os.environ.get("KUBOTHEK_SOAK") else 300
 _THREADS: Final = 32

@@ -16,14 +16,14 @@ import pytest
 
 from kubothek.gateway import ingest
 from kubothek.gateway.limits import Limits
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.ledger.formats.sources import SqlQueryStep, TransformSql
-from kubothek.lake.ledger.root import create
-from kubothek.lake.limited import Ask
-from kubothek.lake.store import Store
+from kubothek.odf.dataset import create
+from kubothek.odf.spec.sources import SqlQueryStep, TransformSql
+from kubothek.sandbox.limited import Ask
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog
 from tests.gateway.running import WRITER, Running, running
 from tests.gateway.test_objects import Answered, ask
-from tests.ledger_root.planes import LEDGER, OWNER, UUID, begun, push, source, table
+from tests.odf.dataset.planes import LEDGER, OWNER, UUID, begun, push, source, table
 
 HUNGRY = "CASE model WHEN 'big' THEN damerau_levenshtein(repeat('x', n), repeat('y', n)) ELSE 0 END"
 """For one model 576 MB in one call of a function, which nothing interrupts; for others nothing."""

@@ -12,19 +12,19 @@ from unittest.mock import patch
 
 import pytest
 
+from kubothek.errors import DatasetNotFound
 from kubothek.gateway.access import Tokens
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import DatasetNotFound
-from kubothek.lake.exchange import Reach, Web, pull_remote, push_remote
-from kubothek.lake.exchange.smart.client import Conversation
-from kubothek.lake.exchange.transfer import Progress
-from kubothek.lake.ledger import Layout, verify
-from kubothek.lake.ledger.root import Root
-from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.odf import Layout, verify
+from kubothek.odf.dataset import Root
+from kubothek.odf.sync import Reach, Web, pull_remote, push_remote
+from kubothek.odf.sync.smart.client import Conversation
+from kubothek.odf.sync.transfer import Progress
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.model import keys
 from tests.faultstore import WRITES, Crash, Fault, FaultStore
 from tests.gateway.running import Running, running
-from tests.ledger_root.planes import LEDGER, made, opened, push
+from tests.odf.dataset.planes import LEDGER, made, opened, push
 
 TOKEN = "token-of-everybody-0003"
 TOKENS = {"name": "all", "token": TOKEN, "pull": ["*"], "push": ["*"]}
@@ -154,7 +154,7 @@ def test_a_push_into_a_store_that_dies_before_any_write_goes_on_where_it_was(
 ) -> None:
     root = filled(store)
     places: dict[str, FaultStore] = {}
-    monkeypatch.setattr("kubothek.lake.exchange.urls.open_store", lambda config: places[config.url.rpartition("/")[2]])
+    monkeypatch.setattr("kubothek.odf.sync.urls.open_store", lambda config: places[config.url.rpartition("/")[2]])
 
     def push_to(name: str, fault: Fault | None = None) -> tuple[list[str], list[Progress]]:
         """Keys that were written, and what was told of it."""
@@ -191,7 +191,7 @@ def test_of_a_long_chain_blocks_come_at_once_from_whoever_speaks_the_smart_proto
     store: Store, other: Store, gateway: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = filled(other)
-    monkeypatch.setattr("kubothek.lake.exchange.smart.pulling._FEW", 2)
+    monkeypatch.setattr("kubothek.odf.sync.smart.pulling._FEW", 2)
     with patch.object(Conversation, "tell", autospec=True, side_effect=Conversation.tell) as told:
         pull_remote(store, DatasetLog(store, "copy"), gateway.url(), reach=SLOWLY)
     asked = [json.loads(call.args[1])["object_files"] for call in told.call_args_list]

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubothek.errors import InputError
 from kubothek.gateway.limits import Limits
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import InputError
-from kubothek.lake.ledger import Multihash
-from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.odf import Multihash
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.model import keys
 from tests.gateway.running import READER, WRITER, Running, running
-from tests.ledger_root.planes import LEDGER, UUID, made, opened, push
+from tests.odf.dataset.planes import LEDGER, UUID, made, opened, push
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_all_kinds_of_objects_with_their_headers(store: Store, gateway: Running)
 
 
 def test_hs_05_a_hash_in_another_base_names_the_same(store: Store, gateway: Running) -> None:
-    from kubothek.lake.ledger.formats import multibase
+    from kubothek.odf.spec import multibase
 
     path, data = one(store, "blocks")
     text = path.rpartition("/")[2]
@@ -264,8 +264,8 @@ _TEXT = st.text(string.ascii_letters + string.digits + "/%.+-_~?#\\ :\0\r\n\"'é
 @settings(max_examples=30, deadline=None)
 @given(text=_TEXT)
 def test_names_are_checked_before_anything_is_looked_for(text: str) -> None:
+    from kubothek.errors import ObjectNotFound
     from kubothek.gateway.objects import parse_hash
-    from kubothek.lake.errors import ObjectNotFound
 
     try:
         found = parse_hash(text)

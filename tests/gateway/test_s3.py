@@ -8,15 +8,15 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.exchange import Reach, pull_remote, push_remote
-from kubothek.lake.ledger import Layout, Multihash, verify
-from kubothek.lake.ledger.root import Root, Table
-from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.odf import Layout, Multihash, verify
+from kubothek.odf.dataset import Root, Table
+from kubothek.odf.sync import Reach, pull_remote, push_remote
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.model import keys
 from tests.gateway.running import WRITER, Running, running
 from tests.gateway.test_objects import ask
-from tests.ledger_root.planes import LEDGER, UUID, made, opened, push, sound, table
+from tests.odf.dataset.planes import LEDGER, UUID, made, opened, push, sound, table
 from tests.s3server import S3Server
 
 WITH = Reach(token=WRITER)

@@ -6,21 +6,14 @@ from typing import Any
 
 import pytest
 
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import (
-    AccessDenied,
-    DatasetNotFound,
-    Diverged,
-    InputError,
-    InvalidCredentials,
-    LakeError,
-)
-from kubothek.lake.exchange import Pulled, Pushed, Reach, Relation, pull_remote, push_remote
-from kubothek.lake.ledger.root import Root, Table
-from kubothek.lake.store import Store
+from kubothek.errors import AccessDenied, DatasetNotFound, Diverged, InputError, InvalidCredentials, LakeError
+from kubothek.odf.dataset import Root, Table
+from kubothek.odf.sync import Pulled, Pushed, Reach, Relation, pull_remote, push_remote
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.model import keys
 from tests.gateway.running import FORCER, READER, WRITER, Running, running
-from tests.ledger_root.planes import LEDGER, UUID, made, opened, planes, push, sound, table
+from tests.odf.dataset.planes import LEDGER, UUID, made, opened, planes, push, sound, table
 
 WITH = Reach(token=WRITER)
 
@@ -108,7 +101,7 @@ def test_what_arrived_of_a_push_is_not_sent_again(store: Store, other: Store, mo
     made(store, LEDGER)
     for number in range(4):
         push(store, {number: "x"})
-    from kubothek.lake.exchange.smart import pushing
+    from kubothek.odf.sync.smart import pushing
 
     put, sent = pushing._Sender._put, list[Any]()
 
@@ -177,11 +170,11 @@ def test_an_object_that_lies_there_damaged_makes_room_for_the_right_one(store: S
 
 
 def test_chains_are_refused_that_break_the_rules(store: Store, other: Store) -> None:
-    from kubothek.lake.exchange.smart.messages import Refused
-    from kubothek.lake.exchange.smart.pushing import push_smart
-    from kubothek.lake.exchange.web import Web
-    from kubothek.lake.ledger import Layout, read_chain
-    from tests.exchange.chains import forged
+    from kubothek.odf import Layout, read_chain
+    from kubothek.odf.sync.smart.messages import Refused
+    from kubothek.odf.sync.smart.pushing import push_smart
+    from kubothek.odf.sync.web import Web
+    from tests.odf.sync.chains import forged
 
     made(store, LEDGER)
     push(store, {1: "A"})

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 import kubothek
+from kubothek.api.jobs import JobResult
+from kubothek.catalog import Lake
 from kubothek.jobs.main import perform
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.door import Lake
-from kubothek.resources.jobs import JobResult
 
 CORPUS: Mapping[str, list[dict[str, Any]]] = yaml.safe_load(Path(__file__).with_name("corpus.yaml").read_text())
 CLAIM = {"owner": "cluster/default/flights", "incarnation": "uid-1"}

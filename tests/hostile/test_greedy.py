@@ -14,11 +14,11 @@ import psutil
 import pytest
 import yaml
 
-from kubothek.lake import limited
-from kubothek.lake.errors import QueryInvalid
-from kubothek.lake.sql import Limits
-from kubothek.lake.sql.query import memory_bytes
-from kubothek.lake.untrusted import HEADROOM, OneStore, _rows, ended
+from kubothek.errors import QueryInvalid
+from kubothek.sandbox import limited
+from kubothek.sandboxed_sql import HEADROOM, OneStore, _rows, ended
+from kubothek.sql import Limits
+from kubothek.sql.query import memory_bytes
 from tests.hostile.conftest import Site
 from tests.sampling import SOAK
 

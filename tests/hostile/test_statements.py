@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubothek.resources.kinds import parse
+from kubothek.api.kinds import parse
 from tests.hostile.conftest import CORPUS, Site, cases
 
 pytestmark = pytest.mark.slow  # hundreds of statements, through every door

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kubothek.lake.errors import SourceRefused
-from kubothek.lake.sources import UrlPolicy
-from kubothek.resources.kinds import InvalidResource, parse
+from kubothek.api.kinds import InvalidResource, parse
+from kubothek.errors import SourceRefused
+from kubothek.ingest import UrlPolicy
 from tests.hostile.conftest import Site, cases
 
 ALLOWED = ("data.example", "*.open.example")

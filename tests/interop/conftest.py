@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kubothek
-from kubothek.lake.door import Lake
+from kubothek.catalog import Lake
 from tests.table import golden
 
 

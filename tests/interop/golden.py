@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 import kubothek
-from kubothek.lake.door import Dataset, Lake
+from kubothek.catalog import Dataset, Lake
 from tests.table import golden
 
 STORES = [

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from kubothek.lake.door import Dataset, Lake
+from kubothek.catalog import Dataset, Lake
 
 REGIONS = ["New York", "Zürich", "50%25", "x+y&z", "a/b", "", "a=b", "tilde~.-_", "東京", "o'neil", '"quoted"', "100%"]
 _TYPES: dict[str, pa.DataType] = {

@@ -16,14 +16,14 @@ import pytest
 from plateau.io.eager import create_empty_dataset_header, read_table, store_dataframes_as_dataset
 
 import kubothek
+from kubothek.catalog import Dataset, Lake
 from kubothek.cli.main import main
+from kubothek.errors import DatasetExists, InputError, NeedsConversion, NotAdopted, ObjectNotFound, QueryInvalid
 from kubothek.jobs.main import perform
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import Claim, DatasetLog, Operation, owner_of
-from kubothek.lake.commits.objects import keys as key_of
-from kubothek.lake.door import Dataset, Lake
-from kubothek.lake.errors import DatasetExists, InputError, NeedsConversion, NotAdopted, ObjectNotFound, QueryInvalid
-from kubothek.lake.store import Store
+from kubothek.storage import Store
+from kubothek.table.log import Claim, DatasetLog, Operation, owner_of
+from kubothek.table.log.model import keys as key_of
 from tests.faultstore import Crash, FaultStore, every_crash
 from tests.table import golden
 

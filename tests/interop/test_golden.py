@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.door import Lake
-from kubothek.lake.errors import FilterInvalid, InputError, RowLevelNeeded
-from kubothek.lake.predicates import parse
-from kubothek.lake.table.plan import plan
+from kubothek.catalog import Lake
+from kubothek.errors import FilterInvalid, InputError, RowLevelNeeded
+from kubothek.table.expressions import parse
+from kubothek.table.scan.plan import plan
 from tests.interop.golden import CASES, QUERIES, Case, where
 from tests.table import golden
 

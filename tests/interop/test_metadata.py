@@ -15,8 +15,8 @@ from plateau.core.dataset import DatasetMetadata
 from plateau.io.eager import read_table
 
 import kubothek
-from kubothek.lake.door import Lake
-from kubothek.lake.errors import InputError
+from kubothek.catalog import Lake
+from kubothek.errors import InputError
 
 ROWS = pa.table({"n": [1, None], "t": [datetime(2024, 2, 29), None], "s": ["x", None], "f": [0.5, 1.5]})
 

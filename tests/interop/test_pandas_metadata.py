@@ -14,8 +14,8 @@ import pytest
 from plateau.io.eager import build_dataset_indices, read_table, update_dataset_from_dataframes
 
 import kubothek
-from kubothek.lake.dataset import Dataset
-from kubothek.lake.door import Lake
+from kubothek.catalog import Lake
+from kubothek.dataset import Dataset
 
 LARGE = 2**53 + 1
 

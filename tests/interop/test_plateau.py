@@ -14,8 +14,8 @@ from plateau.io.eager import (
     update_dataset_from_dataframes,
 )
 
-from kubothek.lake.commits import Operation
-from kubothek.lake.door import Dataset, Lake
+from kubothek.catalog import Dataset, Lake
+from kubothek.table.log import Operation
 from tests.interop.kinds import Kind, model, ours, rows, theirs
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]

@@ -18,11 +18,11 @@ from plateau.io.eager import (
     update_dataset_from_dataframes,
 )
 
-from kubothek.lake.commits import DatasetLog, Operation
-from kubothek.lake.commits.verbs.reindex import reindex
-from kubothek.lake.door import Dataset, Lake
-from kubothek.lake.errors import PartitionInvalid, SchemaMismatch, VersionIncomplete
-from kubothek.lake.indices import Dialect, IndexKind
+from kubothek.catalog import Dataset, Lake
+from kubothek.errors import PartitionInvalid, SchemaMismatch, VersionIncomplete
+from kubothek.table.indexes import Dialect, IndexKind
+from kubothek.table.log import DatasetLog, Operation
+from kubothek.table.log.update_indexes import reindex
 from tests.interop.kinds import REGIONS, Kind, model, ours, rows, theirs
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]

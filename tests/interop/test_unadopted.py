@@ -15,12 +15,12 @@ import pytest
 from plateau.api.dataset import store_dataframes_as_dataset, update_dataset_from_dataframes
 
 import kubothek
-from kubothek.lake.commits import AlreadyApplied, Operation
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.cube.log import CubeAlreadyApplied
-from kubothek.lake.dataset import Dataset
-from kubothek.lake.door import Lake
-from kubothek.lake.errors import LakeError
+from kubothek.catalog import Lake
+from kubothek.cube.handle import Cube
+from kubothek.cube.log import CubeAlreadyApplied
+from kubothek.dataset import Dataset
+from kubothek.errors import LakeError
+from kubothek.table.log import AlreadyApplied, Operation
 from tests.table import golden
 
 COLUMNS = {"p": [1, 1, 2], "x": [10, 11, 20]}

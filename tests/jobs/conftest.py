@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from kubothek.api.jobs import JobResult
+from kubothek.errors import ObjectNotFound
 from kubothek.jobs.main import perform
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import Claim, DatasetLog, Snapshot
-from kubothek.lake.commits.objects import keys as lake_keys
-from kubothek.lake.errors import ObjectNotFound
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.resources.jobs import JobResult
 from kubothek.spark import session as spark_session
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log import Claim, DatasetLog, Snapshot
+from kubothek.table.log.model import keys as lake_keys
 
 CLAIM = {"owner": "cluster/default/flights", "incarnation": "uid-1"}
 UUID = "flights"

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from kubothek.api.jobs import JOB, CollectJob, CollectOutcome, ExitCode, JobResult
+from kubothek.errors import AccessDenied, StoreUnavailable
 from kubothek.jobs import collect, outcome
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import Claim, DatasetLog, read_settings, take_claim
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import AccessDenied, StoreUnavailable
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import JOB, CollectJob, CollectOutcome, ExitCode, JobResult
+from kubothek.storage import Store
+from kubothek.table.log import Claim, DatasetLog, read_settings, take_claim
+from kubothek.table.log.model import keys
 from tests.faultstore import Fault, FaultStore
 from tests.jobs.conftest import ALL_IN_PROCESS, Here
 

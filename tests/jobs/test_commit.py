@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 from plateau.io.eager import read_table
 
-from kubothek.lake.sources import reader
-from kubothek.lake.store.file import FileStore
-from kubothek.resources.jobs import ExitCode, JobResult
+from kubothek.api.jobs import ExitCode, JobResult
+from kubothek.ingest import reader
 from kubothek.spark import session as spark_session
-from tests.commits.hashes import require_hashes
+from kubothek.storage.file import FileStore
 from tests.jobs.conftest import Here, with_spark
+from tests.table.log.hashes import require_hashes
 
 HEADER = "year,month,day,dep_delay,carrier,time_hour\n"
 FLIGHTS = [

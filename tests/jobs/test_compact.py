@@ -7,14 +7,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from kubothek.api.jobs import JOB, CompactJob, CompactOutcome, ExitCode, JobResult
 from kubothek.jobs import compact
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import Operation, Transaction
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.operations import delete
-from kubothek.lake.predicates import parse
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import JOB, CompactJob, CompactOutcome, ExitCode, JobResult
+from kubothek.storage import Store
+from kubothek.table.expressions import parse
+from kubothek.table.log import Operation, Transaction
+from kubothek.table.log.model import keys
+from kubothek.table.operations import delete
 from tests.faultstore import WRITES, FaultStore
 from tests.jobs.conftest import ALL_IN_PROCESS, Here
 

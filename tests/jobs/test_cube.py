@@ -9,20 +9,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from kubothek.api.jobs import JOB, CommitOutcome, CubeJob, CubeState, DatasetState, ExitCode, JobResult, MemberOutcome
+from kubothek.cube.handle import Cube
 from kubothek.jobs import cube, outcome
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import owner_of
-from kubothek.lake.cube.handle import Cube
-from kubothek.resources.jobs import (
-    JOB,
-    CommitOutcome,
-    CubeJob,
-    CubeState,
-    DatasetState,
-    ExitCode,
-    JobResult,
-    MemberOutcome,
-)
+from kubothek.table.log import owner_of
 from tests.faultstore import Crash, Fault, FaultStore, every_crash
 from tests.jobs.conftest import Here, with_spark
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from kubothek.errors import StoreUnavailable
 from kubothek.jobs import event_log
-from kubothek.lake.errors import StoreUnavailable
-from kubothek.lake.store import Store
+from kubothek.storage import Store
 from tests.jobs.conftest import Here
 
 APPLICATION = "eventlog_v2_january-1"

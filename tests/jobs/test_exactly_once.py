@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from kubothek.api.jobs import JOB, CommitJob, ExitCode
 from kubothek.jobs import commit
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits.objects import keys
-from kubothek.resources.jobs import JOB, CommitJob, ExitCode
+from kubothek.table.log.model import keys
 from tests.faultstore import Crash, FaultStore, every_crash
 from tests.jobs.conftest import ALL_IN_PROCESS, Here
 

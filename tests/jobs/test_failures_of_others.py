@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kubothek.lake.commits import read_settings
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.store import StoreConfig, open_store
-from kubothek.resources.jobs import ExitCode
+from kubothek.api.jobs import ExitCode
+from kubothek.storage import StoreConfig, open_store
+from kubothek.table.log import read_settings
+from kubothek.table.log.model import keys
 from tests.jobs.conftest import Here
 from tests.s3server import S3Server
 

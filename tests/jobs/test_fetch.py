@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from kubothek.api.jobs import JOB, ExitCode, JobResult, PollJob
+from kubothek.controller.tasks.containers import OUTPUT_DIRECTORY
 from kubothek.jobs import fetch as fetching
-from kubothek.lake.ledger.fetching.containers import OUT
-from kubothek.reconcile.care.containers import OUTPUT_DIRECTORY
-from kubothek.resources.jobs import JOB, ExitCode, JobResult, PollJob
+from kubothek.odf.sources.fetch.containers import OUT
 from tests.jobs.conftest import Here
 from tests.jobs.test_ledger import defined, names, polled, sound
 

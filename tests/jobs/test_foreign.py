@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from kubothek.api.jobs import ExitCode
+from kubothek.errors import EngineFailed
 from kubothek.jobs.foreign import running_image
-from kubothek.lake.errors import EngineFailed
-from kubothek.resources.jobs import ExitCode
-from kubothek.runtime.local.engines import running_engines
-from kubothek.runtime.local.errors import LocalError
-from tests.engine.world import serving
+from kubothek.local.engines import running_engines
+from kubothek.local.errors import LocalError
 from tests.jobs.conftest import Here
 from tests.jobs.test_transform import LARGE, Lake, lake, refs, transform
+from tests.odf.engines.world import serving
 
 __all__ = ["lake"]
 

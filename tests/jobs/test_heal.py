@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from kubothek.api.jobs import JOB, ExitCode, HealJob, HealOutcome, JobResult
+from kubothek.errors import StoreUnavailable
 from kubothek.jobs import heal, outcome
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import StoreUnavailable
-from kubothek.resources.jobs import JOB, ExitCode, HealJob, HealOutcome, JobResult
+from kubothek.table.log.model import keys
 from tests.faultstore import Crash, Fault, FaultStore, every_crash
 from tests.jobs.conftest import Here
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kubothek.lake.indices import IndexKind, lookup, native
-from kubothek.lake.indices.reading import collect_from_files
-from kubothek.resources.jobs import ExitCode, IndexState, JobResult
+from kubothek.api.jobs import ExitCode, IndexState, JobResult
+from kubothek.table.indexes import IndexKind, lookup, native
+from kubothek.table.indexes.reading import collect_from_files
 from tests.jobs.conftest import Here
 
 NATIVE = {"partition_on": ["part"], "indices": [{"column": "id", "kind": "Native"}]}
@@ -64,7 +64,7 @@ def test_entries_are_gathered_where_the_files_are_written(either: Here, monkeypa
         assert files == {}
         return collect_from_files(either.store, "flights", {"id": pa.int64()}, files)
 
-    monkeypatch.setattr("kubothek.lake.indices.maintain.collect_from_files", must_be_nothing)
+    monkeypatch.setattr("kubothek.table.indexes.maintain.collect_from_files", must_be_nothing)
     either.put("in/1.csv", csv(0, 300))
     either.commit("in/1.csv", table=NATIVE)
     state = either.snapshot().head.index_state

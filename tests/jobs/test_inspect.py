@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from kubothek.api.jobs import JOB, RESULT_LIMIT_BYTES, CommitJob, DatasetState, ExitCode, JobResult
+from kubothek.errors import StoreUnavailable
 from kubothek.jobs import outcome
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import StoreUnavailable
-from kubothek.resources.jobs import JOB, RESULT_LIMIT_BYTES, CommitJob, DatasetState, ExitCode, JobResult
+from kubothek.table.log.model import keys
 from tests.faultstore import Fault, FaultStore
 from tests.jobs.conftest import Here
 

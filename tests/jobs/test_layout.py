@@ -13,9 +13,9 @@ import pytest
 from plateau.io.eager import read_table
 from pyspark.sql import SparkSession
 
-from kubothek.lake.table.bucketing import Bucketing
-from kubothek.lake.table.layout import Layout
-from kubothek.resources.jobs import ExitCode
+from kubothek.api.jobs import ExitCode
+from kubothek.table.bucketing import Bucketing
+from kubothek.table.layout import Layout
 from tests.jobs.conftest import Here
 
 ROWS = 20_000

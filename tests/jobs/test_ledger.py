@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from kubothek.lake.ledger import Layout, verify
-from kubothek.lake.ledger.feeding import polling
-from kubothek.lake.ledger.fetching import poll as fetch
-from kubothek.lake.ledger.formats.events import DisablePollingSource, SetInfo
-from kubothek.lake.ledger.formats.identity import OwnerKey
-from kubothek.lake.ledger.root import Root
-from kubothek.lake.sources import trying
-from kubothek.lake.table.layout import Layout as TableLayout
-from kubothek.resources.jobs import ExitCode, JobResult, LedgerState
+from kubothek.api.jobs import ExitCode, JobResult, LedgerState
+from kubothek.ingest.fetch import retries
+from kubothek.odf import Layout, verify
+from kubothek.odf.dataset import Root
+from kubothek.odf.ingest import polling
+from kubothek.odf.sources.fetch import poll as fetch
+from kubothek.odf.spec.events import DisablePollingSource, SetInfo
+from kubothek.odf.spec.identity import OwnerKey
+from kubothek.table.layout import Layout as TableLayout
 from tests.jobs.conftest import SEED, UUID, Here
 
 READ: dict[str, Any] = {"kind": "Csv", "header": True, "schema": ["id BIGINT NOT NULL", "name STRING", "seats BIGINT"]}
@@ -222,7 +222,7 @@ def test_of_two_polls_at_once_one_takes_a_file(
 def test_a_source_that_is_away_is_worth_another_try_and_one_that_is_refused_is_not(
     here: Here, identity: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trying, "PAUSES", ())
+    monkeypatch.setattr(retries, "PAUSES", ())
     defined(here, polled("http://127.0.0.1:9/planes.csv"), identity=identity)
     away, code = poll(here)
     assert (code, away.reason, away.retryable) == (ExitCode.TRANSIENT, "SourceUnavailable", True)

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from kubothek import errors
+from kubothek.api.jobs import DatasetState, ExitCode, JobResult
 from kubothek.jobs import commit, outcome
 from kubothek.jobs import main as program
 from kubothek.jobs.outcome import render
-from kubothek.lake import errors
-from kubothek.resources.jobs import DatasetState, ExitCode, JobResult
 from tests.jobs.conftest import Here
 
 pytestmark = pytest.mark.slow  # each test starts processes

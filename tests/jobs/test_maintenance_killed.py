@@ -23,13 +23,13 @@ import pyarrow.parquet as pq
 import pytest
 from plateau.io.eager import read_table, update_dataset_from_dataframes
 
+from kubothek.api.jobs import JOB, CollectJob, CompactJob, ExitCode
+from kubothek.errors import StoreUnavailable
 from kubothek.jobs import collect, compact
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import DatasetLog, Operation
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import StoreUnavailable
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import JOB, CollectJob, CompactJob, ExitCode
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog, Operation
+from kubothek.table.log.model import keys
 from tests.faultstore import Crash, FaultStore, every_crash
 from tests.jobs import test_collect as collecting
 from tests.jobs import test_compact as compacting
@@ -92,7 +92,7 @@ def calls_of(here: Here, act: Callable[[Store], None]) -> FaultStore:
 def test_a_collection_is_finished_by_the_next_wherever_it_ended(
     garbage: Here, tmp_path: Path, error: StoreUnavailable | None
 ) -> None:
-    """Before and after each call that changes the store; tests/collector does the same with all other calls."""
+    """Before and after each call that changes the store; tests/gc does the same with all other calls."""
     counted = garbage.copy(tmp_path / "counted")
     counting = calls_of(counted, lambda store: collect_on(store, counted))
     crashes = list(every_crash(counting.calls))

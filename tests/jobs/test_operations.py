@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kubothek.api.jobs import JOB, CommitJob, ExitCode, JobResult
+from kubothek.errors import Conflict
 from kubothek.jobs import commit
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.errors import Conflict
-from kubothek.resources.jobs import JOB, CommitJob, ExitCode, JobResult
-from tests.commits.hashes import require_hashes
 from tests.faultstore import Crash, FaultStore, every_crash
 from tests.jobs.conftest import Here
+from tests.table.log.hashes import require_hashes
 
 TABLE = {"partition_on": ["p"]}
 FIRST = "p,v,w\n" + "".join(f"{p},{v},{'x' if v % 2 else ''}\n" for p in (1, 2, 3) for v in range(p * 10, p * 10 + 4))

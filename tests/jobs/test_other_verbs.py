@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from kubothek.api.jobs import JOB, ExitCode, InspectJob, JobResult
+from kubothek.errors import StoreUnavailable
 from kubothek.jobs import outcome
 from kubothek.jobs.inspect import run as run_inspect
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import StoreUnavailable
-from kubothek.resources.jobs import JOB, ExitCode, InspectJob, JobResult
+from kubothek.table.log.model import keys
 from tests.faultstore import Fault, FaultStore
 from tests.jobs.conftest import Here
 

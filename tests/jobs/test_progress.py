@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from kubothek.api.jobs import Progress
 from kubothek.jobs.own_pod import OwnPod
 from kubothek.jobs.progress import PodAnnotation, Reporter
-from kubothek.resources.jobs import Progress
 
 
 def told(out: io.StringIO) -> list[dict[str, Any]]:

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import kubothek
-from kubothek.lake import limited
-from kubothek.lake.door import Lake
-from kubothek.lake.errors import StoreUnavailable
-from kubothek.resources.jobs import ExitCode, JobResult, QueryOutcome
+from kubothek.api.jobs import ExitCode, JobResult, QueryOutcome
+from kubothek.catalog import Lake
+from kubothek.errors import StoreUnavailable
+from kubothek.sandbox import limited
 from tests.jobs.conftest import CLAIM, UUID, Here
 
 SQL = "SELECT carrier, sum(delay)::BIGINT AS delay FROM flights GROUP BY 1 ORDER BY 1"
@@ -169,7 +169,7 @@ def test_an_attempt_that_died_before_the_record_leaves_nothing_behind(
         raise StoreUnavailable("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr("kubothek.lake.store.file.FileStore.put_if_absent", dies)
+        patch.setattr("kubothek.storage.file.FileStore.put_if_absent", dies)
         result, code = here.run(query_job(here))
     assert (code, result.retryable) == (ExitCode.TRANSIENT, True)
     assert len(files(here)) == 1
@@ -180,7 +180,7 @@ def test_an_attempt_that_died_before_the_record_leaves_nothing_behind(
 
 def test_of_two_attempts_at_once_one_result_stays(here: Here, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first looks lost, and comes back when the second has published."""
-    from kubothek.lake.store.file import FileStore
+    from kubothek.storage.file import FileStore
 
     put = FileStore.put_if_absent
     second: list[QueryOutcome | None] = []

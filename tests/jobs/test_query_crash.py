@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import kubothek
+from kubothek.api.jobs import QueryJob, QueryOutcome
+from kubothek.errors import StoreUnavailable
 from kubothek.jobs import query
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.errors import StoreUnavailable
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.resources.jobs import QueryJob, QueryOutcome
+from kubothek.storage import Store, StoreConfig, open_store
 from tests.faultstore import Crash, Fault, FaultStore, every_crash
 
 SQL = "SELECT carrier, count(*) AS n FROM flights GROUP BY 1"

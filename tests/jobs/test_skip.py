@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import kubothek
-from kubothek.lake.predicates import parse
-from kubothek.lake.table.plan import SKIPPING_STEP, plan
-from kubothek.resources.jobs import ExitCode, JobResult, SkippingIndexSpec
+from kubothek.api.jobs import ExitCode, JobResult, SkippingIndexSpec
+from kubothek.table.expressions import parse
+from kubothek.table.scan.plan import SKIPPING_STEP, plan
 from tests.jobs.conftest import UUID, Here
 
 MINMAX = {"type": "MinMax", "columns": ["id"]}

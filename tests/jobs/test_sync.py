@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.errors import SourceRefused
-from kubothek.lake.ledger import Layout, verify
-from kubothek.lake.ledger.root import Root
-from kubothek.lake.sources import UrlPolicy
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.resources.jobs import ExitCode, JobResult
-from tests.cluster.pki import Authority
-from tests.exchange.static import Static, static
+from kubothek.api.jobs import ExitCode, JobResult
+from kubothek.errors import SourceRefused
+from kubothek.ingest import UrlPolicy
+from kubothek.odf import Layout, verify
+from kubothek.odf.dataset import Root
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log import DatasetLog
 from tests.gateway.running import READER, WRITER, running
 from tests.jobs.conftest import UUID, Here
-from tests.ledger_root.planes import LEDGER, made, push
-from tests.ledger_root.planes import table as table_of_planes
+from tests.odf.dataset.planes import LEDGER, made, push
+from tests.odf.dataset.planes import table as table_of_planes
+from tests.odf.sync.static import Static, static
+from tests.testcluster.pki import Authority
 
 LOCAL = {"allowed_hosts": ("*",), "allow_local": True}
 

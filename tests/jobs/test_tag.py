@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from kubothek.api.jobs import JOB, ExitCode, JobResult, TagJob
+from kubothek.errors import StoreUnavailable
 from kubothek.jobs import outcome, tag
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import DatasetLog, Operation
-from kubothek.lake.errors import StoreUnavailable
-from kubothek.resources.jobs import JOB, ExitCode, JobResult, TagJob
+from kubothek.table.log import DatasetLog, Operation
 from tests.faultstore import Crash, Fault, FaultStore, every_crash
 from tests.jobs.conftest import Here
 

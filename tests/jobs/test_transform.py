@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import kubothek
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import ObjectNotFound
-from kubothek.lake.ledger import Layout, verify
-from kubothek.lake.ledger.root import Root
-from kubothek.resources.jobs import ExitCode, JobResult, LedgerState
+from kubothek.api.jobs import ExitCode, JobResult, LedgerState
+from kubothek.errors import ObjectNotFound
+from kubothek.odf import Layout, verify
+from kubothek.odf.dataset import Root
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.model import keys
 from tests.jobs.conftest import Here
 from tests.webserver import Web, web
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.transform.streams import flights, random_cuts, weather
-from tests.transform.world import added_up, freeze, run, sql
+from tests.odf.transform.streams import flights, random_cuts, weather
+from tests.odf.transform.world import added_up, freeze, run, sql
 
 QUERIES = {
     "windows": (

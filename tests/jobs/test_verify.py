@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kubothek.api.jobs import JOB, ExitCode, FindingState, JobResult, VerifyJob, VerifyOutcome
+from kubothek.errors import StoreUnavailable
 from kubothek.jobs import outcome, verify
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import StoreUnavailable
-from kubothek.resources.jobs import JOB, ExitCode, FindingState, JobResult, VerifyJob, VerifyOutcome
+from kubothek.table.log.model import keys
 from tests.faultstore import Fault, FaultStore
 from tests.jobs.conftest import Here
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from kubothek.api.jobs import Ended, JobResult, SparkSettings, signed
 from kubothek.jobs import outcome, warm
 from kubothek.jobs.own_pod import OwnPod
-from kubothek.resources.jobs import Ended, JobResult, SparkSettings, signed
 from kubothek.spark import session
 
 JOB = {"kubothek.io/job-spec": '{"verb": "commit"}', "kubothek.io/executor-template": '{"kind": "Pod"}'}

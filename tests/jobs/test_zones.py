@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import kubothek
-from kubothek.lake.commits.drafts import drafting
-from kubothek.lake.dataset import Dataset
-from kubothek.lake.zones import zones_of
-from kubothek.resources.jobs import ExitCode
+from kubothek.api.jobs import ExitCode
+from kubothek.dataset import Dataset
+from kubothek.table.log.prepare import draft
+from kubothek.table.time_zones import zones_of
 from tests.jobs.conftest import UUID, Here
 from tests.jobs.test_query import becomes, done, query_job
 
@@ -65,7 +65,7 @@ def test_naive_source_refuses_times_with_a_zone(here: Here, form: str) -> None:
 @pytest.mark.parametrize("form", SOURCES)
 def test_old_table_takes_both_kinds_as_before(here: Here, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     zoned, naive = (here.put(name, data) for name, data in zip(("in/zoned", "in/naive"), SOURCES[form], strict=True))
-    monkeypatch.setattr(drafting, "_zones", lambda *_: {})
+    monkeypatch.setattr(draft, "_zones", lambda *_: {})
     here.commit(zoned, format=form)
     monkeypatch.undo()
     here.commit(zoned, commit_id="c2", format=form)

@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from kubothek.resources.jobs import (
+from kubothek.api.jobs import (
     JOB,
     CommitJob,
     CommitOutcome,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kubothek.runtime.local import java
-from kubothek.runtime.local.java import Java, JavaError
+from kubothek.local import java
+from kubothek.local.java import Java, JavaError
 
 
 def install(home: Path, version: str) -> Path:
@@ -82,7 +82,7 @@ def test_a_pip_that_fails_is_told_with_what_to_type(
     packed(tmp_path, monkeypatch, "echo 'ERROR: No matching distribution' >&2; exit 1")
     with pytest.raises(JavaError, match=r"ERROR: No matching distribution\. .* or install one") as error:
         java.fetch(environ)
-    assert "python -m kubothek.runtime.local.java" in str(error.value)
+    assert "python -m kubothek.local.java" in str(error.value)
     assert java.find(environ) is None
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from kubothek.reconcile.world import LaunchJob
-from kubothek.resources.engine import Engine, EngineSpec
-from kubothek.resources.jobs import JOB
-from kubothek.resources.meta import ObjectMeta
-from kubothek.runtime.local.launch import render_job
+from kubothek.api.engine import Engine, EngineSpec
+from kubothek.api.jobs import JOB
+from kubothek.api.meta import ObjectMeta
+from kubothek.controller.context import LaunchJob
+from kubothek.local.launch import render_job
 
 COMMIT = {
     "verb": "commit",

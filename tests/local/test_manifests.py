@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kubothek.runtime.local.documents import ManifestError
-from kubothek.runtime.local.manifests import Key, Manifests, load
+from kubothek.local.documents import ManifestError
+from kubothek.local.manifests import Key, Manifests, load
 from tests.local.manifests import STORE, commit, dataset
 
 SECRET = """\

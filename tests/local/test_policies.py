@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kubothek.reconcile.kinds import gcpolicy
-from kubothek.reconcile.world import Settings
-from kubothek.resources.gcpolicy import GCPolicy
-from kubothek.runtime.local.apply import Applied, apply, save, states_of
-from kubothek.runtime.local.manifests import Key, load
-from kubothek.runtime.local.runner import CLUSTER_ID
-from kubothek.runtime.local.world import LocalWorld, Objects
+from kubothek.api.gcpolicy import GCPolicy
+from kubothek.controller.context import Settings
+from kubothek.controller.kinds import gcpolicy
+from kubothek.local.apply import Applied, apply, save, states_of
+from kubothek.local.context import LocalWorld, Objects
+from kubothek.local.manifests import Key, load
+from kubothek.local.runner import CLUSTER_ID
 from tests.local.manifests import STORE, write
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

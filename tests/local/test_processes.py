@@ -13,12 +13,12 @@ from queue import SimpleQueue
 
 import pytest
 
-from kubothek.reconcile.world import FailureClass, JobPhase, JobView
-from kubothek.resources.jobs import ExitCode, JobResult
-from kubothek.runtime.local import processes as module
-from kubothek.runtime.local.attempt import KEPT_ATTEMPTS, Attempt, Launch, judge
-from kubothek.runtime.local.manifests import Key
-from kubothek.runtime.local.processes import Processes
+from kubothek.api.jobs import ExitCode, JobResult
+from kubothek.controller.context import FailureClass, JobPhase, JobView
+from kubothek.local import processes as module
+from kubothek.local.attempt import KEPT_ATTEMPTS, Attempt, Launch, judge
+from kubothek.local.manifests import Key
+from kubothek.local.processes import Processes
 
 pytestmark = pytest.mark.slow  # each test starts processes
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from kubothek.resources.commit import Commit
-from kubothek.resources.meta import Resource
-from kubothek.runtime.local.manifests import Key, load
-from kubothek.runtime.local.session import Report, Session, session
-from kubothek.runtime.local.state import LockedError
-from kubothek.runtime.local.summary import Phase
+from kubothek.api.commit import Commit
+from kubothek.api.meta import Resource
+from kubothek.local.manifests import Key, load
+from kubothek.local.session import Report, Session, session
+from kubothek.local.state import LockedError
+from kubothek.local.summary import Phase
 from tests.local.manifests import STORE, commit, dataset, write
 
 pytestmark = pytest.mark.slow  # each test starts processes

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from kubothek.resources.commit import Commit, CommitStatus
-from kubothek.resources.conditions import conditions_of, failed
-from kubothek.resources.dataset import Dataset
-from kubothek.resources.objectstore import ObjectStore
-from kubothek.runtime.local.apply import Applied, apply, save, states_of
-from kubothek.runtime.local.documents import ManifestError
-from kubothek.runtime.local.errors import LocalError
-from kubothek.runtime.local.manifests import Key, load
-from kubothek.runtime.local.state import LockedError, State, locked
+from kubothek.api.commit import Commit, CommitStatus
+from kubothek.api.conditions import conditions_of, failed
+from kubothek.api.dataset import Dataset
+from kubothek.api.objectstore import ObjectStore
+from kubothek.local.apply import Applied, apply, save, states_of
+from kubothek.local.documents import ManifestError
+from kubothek.local.errors import LocalError
+from kubothek.local.manifests import Key, load
+from kubothek.local.state import LockedError, State, locked
 from kubothek.urls import absolute_url
 from tests.local.manifests import STORE, commit, dataset, write
 

@@ -17,13 +17,13 @@ from plateau.core.dataset import DatasetMetadata
 from plateau.core.uuid import gen_uuid
 
 import kubothek
-from kubothek.lake.commits.verbs.reindex import reindex
-from kubothek.lake.dataset import Dataset
-from kubothek.lake.door import Lake
-from kubothek.lake.errors import BucketNotFound, DatasetExists, DatasetNotFound, PartitionInvalid, SchemaMismatch
-from kubothek.lake.indices import IndexKind
-from kubothek.lake.predicates import as_predicate
-from kubothek.lake.table.scan import scan
+from kubothek.catalog import Lake
+from kubothek.dataset import Dataset
+from kubothek.errors import BucketNotFound, DatasetExists, DatasetNotFound, PartitionInvalid, SchemaMismatch
+from kubothek.table.expressions import as_predicate
+from kubothek.table.indexes import IndexKind
+from kubothek.table.log.update_indexes import reindex
+from kubothek.table.scan.read import scan
 
 
 class StoreFactory:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from plateau.io.testing.delete import *  # noqa: F403
 
-from kubothek.lake.commits.objects.head import TOMBSTONE
+from kubothek.table.log.model.head import TOMBSTONE
 from tests.plateau_conformance.adapter import StoreFactory
 
 HEAD = ".by-dataset-metadata.json"

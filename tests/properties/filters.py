@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from kubothek.lake.predicates import from_dnf
+from kubothek.table.expressions import from_dnf
 from tests.properties.values import POOLS, Row, Shape
 
 COMPARISONS = ["=", "!=", "<", "<=", ">", ">="]

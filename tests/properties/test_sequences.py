@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from kubothek.lake.indices import IndexKind
+from kubothek.table.indexes import IndexKind
 from tests.properties.filters import filters
 from tests.properties.values import POOLS, row_values, shapes
 from tests.properties.world import World

@@ -10,10 +10,10 @@ import pyarrow as pa
 from plateau.io.eager import commit_dataset, garbage_collect_dataset, read_table, update_dataset_from_dataframes
 
 import kubothek
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.verbs.reindex import reindex
-from kubothek.lake.errors import FilterMatchesAll, RowLevelNeeded
-from kubothek.lake.indices import Dialect, IndexKind
+from kubothek.errors import FilterMatchesAll, RowLevelNeeded
+from kubothek.table.indexes import Dialect, IndexKind
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.update_indexes import reindex
 from tests.interop.kinds import theirs
 from tests.properties.filters import Filter
 from tests.properties.values import Row, Shape

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kubothek.resources.jobs import ExitCode
+from kubothek.api.jobs import ExitCode
 
 _HIDE = """
 import sys

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.door import Dataset, Lake
-from kubothek.lake.errors import VersionIncomplete
-from kubothek.lake.maintenance import Wish, compact
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.lake.table.clustering import Clustering
+from kubothek.catalog import Dataset, Lake
+from kubothek.errors import VersionIncomplete
 from kubothek.spark.compact import compact_with_spark
-from tests.commits.hashes import require_hashes
-from tests.maintenance.table import ROWS, files_of, filled
-from tests.operations.table import labels, rows
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.clustering import Clustering
+from kubothek.table.log import DatasetLog
+from kubothek.table.maintenance import Wish, compact
+from tests.table.log.hashes import require_hashes
+from tests.table.maintenance.table import ROWS, files_of, filled
+from tests.table.operations.table import labels, rows
 
 pytestmark = pytest.mark.spark
 

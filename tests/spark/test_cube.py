@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import kubothek
-from kubothek.lake.cube.query import assembling
-from kubothek.lake.door import Lake
-from kubothek.lake.errors import DatasetNotFound, FilterInvalid, QueryInvalid
+from kubothek.catalog import Lake
+from kubothek.cube.query import assembling
+from kubothek.errors import DatasetNotFound, FilterInvalid, QueryInvalid
 from kubothek.spark.cube import frame, read
 from tests.sparks import configured
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kubothek.lake import errors
-from kubothek.lake.errors import LakeError
+from kubothek import errors
+from kubothek.errors import LakeError
 from kubothek.spark.tasks import Failure, Joined
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, LakeError)]

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.table.partitioning import Group
 from kubothek.spark import fatrows
 from kubothek.spark.fatrows import Packer, Unpacker, fat_rows
+from kubothek.table.partitioning import Group
 
 P1, P2 = Group("p=1"), Group("p=2")
 

@@ -15,11 +15,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import kubothek
-from kubothek.lake.door import Lake
-from kubothek.lake.errors import DatasetNotFound, FilterInvalid, InputError, VersionIncomplete
-from kubothek.lake.store import StoreConfig
+from kubothek.catalog import Lake
+from kubothek.errors import DatasetNotFound, FilterInvalid, InputError, VersionIncomplete
 from kubothek.spark.datasource import Options
 from kubothek.spark.frames import read, s3a_settings
+from kubothek.storage import StoreConfig
 from tests.sparks import configured
 
 pytestmark = pytest.mark.spark

@@ -17,14 +17,23 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.errors import DataTypeMismatch
-from kubothek.lake.ledger import verify
-from kubothek.lake.ledger.feeding import poll_source, push_files
-from kubothek.lake.ledger.fetching import FetchContext
-from kubothek.lake.ledger.formats.events import AddPushSource, DatasetKind, DatasetSnapshot, SetPollingSource
-from kubothek.lake.ledger.formats.identity import OwnerKey
-from kubothek.lake.ledger.formats.sources import (
+from kubothek.errors import DataTypeMismatch
+from kubothek.ingest import UrlPolicy
+from kubothek.odf import verify
+from kubothek.odf.dataset import Ingested, Root, Table, create
+from kubothek.odf.dataset import base as root_base
+from kubothek.odf.dataset.ingesting import Elsewhere
+from kubothek.odf.distributed import StoredFile, plan_pieces, plan_ranges
+from kubothek.odf.distributed.blobs import blobs_of, is_ordered, order_of, places_of
+from kubothek.odf.ingest import poll_source, push_files
+from kubothek.odf.sources.fetch import FetchContext
+from kubothek.odf.sources.readers import read as read_file
+from kubothek.odf.sources.readers.content import ObjectContent
+from kubothek.odf.sources.readers.preprocess import is_row_wise
+from kubothek.odf.spec.digest import LogicalHash
+from kubothek.odf.spec.events import AddPushSource, DatasetKind, DatasetSnapshot, SetPollingSource
+from kubothek.odf.spec.identity import OwnerKey
+from kubothek.odf.spec.sources import (
     FetchStepFilesGlob,
     MergeStrategy,
     MergeStrategyAppend,
@@ -36,22 +45,13 @@ from kubothek.lake.ledger.formats.sources import (
     Transform,
     TransformSql,
 )
-from kubothek.lake.ledger.formats.timestamps import Timestamp
-from kubothek.lake.ledger.hashing.digest import LogicalHash
-from kubothek.lake.ledger.readers import read as read_file
-from kubothek.lake.ledger.readers.content import ObjectContent
-from kubothek.lake.ledger.readers.preprocess import is_row_wise
-from kubothek.lake.ledger.root import Ingested, Root, Table, create
-from kubothek.lake.ledger.root import base as root_base
-from kubothek.lake.ledger.root.ingesting import Elsewhere
-from kubothek.lake.ledger.spreading import StoredFile, plan_pieces, plan_ranges
-from kubothek.lake.ledger.spreading.blobs import blobs_of, is_ordered, order_of, places_of
-from kubothek.lake.sources import UrlPolicy
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.lake.table.layout import Layout
+from kubothek.odf.spec.timestamps import Timestamp
 from kubothek.spark import ledger as spark_ledger
 from kubothek.spark.ledger_tasks import WritesSlices
-from tests.commits.hashes import require_hashes
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.layout import Layout
+from kubothek.table.log import DatasetLog
+from tests.table.log.hashes import require_hashes
 
 pytestmark = pytest.mark.spark
 

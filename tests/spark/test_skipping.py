@@ -12,20 +12,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kubothek import tracing
-from kubothek.lake.commits import DatasetLog, Transaction
-from kubothek.lake.commits.verbs.reskip import reskip, undescribed
-from kubothek.lake.door import Lake
-from kubothek.lake.maintenance import Wish, compact
-from kubothek.lake.operations import Written, append
-from kubothek.lake.operations.gathering import Gathering
-from kubothek.lake.skipping.model import IndexDefinition, SkippingState
-from kubothek.lake.sources import Ingest, SourceReader
-from kubothek.lake.sources.model import Format, Source
-from kubothek.lake.store import StoreConfig, open_store
-from kubothek.lake.table.layout import Layout
+from kubothek.catalog import Lake
+from kubothek.ingest import Ingest, SourceReader
+from kubothek.ingest.model import Format, Source
 from kubothek.spark.compact import compact_with_spark
 from kubothek.spark.skipping import describe_with_spark
 from kubothek.spark.write import READ_TASK_BYTES, write_with_spark
+from kubothek.storage import StoreConfig, open_store
+from kubothek.table.layout import Layout
+from kubothek.table.log import DatasetLog, Transaction
+from kubothek.table.log.update_skipping import reskip, undescribed
+from kubothek.table.maintenance import Wish, compact
+from kubothek.table.operations import Written, append
+from kubothek.table.operations.gathering import Gathering
+from kubothek.table.skipping.model import IndexDefinition, SkippingState
 from kubothek.tracing import Ended, RunTrace
 
 pytestmark = pytest.mark.spark

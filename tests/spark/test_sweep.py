@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from kubothek.lake.collector import Collection, Kind, Mode, Retention, collect
-from kubothek.lake.collector.areas import Turn
-from kubothek.lake.collector.plan import Part
-from kubothek.lake.collector.sweeping import Sweep
-from kubothek.lake.commits import DatasetLog, StoreSettings
-from kubothek.lake.door import Lake
-from kubothek.lake.errors import ObjectNotFound, StoreError
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.lake.store.spread import Spread
+from kubothek.catalog import Lake
+from kubothek.errors import ObjectNotFound, StoreError
+from kubothek.gc import Collection, Kind, Mode, Retention, collect
+from kubothek.gc.areas import Turn
+from kubothek.gc.plan import Part
+from kubothek.gc.sweep import Sweep
 from kubothek.spark.sweep import spread_with_spark
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.storage.parallel import Spread
+from kubothek.table.log import DatasetLog, StoreSettings
 
 pytestmark = pytest.mark.spark
 
@@ -60,7 +60,7 @@ def names(store: Store) -> list[str]:
 def test_spark_collects_as_one_process_does(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kubothek.lake.collector.looking.RANGE_KEYS", 4)
+    monkeypatch.setattr("kubothek.gc.listing.RANGE_KEYS", 4)
     first = aged(tmp_path / "first")
     shutil.copytree(tmp_path / "first", tmp_path / "second")
     grow_old(tmp_path / "second")

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.ledger.derivative import inputs_of
-from kubothek.lake.ledger.derivative.dividing import DividedEngine
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.lake.store.spread import Spread
+from kubothek.odf.derived import inputs_of
+from kubothek.odf.derived.dividing import DividedEngine
 from kubothek.spark.sweep import spread_with_spark
-from tests.derivative.world import LATE, answer, derived, opened, push, root, runs, sound, table, transform
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.storage.parallel import Spread
+from kubothek.table.log.model import keys
+from tests.odf.derived.world import LATE, answer, derived, opened, push, root, runs, sound, table, transform
 from tests.sparks import configured
 
 pytestmark = pytest.mark.spark

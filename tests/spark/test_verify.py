@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.door import Lake
-from kubothek.lake.ledger import Layout, verify
-from kubothek.lake.ledger.formats.events import AddData
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.lake.verification import verify_dataset
+from kubothek.catalog import Lake
+from kubothek.odf import Layout, verify
+from kubothek.odf.spec.events import AddData
 from kubothek.spark.sweep import spread_with_spark
-from tests.ledger.making import changes, small
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log import DatasetLog
+from kubothek.verify import verify_dataset
+from tests.odf.making import changes, small
 
 pytestmark = pytest.mark.spark
 

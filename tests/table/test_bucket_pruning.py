@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import kubothek
-from kubothek.lake.commits import Change, DatasetLog, Operation, Transaction
-from kubothek.lake.door import Dataset, Lake
-from kubothek.lake.predicates import parse
-from kubothek.lake.table.layout import Layout
-from kubothek.lake.table.plan import plan
+from kubothek.catalog import Dataset, Lake
+from kubothek.table.expressions import parse
+from kubothek.table.layout import Layout
+from kubothek.table.log import Change, DatasetLog, Operation, Transaction
+from kubothek.table.scan.plan import plan
 
 ROWS = pa.table(
     {

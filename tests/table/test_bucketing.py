@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubothek.lake.schema import parse_type
-from kubothek.lake.table.bucketing import Bucketing
-from kubothek.lake.table.layout import Layout
+from kubothek.table.bucketing import Bucketing
+from kubothek.table.layout import Layout
+from kubothek.table.schema import parse_type
 
 COUNT = 1 << 16
 VECTORS = json.loads((Path(__file__).parents[1] / "golden" / "bucket-hash.json").read_text())

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import kubothek
-from kubothek.lake.errors import SourceCorrupt
-from kubothek.lake.indices import IndexKind
-from kubothek.lake.sources.parquet_files import open_parquet
+from kubothek.errors import SourceCorrupt
+from kubothek.ingest.readers.parquet_files import open_parquet
+from kubothek.table.indexes import IndexKind
 
 INT64, BYTE_ARRAY = 2, 6
 ROWS = pa.table({"month": [1, 2], "carrier": ["UA", "AA"]})

@@ -12,18 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kubothek.lake.errors import (
-    DataTypeMismatch,
-    LayoutInvalid,
-    PartitionInvalid,
-    SchemaMismatch,
-    StoreUnavailable,
-)
-from kubothek.lake.schema import normalise
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.lake.table.files import PartitionedWriter
-from kubothek.lake.table.layout import Layout
-from kubothek.lake.table.partitioning import Group
+from kubothek.errors import DataTypeMismatch, LayoutInvalid, PartitionInvalid, SchemaMismatch, StoreUnavailable
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.files import PartitionedWriter
+from kubothek.table.layout import Layout
+from kubothek.table.partitioning import Group
+from kubothek.table.schema import normalise
 from tests.table.write_conformance import CASES, WriteCase, check
 
 BY_K = Layout(partition_on=("k",))

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubothek.lake.commits import Head, PartitionFile
-from kubothek.lake.errors import LayoutInvalid, PartitionInvalid
-from kubothek.lake.schema import normalise
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.lake.table.bucketing import Bucketing
-from kubothek.lake.table.files import PartitionedWriter
-from kubothek.lake.table.layout import Layout
+from kubothek.errors import LayoutInvalid, PartitionInvalid
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.bucketing import Bucketing
+from kubothek.table.files import PartitionedWriter
+from kubothek.table.layout import Layout
+from kubothek.table.log import Head, PartitionFile
+from kubothek.table.schema import normalise
 
 SCHEMA = pa.schema([("p", pa.string()), ("s", pa.struct([("u", pa.int64()), ("v", pa.int64())])), ("x", pa.int64())])
 

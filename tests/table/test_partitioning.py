@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubothek.lake.commits.objects.paths import PartitionValue, parse_path
-from kubothek.lake.errors import PartitionInvalid, SchemaMismatch
-from kubothek.lake.table import partitioning as p
+from kubothek.errors import PartitionInvalid, SchemaMismatch
+from kubothek.table import partitioning as p
+from kubothek.table.log.model.paths import PartitionValue, parse_path
 
 
 def schema_of(types: dict[str, pa.DataType]) -> pa.Schema:

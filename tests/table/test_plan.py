@@ -21,22 +21,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubothek.lake.commits.objects.head import INDEX, Head
-from kubothek.lake.commits.past.snapshot import Snapshot
-from kubothek.lake.errors import FilterInvalid, StoreError
-from kubothek.lake.indices import IndexChange, IndexKind, IndexState
-from kubothek.lake.indices.maintain import Files, maintain
-from kubothek.lake.predicates import Predicate, parse
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.lake.store.kept import Kept
-from kubothek.lake.table import path_columns, statistics
-from kubothek.lake.table import plan as planning
-from kubothek.lake.table import scan as scanning
-from kubothek.lake.table.partitioning import render_path
-from kubothek.lake.table.plan import plan
-from kubothek.lake.table.scan import scan
-from tests.predicates.naive import naive
-from tests.predicates.strategies import SCHEMA, predicates, rows
+from kubothek.errors import FilterInvalid, StoreError
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.storage.immutable_cache import Kept
+from kubothek.table import path_columns
+from kubothek.table.expressions import Predicate, parse
+from kubothek.table.indexes import IndexChange, IndexKind, IndexState
+from kubothek.table.indexes.maintain import Files, maintain
+from kubothek.table.log.history.snapshot import Snapshot
+from kubothek.table.log.model.head import INDEX, Head
+from kubothek.table.partitioning import render_path
+from kubothek.table.scan import plan as planning
+from kubothek.table.scan import read as scanning
+from kubothek.table.scan import statistics
+from kubothek.table.scan.plan import plan
+from kubothek.table.scan.read import scan
+from tests.table.expressions.naive import naive
+from tests.table.expressions.strategies import SCHEMA, predicates, rows
 
 _UNIQUE = count()  # no file is ever written twice
 NO_STORE = cast("Store", object())

@@ -12,16 +12,16 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from kubothek.lake.commits.objects.head import Head
-from kubothek.lake.commits.past.snapshot import Snapshot
-from kubothek.lake.errors import FilterInvalid, InputError, PartitionInvalid, StoreError, VersionIncomplete
-from kubothek.lake.predicates import parse
-from kubothek.lake.schema import parse_common_metadata
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.lake.table import scan as scanning
-from kubothek.lake.table.files import PartitionedWriter
-from kubothek.lake.table.layout import Layout
-from kubothek.lake.table.scan import scan
+from kubothek.errors import FilterInvalid, InputError, PartitionInvalid, StoreError, VersionIncomplete
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.expressions import parse
+from kubothek.table.files import PartitionedWriter
+from kubothek.table.layout import Layout
+from kubothek.table.log.history.snapshot import Snapshot
+from kubothek.table.log.model.head import Head
+from kubothek.table.scan import read as scanning
+from kubothek.table.scan.read import scan
+from kubothek.table.schema import parse_common_metadata
 from tests.table import golden
 
 MOMENT = datetime(2020, 1, 1, 1, 2, 3, 4)

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kubothek.lake import schema as s
-from kubothek.lake.errors import DataTypeMismatch, SchemaMismatch
+from kubothek.errors import DataTypeMismatch, SchemaMismatch
+from kubothek.table import schema as s
 
 
 def schema_of(**types: pa.DataType) -> pa.Schema:

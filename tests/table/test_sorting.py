@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubothek.lake.table.sorting import SortedRuns
+from kubothek.table.sorting import SortedRuns
 
 BLOCK = 1 << 10
 

@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kubothek.lake.commits.objects.changes import PartitionFile
-from kubothek.lake.schema import normalise, without_time_zones
-from kubothek.lake.store import Store
+from kubothek.storage import Store
+from kubothek.table.log.model.changes import PartitionFile
+from kubothek.table.schema import normalise, without_time_zones
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kubothek.resources.kinds import manifest_of
-from kubothek.runtime.kubernetes import names
-from kubothek.runtime.kubernetes.config import TracingConfig
-from kubothek.runtime.kubernetes.manifests import pods
-from kubothek.runtime.kubernetes.telemetry.traces import Traces
+from kubothek.api.kinds import manifest_of
+from kubothek.cluster import names
+from kubothek.cluster.config import TracingConfig
+from kubothek.cluster.pods import job_pod
+from kubothek.cluster.telemetry.traces import Traces
 from kubothek.tracing import Ended, Place, started
-from tests.kubernetes import podshapes
-from tests.kubernetes.test_pods import CONFIG, launch
+from tests.cluster import podshapes
+from tests.cluster.test_pods import CONFIG, launch
 
 CREATED, STARTED, ENDED = "2026-11-21T11:59:00Z", "2026-11-21T12:00:00Z", "2026-11-21T12:05:01Z"
 COLLECTOR = "http://otel.tracing:4318"
@@ -31,7 +31,7 @@ ACTION = replace(
 
 def environment(ratio: float) -> dict[str, str]:
     config = replace(CONFIG, tracing=TracingConfig(COLLECTOR, ratio))
-    (driver,) = pods.driver_pod(ACTION, config)["spec"]["containers"]
+    (driver,) = job_pod.driver_pod(ACTION, config)["spec"]["containers"]
     return {each["name"]: each.get("value", "") for each in driver["env"]}
 
 
@@ -44,7 +44,7 @@ def commit(*conditions: dict[str, Any], **status: Any) -> dict[str, Any]:
 def pod(**shape: Any) -> dict[str, Any]:
     """The pod of the job as a kubelet reports it."""
     found = podshapes.pod(**shape)
-    found["metadata"] |= {"labels": pods.driver_pod(ACTION, CONFIG)["metadata"]["labels"], "name": "january-2"}
+    found["metadata"] |= {"labels": job_pod.driver_pod(ACTION, CONFIG)["metadata"]["labels"], "name": "january-2"}
     return found
 
 
@@ -112,6 +112,6 @@ def test_rounds_in_which_nothing_was_done_are_not_told() -> None:
 def test_what_is_not_sampled_is_told_by_nobody() -> None:
     assert told_by(0.0) == []
     assert not {"TRACEPARENT", "OTEL_EXPORTER_OTLP_ENDPOINT"} & environment(0.0).keys()
-    (driver,) = pods.driver_pod(ACTION, CONFIG)["spec"]["containers"]
+    (driver,) = job_pod.driver_pod(ACTION, CONFIG)["spec"]["containers"]
     assert driver["name"] == names.DRIVER_CONTAINER
     assert "TRACEPARENT" not in {each["name"] for each in driver["env"]}

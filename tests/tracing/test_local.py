@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kubothek.runtime.local.manifests import load
-from kubothek.runtime.local.session import Report, session
+from kubothek.local.manifests import load
+from kubothek.local.session import Report, session
 from tests.local.manifests import STORE, commit, dataset, write
 from tests.tracing.collector import collector, tree
 
@@ -78,7 +78,7 @@ def test_a_collector_that_hangs_changes_nothing(tmp_path: Path, monkeypatch: pyt
 
 def test_nobody_pays_for_what_was_not_asked_for() -> None:
     program = (
-        "import sys, kubothek.jobs.main, kubothek.cli.main, kubothek.runtime.local.session\n"
+        "import sys, kubothek.jobs.main, kubothek.cli.main, kubothek.local.session\n"
         "from kubothek.jobs.traced import traced\n"
         "with traced({'TRACEPARENT': '', 'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://collector:4318'}): pass\n"
         "with traced({'TRACEPARENT': '00-' + 'a' * 32 + '-' + 'b' * 16 + '-01'}): pass\n"

@@ -1,1 +1,1 @@
-"""The ``kubothek`` command. In a cluster there is ``kubectl kubothek`` beside it: :mod:`kubothek.plugin`."""
+"""The ``kubothek`` command. In a cluster there is ``kubectl kubothek`` beside it: :mod:`kubothek.kubectl`."""

@@ -48,10 +48,10 @@ def adopt(
     files that other programs drop there later are ignored. One table stays, the others become datasets DATASET-TABLE.
     No data file is moved or deleted.
     """
-    from kubothek.lake.commits import Claim, DatasetLog, owner_of, take_claim
-    from kubothek.lake.errors import DatasetNotFound
-    from kubothek.lake.store import open_store
-    from kubothek.runtime.local.runner import CLUSTER_ID
+    from kubothek.errors import DatasetNotFound
+    from kubothek.local.runner import CLUSTER_ID
+    from kubothek.storage import open_store
+    from kubothek.table.log import Claim, DatasetLog, owner_of, take_claim
 
     claimed = owner or f"{CLUSTER_ID}/default/{dataset}"
     if claimed.count("/") != 2 or not all(claimed.split("/")):

@@ -15,8 +15,8 @@ from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.maintenance import Compaction, CompactionPlan
-    from kubothek.lake.table.clustering import Clustering
+    from kubothek.table.clustering import Clustering
+    from kubothek.table.maintenance import Compaction, CompactionPlan
 
 _SHOWN = 50
 
@@ -28,7 +28,7 @@ class _Size(click.ParamType[int]):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number of bytes."""
-        from kubothek.resources.values import parse_quantity
+        from kubothek.api.values import parse_quantity
 
         try:
             return parse_quantity(str(value))
@@ -68,11 +68,11 @@ def compact(
     rewritten. Rows do not change; this is verified before the commit. Safe to run beside other writers: partitions that
     they change in the meantime are skipped.
     """
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.maintenance import Wish, plan_compaction
-    from kubothek.lake.maintenance import compact as compact_dataset
-    from kubothek.lake.predicates import parse
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
+    from kubothek.table.expressions import parse
+    from kubothek.table.log import DatasetLog
+    from kubothek.table.maintenance import Wish, plan_compaction
+    from kubothek.table.maintenance import compact as compact_dataset
 
     if sort_by and z_order_by:
         raise click.UsageError("--sort-by and --z-order-by exclude each other")
@@ -110,14 +110,14 @@ def _object(dataset: str, done: Compaction) -> dict[str, object]:
 
 
 def _clustering(columns: str | None, *, curve: bool) -> Clustering | None:
-    from kubothek.lake.table.clustering import Clustering
+    from kubothek.table.clustering import Clustering
 
     return Clustering(tuple(name.strip() for name in columns.split(",")), curve=curve) if columns else None
 
 
 def _planned(dataset: str, plan: CompactionPlan, *, all_rows: bool) -> Iterator[str]:
+    from kubothek.api.values import render_bytes
     from kubothek.cli.columns import listed
-    from kubothek.resources.values import render_bytes
 
     if not plan.bundles:
         yield f"{dataset}: nothing to compact ({count(plan.files.files, 'file')})"
@@ -134,7 +134,7 @@ def _planned(dataset: str, plan: CompactionPlan, *, all_rows: bool) -> Iterator[
 
 
 def _done(dataset: str, done: Compaction) -> Iterator[str]:
-    from kubothek.resources.values import render_bytes
+    from kubothek.api.values import render_bytes
 
     if done.version is None and not done.given_way:
         yield f"{dataset}: nothing to compact"

@@ -44,9 +44,9 @@ def _starting(names: Iterable[str], incomplete: str) -> list[str]:
 
 
 def _names(ctx: click.Context, *, cubes: bool) -> list[str]:
+    from kubothek.catalog import Lake
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.door import Lake
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
 
     fields = ("store", "manifests", "store_name", "endpoint", "region", "keys_dir")
     store, manifests, *others = (ctx.params.get(field) for field in fields)

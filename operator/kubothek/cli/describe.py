@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.commits import DatasetLog, DatasetState, Head, Snapshot
-    from kubothek.lake.store import Store
-    from kubothek.lake.table.layout import Layout
+    from kubothek.storage import Store
+    from kubothek.table.layout import Layout
+    from kubothek.table.log import DatasetLog, DatasetState, Head, Snapshot
 
 _SHOWN: Final = 5
 
@@ -32,11 +32,11 @@ def describe(choice: StoreChoice, dataset: str, output: str) -> None:
 
     If kartothek put several tables into a dataset, DATASET/TABLE names one of them.
     """
+    from kubothek.catalog import Lake
     from kubothek.cli.cube.common import open_cube
     from kubothek.cli.cube.show import as_object, lines
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.door import Lake
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
+    from kubothek.table.log import DatasetLog
 
     with choice.config() as config:
         store = open_store(config)
@@ -53,8 +53,8 @@ def describe(choice: StoreChoice, dataset: str, output: str) -> None:
 
 
 def _object(snapshot: Snapshot, state: DatasetState) -> dict[str, object]:
-    from kubothek.lake.schema import type_name
-    from kubothek.lake.table.layout import Layout
+    from kubothek.table.layout import Layout
+    from kubothek.table.schema import type_name
 
     totals, head = snapshot.totals, snapshot.head
     size = (
@@ -89,7 +89,7 @@ def _chain(store: Store, log: DatasetLog, head: Head) -> Iterator[str]:
 
 
 def _lines(snapshot: Snapshot, state: DatasetState, chain: list[str], sources: list[str]) -> Iterator[str]:
-    from kubothek.lake.schema import type_name
+    from kubothek.table.schema import type_name
 
     for name, value in _facts(snapshot, state):
         yield f"{name + ':':<14}{value}"
@@ -111,9 +111,9 @@ def _lines(snapshot: Snapshot, state: DatasetState, chain: list[str], sources: l
 
 
 def _facts(snapshot: Snapshot, state: DatasetState) -> Iterator[tuple[str, str]]:
+    from kubothek.api.values import render_bytes
     from kubothek.cli.columns import shown_time
-    from kubothek.lake.table.layout import Layout
-    from kubothek.resources.values import render_bytes
+    from kubothek.table.layout import Layout
 
     yield "Dataset", state.uuid
     done = "committed" if snapshot.version else "made by another program"
@@ -137,8 +137,8 @@ def _facts(snapshot: Snapshot, state: DatasetState) -> Iterator[tuple[str, str]]
 
 def _laid_out(layout: Layout) -> Iterator[str]:
     """How files are made, where that is not the default."""
-    from kubothek.lake.table.layout import Layout
-    from kubothek.resources.values import render_bytes
+    from kubothek.api.values import render_bytes
+    from kubothek.table.layout import Layout
 
     usual = Layout()
     if layout.sort_by:
@@ -158,7 +158,7 @@ def _laid_out(layout: Layout) -> Iterator[str]:
 def _sources(store: Store, head: Head) -> Iterator[str]:
     """What each standing source has taken, and the first few files that it put into quarantine."""
     from kubothek.cli.columns import shown_time
-    from kubothek.lake.intake import Ledger
+    from kubothek.ingest.watch import Ledger
 
     for name, key in sorted(head.intakes.items()):
         ledger = Ledger(store, head.uuid, name)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.commits.past.compare import Comparison, Difference, PartitionChange
+    from kubothek.table.log.compare import Comparison, Difference, PartitionChange
 
 
 @click.command()
@@ -40,8 +40,8 @@ def diff(
     Versions are numbers (see `kubothek log`), times or tags. Rows and files are shown by partition. In JSON and YAML a
     number that is not known is null.
     """
-    from kubothek.lake.door import Lake
-    from kubothek.lake.store import open_store
+    from kubothek.catalog import Lake
+    from kubothek.storage import open_store
 
     with choice.config() as config:
         found = Lake(open_store(config)).dataset(dataset).diff(before, after)

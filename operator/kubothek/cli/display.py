@@ -17,10 +17,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from kubothek.resources.jobs import Progress
-from kubothek.resources.meta import Resource
-from kubothek.runtime.local.manifests import Key
-from kubothek.runtime.local.summary import Phase, Summary, summarise
+from kubothek.api.jobs import Progress
+from kubothek.api.meta import Resource
+from kubothek.local.manifests import Key
+from kubothek.local.summary import Phase, Summary, summarise
 from kubothek.words import count
 
 _STYLES = {

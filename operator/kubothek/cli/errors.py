@@ -20,8 +20,8 @@ _HINTS = {
 def explain(error: Exception) -> list[str] | None:
     """The lines for an error that has nothing to do with a bug; None for any other."""
     # Without an import: a module that was not loaded did not raise.
-    lake = sys.modules.get("kubothek.lake.errors")
-    local = sys.modules.get("kubothek.runtime.local.errors")
+    lake = sys.modules.get("kubothek.errors")
+    local = sys.modules.get("kubothek.local.errors")
     if lake is not None and isinstance(error, lake.LakeError):
         # The error of a disk has its own remedy, and there is no endpoint.
         hint = None if isinstance(error, lake.DiskUnavailable) else _HINTS.get(error.reason)

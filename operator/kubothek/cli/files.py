@@ -28,9 +28,9 @@ def files(choice: StoreChoice, dataset: str, as_of: int | datetime | str | None,
     Give this list to engines that read Parquet. A glob over the directory also matches files of older versions and of
     commits in progress, and returns wrong rows.
     """
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.store import open_store
-    from kubothek.lake.table.plan import plan
+    from kubothek.storage import open_store
+    from kubothek.table.log import DatasetLog
+    from kubothek.table.scan.plan import plan
 
     with choice.config() as config:
         store = open_store(config)

@@ -5,6 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from kubothek.api.commit import Commit
+from kubothek.api.compaction import Compaction
+from kubothek.api.cube import Cube
+from kubothek.api.dataset import Dataset
+from kubothek.api.gcpolicy import GCPolicy
+from kubothek.api.meta import Resource
+from kubothek.api.objectstore import ObjectStore
+from kubothek.api.query import Query
+from kubothek.api.repository import Repository
+from kubothek.api.skippingindex import SkippingIndex
+from kubothek.api.sync import Sync
+from kubothek.api.verification import Verification
 from kubothek.cli.forecast_commits import Commits
 from kubothek.cli.forecast_cubes import cube_step
 from kubothek.cli.forecast_exchange import repository_step, sync_step
@@ -15,23 +27,11 @@ from kubothek.cli.ledger.forecast import ledger_steps
 from kubothek.cli.skipping_forecast import files_outlook
 from kubothek.cli.statements import wrong_statements
 from kubothek.cli.steps import Step, Verb
-from kubothek.lake.commits import Claim, DatasetLog
-from kubothek.lake.errors import BucketNotFound, LakeError
-from kubothek.resources.commit import Commit
-from kubothek.resources.compaction import Compaction
-from kubothek.resources.cube import Cube
-from kubothek.resources.dataset import Dataset
-from kubothek.resources.gcpolicy import GCPolicy
-from kubothek.resources.meta import Resource
-from kubothek.resources.objectstore import ObjectStore
-from kubothek.resources.query import Query
-from kubothek.resources.repository import Repository
-from kubothek.resources.skippingindex import SkippingIndex
-from kubothek.resources.sync import Sync
-from kubothek.resources.verification import Verification
-from kubothek.runtime.local.changes import changes
-from kubothek.runtime.local.manifests import Key
-from kubothek.runtime.local.runner import CLUSTER_ID
+from kubothek.errors import BucketNotFound, LakeError
+from kubothek.local.changes import changes
+from kubothek.local.manifests import Key
+from kubothek.local.runner import CLUSTER_ID
+from kubothek.table.log import Claim, DatasetLog
 from kubothek.words import count
 
 

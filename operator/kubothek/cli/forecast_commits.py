@@ -8,26 +8,26 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kubothek.api.commit import Commit
+from kubothek.api.cube import Cube
+from kubothek.api.dataset import Dataset
+from kubothek.api.engine import DEFAULT_ENGINE, Engine, EngineSpec
+from kubothek.api.files import Source
+from kubothek.api.meta import render_time
+from kubothek.api.values import render_bytes
 from kubothek.cli.forecast_cubes import cube_change_step
 from kubothek.cli.forecast_stores import Stores, wrong
 from kubothek.cli.steps import Step, Verb
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.objects import keys as lake_keys
-from kubothek.lake.commits.objects.markers import Marker, Markers
-from kubothek.lake.errors import BucketNotFound, FilterInvalid, LakeError, ObjectNotFound, SchemaMismatch
-from kubothek.lake.predicates import parse
-from kubothek.lake.sources.values import check_names
-from kubothek.lake.store import Store
-from kubothek.reconcile.references import profile
-from kubothek.resources.commit import Commit
-from kubothek.resources.cube import Cube
-from kubothek.resources.dataset import Dataset
-from kubothek.resources.engine import DEFAULT_ENGINE, Engine, EngineSpec
-from kubothek.resources.files import Source
-from kubothek.resources.meta import render_time
-from kubothek.resources.values import render_bytes
-from kubothek.runtime.local.launch import spark_from
-from kubothek.runtime.local.manifests import Key
+from kubothek.controller.references import profile
+from kubothek.errors import BucketNotFound, FilterInvalid, LakeError, ObjectNotFound, SchemaMismatch
+from kubothek.ingest.readers.values import check_names
+from kubothek.local.launch import spark_from
+from kubothek.local.manifests import Key
+from kubothek.storage import Store
+from kubothek.table.expressions import parse
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.model import keys as lake_keys
+from kubothek.table.log.model.markers import Marker, Markers
 from kubothek.words import count
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from kubothek.api.commit import Commit
+from kubothek.api.cube import Cube
 from kubothek.cli.forecast_stores import wrong
 from kubothek.cli.steps import Step, Verb
-from kubothek.lake.cube.log import CubeLog
-from kubothek.lake.errors import BucketNotFound, DatasetNotFound, FilterInvalid, LakeError
-from kubothek.lake.predicates import parse
-from kubothek.lake.store import Store
-from kubothek.resources.commit import Commit
-from kubothek.resources.cube import Cube
-from kubothek.runtime.local.manifests import Key
+from kubothek.cube.log import CubeLog
+from kubothek.errors import BucketNotFound, DatasetNotFound, FilterInvalid, LakeError
+from kubothek.local.manifests import Key
+from kubothek.storage import Store
+from kubothek.table.expressions import parse
 from kubothek.words import count
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kubothek.api.dataset import Dataset
+from kubothek.api.meta import Resource
+from kubothek.api.repository import Repository
+from kubothek.api.sync import Sync
 from kubothek.cli.forecast_stores import wrong
 from kubothek.cli.steps import Step, Verb
-from kubothek.reconcile.kinds.sync import unfit
-from kubothek.resources.dataset import Dataset
-from kubothek.resources.meta import Resource
-from kubothek.resources.repository import Repository
-from kubothek.resources.sync import Sync
-from kubothek.runtime.local.manifests import Key
+from kubothek.controller.kinds.sync import unfit
+from kubothek.local.manifests import Key
 
 
 def repository_step(key: Key, repository: Repository) -> Step:

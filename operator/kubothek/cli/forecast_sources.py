@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kubothek.api.dataset import Dataset
+from kubothek.api.sources import StandingSource
+from kubothek.api.values import parse_quantity, render_bytes
 from kubothek.cli.forecast_stores import Stores, wrong
 from kubothek.cli.steps import Step, Verb
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.errors import LakeError
-from kubothek.lake.intake import Backlog, Landing, Ledger, Terms, look, page_key
-from kubothek.lake.store import Store
-from kubothek.reconcile.care.sources import reading_of
-from kubothek.resources.dataset import Dataset
-from kubothek.resources.sources import StandingSource
-from kubothek.resources.values import parse_quantity, render_bytes
-from kubothek.runtime.local.manifests import Key
+from kubothek.controller.tasks.sources import reading_of
+from kubothek.errors import LakeError
+from kubothek.ingest.watch import Backlog, Landing, Ledger, Terms, look, page_key
+from kubothek.local.manifests import Key
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog
 from kubothek.words import count
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kubothek.api.cube import Cube
+from kubothek.api.dataset import Dataset
+from kubothek.api.objectstore import ObjectStore
 from kubothek.cli.manifest_stores import reachable
-from kubothek.lake.errors import LakeError
-from kubothek.lake.store import Store, open_store
-from kubothek.resources.cube import Cube
-from kubothek.resources.dataset import Dataset
-from kubothek.resources.objectstore import ObjectStore
-from kubothek.runtime.local.apply import Applied
-from kubothek.runtime.local.manifests import Key
+from kubothek.errors import LakeError
+from kubothek.local.apply import Applied
+from kubothek.local.manifests import Key
+from kubothek.storage import Store, open_store
 
 
 class Stores:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kubothek.api.compaction import Compaction
+from kubothek.api.conditions import state_of
+from kubothek.api.dataset import Dataset
+from kubothek.api.gcpolicy import GCPolicy
+from kubothek.api.maintenance import Thresholds
+from kubothek.api.values import parse_quantity
+from kubothek.api.verification import Verification
 from kubothek.cli.forecast_stores import Stores, wrong
 from kubothek.cli.steps import Step, Verb
+from kubothek.controller.kinds.targets import matcher
+from kubothek.controller.references import clustering_of
+from kubothek.controller.scheduling.schedule import fault
+from kubothek.errors import DatasetDeleted, DatasetNotFound, LakeError
 from kubothek.jobs.translate import clustering
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.errors import DatasetDeleted, DatasetNotFound, LakeError
-from kubothek.lake.maintenance import Wish, plan_compaction
-from kubothek.lake.predicates import parse
-from kubothek.lake.store import Store
-from kubothek.reconcile.kinds.targets import matcher
-from kubothek.reconcile.references import clustering_of
-from kubothek.reconcile.running.schedule import fault
-from kubothek.resources.compaction import Compaction
-from kubothek.resources.conditions import state_of
-from kubothek.resources.dataset import Dataset
-from kubothek.resources.gcpolicy import GCPolicy
-from kubothek.resources.maintenance import Thresholds
-from kubothek.resources.values import parse_quantity
-from kubothek.resources.verification import Verification
-from kubothek.runtime.local.manifests import Key
+from kubothek.local.manifests import Key
+from kubothek.storage import Store
+from kubothek.table.expressions import parse
+from kubothek.table.log import DatasetLog
+from kubothek.table.maintenance import Wish, plan_compaction
 from kubothek.words import count
 
 

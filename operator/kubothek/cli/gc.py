@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.collector import Collection, Count, Kind
+    from kubothek.gc import Collection, Count, Kind
 
 
 @click.command()
@@ -50,9 +50,9 @@ def gc(
     version stays. Of a dataset whose first commit never happened, all objects that its writers left are listed. Safe to
     run beside readers and writers, and to repeat after a failure. A dry run writes nothing to the store.
     """
-    from kubothek.lake.collector import MAX_DELETES, Mode, Retention, collect
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.store import open_store
+    from kubothek.gc import MAX_DELETES, Mode, Retention, collect
+    from kubothek.storage import open_store
+    from kubothek.table.log import DatasetLog
 
     with choice.config() as config:
         store = open_store(config)
@@ -81,8 +81,8 @@ def gc(
 
 
 def _lines(dataset: str, done: Collection, counts: Mapping[Kind, Count], *, dry_run: bool) -> Iterator[str]:
+    from kubothek.api.values import render_bytes
     from kubothek.cli.columns import columns
-    from kubothek.resources.values import render_bytes
 
     if counts:
         yield from columns(("KIND", "OBJECTS", "BYTES"), _rows(counts), right=("OBJECTS", "BYTES"))

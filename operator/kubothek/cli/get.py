@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.commits import DatasetState
-    from kubothek.lake.store import StoreConfig
+    from kubothek.storage import StoreConfig
+    from kubothek.table.log import DatasetState
 
 _KINDS = {
     alias: kind
@@ -63,10 +63,10 @@ def get(choice: StoreChoice, what: tuple[str, ...], output: str) -> None:
 
 
 def _get_datasets(config: StoreConfig, names: tuple[str, ...], output: str) -> None:
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.door import Lake
-    from kubothek.lake.errors import DatasetNotFound
-    from kubothek.lake.store import open_store
+    from kubothek.catalog import Lake
+    from kubothek.errors import DatasetNotFound
+    from kubothek.storage import open_store
+    from kubothek.table.log import DatasetLog
 
     store = open_store(config)
 
@@ -97,9 +97,9 @@ def _dataset(state: DatasetState) -> dict[str, Any]:
 
 
 def _get_cubes(config: StoreConfig, names: tuple[str, ...], output: str) -> None:
-    from kubothek.lake.door import Lake
-    from kubothek.lake.errors import LakeError
-    from kubothek.lake.store import open_store
+    from kubothek.catalog import Lake
+    from kubothek.errors import LakeError
+    from kubothek.storage import open_store
 
     lake = Lake(open_store(config))
 
@@ -127,9 +127,9 @@ def _get_cubes(config: StoreConfig, names: tuple[str, ...], output: str) -> None
 
 
 def _get_resources(config: StoreConfig, kind: str, names: tuple[str, ...], output: str) -> None:
-    from kubothek.resources.kinds import KINDS
-    from kubothek.runtime.local.state import State
-    from kubothek.runtime.local.summary import Phase, summarise
+    from kubothek.api.kinds import KINDS
+    from kubothek.local.state import State
+    from kubothek.local.summary import Phase, summarise
 
     state = State.of(config.url, config.endpoint, Path.cwd())
     keys = sorted(key for key in state.known() if key.kind == kind and (not names or key.name in names))
@@ -178,8 +178,8 @@ def _lines(found: Sequence[Mapping[str, Any]], shown: Mapping[str, str], *, wide
 
 
 def _text(header: str, value: Any) -> str:
+    from kubothek.api.values import render_bytes
     from kubothek.cli.columns import age, shown_time
-    from kubothek.resources.values import render_bytes
 
     if header == "AGE":
         return age(value)

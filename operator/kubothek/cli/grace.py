@@ -25,8 +25,8 @@ def grace(choice: StoreChoice, period: timedelta | None) -> None:
     `kubothek gc` never deletes younger objects, and a deleted dataset can be restored within this period. A commit that
     takes longer than half of it fails. A GCPolicy may lengthen the period, but never shortens it.
     """
-    from kubothek.lake.commits import StoreSettings, read_settings, write_settings
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
+    from kubothek.table.log import StoreSettings, read_settings, write_settings
 
     with choice.config() as config:
         store = open_store(config)

@@ -32,16 +32,16 @@ def heal(
     table of a ledger is rebuilt from its chain, and changes by other programs are dropped. With --keep-own, refs/head
     of a ledger no longer names the blocks of another program; these stay in the store until garbage collection.
     """
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.maintenance import heal as heal_dataset
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
+    from kubothek.table.log import DatasetLog
+    from kubothek.table.maintenance import heal as heal_dataset
 
     lines, last_block, restored = [], None, None
     with choice.config() as config:
         store = open_store(config)
         log = DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes)
         if keep_own or restore_view:
-            from kubothek.lake.ledger.root import Ledger
+            from kubothek.odf.dataset import Ledger
 
             ledger = Ledger(store, log, by="cli")
             if keep_own:

@@ -15,8 +15,8 @@ from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.collector import Collection
-    from kubothek.lake.maintenance import Health
+    from kubothek.gc import Collection
+    from kubothek.table.maintenance import Health
 
 
 @click.command()
@@ -30,11 +30,11 @@ def health(choice: StoreChoice, dataset: str, output: str) -> None:
     Unreferenced objects are counted by a listing, as by a dry run of `kubothek gc`; nothing is written. Only they are
     shown of a dataset whose first commit never happened. JSON, YAML and CSV have sizes in bytes.
     """
-    from kubothek.lake.collector import Retention, collect
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.door import Lake
-    from kubothek.lake.errors import DatasetNotFound
-    from kubothek.lake.store import open_store
+    from kubothek.catalog import Lake
+    from kubothek.errors import DatasetNotFound
+    from kubothek.gc import Retention, collect
+    from kubothek.storage import open_store
+    from kubothek.table.log import DatasetLog
 
     with choice.config() as config:
         store = open_store(config)
@@ -52,7 +52,7 @@ def health(choice: StoreChoice, dataset: str, output: str) -> None:
 
 
 def _counts(loose: Collection) -> dict[str, object]:
-    from kubothek.lake.collector import NO_OBJECTS
+    from kubothek.gc import NO_OBJECTS
 
     old = sum(loose.found.values(), NO_OBJECTS)
     return {
@@ -64,8 +64,8 @@ def _counts(loose: Collection) -> dict[str, object]:
 
 
 def _unreferenced(loose: Collection) -> str:
-    from kubothek.lake.collector import NO_OBJECTS
-    from kubothek.resources.values import render_bytes
+    from kubothek.api.values import render_bytes
+    from kubothek.gc import NO_OBJECTS
 
     old = sum(loose.found.values(), NO_OBJECTS)
     return (
@@ -98,8 +98,8 @@ def _object(dataset: str, found: Health, loose: Collection) -> dict[str, object]
 
 
 def _lines(dataset: str, found: Health, loose: Collection) -> Iterator[str]:
+    from kubothek.api.values import render_bytes
     from kubothek.cli.columns import columns, shown_time
-    from kubothek.resources.values import render_bytes
 
     totals = found.totals
     yield f"{dataset}: version {found.version} of {shown_time(found.time)}; versions kept: {found.versions:,}"

@@ -28,9 +28,9 @@ def index(choice: StoreChoice, dataset: str, rebuild: bool, output: str) -> None
     """
     from kubothek.cli.columns import listed
     from kubothek.jobs.index import describe
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.commits.verbs.reindex import reindex
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
+    from kubothek.table.log import DatasetLog
+    from kubothek.table.log.update_indexes import reindex
 
     with choice.config() as config:
         store = open_store(config)

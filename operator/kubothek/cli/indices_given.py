@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from kubothek.lake.skipping.model import IndexDefinition
+    from kubothek.table.skipping.model import IndexDefinition
 
 _PARAMS = ("ndv", "fpp", "length")
 
@@ -19,9 +19,9 @@ class SkippingIndexOption(click.ParamType["IndexDefinition"]):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> IndexDefinition:
         """The definition."""
-        from kubothek.lake.errors import SkippingInvalid
-        from kubothek.lake.skipping.indexes import index_type
-        from kubothek.lake.skipping.model import IndexDefinition
+        from kubothek.errors import SkippingInvalid
+        from kubothek.table.skipping.indexes import index_type
+        from kubothek.table.skipping.model import IndexDefinition
 
         kind, found, rest = str(value).partition(":")
         columns, *pairs = rest.split(",")

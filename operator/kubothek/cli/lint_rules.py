@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from kubothek.cli.statements import wrong_statements
-from kubothek.reconcile.admission.gathered import Gathered
-from kubothek.reconcile.admission.rules import findings
-from kubothek.runtime.local.documents import ManifestError
-from kubothek.runtime.local.manifests import Key, Manifests, read
+from kubothek.controller.validation.resource_set import Gathered
+from kubothek.controller.validation.rules import findings
+from kubothek.local.documents import ManifestError
+from kubothek.local.manifests import Key, Manifests, read
 
 
 @dataclass(frozen=True, slots=True)

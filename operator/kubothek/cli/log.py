@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.commits import Record
+    from kubothek.table.log import Record
 
 
 @click.command()
@@ -31,8 +31,8 @@ def log(choice: StoreChoice, dataset: str, limit: int, odf: bool, output: str) -
     External commits come from another program and were adopted. Recovered commits were overwritten by another program
     and merged again.
     """
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
+    from kubothek.table.log import DatasetLog
 
     if odf:
         from kubothek.cli.ledger.blocks import show_blocks
@@ -116,8 +116,8 @@ def _object(record: Record, parent: Record | None) -> dict[str, Any]:
 
 def _remarks(record: Record) -> Iterator[str]:
     """What else a commit did."""
-    from kubothek.lake.commits.objects import keys
-    from kubothek.lake.commits.objects.head import HORIZON, TAGS, tags_in
+    from kubothek.table.log.model import keys
+    from kubothek.table.log.model.head import HORIZON, TAGS, tags_in
 
     for what, key in (("restores", record.restores), ("merges again", record.recovers)):
         if key is not None and (other := keys.parse_record(record.key.split("/")[1], key)) is not None:

@@ -49,7 +49,7 @@ _SECTIONS = {
         "export": Entry("kubothek.cli.ledger.exchange:export", "Write a ledger as an ODF dataset."),
         "ingest": Entry("kubothek.cli.ledger.feed:ingest", "Add files to a push source of a ledger."),
         "poll": Entry("kubothek.cli.ledger.feed:poll", "Poll the source of a ledger."),
-        "pull": Entry("kubothek.cli.ledger.pull:pull", "Update ledgers: poll, derive, or follow a URL."),
+        "pull": Entry("kubothek.cli.exchange.pull_ledger:pull", "Update ledgers: poll, derive, or follow a URL."),
         "tail": Entry("kubothek.cli.ledger.tail:tail", "Show the last records of a ledger."),
         "lineage": Entry("kubothek.cli.ledger.lineage:lineage", "Show inputs and dependants of a ledger."),
         "chain": Entry("kubothek.cli.ledger.chain:chain", "Compact or reset the chain of a ledger."),

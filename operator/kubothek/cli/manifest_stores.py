@@ -13,12 +13,12 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from kubothek.lake.store import StoreConfig
-from kubothek.resources.meta import GROUP
-from kubothek.resources.objectstore import ObjectStore
-from kubothek.runtime.local.credentials import CredentialFiles
-from kubothek.runtime.local.documents import SUFFIXES
-from kubothek.runtime.local.manifests import Manifests, load
+from kubothek.api.meta import GROUP
+from kubothek.api.objectstore import ObjectStore
+from kubothek.local.credentials import CredentialFiles
+from kubothek.local.documents import SUFFIXES
+from kubothek.local.manifests import Manifests, load
+from kubothek.storage import StoreConfig
 from kubothek.urls import absolute_url
 
 

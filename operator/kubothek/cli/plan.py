@@ -16,9 +16,9 @@ from kubothek.cli.run import tell_foreign
 from kubothek.words import count
 
 if TYPE_CHECKING:
+    from kubothek.api.meta import Resource
     from kubothek.cli.steps import Step
-    from kubothek.resources.meta import Resource
-    from kubothek.runtime.local.manifests import Key
+    from kubothek.local.manifests import Key
 
 
 @click.command()
@@ -33,8 +33,8 @@ def plan(manifests: tuple[Path, ...], output: str, verbose: bool) -> int:
     """
     from kubothek.cli.forecast import Forecaster
     from kubothek.cli.steps import Verb
-    from kubothek.runtime.local.apply import apply, states_of
-    from kubothek.runtime.local.manifests import load
+    from kubothek.local.apply import apply, states_of
+    from kubothek.local.manifests import load
 
     loaded = load(manifests)
     tell_foreign(loaded)
@@ -72,9 +72,9 @@ def _object(step: Step) -> dict[str, str]:
 
 def _in_order(resources: Mapping[Key, Resource]) -> list[Key]:
     """By kind, as they come; Commits and Queries after the Commits that they depend on."""
-    from kubothek.resources.commit import Commit
-    from kubothek.resources.query import Query
-    from kubothek.runtime.local.manifests import Key
+    from kubothek.api.commit import Commit
+    from kubothek.api.query import Query
+    from kubothek.local.manifests import Key
 
     needs = {
         key: [Key("Commit", key.namespace, reference.name) for reference in resource.spec.depends_on]

@@ -11,7 +11,7 @@ from kubothek.cli.options import store_options
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.store import Store
+    from kubothek.storage import Store
 
 _BLOCK = 1 << 20
 
@@ -31,9 +31,9 @@ def put(choice: StoreChoice, files: tuple[Path, ...], destination: str) -> None:
 
     Files that the store already has with the same content are skipped.
     """
-    from kubothek.lake.store import open_store
-    from kubothek.lake.store.urls import create_directory
-    from kubothek.resources.values import render_bytes
+    from kubothek.api.values import render_bytes
+    from kubothek.storage import open_store
+    from kubothek.storage.urls import create_directory
 
     targets = _targets(files, destination)
     with choice.config() as config:
@@ -67,7 +67,7 @@ def _targets(files: tuple[Path, ...], destination: str) -> dict[str, Path]:
 
 def _same(store: Store, key: str, source: BinaryIO) -> bool:
     """Whether the object has exactly the content of the file."""
-    from kubothek.lake.errors import ObjectNotFound
+    from kubothek.errors import ObjectNotFound
 
     try:
         size = store.stat(key).size

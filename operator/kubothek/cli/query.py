@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.sql import TableScan
+    from kubothek.sql import TableScan
 
 _TABLE_ROWS = 1000
 """How many rows a table for people has at most."""
@@ -49,11 +49,11 @@ def query(
     VERSION 3 (AS OF TIMESTAMP '2026-11-21', AS OF TAG 'audit') reads an older version. CSV, JSON and YAML are streamed
     and complete; a table shows the first 1,000 rows, on a terminal in its width.
     """
+    from kubothek.catalog import Lake
     from kubothek.cli.remembered import remember
-    from kubothek.lake.door import Lake
-    from kubothek.lake.ledger.asking import happened_until
-    from kubothek.lake.sql import prepare
-    from kubothek.lake.store import open_store
+    from kubothek.odf.time_axes import happened_until
+    from kubothek.sql import prepare
+    from kubothek.storage import open_store
 
     started = time.monotonic()
     with choice.config() as config:
@@ -180,7 +180,7 @@ def write_csv(reader: pa.RecordBatchReader) -> None:
     import pyarrow as pa
     import pyarrow.csv
 
-    from kubothek.lake.errors import QueryInvalid
+    from kubothek.errors import QueryInvalid
 
     nested = [field.name for field in reader.schema if pa.types.is_nested(field.type)]
     if nested:
@@ -194,7 +194,7 @@ def write_json(reader: pa.RecordBatchReader) -> None:
     """One array of objects, an object a line."""
     import orjson  # it writes NaN and the infinities as null, as JSON has none of them
 
-    from kubothek.lake.schema import require_distinct
+    from kubothek.table.schema import require_distinct
 
     require_distinct(reader.schema.names)
 
@@ -210,7 +210,7 @@ def write_json(reader: pa.RecordBatchReader) -> None:
 def _write_yaml(reader: pa.RecordBatchReader) -> None:
     """One list of objects, a batch at a time."""
     from kubothek.cli.output import yaml_text
-    from kubothek.lake.schema import require_distinct
+    from kubothek.table.schema import require_distinct
 
     require_distinct(reader.schema.names)
     names, empty = reader.schema.names, True

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 if TYPE_CHECKING:
-    from kubothek.lake.sql.read import Read
+    from kubothek.sql.read import Read
 
 MOST = 128
 """Queries that are kept of a store."""
@@ -25,7 +25,7 @@ _SLACK = 2
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What one query had of one dataset; see :class:`~kubothek.lake.sql.read.Read`."""
+    """What one query had of one dataset; see :class:`~kubothek.sql.read.Read`."""
 
     dataset: str
     considered: int

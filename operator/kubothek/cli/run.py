@@ -17,8 +17,8 @@ from kubothek.cli.options import manifests_option
 from kubothek.words import count
 
 if TYPE_CHECKING:
-    from kubothek.runtime.local.manifests import Key, Manifests
-    from kubothek.runtime.local.session import Report, Session
+    from kubothek.local.manifests import Key, Manifests
+    from kubothek.local.session import Report, Session
 
 _SHOWN = 20
 """How many of many lines are printed before the rest is counted."""
@@ -34,8 +34,8 @@ def run(manifests: tuple[Path, ...]) -> int:
     skipped. The same manifests work in a cluster.
     """
     from kubothek.cli.display import display
-    from kubothek.runtime.local.manifests import load
-    from kubothek.runtime.local.session import session
+    from kubothek.local.manifests import load
+    from kubothek.local.session import session
 
     loaded = load(manifests)
     tell_foreign(loaded)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kubothek.cli.skipping_work import Description, Explained
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.skipping.model import IndexDefinition
+    from kubothek.table.skipping.model import IndexDefinition
 
 
 @click.group()
@@ -69,7 +69,7 @@ def build(
     of a Dataset manifest takes precedence. Safe to run beside other writers.
     """
     from kubothek.cli.skipping_work import Building
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
 
     if glob is not None and location is None:
         raise click.UsageError("--glob requires --location")
@@ -88,7 +88,7 @@ def refresh(choice: StoreChoice, name: str) -> None:
     that Xskipper compares. For other files: all that were added, removed or changed.
     """
     from kubothek.cli.skipping_work import refreshed
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
 
     with choice.config() as config:
         click.echo(refreshed(open_store(config), name))
@@ -102,7 +102,7 @@ def describe(choice: StoreChoice, name: str, output: str) -> None:
     """Show the indices, how many files have metadata, and what your recent queries saved by it."""
     from kubothek.cli.remembered import recent
     from kubothek.cli.skipping_work import description
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
 
     with choice.config() as config:
         found = description(open_store(config), name)
@@ -113,7 +113,7 @@ def describe(choice: StoreChoice, name: str, output: str) -> None:
 
 
 def _described(name: str, found: Description, uses: int, considered: int, skipped: int) -> Iterator[str]:
-    from kubothek.resources.values import percent, render_bytes
+    from kubothek.api.values import percent, render_bytes
 
     if not found.indices:
         yield f"{name} has no skipping metadata"
@@ -134,7 +134,7 @@ def _described(name: str, found: Description, uses: int, considered: int, skippe
 def drop(choice: StoreChoice, name: str, yes: bool) -> None:
     """Delete the metadata. The files stay; queries then open all of them."""
     from kubothek.cli.skipping_work import dropped
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
 
     if not yes:
         click.confirm(f"Drop the skipping metadata of {name}?", abort=True)
@@ -154,7 +154,7 @@ def explain(choice: StoreChoice, name: str, where: str, metadata: str | None, ou
     JSON and YAML add the sums of Xskipper's getLatestQueryStats. With --metadata, NAME is the directory of the files.
     """
     from kubothek.cli.skipping_work import explained
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
 
     with choice.config() as config:
         found = explained(open_store(config), name, where, metadata)
@@ -181,9 +181,9 @@ def stats(choice: StoreChoice, sql: str, as_of: int | datetime | str | None, out
     JSON and YAML have the form of Xskipper's getLatestQueryStats, and of getLatestQueryAggregatedStats for all datasets
     together. Reads metadata only.
     """
-    from kubothek.lake.door import Lake
-    from kubothek.lake.skipping.planning.aggregate import aggregated
-    from kubothek.lake.store import open_store
+    from kubothek.catalog import Lake
+    from kubothek.storage import open_store
+    from kubothek.table.skipping.prune.aggregate import aggregated
 
     with choice.config() as config:
         lake = Lake(open_store(config))
@@ -196,8 +196,8 @@ def stats(choice: StoreChoice, sql: str, as_of: int | datetime | str | None, out
 
 
 def _saved(found: Sequence[tuple[str, Any]], *, wide: bool) -> Iterator[str]:
+    from kubothek.api.values import render_bytes
     from kubothek.cli.columns import listed
-    from kubothek.resources.values import render_bytes
 
     if not found:
         yield "no dataset is read"

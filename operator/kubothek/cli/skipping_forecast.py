@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kubothek.api.jobs import CsvOptions
+from kubothek.api.skippingindex import SkippingIndex
 from kubothek.cli.forecast_stores import wrong
+from kubothek.controller.references import columns_of, skipping_of
+from kubothek.errors import LakeError
+from kubothek.external.files import PlainFiles
+from kubothek.external.matching import matched, versions_listed
+from kubothek.external.state import read
 from kubothek.jobs import translate
-from kubothek.lake.errors import LakeError
-from kubothek.lake.plain.files import PlainFiles
-from kubothek.lake.plain.matching import matched, versions_listed
-from kubothek.lake.plain.state import read
-from kubothek.lake.store import Store
-from kubothek.reconcile.references import columns_of, skipping_of
-from kubothek.resources.jobs import CsvOptions
-from kubothek.resources.skippingindex import SkippingIndex
+from kubothek.storage import Store
 from kubothek.words import count
 
 

@@ -9,27 +9,27 @@ from typing import Any
 import click
 
 from kubothek.cli.remembered import recent
+from kubothek.errors import DatasetNotFound, SkippingUnreadable
+from kubothek.external import state
+from kubothek.external.auto import chosen_for_files
+from kubothek.external.files import PlainFiles, PlainFormat, keys_of, table_of
+from kubothek.external.location import PlainLocation, open_location, with_metadata_of_xskipper
+from kubothek.external.metadata import location
+from kubothek.external.refresh import Place, describe_here, drop, refresh
 from kubothek.jobs.skip import describe as told_of_dataset
 from kubothek.jobs.skip_files import describe as told_of_files
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.verbs.reskip import reskip, undescribed
-from kubothek.lake.errors import DatasetNotFound, SkippingUnreadable
-from kubothek.lake.maintenance.choosing import with_chosen
-from kubothek.lake.maintenance.retiming import retime
-from kubothek.lake.plain import state
-from kubothek.lake.plain.auto import chosen_for_files
-from kubothek.lake.plain.files import PlainFiles, PlainFormat, keys_of, table_of
-from kubothek.lake.plain.location import PlainLocation, open_location, with_metadata_of_xskipper
-from kubothek.lake.plain.metadata import location
-from kubothek.lake.plain.refresh import Place, describe_here, drop, refresh
-from kubothek.lake.predicates import Predicate, parse
-from kubothek.lake.skipping.files import names
-from kubothek.lake.skipping.model import Encryption, IndexDefinition, SkippingState
-from kubothek.lake.skipping.planning.aggregate import Skipped
-from kubothek.lake.skipping.planning.auto import Seen
-from kubothek.lake.store import Store
-from kubothek.lake.table.achieved import skipped
-from kubothek.lake.table.plan import plan
+from kubothek.storage import Store
+from kubothek.table.expressions import Predicate, parse
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.update_skipping import reskip, undescribed
+from kubothek.table.maintenance.choosing import with_chosen
+from kubothek.table.maintenance.retiming import retime
+from kubothek.table.scan.plan import plan
+from kubothek.table.scan.skipped import skipped
+from kubothek.table.skipping import names
+from kubothek.table.skipping.model import Encryption, IndexDefinition, SkippingState
+from kubothek.table.skipping.prune.aggregate import Skipped
+from kubothek.table.skipping.prune.auto import Seen
 
 _BY = "cli"
 _LEAST_QUERIES = 3
@@ -192,7 +192,7 @@ def _of_location(location: PlainLocation, where: Predicate) -> Explained:
 
 def is_dataset(store: Store, name: str) -> bool:
     """Whether there is a dataset of this name, deleted or not."""
-    from kubothek.lake.errors import InputError
+    from kubothek.errors import InputError
 
     try:
         return DatasetLog(store, name).inspect().version is not None

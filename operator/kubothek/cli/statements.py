@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubothek.resources.commit import Commit
-from kubothek.resources.compaction import Compaction
-from kubothek.resources.meta import Resource
-from kubothek.resources.query import Query
+from kubothek.api.commit import Commit
+from kubothek.api.compaction import Compaction
+from kubothek.api.meta import Resource
+from kubothek.api.query import Query
 
 
 def wrong_statements(resource: Resource) -> Iterator[tuple[str, str]]:
@@ -30,9 +30,9 @@ def wrong_statements(resource: Resource) -> Iterator[tuple[str, str]]:
 def _wrong_sql(text: str) -> str | None:
     import duckdb
 
-    from kubothek.lake.errors import QueryInvalid
-    from kubothek.lake.sql.query import LOCKED
-    from kubothek.lake.sql.statement import parse
+    from kubothek.errors import QueryInvalid
+    from kubothek.sql.query import LOCKED
+    from kubothek.sql.statement import parse
 
     with duckdb.connect(":memory:", config=LOCKED | {"threads": 1}) as database:
         try:
@@ -43,8 +43,8 @@ def _wrong_sql(text: str) -> str | None:
 
 
 def _wrong_filter(text: str) -> str | None:
-    from kubothek.lake.errors import FilterInvalid
-    from kubothek.lake.predicates import parse
+    from kubothek.errors import FilterInvalid
+    from kubothek.table.expressions import parse
 
     try:
         parse(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kubothek.runtime.local.manifests import Key
+from kubothek.local.manifests import Key
 
 
 class Verb(StrEnum):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from kubothek.lake.store import StoreConfig
+from kubothek.storage import StoreConfig
 from kubothek.urls import absolute_url
 
 

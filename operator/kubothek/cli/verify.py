@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.ledger import Level, Verdict
-    from kubothek.lake.verification import Finding
+    from kubothek.odf import Level, Verdict
+    from kubothek.verify import Finding
 
 _LEVELS = ("chain", "physical", "full")
 _SHOWN = 10
@@ -65,7 +65,7 @@ def verify(
     fault is shown with its remedy. Damage of the present version is recorded for the operator that manages the dataset.
     At level full, the transformations of a derivative are run again and must return the same records.
     """
-    from kubothek.lake.ledger import Level
+    from kubothek.odf import Level
 
     if (dataset is None) == (odf is None):
         raise click.UsageError("give either DATASET or --odf URL")
@@ -99,9 +99,9 @@ def _dataset(
     until_block: int | None,
     since_block: int | None,
 ) -> tuple[str, Finding | None]:
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.store import open_store
-    from kubothek.lake.verification import Since, keep_damage, verify_dataset
+    from kubothek.storage import open_store
+    from kubothek.table.log import DatasetLog
+    from kubothek.verify import Since, keep_damage, verify_dataset
 
     with choice.config() as config, _progress() as told:
         store = open_store(config)
@@ -122,9 +122,9 @@ def _dataset(
 
 def _recursively(choice: StoreChoice, dataset: str, level: Level) -> tuple[str, Finding | None]:
     from kubothek.jobs.verify import told_recursively
-    from kubothek.lake.store import open_store
-    from kubothek.lake.verification import keep_damage
-    from kubothek.lake.verification.recursion import verify_recursively
+    from kubothek.storage import open_store
+    from kubothek.verify import keep_damage
+    from kubothek.verify.recursion import verify_recursively
 
     with choice.config() as config, _progress() as told:
         store = open_store(config)
@@ -138,11 +138,11 @@ def _recursively(choice: StoreChoice, dataset: str, level: Level) -> tuple[str, 
 def _odf(
     choice: StoreChoice, url: str, level: Level, since_block: int | None, until_block: int | None
 ) -> tuple[str, Finding | None]:
-    from kubothek.lake.ledger import Layout, Scope
-    from kubothek.lake.ledger import verify as verify_chain
-    from kubothek.lake.store import StoreConfig, open_store
-    from kubothek.lake.verification import Finding
-    from kubothek.lake.verification.datasets import block_at
+    from kubothek.odf import Layout, Scope
+    from kubothek.odf import verify as verify_chain
+    from kubothek.storage import StoreConfig, open_store
+    from kubothek.verify import Finding
+    from kubothek.verify.datasets import block_at
 
     if choice.store is not None or choice.manifests or choice.store_name:
         raise click.UsageError("--odf names the dataset: leave out --store, -f and --store-name")
@@ -162,7 +162,7 @@ def _odf(
 
 def _tell_refused(verdict: Verdict) -> None:
     """Name what the specification lets pass and no writer should have made."""
-    from kubothek.lake.ledger import Severity
+    from kubothek.odf import Severity
 
     refused = [each for each in verdict.problems if each.severity is Severity.REFUSED]
     for each in refused[:_SHOWN]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 
 import yaml
 
-from kubothek.lake.errors import InputError
+from kubothek.errors import InputError
 
 _EVERYTHING = "*"
 

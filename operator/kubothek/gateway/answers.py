@@ -8,7 +8,7 @@ from typing import Final
 import orjson
 from aiohttp import web
 
-from kubothek.lake import errors
+from kubothek import errors
 
 _STATUS: Final[tuple[tuple[type[errors.LakeError], int], ...]] = (
     (errors.DatasetNotFound, 404),

@@ -15,8 +15,8 @@ from typing import IO, Any, Final
 import orjson
 from aiohttp import web
 
+from kubothek.errors import FormatInvalid
 from kubothek.gateway.limits import Limits
-from kubothek.lake.errors import FormatInvalid
 
 SMALL: Final = 64 << 10
 """Bytes of a body, or of a message, that says what is wanted."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kubothek.lake.commits import Claim
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.door import Lake
-from kubothek.lake.errors import DatasetNotFound, InputError
-from kubothek.lake.ledger.formats.layout import Layout
-from kubothek.lake.store import Store
+from kubothek.catalog import Lake
+from kubothek.errors import DatasetNotFound, InputError
+from kubothek.odf.spec.layout import Layout
+from kubothek.storage import Store
+from kubothek.table.log import Claim
+from kubothek.table.log.model import keys
 
 
 @dataclass(frozen=True, slots=True)

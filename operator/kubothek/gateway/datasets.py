@@ -6,21 +6,14 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from kubothek.errors import DatasetDeleted, DatasetNotFound, InputError, LakeError, ObjectNotFound, OwnedByAnother
 from kubothek.gateway.catalogue import Catalogue, Place
-from kubothek.lake.commits import Claim, DatasetLog
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import (
-    DatasetDeleted,
-    DatasetNotFound,
-    InputError,
-    LakeError,
-    ObjectNotFound,
-    OwnedByAnother,
-)
-from kubothek.lake.ledger.formats.layout import Layout
-from kubothek.lake.ledger.formats.multihash import Multihash
-from kubothek.lake.store import Store
-from kubothek.lake.store.kept import Kept, by_store
+from kubothek.odf.spec.layout import Layout
+from kubothek.odf.spec.multihash import Multihash
+from kubothek.storage import Store
+from kubothek.storage.immutable_cache import Kept, by_store
+from kubothek.table.log import Claim, DatasetLog
+from kubothek.table.log.model import keys
 
 _REMEMBERED: Final = 10_000
 _SECONDS: Final = 1.0

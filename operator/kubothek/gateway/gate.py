@@ -16,13 +16,13 @@ from typing import IO, Any, Final, TypeVar
 import orjson
 from aiohttp import web
 
+from kubothek.errors import DatasetNotFound, LakeError
 from kubothek.gateway.access import Access, Principal, Verb
 from kubothek.gateway.answers import refusal, status_of
 from kubothek.gateway.bodies import Bodies
 from kubothek.gateway.datasets import Datasets, Exposed
 from kubothek.gateway.limits import Buckets, Limits
 from kubothek.gateway.peers import Peers, client_of
-from kubothek.lake.errors import DatasetNotFound, LakeError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")

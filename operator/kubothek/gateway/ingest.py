@@ -1,6 +1,6 @@
 """Data for push sources by HTTP: a body is one commit, or none (TP-13, ODF 0.34.1, RFC-008).
 
-A worker process (:mod:`kubothek.lake.limited`) takes a body, from reading to the commit: the body comes from a
+A worker process (:mod:`kubothek.sandbox.limited`) takes a body, from reading to the commit: the body comes from a
 stranger, and the SQL of ``preprocess`` from the owner of a dataset.
 """
 
@@ -16,22 +16,22 @@ from typing import IO, Any, Final
 import orjson
 from aiohttp import web
 
+from kubothek.errors import FormatInvalid, IngestStopped, InputError, LakeError
 from kubothek.gateway.access import Verb
 from kubothek.gateway.answers import refusal
 from kubothek.gateway.datasets import Writable
 from kubothek.gateway.gate import CLIENT, NOTE, Gate
 from kubothek.gateway.limits import Limits
 from kubothek.gateway.workers import Workers, to_its_end
-from kubothek.lake import limited
-from kubothek.lake.errors import FormatInvalid, IngestStopped, InputError, LakeError
-from kubothek.lake.ledger.feeding import InputFormat, push_files
-from kubothek.lake.ledger.formats.timestamps import Timestamp
-from kubothek.lake.ledger.readers import FileContent
-from kubothek.lake.ledger.root import DEFAULT_SOURCE, Root
-from kubothek.lake.limited import Ask, Cause
-from kubothek.lake.sql import Limits as SqlLimits
-from kubothek.lake.sql.query import memory_bytes
-from kubothek.lake.untrusted import expect
+from kubothek.odf.dataset import DEFAULT_SOURCE, Root
+from kubothek.odf.ingest import InputFormat, push_files
+from kubothek.odf.sources.readers import FileContent
+from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.sandbox import limited
+from kubothek.sandbox.limited import Ask, Cause
+from kubothek.sandboxed_sql import expect
+from kubothek.sql import Limits as SqlLimits
+from kubothek.sql.query import memory_bytes
 
 _FORMATS: Final = {
     "text/csv": InputFormat.CSV,

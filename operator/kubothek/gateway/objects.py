@@ -8,14 +8,14 @@ from typing import IO, Any, Final, cast
 from aiohttp import web
 from multidict import CIMultiDict
 
+from kubothek.errors import FormatInvalid, ObjectNotFound
 from kubothek.gateway.access import Verb
 from kubothek.gateway.answers import refusal
 from kubothek.gateway.datasets import Exposed
 from kubothek.gateway.gate import NOTE, STARTED, Gate
-from kubothek.lake.errors import FormatInvalid, ObjectNotFound
-from kubothek.lake.ledger.formats.layout import Layout, head_bytes
-from kubothek.lake.ledger.formats.multihash import Codec, Multihash
-from kubothek.lake.ledger.named import Kind
+from kubothek.odf.named import Kind
+from kubothek.odf.spec.layout import Layout, head_bytes
+from kubothek.odf.spec.multihash import Codec, Multihash
 
 _LONGEST_HASH: Final = 128
 _PIECE: Final = 256 << 10

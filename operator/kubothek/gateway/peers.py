@@ -8,7 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
-from kubothek.lake.errors import InputError
+from kubothek.errors import InputError
 
 _FORWARDED: Final = "X-Forwarded-For"
 _HOST_BITS: Final = 64

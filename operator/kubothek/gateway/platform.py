@@ -8,11 +8,11 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
+from kubothek.errors import DatasetNotFound
 from kubothek.gateway.access import Verb
 from kubothek.gateway.answers import refusal
 from kubothek.gateway.gate import Gate
-from kubothek.lake.errors import DatasetNotFound
-from kubothek.lake.exchange.found import find
+from kubothek.odf.sync.found import find
 
 _MOST: Final = 100
 

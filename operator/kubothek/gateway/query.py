@@ -1,6 +1,6 @@
 """Questions by HTTP: one SELECT over what whoever asks may query, and the last records of a ledger.
 
-Both are answered in worker processes (:mod:`kubothek.lake.untrusted`), which send the bytes of the answer.
+Both are answered in worker processes (:mod:`kubothek.sandboxed_sql`), which send the bytes of the answer.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any, Final, Protocol
 import orjson
 from aiohttp import web
 
+from kubothek.errors import DatasetNotFound, LakeError, QueryInvalid
 from kubothek.gateway import rows
 from kubothek.gateway.access import Principal, Verb
 from kubothek.gateway.bodies import SMALL
 from kubothek.gateway.gate import CLIENT, NOTE, STARTED, Gate, unauthorised
 from kubothek.gateway.workers import Workers
-from kubothek.lake import limited
-from kubothek.lake.errors import DatasetNotFound, LakeError, QueryInvalid
-from kubothek.lake.sql import Limits as SqlLimits
-from kubothek.lake.store import Store
-from kubothek.lake.untrusted import Pieces, expect, run
+from kubothek.sandbox import limited
+from kubothek.sandboxed_sql import Pieces, expect, run
+from kubothek.sql import Limits as SqlLimits
+from kubothek.storage import Store
 
 _ARROW: Final = "application/vnd.apache.arrow.stream"
 _JSON: Final = "application/json"

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from kubothek.lake.arrow_stream import as_arrow
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.ledger.root import Root
-from kubothek.lake.limited import Ask
-from kubothek.lake.sql.lines import json_lines
-from kubothek.lake.store import Store
+from kubothek.odf.dataset import Root
+from kubothek.sandbox.arrow_stream import as_arrow
+from kubothek.sandbox.limited import Ask
+from kubothek.sql.lines import json_lines
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog
 
 _LINES = 4096
 

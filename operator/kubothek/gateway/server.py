@@ -17,7 +17,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from kubothek.gateway.gate import AUDIT, break_off
 from kubothek.gateway.limits import Limits
-from kubothek.lake import limited
+from kubothek.sandbox import limited
 
 _THREADS: Final = 32
 _BACKLOG: Final = 1024

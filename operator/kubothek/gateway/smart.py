@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from kubothek.errors import AccessDenied, DatasetNotFound, FormatInvalid, ObjectNotFound
 from kubothek.gateway.access import Verb
 from kubothek.gateway.answers import refusal
 from kubothek.gateway.catalogue import Place
@@ -18,13 +19,15 @@ from kubothek.gateway.datasets import Exposed
 from kubothek.gateway.gate import CLIENT, NOTE, Gate
 from kubothek.gateway.sockets import Conversation, transfer
 from kubothek.gateway.workers import to_its_end
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import AccessDenied, DatasetNotFound, FormatInvalid, ObjectNotFound
-from kubothek.lake.exchange.plan import plan_of
-from kubothek.lake.exchange.pull import pull
-from kubothek.lake.exchange.pushed import PushedRepository
-from kubothek.lake.exchange.smart.batch import batch_of, blocks_of
-from kubothek.lake.exchange.smart.messages import (
+from kubothek.odf.chain import BrokenChain, Stored, read_chain
+from kubothek.odf.dataset import Table
+from kubothek.odf.named import Named
+from kubothek.odf.spec.layout import Layout
+from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.sync.pull import pull
+from kubothek.odf.sync.pushed import PushedRepository
+from kubothek.odf.sync.smart.batch import batch_of, blocks_of
+from kubothek.odf.sync.smart.messages import (
     Dialect,
     Message,
     Transfer,
@@ -35,11 +38,8 @@ from kubothek.lake.exchange.smart.messages import (
     refused,
     render,
 )
-from kubothek.lake.ledger.chain import BrokenChain, Stored, read_chain
-from kubothek.lake.ledger.formats.layout import Layout
-from kubothek.lake.ledger.formats.multihash import Multihash
-from kubothek.lake.ledger.named import Named
-from kubothek.lake.ledger.root import Table
+from kubothek.odf.sync.smart.plan import plan_of
+from kubothek.table.log.model import keys
 
 _NEXT: Final = 3600.0
 """Seconds that a client may take between two questions of a pull: it fetches objects meanwhile."""

@@ -10,21 +10,13 @@ from typing import Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from kubothek.errors import FormatInvalid, LakeError
 from kubothek.gateway.bodies import SMALL
 from kubothek.gateway.gate import NOTE, Gate
-from kubothek.lake.errors import FormatInvalid, LakeError
-from kubothek.lake.exchange.smart.messages import (
-    VERSION,
-    VERSION_HEADER,
-    Dialect,
-    Message,
-    Transfer,
-    internal,
-    parse,
-)
-from kubothek.lake.ledger.formats.layout import Layout
-from kubothek.lake.ledger.named import Named
-from kubothek.lake.store import Store
+from kubothek.odf.named import Named
+from kubothek.odf.spec.layout import Layout
+from kubothek.odf.sync.smart.messages import VERSION, VERSION_HEADER, Dialect, Message, Transfer, internal, parse
+from kubothek.storage import Store
 
 SUB_PROTOCOL: Final = "odf/smart-transfer-protocol/v1"
 """Of the published OpenAPI. It is no token of RFC 6455, so nobody needs to offer it (TP-08)."""

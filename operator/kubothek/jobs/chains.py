@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from kubothek.api.jobs import DatasetRef, InputRef, LedgerInput, LedgerSource, LedgerState
+from kubothek.errors import InputError, LakeError
 from kubothek.jobs import translate
 from kubothek.jobs.outcome import shortened
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.errors import InputError, LakeError
-from kubothek.lake.ledger.derivative import Inputs, inputs_of
-from kubothek.lake.ledger.formats.identity import DatasetId, OwnerKey
-from kubothek.lake.ledger.root import Ledger, Root, Table
-from kubothek.lake.ledger.validity.state import ChainState, Consumed
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import DatasetRef, InputRef, LedgerInput, LedgerSource, LedgerState
+from kubothek.odf.dataset import Ledger, Root, Table
+from kubothek.odf.derived import Inputs, inputs_of
+from kubothek.odf.spec.identity import DatasetId, OwnerKey
+from kubothek.odf.validation.state import ChainState, Consumed
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog
 
 _logger = logging.getLogger(__name__)
 

@@ -9,18 +9,18 @@ from datetime import timedelta
 from functools import partial
 from typing import Final, Self
 
+from kubothek.api.jobs import LEFTOVERS, CollectJob, CollectOutcome, CollectTarget, JobResult, KindCount
+from kubothek.api.values import render_bytes
+from kubothek.errors import BucketNotFound, InvalidCredentials, StoreUnavailable
+from kubothek.gc import Mode, Retention, collect
+from kubothek.gc.leftovers import leftovers
+from kubothek.gc.plan import Counts, added
 from kubothek.jobs import outcome, translate
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.collector import Mode, Retention, collect
-from kubothek.lake.collector.leftovers import leftovers
-from kubothek.lake.collector.plan import Counts, added
-from kubothek.lake.commits import Claim, DatasetLog, ask_for_grace
-from kubothek.lake.errors import BucketNotFound, InvalidCredentials, StoreUnavailable
-from kubothek.lake.store import Store
-from kubothek.lake.store.spread import Spread
-from kubothek.resources.jobs import LEFTOVERS, CollectJob, CollectOutcome, CollectTarget, JobResult, KindCount
-from kubothek.resources.values import render_bytes
 from kubothek.spark.errors import SparkFailed, SparkUnavailable
+from kubothek.storage import Store
+from kubothek.storage.parallel import Spread
+from kubothek.table.log import Claim, DatasetLog, ask_for_grace
 from kubothek.words import count
 
 ENOUGH_SECONDS: Final = 1800.0

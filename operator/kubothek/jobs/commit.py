@@ -7,13 +7,17 @@ from functools import partial
 
 import pyarrow as pa
 
+from kubothek.api.jobs import CommitJob, CommitOutcome, JobResult
+from kubothek.errors import InputError
 from kubothek.jobs import translate
 from kubothek.jobs.ingest import write_source
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake.commits import AlreadyApplied, Change, Committed, DatasetLog, Operation, Snapshot, Totals
-from kubothek.lake.errors import InputError
-from kubothek.lake.operations import (
+from kubothek.storage import Store
+from kubothek.table.expressions import Predicate, parse
+from kubothek.table.layout import Layout
+from kubothek.table.log import AlreadyApplied, Change, Committed, DatasetLog, Operation, Snapshot, Totals
+from kubothek.table.operations import (
     Rewrite,
     Rewriter,
     Rewritten,
@@ -28,12 +32,8 @@ from kubothek.lake.operations import (
     rollback,
     update,
 )
-from kubothek.lake.predicates import Predicate, parse
-from kubothek.lake.store import Store
-from kubothek.lake.table.layout import Layout
-from kubothek.lake.table.plan import PlannedFile
-from kubothek.lake.zones import zones_of
-from kubothek.resources.jobs import CommitJob, CommitOutcome, JobResult
+from kubothek.table.scan.plan import PlannedFile
+from kubothek.table.time_zones import zones_of
 from kubothek.words import count
 
 Maker = Callable[[Snapshot], Change]

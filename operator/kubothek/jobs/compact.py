@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kubothek.api.jobs import CompactJob, CompactOutcome, JobResult
+from kubothek.api.values import render_bytes
 from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake.commits import DatasetLog, Totals
-from kubothek.lake.maintenance import (
+from kubothek.storage import Store
+from kubothek.table.expressions import parse
+from kubothek.table.log import DatasetLog, Totals
+from kubothek.table.maintenance import (
     Bundle,
     Compaction,
     CompactionPlan,
@@ -18,11 +22,7 @@ from kubothek.lake.maintenance import (
     plan_compaction,
     rewrite_here,
 )
-from kubothek.lake.maintenance.rewriting import Compacting, Rewritten
-from kubothek.lake.predicates import parse
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import CompactJob, CompactOutcome, JobResult
-from kubothek.resources.values import render_bytes
+from kubothek.table.maintenance.rewriting import Compacting, Rewritten
 from kubothek.words import count
 
 

@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TypedDict
 
+from kubothek.api.jobs import CommitOutcome, CubeJob, JobResult, MemberOutcome
+from kubothek.api.values import render_bytes
+from kubothek.cube.handle import Cube
+from kubothek.cube.log import CubeAlreadyApplied, CubeCommitted, CubeLog
+from kubothek.cube.writing import Data
+from kubothek.errors import CubeInvalid, InputError
 from kubothek.jobs import translate
 from kubothek.jobs.inflow import Inflows
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import cube_state, member_states
-from kubothek.lake.commits import Totals
-from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.cube.log import CubeAlreadyApplied, CubeCommitted, CubeLog
-from kubothek.lake.cube.writing import Data
-from kubothek.lake.errors import CubeInvalid, InputError
-from kubothek.lake.skipping.model import SkippingState
-from kubothek.lake.store import Store, open_store
-from kubothek.lake.table.layout import Layout
-from kubothek.resources.jobs import CommitOutcome, CubeJob, JobResult, MemberOutcome
-from kubothek.resources.values import render_bytes
+from kubothek.storage import Store, open_store
+from kubothek.table.layout import Layout
+from kubothek.table.log import Totals
+from kubothek.table.log.multi.spec import CubeSpec
+from kubothek.table.skipping.model import SkippingState
 from kubothek.words import count
 
 

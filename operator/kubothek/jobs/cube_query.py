@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.cube.query import CubeQuery, query
-from kubothek.lake.errors import QueryInvalid
-from kubothek.lake.sql.lines import json_lines
-from kubothek.lake.sql.read import Read
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import CubeQuestion
+from kubothek.api.jobs import CubeQuestion
+from kubothek.cube.handle import Cube
+from kubothek.cube.query import CubeQuery, query
+from kubothek.errors import QueryInvalid
+from kubothek.sql.lines import json_lines
+from kubothek.sql.read import Read
+from kubothek.storage import Store
 
 _PLAN_FIELDS: list[pa.Field[Any]] = [
     pa.field("dataset", pa.string()),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kubothek.api.jobs import DeleteJob, JobResult
 from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import DeleteJob, JobResult
+from kubothek.storage import Store
 
 
 def run(job: DeleteJob, store: Store, reporter: Reporter) -> JobResult:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from kubothek.lake.errors import InputDiverged, RecordMissing, SchemaMismatch, TransformChanged
-from kubothek.lake.ledger.derivative import Derivative, Inputs, OnChange
-from kubothek.lake.ledger.derivative.running import OURS, Engine
-from kubothek.resources.jobs import OnChange as Wish
+from kubothek.api.jobs import OnChange as Wish
+from kubothek.errors import InputDiverged, RecordMissing, SchemaMismatch, TransformChanged
+from kubothek.odf.derived import Derivative, Inputs, OnChange
+from kubothek.odf.derived.running import OURS, Engine
 from kubothek.words import count
 
 ON_CHANGE: Final[dict[Wish, OnChange]] = {

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from kubothek.lake.errors import LakeError
-from kubothek.lake.store import Store
+from kubothek.errors import LakeError
+from kubothek.storage import Store
 
 log = logging.getLogger(__name__)
 

@@ -10,17 +10,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kubothek.api.jobs import ExitCode, PollJob
+from kubothek.errors import InputError, SourceChanged
 from kubothek.jobs import outcome, translate
 from kubothek.jobs.chains import opened, variables
 from kubothek.jobs.main import read
-from kubothek.lake.errors import InputError, SourceChanged
-from kubothek.lake.ledger.fetching import SOURCE_NAME
-from kubothek.lake.ledger.fetching.beforehand import lay_out
-from kubothek.lake.ledger.fetching.containers import container_run
-from kubothek.lake.ledger.fetching.templates import Templates
-from kubothek.lake.ledger.formats.sources import FetchStepContainer
-from kubothek.lake.store import Store, open_store
-from kubothek.resources.jobs import ExitCode, PollJob
+from kubothek.odf.sources.fetch import SOURCE_NAME
+from kubothek.odf.sources.fetch.containers import container_run
+from kubothek.odf.sources.fetch.prepared_containers import lay_out
+from kubothek.odf.sources.fetch.templates import Templates
+from kubothek.odf.spec.sources import FetchStepContainer
+from kubothek.storage import Store, open_store
 
 
 def main(arguments: Sequence[str]) -> int:

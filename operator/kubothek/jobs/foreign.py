@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from kubothek.api.jobs import ForeignEngineRef, TransformJob
+from kubothek.errors import EngineFailed
 from kubothek.jobs.own_pod import SERVICE_ACCOUNT
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.errors import EngineFailed
-from kubothek.lake.ledger.derivative.running import Engine
-from kubothek.resources.jobs import ForeignEngineRef, TransformJob
+from kubothek.odf.derived.running import Engine
 from kubothek.spark.pod import api_server
 
 _PATIENCE_SECONDS: Final = 60.0
@@ -26,7 +26,7 @@ _REQUEST_SECONDS: Final = 10.0
 def foreign_engine(job: TransformJob, foreign: ForeignEngineRef, reporter: Reporter) -> Engine:
     """What runs the transformation. Raises EngineFailed if nobody says which image its container has."""
     # gRPC takes 0.1 s to import, and is in the extra "engine" only.
-    from kubothek.lake.ledger.foreign import ForeignEngine
+    from kubothek.odf.engines import ForeignEngine
 
     image, container = foreign.image, foreign.container
     if container is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from kubothek.api.jobs import HealJob, HealOutcome, JobResult
 from kubothek.jobs import outcome, translate
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake.maintenance import Healed, heal
-from kubothek.lake.store import Store
-from kubothek.lake.verification import known_damage
-from kubothek.resources.jobs import HealJob, HealOutcome, JobResult
+from kubothek.storage import Store
+from kubothek.table.maintenance import Healed, heal
+from kubothek.verify import known_damage
 
 MOST_REPAIRS = 32
 _LONGEST_REPAIR = 80

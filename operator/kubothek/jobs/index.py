@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from kubothek.api.jobs import IndexJob, JobResult
 from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake.commits.verbs.reindex import Reindexed, reindex
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import IndexJob, JobResult
+from kubothek.storage import Store
+from kubothek.table.log.update_indexes import Reindexed, reindex
 
 
 def run(job: IndexJob, store: Store, reporter: Reporter) -> JobResult:

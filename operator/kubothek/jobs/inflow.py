@@ -9,24 +9,24 @@ from functools import cached_property, partial
 
 import pyarrow as pa
 
+from kubothek.api.jobs import CubeJob, CubeMemberRef, CubeRows
+from kubothek.cube import validation
+from kubothek.cube.handle import Cube
+from kubothek.cube.writing import CheckSchema, Data, Writer
+from kubothek.errors import DatasetNotFound, InputError
+from kubothek.ingest import SourcePlan, SourceReader, decide_schemas
 from kubothek.jobs import translate
 from kubothek.jobs.ingest import Inflow, write_source
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import Snapshot
-from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.cube import validation
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.cube.writing import CheckSchema, Data, Writer
-from kubothek.lake.errors import DatasetNotFound, InputError
-from kubothek.lake.indices import IndexKind
-from kubothek.lake.operations import Written
-from kubothek.lake.predicates import Predicate
-from kubothek.lake.skipping.model import SkippingState
-from kubothek.lake.sources import SourcePlan, SourceReader, decide_schemas
-from kubothek.lake.store import Store
-from kubothek.lake.table.layout import Layout
-from kubothek.lake.zones import zones_of
-from kubothek.resources.jobs import CubeJob, CubeMemberRef, CubeRows
+from kubothek.storage import Store
+from kubothek.table.expressions import Predicate
+from kubothek.table.indexes import IndexKind
+from kubothek.table.layout import Layout
+from kubothek.table.log import Snapshot
+from kubothek.table.log.multi.spec import CubeSpec
+from kubothek.table.operations import Written
+from kubothek.table.skipping.model import SkippingState
+from kubothek.table.time_zones import zones_of
 
 
 @dataclass(frozen=True)

@@ -8,22 +8,22 @@ from functools import partial
 
 import pyarrow as pa
 
+from kubothek.api.jobs import CommitJob, DatasetRef, IntakeJob, SourceSpec, SparkSettings, StoreRef
+from kubothek.errors import SourceChanged
+from kubothek.ingest import Ingest, SourcePlan, SourceReader, decide_schemas, ingest_here
 from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import PartitionFile, Snapshot
-from kubothek.lake.commits.drafts.drafting import require_rows_open
-from kubothek.lake.errors import SourceChanged
-from kubothek.lake.indices import IndexKind, check_indexable
-from kubothek.lake.operations import Written
-from kubothek.lake.operations.gathering import Gatherer, Gathering
-from kubothek.lake.predicates import Predicate
-from kubothek.lake.skipping.beginning import beginning
-from kubothek.lake.skipping.model import SkippingState
-from kubothek.lake.sources import Ingest, SourcePlan, SourceReader, decide_schemas, ingest_here
-from kubothek.lake.store import Store
-from kubothek.lake.table.layout import Layout
-from kubothek.lake.zones import expected_zones
-from kubothek.resources.jobs import CommitJob, DatasetRef, IntakeJob, SourceSpec, SparkSettings, StoreRef
+from kubothek.storage import Store
+from kubothek.table.expressions import Predicate
+from kubothek.table.indexes import IndexKind, check_indexable
+from kubothek.table.layout import Layout
+from kubothek.table.log import PartitionFile, Snapshot
+from kubothek.table.log.prepare.draft import require_rows_open
+from kubothek.table.operations import Written
+from kubothek.table.operations.gathering import Gatherer, Gathering
+from kubothek.table.skipping.initial import beginning
+from kubothek.table.skipping.model import SkippingState
+from kubothek.table.time_zones import expected_zones
 from kubothek.tracing import span
 
 Check = Callable[[pa.Schema, Layout], Predicate | None]

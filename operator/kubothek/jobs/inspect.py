@@ -7,23 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Final
 
+from kubothek.api.jobs import CubeRef, CubeState, DatasetRef, DatasetState, InspectJob, JobResult, StoreState
+from kubothek.api.members import head_uuid
+from kubothek.errors import LakeError, StoreError
 from kubothek.jobs import outcome, translate
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import cube_state, examined
-from kubothek.lake.commits import DatasetLog, owner_of
-from kubothek.lake.errors import LakeError, StoreError
-from kubothek.lake.maintenance import settle
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import (
-    CubeRef,
-    CubeState,
-    DatasetRef,
-    DatasetState,
-    InspectJob,
-    JobResult,
-    StoreState,
-)
-from kubothek.resources.members import head_uuid
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog, owner_of
+from kubothek.table.maintenance import settle
 
 _AT_ONCE: Final = 8
 _BATCH: Final = 16

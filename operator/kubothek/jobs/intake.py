@@ -7,18 +7,18 @@ from typing import Final
 
 import pyarrow as pa
 
+from kubothek.api.jobs import IntakeJob, IntakeOutcome, JobResult, StalledFile
+from kubothek.ingest import decide_schemas
+from kubothek.ingest.watch import Landed, Landing, Refusal, Report, Round, Terms
 from kubothek.jobs import translate
 from kubothek.jobs.ingest import write_source
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake.commits import Change, Operation, Snapshot
-from kubothek.lake.commits.journal import system_clock
-from kubothek.lake.intake import Landed, Landing, Refusal, Report, Round, Terms
-from kubothek.lake.operations import Written, append, check_replace, replace
-from kubothek.lake.sources import decide_schemas
-from kubothek.lake.store import Store, open_store
-from kubothek.lake.table.layout import Layout
-from kubothek.resources.jobs import IntakeJob, IntakeOutcome, JobResult, StalledFile
+from kubothek.storage import Store, open_store
+from kubothek.table.layout import Layout
+from kubothek.table.log import Change, Operation, Snapshot
+from kubothek.table.log.journal import system_clock
+from kubothek.table.operations import Written, append, check_replace, replace
 from kubothek.words import count
 
 PROBLEM_LIMIT: Final = 800

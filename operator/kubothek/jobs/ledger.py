@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kubothek.api.jobs import JobResult, LedgerJob
+from kubothek.errors import DatasetNotFound, InputError
 from kubothek.jobs import translate
 from kubothek.jobs.chains import inputs_among, owner_key, table_of
 from kubothek.jobs.deriving import ON_CHANGE
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake.commits import Change, DatasetLog, Operation, Snapshot
-from kubothek.lake.errors import DatasetNotFound, InputError
-from kubothek.lake.ledger.derivative import Derivative, open_ledger
-from kubothek.lake.ledger.derivative import create as create_derivative
-from kubothek.lake.ledger.feeding import missing
-from kubothek.lake.ledger.formats.events import DatasetKind, DatasetSnapshot, MetadataEvent, SetTransform
-from kubothek.lake.ledger.formats.manifests import read_event
-from kubothek.lake.ledger.root import Ingested, Root, Types, create
-from kubothek.lake.store import Store
-from kubothek.lake.table.layout import Layout
-from kubothek.resources.jobs import JobResult, LedgerJob
+from kubothek.odf.dataset import Ingested, Root, Types, create
+from kubothek.odf.derived import Derivative, open_ledger
+from kubothek.odf.derived import create as create_derivative
+from kubothek.odf.ingest import missing
+from kubothek.odf.spec.events import DatasetKind, DatasetSnapshot, MetadataEvent, SetTransform
+from kubothek.odf.spec.manifests import read_event
+from kubothek.storage import Store
+from kubothek.table.layout import Layout
+from kubothek.table.log import Change, DatasetLog, Operation, Snapshot
 from kubothek.words import count
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 
+from kubothek.api.jobs import DatasetRef, JobResult
+from kubothek.errors import LakeError
 from kubothek.jobs import outcome, translate
-from kubothek.lake.errors import LakeError
-from kubothek.lake.maintenance.lost import look_thoroughly
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import DatasetRef, JobResult
+from kubothek.storage import Store
+from kubothek.table.maintenance.lost_files import look_thoroughly
 
 log = logging.getLogger(__name__)
 

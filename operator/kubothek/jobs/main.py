@@ -19,13 +19,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from kubothek.jobs import event_log, outcome, translate
-from kubothek.jobs.own_pod import OwnPod
-from kubothek.jobs.progress import PodAnnotation, Reporter
-from kubothek.jobs.traced import traced
-from kubothek.lake.errors import InputError, OwnedByAnother, VersionIncomplete
-from kubothek.lake.store import open_store
-from kubothek.resources.jobs import (
+from kubothek.api.jobs import (
     JOB,
     AnyJob,
     CollectJob,
@@ -43,6 +37,12 @@ from kubothek.resources.jobs import (
     SyncJob,
     TransformJob,
 )
+from kubothek.errors import InputError, OwnedByAnother, VersionIncomplete
+from kubothek.jobs import event_log, outcome, translate
+from kubothek.jobs.own_pod import OwnPod
+from kubothek.jobs.progress import PodAnnotation, Reporter
+from kubothek.jobs.traced import traced
+from kubothek.storage import open_store
 from kubothek.tracing import Span
 
 _OF_NO_ONE_DATASET: Final = (InspectJob, QueryJob, CollectJob, CubeJob, SkipFilesJob)
@@ -130,7 +130,7 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
     Only the note of the files that are read is taken back, in a thread, as this one may hold a lock of the client.
     """
     outcome.leave(outcome.TERMINATED)
-    if (attempts := sys.modules.get("kubothek.lake.intake.attempts")) is not None:
+    if (attempts := sys.modules.get("kubothek.ingest.watch.attempts")) is not None:
         thread = Thread(target=attempts.give_up, daemon=True)
         thread.start()
         thread.join(_GIVE_UP_SECONDS)

@@ -20,17 +20,17 @@ from uuid import UUID, uuid5
 
 import orjson
 
+from kubothek.api.jobs import OpenLineage
+from kubothek.errors import LakeError
 from kubothek.jobs.deriving import Derived
 from kubothek.jobs.outcome import shortened
-from kubothek.lake.errors import LakeError
-from kubothek.lake.ledger.derivative import Derivative, Inputs
-from kubothek.lake.ledger.derivative.inputs import located
-from kubothek.lake.ledger.formats.events import SetTransform, TransformInput
-from kubothek.lake.ledger.formats.identity import DatasetId
-from kubothek.lake.ledger.formats.sources import TransformSql
-from kubothek.lake.schema import type_name
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import OpenLineage
+from kubothek.odf.derived import Derivative, Inputs
+from kubothek.odf.derived.inputs import located
+from kubothek.odf.spec.events import SetTransform, TransformInput
+from kubothek.odf.spec.identity import DatasetId
+from kubothek.odf.spec.sources import TransformSql
+from kubothek.storage import Store
+from kubothek.table.schema import type_name
 
 ENDPOINT: Final = "/api/v1/lineage"
 """Of a collector, below its url."""

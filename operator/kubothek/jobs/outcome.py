@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from kubothek.api.jobs import RESULT_LIMIT_BYTES, Ended, ExitCode, JobResult
+from kubothek.errors import Conflict, DatasetDeleted, LakeError, OwnedByAnother
 from kubothek.jobs.own_pod import OwnPod
-from kubothek.lake.commits.objects import keys
-from kubothek.lake.errors import Conflict, DatasetDeleted, LakeError, OwnedByAnother
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import RESULT_LIMIT_BYTES, Ended, ExitCode, JobResult
+from kubothek.storage import Store
+from kubothek.table.log.model import keys
 
 MESSAGE_LIMIT: Final = 2048
 _LEAST_TEXT: Final = 200
@@ -148,7 +148,7 @@ def tell(result: JobResult, pod: OwnPod | None, environ: Mapping[str, str] = os.
     """Report a success to the operator, signed, ahead of the kubelet; that this fails is no failure of the job."""
     if pod is None or (private := environ.get(_PRIVATE)) is None:
         return
-    from kubothek.resources.jobs import signed  # cryptography, which other jobs need not load
+    from kubothek.api.jobs import signed  # cryptography, which other jobs need not load
 
     ended = Ended(
         finished=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), result=JobResult.model_validate_json(render(result))

@@ -5,21 +5,21 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from kubothek.api.jobs import JobResult, PollJob, PollOutcome
+from kubothek.ingest import UrlPolicy
 from kubothek.jobs import translate
 from kubothek.jobs.chains import opened, variables
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake.ledger.feeding import Polled, poll_source
-from kubothek.lake.ledger.fetching import FetchContext, in_stores
-from kubothek.lake.ledger.fetching.beforehand import ran_beforehand
-from kubothek.lake.ledger.formats.events import SetPollingSource
-from kubothek.lake.ledger.formats.timestamps import Timestamp
-from kubothek.lake.ledger.readers.content import ObjectContent
-from kubothek.lake.ledger.root.ingesting import Elsewhere
-from kubothek.lake.ledger.spreading import StoredFile, can_spread
-from kubothek.lake.sources import UrlPolicy
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import JobResult, PollJob, PollOutcome
+from kubothek.odf.dataset.ingesting import Elsewhere
+from kubothek.odf.distributed import StoredFile, can_spread
+from kubothek.odf.ingest import Polled, poll_source
+from kubothek.odf.sources.fetch import FetchContext, in_stores
+from kubothek.odf.sources.fetch.prepared_containers import ran_beforehand
+from kubothek.odf.sources.readers.content import ObjectContent
+from kubothek.odf.spec.events import SetPollingSource
+from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.storage import Store
 from kubothek.words import count
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final, Self, TextIO
 
+from kubothek.api.jobs import Progress
 from kubothek.jobs.own_pod import OwnPod
-from kubothek.resources.jobs import Progress
 from kubothek.tracing import Stages
 
 _LINE_SECONDS: Final = 0.5

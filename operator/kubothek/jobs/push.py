@@ -5,20 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from kubothek.api.jobs import CommitJob, CommitOutcome, JobResult, SourceSpec
+from kubothek.errors import InputError
+from kubothek.ingest import Compression, UrlPolicy
+from kubothek.ingest.fetch.download import fetch
 from kubothek.jobs import translate
 from kubothek.jobs.chains import opened
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake.errors import InputError
-from kubothek.lake.ledger.feeding import InputFormat, push_files, push_source, step_for
-from kubothek.lake.ledger.readers import Content, FileContent
-from kubothek.lake.ledger.readers.content import ObjectContent
-from kubothek.lake.ledger.root import Ingested, Root
-from kubothek.lake.ledger.spreading import StoredFile, can_spread, unpacked
-from kubothek.lake.sources import Compression, UrlPolicy
-from kubothek.lake.sources.fetch import fetch
-from kubothek.lake.store import Store, open_store
-from kubothek.resources.jobs import CommitJob, CommitOutcome, JobResult, SourceSpec
+from kubothek.odf.dataset import Ingested, Root
+from kubothek.odf.distributed import StoredFile, can_spread, unpacked
+from kubothek.odf.ingest import InputFormat, push_files, push_source, step_for
+from kubothek.odf.sources.readers import Content, FileContent
+from kubothek.odf.sources.readers.content import ObjectContent
+from kubothek.storage import Store, open_store
 from kubothek.words import count
 
 _FORMATS: Final = {"CSV": InputFormat.CSV, "JSONLines": InputFormat.ND_JSON, "Parquet": InputFormat.PARQUET}

@@ -8,34 +8,26 @@ from typing import Final
 
 import pyarrow as pa
 
+from kubothek.api.jobs import DatasetRef, JobResult, QueryDataset, QueryJob, QueryLocation, QueryOutcome, QueryRead
+from kubothek.errors import DataTypeMismatch, InputError
+from kubothek.ingest import decide_schemas
 from kubothek.jobs import cube_query, translate
 from kubothek.jobs.ingest import skipping_to_begin_with
 from kubothek.jobs.outcome import shortened
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake import limited
-from kubothek.lake.commits import AlreadyApplied, Committed, Snapshot
-from kubothek.lake.errors import DataTypeMismatch, InputError
-from kubothek.lake.operations import Written, overwrite
-from kubothek.lake.operations.gathering import Gathering
-from kubothek.lake.sources import decide_schemas
-from kubothek.lake.sql import Limits
-from kubothek.lake.sql.read import Read
-from kubothek.lake.sql.result import Answer, Destination, Result, digest, find, publish, tidy
-from kubothek.lake.store import Store, open_store
-from kubothek.lake.table.files import PartitionedWriter
-from kubothek.lake.table.layout import Layout
-from kubothek.lake.untrusted import LimitedQuery, OneStore, in_process
-from kubothek.lake.zones import declared_zones, zones_after, zones_in, zones_of
-from kubothek.resources.jobs import (
-    DatasetRef,
-    JobResult,
-    QueryDataset,
-    QueryJob,
-    QueryLocation,
-    QueryOutcome,
-    QueryRead,
-)
+from kubothek.sandbox import limited
+from kubothek.sandboxed_sql import LimitedQuery, OneStore, in_process
+from kubothek.sql import Limits
+from kubothek.sql.read import Read
+from kubothek.sql.result import Answer, Destination, Result, digest, find, publish, tidy
+from kubothek.storage import Store, open_store
+from kubothek.table.files import PartitionedWriter
+from kubothek.table.layout import Layout
+from kubothek.table.log import AlreadyApplied, Committed, Snapshot
+from kubothek.table.operations import Written, overwrite
+from kubothek.table.operations.gathering import Gathering
+from kubothek.table.time_zones import declared_zones, zones_after, zones_in, zones_of
 from kubothek.words import count
 
 _MOST_READS: Final = 16

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kubothek.api.jobs import JobResult, RestoreJob
 from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import JobResult, RestoreJob
+from kubothek.storage import Store
 
 
 def run(job: RestoreJob, store: Store, reporter: Reporter) -> JobResult:

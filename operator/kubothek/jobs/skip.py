@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from kubothek.api.jobs import JobResult, SkipJob
 from kubothek.jobs import translate
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake.commits.verbs.reskip import Builder, Files, Reskipped, reskip
-from kubothek.lake.maintenance.choosing import with_chosen
-from kubothek.lake.skipping.describing.collect_files import Described, Told, describe_files
-from kubothek.lake.skipping.model import Part
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import JobResult, SkipJob
+from kubothek.storage import Store
+from kubothek.table.log.update_skipping import Builder, Files, Reskipped, reskip
+from kubothek.table.maintenance.choosing import with_chosen
+from kubothek.table.skipping.collect.collect_files import Described, Told, describe_files
+from kubothek.table.skipping.model import Part
 from kubothek.words import count
 
 _MOST_ASKED: Final = 1000

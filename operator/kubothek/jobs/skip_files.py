@@ -6,16 +6,16 @@ from typing import Final
 
 import pyarrow as pa
 
+from kubothek.api.jobs import JobResult, SkipFilesJob, SkipFilesOutcome
+from kubothek.external.auto import chosen_for_files
+from kubothek.external.collect import Described, Work
+from kubothek.external.files import PlainFiles
+from kubothek.external.metadata import location
+from kubothek.external.refresh import Describe, Place, Refreshed, describe_here, drop, refresh
 from kubothek.jobs import translate
 from kubothek.jobs.outcome import shortened
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.plain.auto import chosen_for_files
-from kubothek.lake.plain.describing import Described, Work
-from kubothek.lake.plain.files import PlainFiles
-from kubothek.lake.plain.metadata import location
-from kubothek.lake.plain.refresh import Describe, Place, Refreshed, describe_here, drop, refresh
-from kubothek.lake.store import Store, open_store
-from kubothek.resources.jobs import JobResult, SkipFilesJob, SkipFilesOutcome
+from kubothek.storage import Store, open_store
 from kubothek.words import count
 
 _MOST_TOLD: Final = 8

@@ -6,17 +6,17 @@ import logging
 from collections.abc import Collection
 from typing import Final
 
+from kubothek.api.jobs import CubeRef, CubeState, DatasetRef, DatasetState, SkippingState
+from kubothek.cube.log import CubeLog
+from kubothek.errors import DatasetNotFound, LakeError
 from kubothek.jobs import translate
 from kubothek.jobs.outcome import shortened
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.commits.verbs.reskip import undescribed
-from kubothek.lake.cube.log import CubeLog
-from kubothek.lake.errors import DatasetNotFound, LakeError
-from kubothek.lake.maintenance import ailments, health
-from kubothek.lake.maintenance.lost import glance
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import CubeRef, CubeState, DatasetRef, DatasetState, SkippingState
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.multi.spec import CubeSpec
+from kubothek.table.log.update_skipping import undescribed
+from kubothek.table.maintenance import ailments, health
+from kubothek.table.maintenance.lost_files import glance
 
 _NOWHERE: Final = f"{DatasetNotFound.reason}:"
 _logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def examined(store: Store, log: DatasetLog, dataset: DatasetRef) -> DatasetState
     state = state_of(store, log, dataset, estimates=True)
     if state.version is None or state.deleted:
         return state
-    from kubothek.lake.verification import known_damage
+    from kubothek.verify import known_damage
 
     snapshot = log.snapshot()
     found = ailments(store, log, snapshot)

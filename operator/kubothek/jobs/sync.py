@@ -14,20 +14,20 @@ from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from kubothek.api.jobs import JobResult, RemoteRef, SyncJob, SyncOutcome
+from kubothek.api.repository import TOKEN_KEY
+from kubothek.errors import DatasetExists, IdReused, InputError
+from kubothek.ingest import UrlPolicy
 from kubothek.jobs import translate
 from kubothek.jobs.chains import opened, table_of
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.errors import DatasetExists, IdReused, InputError
-from kubothek.lake.sources import UrlPolicy
-from kubothek.lake.store import Store
-from kubothek.resources.jobs import JobResult, RemoteRef, SyncJob, SyncOutcome
-from kubothek.resources.repository import TOKEN_KEY
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog
 from kubothek.words import count
 
 if TYPE_CHECKING:
-    from kubothek.lake.exchange import Progress, Pulled, Reach, Told
+    from kubothek.odf.sync import Progress, Pulled, Reach, Told
 
 
 def run(job: SyncJob, store: Store, reporter: Reporter) -> JobResult:
@@ -44,7 +44,7 @@ def run(job: SyncJob, store: Store, reporter: Reporter) -> JobResult:
 
 def _pull(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, told: Told) -> SyncOutcome:
     # aiohttp takes a while to import, and no other job needs it.
-    from kubothek.lake.exchange import pull_remote
+    from kubothek.odf.sync import pull_remote
 
     def pull() -> Pulled:
         return pull_remote(
@@ -75,7 +75,7 @@ def _pull(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, told: Told)
 
 
 def _push(job: SyncJob, store: Store, log: DatasetLog, reach: Reach, told: Told) -> SyncOutcome:
-    from kubothek.lake.exchange import push_remote
+    from kubothek.odf.sync import push_remote
 
     root = opened(store, log, job.dataset)
     done = push_remote(root, job.remote.url, reach=reach, force=job.force, told=told)
@@ -117,7 +117,7 @@ def _told(reporter: Reporter) -> Told:
 @contextmanager
 def _reach(remote: RemoteRef) -> Iterator[Reach]:
     """What it takes to reach the Repository. Raises InputError, SourceRefused."""
-    from kubothek.lake.exchange import Reach
+    from kubothek.odf.sync import Reach
 
     policy = UrlPolicy(remote.allowed_hosts, remote.allow_local, named_private=True)
     parts = urlsplit(remote.url)

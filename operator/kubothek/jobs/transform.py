@@ -6,17 +6,17 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 
+from kubothek.api.jobs import JobResult, TransformJob, TransformOutcome
 from kubothek.jobs import open_lineage, translate
 from kubothek.jobs.chains import inputs_among
 from kubothek.jobs.deriving import ON_CHANGE, Derived, derive
 from kubothek.jobs.foreign import foreign_engine
 from kubothek.jobs.progress import Reporter
 from kubothek.jobs.state import state_of
-from kubothek.lake.ledger.derivative import Derivative
-from kubothek.lake.ledger.derivative.dividing import DividedEngine
-from kubothek.lake.store import Store
-from kubothek.lake.store.spread import Spread
-from kubothek.resources.jobs import JobResult, TransformJob, TransformOutcome
+from kubothek.odf.derived import Derivative
+from kubothek.odf.derived.dividing import DividedEngine
+from kubothek.storage import Store
+from kubothek.storage.parallel import Spread
 
 
 def run(job: TransformJob, store: Store, reporter: Reporter) -> JobResult:

@@ -1,4 +1,4 @@
-"""Between the plain data of :mod:`kubothek.resources.jobs` and what :mod:`kubothek.lake` works with."""
+"""Between the plain data of :mod:`kubothek.api.jobs` and what :mod:`kubothek.lake` works with."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from kubothek.lake import commits
-from kubothek.lake.commits import DatasetLog, Head
-from kubothek.lake.commits.cubes.spec import SEPARATOR, CubeSpec
-from kubothek.lake.cube.log import CubeLog
-from kubothek.lake.indices import Dialect, IndexKind
-from kubothek.lake.maintenance import Health
-from kubothek.lake.schema import parse_type
-from kubothek.lake.skipping.model import Encryption, IndexDefinition, SkippingState
-from kubothek.lake.sources import Compression, CsvOptions, Format, Source, UrlPolicy
-from kubothek.lake.store import Store, StoreConfig
-from kubothek.lake.table.clustering import Clustering
-from kubothek.lake.table.layout import Layout
-from kubothek.resources import jobs
+from kubothek.api import jobs
+from kubothek.cube.log import CubeLog
+from kubothek.ingest import Compression, CsvOptions, Format, Source, UrlPolicy
+from kubothek.storage import Store, StoreConfig
+from kubothek.table import log
+from kubothek.table.clustering import Clustering
+from kubothek.table.indexes import Dialect, IndexKind
+from kubothek.table.layout import Layout
+from kubothek.table.log import DatasetLog, Head
+from kubothek.table.log.multi.spec import SEPARATOR, CubeSpec
+from kubothek.table.maintenance import Health
+from kubothek.table.schema import parse_type
+from kubothek.table.skipping.model import Encryption, IndexDefinition, SkippingState
 
 if TYPE_CHECKING:
-    from kubothek.lake.collector import Retention
+    from kubothek.gc import Retention
 
 _NAMES_LIMIT: Final = 256
 
@@ -132,14 +132,14 @@ def source(spec: jobs.SourceSpec, default: jobs.StoreRef) -> Source:
 
 def retention(policy: jobs.RetentionSpec) -> Retention:
     """Which versions a policy keeps."""
-    from kubothek.lake.collector import Retention  # with it comes all that may hold a version, ledgers above all
+    from kubothek.gc import Retention  # with it comes all that may hold a version, ledgers above all
 
     return Retention(policy.versions, None if policy.seconds is None else timedelta(seconds=policy.seconds))
 
 
-def claim(dataset: jobs.DatasetRef) -> commits.Claim:
+def claim(dataset: jobs.DatasetRef) -> log.Claim:
     """Who asks to write the dataset."""
-    return commits.Claim(dataset.claim.owner, dataset.claim.incarnation, adopts=dataset.adopt)
+    return log.Claim(dataset.claim.owner, dataset.claim.incarnation, adopts=dataset.adopt)
 
 
 def cube_spec(cube: jobs.CubeRef) -> CubeSpec | None:
@@ -176,7 +176,7 @@ def dataset_log(store: Store, dataset: jobs.DatasetRef, *, conditional_writes: b
     return DatasetLog(store, dataset.uuid, claim=claim(dataset), conditional_writes=conditional_writes)
 
 
-def dataset_state(state: commits.DatasetState) -> jobs.DatasetState:
+def dataset_state(state: log.DatasetState) -> jobs.DatasetState:
     """What a look at the dataset showed."""
     totals = state.totals
     return jobs.DatasetState(

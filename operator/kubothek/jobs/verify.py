@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final
 
+from kubothek.api.jobs import FindingState, JobResult, VerifyJob, VerifyOutcome
+from kubothek.errors import LakeError
 from kubothek.jobs import outcome, translate
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.commits import DatasetLog, owner_of
-from kubothek.lake.errors import LakeError
-from kubothek.lake.ledger import Level
-from kubothek.lake.store import Store
-from kubothek.lake.store.spread import Spread
-from kubothek.lake.verification import DatasetVerdict, Finding, Since, keep_damage, verify_dataset
-from kubothek.lake.verification.recursion import verify_recursively
-from kubothek.resources.jobs import FindingState, JobResult, VerifyJob, VerifyOutcome
+from kubothek.odf import Level
+from kubothek.storage import Store
+from kubothek.storage.parallel import Spread
+from kubothek.table.log import DatasetLog, owner_of
+from kubothek.verify import DatasetVerdict, Finding, Since, keep_damage, verify_dataset
+from kubothek.verify.recursion import verify_recursively
 
 _LEVELS: Final = {"Chain": Level.CHAIN, "Physical": Level.PHYSICAL, "Full": Level.FULL}
 _SUMMED: Final = ("blocks", "slices", "files", "unproven", "rows", "bytes", "wrong")

@@ -20,12 +20,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from kubothek.api.jobs import Claim, CommitJob, DatasetRef, SourceSpec, SparkSettings, StoreRef, signed  # noqa: F401
+from kubothek.errors import LakeError, ObjectNotFound
 from kubothek.jobs import commit, cube, main, outcome, push, query, tag, translate  # noqa: F401 - so that they are there
 from kubothek.jobs.own_pod import OwnPod
 from kubothek.jobs.progress import Reporter
-from kubothek.lake.errors import LakeError, ObjectNotFound
-from kubothek.lake.store import open_store
-from kubothek.resources.jobs import Claim, CommitJob, DatasetRef, SourceSpec, SparkSettings, StoreRef, signed  # noqa: F401
+from kubothek.storage import open_store
 from kubothek.tracing.ids import VARIABLE
 
 READY: Final = "kubothek.io/ready"

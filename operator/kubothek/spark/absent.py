@@ -17,6 +17,8 @@ _MODULES: Final = ("pyspark", "py4j")
 class SparkNotInstalled(SparkUnavailable, ModuleNotFoundError):
     """PySpark is not installed. Libraries that can do without it take this for the usual error of an import."""
 
+    reason = "SparkUnavailable"
+
 
 class _Absent(MetaPathFinder):
     """Finds what no other finder found, to say what it is for."""

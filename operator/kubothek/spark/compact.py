@@ -1,7 +1,7 @@
 """Compaction with Spark: each task rewrites some bundles of small files.
 
 No rows travel through Spark: numbers of tasks go in, and what was written comes out. pyarrow reads and writes in the
-workers, with the functions of :mod:`kubothek.lake.maintenance.rewriting`.
+workers, with the functions of :mod:`kubothek.table.maintenance.rewriting`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from kubothek.lake.commits import PartitionFile
-from kubothek.lake.errors import RowsLost
-from kubothek.lake.maintenance import Bundle, Compactor
-from kubothek.lake.maintenance.grouping import tasks
-from kubothek.lake.maintenance.rewriting import TASK_BYTES, Compacting, Replaced, Rewritten, rewrite_bundles
-from kubothek.lake.operations.gathering import Gathered
-from kubothek.lake.store import Store
+from kubothek.errors import RowsLost
 from kubothek.spark.numbered import Numbered
+from kubothek.storage import Store
+from kubothek.table.log import PartitionFile
+from kubothek.table.maintenance import Bundle, Compactor
+from kubothek.table.maintenance.grouping import tasks
+from kubothek.table.maintenance.rewriting import TASK_BYTES, Compacting, Replaced, Rewritten, rewrite_bundles
+from kubothek.table.operations.gathering import Gathered
 
 RESULT_SCHEMA: Final = "task bigint, added string, gathered string"
 """By the number of the task: a line for each of its bundles, in order, with the new files; one with index entries."""
@@ -31,7 +31,8 @@ Told = Callable[[int, int], None]
 
 
 def compact_with_spark(session: SparkSession, told: Told = lambda done, total: None) -> Compactor:
-    """Rewriting with this session. Raises what :func:`~kubothek.lake.maintenance.rewriting.rewrite_bundles` raises, and
+    """Rewriting with this session. Raises what :func:`~kubothek.table.maintenance.rewriting.rewrite_bundles` raises,
+    and
     SparkFailed.
     """
 

@@ -19,9 +19,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import kubothek
-from kubothek.lake.cube.query import Asked, Conditions, CubeQuery, Plan
-from kubothek.lake.store import StoreConfig, open_store
+from kubothek.cube.query import Asked, Conditions, CubeQuery, Plan
 from kubothek.spark.types import spark_schema, storable
+from kubothek.storage import StoreConfig, open_store
 
 _MOST_TASKS: Final = 2000
 
@@ -40,7 +40,7 @@ def read(
 ) -> DataFrame:
     """The rows of a cube query, lazily, in no particular order; within a partition sorted by the dimensions.
 
-    ``conditions``, ``asked``              as for :func:`kubothek.lake.cube.query.query`
+    ``conditions``, ``asked``              as for :func:`kubothek.cube.query.query`
     ``as_of``                              a version of the cube, or a time at which it was current
     ``endpoint``, ``region``, ``credentials_dir``  as for :func:`kubothek.open`; executors need the directory as well
 

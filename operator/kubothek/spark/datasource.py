@@ -25,14 +25,14 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from kubothek.lake.commits import Head, Snapshot, Version
-from kubothek.lake.door import Dataset, Lake
-from kubothek.lake.errors import InputError
-from kubothek.lake.predicates import TRUE, Predicate, parse
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.lake.table.plan import plan
-from kubothek.lake.table.scan import scan
+from kubothek.catalog import Dataset, Lake
+from kubothek.errors import InputError
 from kubothek.spark.types import spark_schema
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.expressions import TRUE, Predicate, parse
+from kubothek.table.log import Head, Snapshot, Version
+from kubothek.table.scan.plan import plan
+from kubothek.table.scan.read import scan
 
 NAME: Final = "kubothek"
 

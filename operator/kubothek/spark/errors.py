@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kubothek.lake.errors import LakeError
+from kubothek.errors import LakeError
 
 
 class SparkFailed(LakeError):

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import zstandard
 
-from kubothek.lake.table.partitioning import Group
+from kubothek.table.partitioning import Group
 
 FatRow = tuple[Group | None, int, bytes | None]
 """Partition path and bucket, number of rows, rows."""

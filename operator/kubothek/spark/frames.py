@@ -18,17 +18,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import kubothek
-from kubothek.lake.commits import Version
-from kubothek.lake.commits.objects.paths import parse_path
-from kubothek.lake.door import Dataset
-from kubothek.lake.predicates import TRUE
-from kubothek.lake.predicates.written import Filter, as_predicate
-from kubothek.lake.store import StoreConfig
-from kubothek.lake.store.credentials import MountedCredentials
-from kubothek.lake.store.urls import S3Location, parse_url
-from kubothek.lake.table.plan import plan
+from kubothek.catalog import Dataset
 from kubothek.spark.relation import Directory, relation
 from kubothek.spark.types import column, condition, spark_schema
+from kubothek.storage import StoreConfig
+from kubothek.storage.credentials import MountedCredentials
+from kubothek.storage.urls import S3Location, parse_url
+from kubothek.table.expressions import TRUE
+from kubothek.table.expressions.written import Filter, as_predicate
+from kubothek.table.log import Version
+from kubothek.table.log.model.paths import parse_path
+from kubothek.table.scan.plan import plan
 
 
 def read(

@@ -26,18 +26,17 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.storagelevel import StorageLevel
 
-from kubothek.lake.errors import InputError, RowsLost
-from kubothek.lake.ledger.formats.sources import ReadStep, Transform
-from kubothek.lake.ledger.merging import Scratch
-from kubothek.lake.ledger.merging.ledger import keyed_by
-from kubothek.lake.ledger.root.extension import Extension
-from kubothek.lake.ledger.root.ingesting import Elsewhere, Ground, Ingest, Written
-from kubothek.lake.ledger.root.slicing import Sliced
-from kubothek.lake.ledger.spreading import Piece, Ranges, StoredFile, Summary, Work, plan_pieces, plan_ranges
-from kubothek.lake.ledger.spreading.pieces import PIECE_BYTES, Part
-from kubothek.lake.ledger.spreading.unseen import Unseen
-from kubothek.lake.ledger.view import seen_of
-from kubothek.lake.operations.gathering import Gathered
+from kubothek.errors import InputError, RowsLost
+from kubothek.odf.dataset.extension import Extension
+from kubothek.odf.dataset.ingesting import Elsewhere, Ground, Ingest, Written
+from kubothek.odf.dataset.slicing import Sliced
+from kubothek.odf.distributed import Piece, Ranges, StoredFile, Summary, Work, plan_pieces, plan_ranges
+from kubothek.odf.distributed.pieces import PIECE_BYTES, Part
+from kubothek.odf.distributed.unseen import Unseen
+from kubothek.odf.merge import Scratch
+from kubothek.odf.merge.ledger import keyed_by
+from kubothek.odf.spec.sources import ReadStep, Transform
+from kubothek.odf.view import seen_of
 from kubothek.spark import fatrows
 from kubothek.spark.collect import collect
 from kubothek.spark.ledger_tasks import (
@@ -55,6 +54,7 @@ from kubothek.spark.ledger_tasks import (
     WritesSlices,
 )
 from kubothek.spark.tasks import Failure, Joined
+from kubothek.table.operations.gathering import Gathered
 
 _PAYLOAD_PER_FILE_BYTE: Final = 1.9
 _SHUFFLE_BYTES: Final = 16 << 20
@@ -75,7 +75,7 @@ class _FailedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsWithSpark(Elsewhere):
-    """Files in stores, for Append and Ledger strategies (:func:`~kubothek.lake.ledger.spreading.can_spread`).
+    """Files in stores, for Append and Ledger strategies (:func:`~kubothek.odf.distributed.can_spread`).
 
     ``session``      a session, which is asked for when there is something to write
     ``piece_bytes``  stored bytes that a task reads, about

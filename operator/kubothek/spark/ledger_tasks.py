@@ -16,21 +16,21 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 
-from kubothek.lake.commits import PartitionFile
-from kubothek.lake.errors import LakeError
-from kubothek.lake.ledger.root.slicing import Sliced
-from kubothek.lake.ledger.spreading.blobs import BLOB_BYTES, Blob, Summary, blobs_of, pack, unpack
-from kubothek.lake.ledger.spreading.pieces import Piece
-from kubothek.lake.ledger.spreading.ranges import Ranges
-from kubothek.lake.ledger.spreading.unseen import Buckets, Unseen
-from kubothek.lake.ledger.spreading.work import Work
-from kubothek.lake.operations.gathering import Gathered
-from kubothek.lake.schema import conform
-from kubothek.lake.store import open_store
-from kubothek.lake.table.bucketing import Bucketing
-from kubothek.lake.table.partitioning import split
+from kubothek.errors import LakeError
+from kubothek.odf.dataset.slicing import Sliced
+from kubothek.odf.distributed.blobs import BLOB_BYTES, Blob, Summary, blobs_of, pack, unpack
+from kubothek.odf.distributed.pieces import Piece
+from kubothek.odf.distributed.ranges import Ranges
+from kubothek.odf.distributed.unseen import Buckets, Unseen
+from kubothek.odf.distributed.work import Work
 from kubothek.spark.fatrows import Packer, Unpacker, fat_rows
 from kubothek.spark.tasks import Failure, report
+from kubothek.storage import open_store
+from kubothek.table.bucketing import Bucketing
+from kubothek.table.log import PartitionFile
+from kubothek.table.operations.gathering import Gathered
+from kubothek.table.partitioning import split
+from kubothek.table.schema import conform
 
 BLOBS: Final = "bucket int, piece bigint, number bigint, rows bigint, summary binary, payload binary"
 """One without payload counts the rows of a piece."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kubothek.lake.commits import PartitionFile
+from kubothek.table.log import PartitionFile
 
 SCHEMA: Final = "label string, key string, rows bigint, bytes bigint, sha3 string, indexed string"
 """``indexed``: on a line without label, the index files that the task stored, as JSON."""

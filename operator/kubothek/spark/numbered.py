@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
-from kubothek.lake.errors import LakeError
-from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.errors import LakeError
 from kubothek.spark.collect import collect
 from kubothek.spark.tasks import Failure, Joined, report
+from kubothek.storage import Store, StoreConfig, open_store
 
 Work = Callable[[Store, int], pa.RecordBatch]
 """Does the piece of work with this number."""

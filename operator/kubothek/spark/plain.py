@@ -14,12 +14,12 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from kubothek.lake.errors import RowsLost
-from kubothek.lake.plain.describing import Described, Work, describe
-from kubothek.lake.plain.refresh import Describe, Place
-from kubothek.lake.plain.state import PlainPart
-from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.errors import RowsLost
+from kubothek.external.collect import Described, Work, describe
+from kubothek.external.refresh import Describe, Place
+from kubothek.external.state import PlainPart
 from kubothek.spark.numbered import Numbered
+from kubothek.storage import Store, StoreConfig, open_store
 
 RESULT_SCHEMA: Final = "piece bigint, described string"
 
@@ -28,7 +28,7 @@ Told = Callable[[int, int], None]
 
 
 def describe_with_spark(session: SparkSession, place: Place, told: Told = lambda done, total: None) -> Describe:
-    """Describing with this session. Raises what :func:`~kubothek.lake.plain.describing.describe` raises, and
+    """Describing with this session. Raises what :func:`~kubothek.external.collect.describe` raises, and
     SparkFailed.
     """
 

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from kubothek.lake.errors import VersionIncomplete
+from kubothek.errors import VersionIncomplete
 from kubothek.spark.errors import SparkFailed, last_words
 from kubothek.spark.types import spark_schema, storable
 

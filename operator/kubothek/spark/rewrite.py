@@ -1,7 +1,7 @@
 """Row-level deletes and updates with Spark: each task rewrites some of the files that may hold matches.
 
 No rows travel through Spark, only numbers of bundles in and what was written out: a file's matching rows are found,
-and its other rows copied, in one task, with the functions of :mod:`kubothek.lake.operations.rewrite`.
+and its other rows copied, in one task, with the functions of :mod:`kubothek.table.operations.rewrite`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import pyarrow as pa
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
-from kubothek.lake.errors import RowsLost
-from kubothek.lake.operations.gathering import Gathered
-from kubothek.lake.operations.rewrite import Rewrite, Rewriter, Rewritten, require_all_rows, rewrite_files
-from kubothek.lake.store import Store
-from kubothek.lake.table.plan import PlannedFile
+from kubothek.errors import RowsLost
 from kubothek.spark import manifest
 from kubothek.spark.numbered import Numbered
+from kubothek.storage import Store
+from kubothek.table.operations.gathering import Gathered
+from kubothek.table.operations.rewrite import Rewrite, Rewriter, Rewritten, require_all_rows, rewrite_files
+from kubothek.table.scan.plan import PlannedFile
 
 FILES_A_TASK: Final = 4
 """Enough that the rows of small files come together in larger ones."""
@@ -32,7 +32,7 @@ Told = Callable[[int, int, int], None]
 
 
 def rewrite_with_spark(session: SparkSession, told: Told) -> Rewriter:
-    """Rewriting with this session. Raises what :func:`~kubothek.lake.operations.rewrite.rewrite_files` raises, and
+    """Rewriting with this session. Raises what :func:`~kubothek.table.operations.rewrite.rewrite_files` raises, and
     SparkFailed.
     """
 

@@ -13,12 +13,12 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from kubothek.lake.commits.verbs.reskip import Builder, Files
-from kubothek.lake.errors import RowsLost
-from kubothek.lake.skipping.describing.collect_files import Described, Told, describe_files, in_few
-from kubothek.lake.skipping.model import Part
-from kubothek.lake.store import Store
+from kubothek.errors import RowsLost
 from kubothek.spark.numbered import Numbered
+from kubothek.storage import Store
+from kubothek.table.log.update_skipping import Builder, Files
+from kubothek.table.skipping.collect.collect_files import Described, Told, describe_files, in_few
+from kubothek.table.skipping.model import Part
 
 RESULT_SCHEMA: Final = "piece bigint, parts string"
 _FILES_A_TASK: Final = 16

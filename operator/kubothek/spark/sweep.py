@@ -14,10 +14,10 @@ from typing import Final, TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from kubothek.lake.store import Store, StoreConfig
-from kubothek.lake.store.spread import Spread, Told
 from kubothek.spark.errors import SparkFailed
 from kubothek.spark.numbered import Numbered
+from kubothek.storage import Store, StoreConfig
+from kubothek.storage.parallel import Spread, Told
 
 RESULT_SCHEMA: Final = "item bigint, result binary"
 """By the number of the item: what came of it, pickled as all that Spark sends between our own processes."""

@@ -15,18 +15,18 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
-from kubothek.lake import errors
-from kubothek.lake.commits import PartitionFile
-from kubothek.lake.errors import LakeError
-from kubothek.lake.operations.gathering import Gathered
-from kubothek.lake.schema import conform
-from kubothek.lake.sources import Ingest, SourceReader, Split
-from kubothek.lake.store import open_store
-from kubothek.lake.table.bucketing import Bucketing
-from kubothek.lake.table.partitioning import split as split_rows
+from kubothek import errors
+from kubothek.errors import LakeError
+from kubothek.ingest import Ingest, SourceReader, Split
 from kubothek.spark import manifest
 from kubothek.spark.fatrows import Packer, Unpacker, fat_rows
 from kubothek.spark.timed import Timed
+from kubothek.storage import open_store
+from kubothek.table.bucketing import Bucketing
+from kubothek.table.log import PartitionFile
+from kubothek.table.operations.gathering import Gathered
+from kubothek.table.partitioning import split as split_rows
+from kubothek.table.schema import conform
 
 RETRIES: Final = 2
 """How often Spark may try a task again for an error that may pass, before it counts."""

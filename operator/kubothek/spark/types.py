@@ -17,10 +17,10 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, DecimalType, NullType, StructField, StructType, TimestampNTZType
 
-from kubothek.lake.errors import InputError
-from kubothek.lake.predicates import Op, Predicate, Term
-from kubothek.lake.predicates.terms import PATTERNS, SETS
-from kubothek.lake.schema import type_name
+from kubothek.errors import InputError
+from kubothek.table.expressions import Op, Predicate, Term
+from kubothek.table.expressions.terms import PATTERNS, SETS
+from kubothek.table.schema import type_name
 
 _UINT64_DIGITS = 20
 _DECIMAL = pa.decimal128(_UINT64_DIGITS, 0)

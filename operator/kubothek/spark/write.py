@@ -21,15 +21,15 @@ import pyarrow as pa
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
-from kubothek.lake.commits import PartitionFile
-from kubothek.lake.errors import InputError, RowsLost
-from kubothek.lake.operations.gathering import Gathered, Gatherer
-from kubothek.lake.sources import Ingest, SourceReader
-from kubothek.lake.sources.ingest import require_all_rows
+from kubothek.errors import InputError, RowsLost
+from kubothek.ingest import Ingest, SourceReader
+from kubothek.ingest.write import require_all_rows
 from kubothek.spark import fatrows, manifest
 from kubothek.spark.collect import collect
 from kubothek.spark.tasks import Failure, Joined, Reads, Writes
 from kubothek.spark.timed import Timed
+from kubothek.table.log import PartitionFile
+from kubothek.table.operations.gathering import Gathered, Gatherer
 from kubothek.tracing import current
 
 READ_TASK_BYTES: Final = 32 << 20
@@ -50,7 +50,7 @@ def write_with_spark(
     """Read, validate and write with Spark; the files that were written, none of them visible yet.
 
     ``gatherer`` is told what the tasks stored of index entries and descriptions; none of them passes the driver.
-    Raises what :func:`~kubothek.lake.sources.ingest_here` raises, for the same sources, and SparkFailed.
+    Raises what :func:`~kubothek.ingest.ingest_here` raises, for the same sources, and SparkFailed.
     """
     while True:
         result = _run(session, ingest, told, gatherer)

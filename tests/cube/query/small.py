@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.store import Store
+from kubothek.cube.handle import Cube
+from kubothek.storage import Store
+from kubothek.table.log.multi.spec import CubeSpec
 
 SPEC = CubeSpec("shop", ("x", "y"), ("p",), "sales", frozenset({"kind"}), frozenset({"y"}))
 TYPES: dict[str, pa.DataType] = {

@@ -11,11 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.cube.query import C, as_conditions
-from kubothek.lake.errors import FilterInvalid, QueryInvalid
-from kubothek.lake.predicates import Predicate, parse
-from kubothek.lake.store import StoreConfig, open_store
+from kubothek.cube.handle import Cube
+from kubothek.cube.query import C, as_conditions
+from kubothek.errors import FilterInvalid, QueryInvalid
+from kubothek.storage import StoreConfig, open_store
+from kubothek.table.expressions import Predicate, parse
 from tests.cube.query.small import built
 
 COLUMNS: dict[str, pa.DataType] = {

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import kubothek
-from kubothek.lake.commits.cubes.spec import CubeSpec, is_hidden
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.cube.query import CubeQuery
-from kubothek.lake.errors import InputError
+from kubothek.cube.handle import Cube
+from kubothek.cube.query import CubeQuery
+from kubothek.errors import InputError
+from kubothek.table.log.multi.spec import CubeSpec, is_hidden
 from tests.cube.query.world import Content, Question, Shape, Table, answer
 from tests.properties.filters import Filter
 from tests.table import golden

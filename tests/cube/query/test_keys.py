@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.cube.query import keys
-from kubothek.lake.cube.query.keys import Cells
+from kubothek.cube.query import keys
+from kubothek.cube.query.keys import Cells
 
 VALUES: list[Any] = [[2, 0, 1], ["b", "", "é"], [0.0, nan, -1.5], [True, False, True], [b"x", b"", b"\xff"]]
 VALUES += [[date(2024, 1, 1), date(1960, 1, 1), date(3000, 1, 1)], [Decimal("1.10"), Decimal("-1.00"), Decimal("0.00")]]

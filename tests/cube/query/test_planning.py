@@ -10,14 +10,14 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.verbs.reskip import reskip
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.cube.query import CubeQuery, assembling, masks, reading
-from kubothek.lake.cube.query.model import DatasetPlan
-from kubothek.lake.errors import VersionIncomplete
-from kubothek.lake.skipping.model import IndexDefinition, SkippingState
-from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.cube.handle import Cube
+from kubothek.cube.query import CubeQuery, assembling, masks, reading
+from kubothek.cube.query.model import DatasetPlan
+from kubothek.errors import VersionIncomplete
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.update_skipping import reskip
+from kubothek.table.skipping.model import IndexDefinition, SkippingState
 from tests.cube.query.small import built, rows, sales
 
 

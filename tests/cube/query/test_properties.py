@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.verbs.reskip import reskip
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.cube.query import assembling
-from kubothek.lake.errors import FilterInvalid, QueryInvalid
-from kubothek.lake.skipping.model import IndexDefinition, SkippingState
-from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.cube.handle import Cube
+from kubothek.cube.query import assembling
+from kubothek.errors import FilterInvalid, QueryInvalid
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.update_skipping import reskip
+from kubothek.table.skipping.model import IndexDefinition, SkippingState
 from tests.cube.query.world import Content, Question, Refused, Shape, answer, questions, rows_of, shapes
 
 _KINDS = {

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.errors import StoreError, VersionIncomplete
-from kubothek.lake.store import Store, StoreConfig, open_store
+from kubothek.cube.handle import Cube
+from kubothek.errors import StoreError, VersionIncomplete
+from kubothek.storage import Store, StoreConfig, open_store
 from tests.cube.query.small import built, rows
 from tests.s3server import S3Server
 

@@ -15,14 +15,14 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.commits.cubes.spec import CubeSpec
-from kubothek.lake.commits.verbs.reskip import reskip
-from kubothek.lake.cube.handle import Cube
-from kubothek.lake.cube.query import CubeQuery, masks, planning
-from kubothek.lake.skipping.model import IndexDefinition, SkippingState
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.lake.table.plan import SKIPPING_STEP
+from kubothek.cube.handle import Cube
+from kubothek.cube.query import CubeQuery, masks, planning
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log import DatasetLog
+from kubothek.table.log.multi.spec import CubeSpec
+from kubothek.table.log.update_skipping import reskip
+from kubothek.table.scan.plan import SKIPPING_STEP
+from kubothek.table.skipping.model import IndexDefinition, SkippingState
 
 SEEDS = range(200 if os.environ.get("KUBOTHEK_SOAK") else 3)
 QUERIES = 25

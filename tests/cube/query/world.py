@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from kubothek.lake.commits.cubes.spec import CubeSpec
+from kubothek.table.log.multi.spec import CubeSpec
 from tests.properties.filters import COMPARISONS, Filter, Literal
 
 Row = dict[str, Any]

@@ -12,10 +12,10 @@ import click
 from kubothek.words import count
 
 if TYPE_CHECKING:
-    from kubothek.lake.commits.cubes.spec import CubeSpec
-    from kubothek.lake.cube.handle import Cube
-    from kubothek.lake.cube.log import CubeCommitted
-    from kubothek.lake.store import Store
+    from kubothek.cube.handle import Cube
+    from kubothek.cube.log import CubeCommitted
+    from kubothek.storage import Store
+    from kubothek.table.log.multi.spec import CubeSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -77,9 +77,9 @@ def open_cube(store: Store, prefix: str, spec: CubeSpec | None = None, *, unowne
     ``unowned_only``  False for maintenance by hand, which changes no row that its owner wrote
     What the store can do is found out before the first write, and not for reading.
     """
-    from kubothek.lake.cube.handle import Cube
-    from kubothek.lake.cube.log import CubeLog
-    from kubothek.lake.errors import OwnedByAnother
+    from kubothek.cube.handle import Cube
+    from kubothek.cube.log import CubeLog
+    from kubothek.errors import OwnedByAnother
 
     @cache
     def require_conditional_writes() -> None:
@@ -113,7 +113,7 @@ def _means(globs: Collection[str], name: str) -> bool:
 
 def told(prefix: str, done: CubeCommitted) -> str:
     """What a change has come to."""
-    from kubothek.lake.cube.log import CubeAlreadyApplied
+    from kubothek.cube.log import CubeAlreadyApplied
 
     if isinstance(done, CubeAlreadyApplied):
         return f"{prefix}: version {done.version} made this change before"

@@ -10,21 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from kubothek.cli.complete import complete_cube
-from kubothek.cli.cube.common import (
-    Pair,
-    choice_options,
-    chosen,
-    dry_run_option,
-    id_option,
-    open_cube,
-    pairs,
-    told,
-)
+from kubothek.cli.cube.common import Pair, choice_options, chosen, dry_run_option, id_option, open_cube, pairs, told
 from kubothek.cli.options import store_options
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.store import Store
+    from kubothek.storage import Store
 
 
 @click.command()
@@ -56,9 +47,9 @@ def copy(
     commit_id: str | None,
 ) -> None:
     """Copy the present version of a cube to another store, or under another name, in one commit of the copy."""
-    from kubothek.lake.errors import InputError
-    from kubothek.lake.store import open_store
-    from kubothek.lake.store.urls import create_directory
+    from kubothek.errors import InputError
+    from kubothek.storage import open_store
+    from kubothek.storage.urls import create_directory
     from kubothek.urls import absolute_url
 
     if tgt_store is None and tgt_prefix in (None, prefix):
@@ -87,7 +78,7 @@ def copy(
 
 def _make_room(store: Store, prefix: str, names: Collection[str]) -> None:
     """Delete datasets of the cube that is there and of which the copy has none."""
-    from kubothek.lake.errors import DatasetNotFound
+    from kubothek.errors import DatasetNotFound
 
     cube = open_cube(store, prefix)
     try:

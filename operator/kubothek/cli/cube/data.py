@@ -14,8 +14,8 @@ from kubothek.cli.cube.common import pairs
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kubothek.lake.cube.state import Member
-    from kubothek.lake.sources import Format, SourcePlan, SourceReader
+    from kubothek.cube.state import Member
+    from kubothek.ingest import Format, SourcePlan, SourceReader
 
 _ENDINGS = (".gz", ".gzip", ".zip")
 
@@ -33,8 +33,8 @@ def streams(
 def _stream(path: Path, member: Member | None, held: ExitStack) -> pa.RecordBatchReader:
     import pyarrow as pa
 
-    from kubothek.lake.sources import Source, SourceReader, UrlPolicy, decide_schemas
-    from kubothek.lake.zones import zones_of
+    from kubothek.ingest import Source, SourceReader, UrlPolicy, decide_schemas
+    from kubothek.table.time_zones import zones_of
 
     source = Source(format=_format(path), urls=(path.resolve().as_uri(),), policy=UrlPolicy((), allow_local=True))
     reader = held.enter_context(SourceReader(source))
@@ -56,7 +56,7 @@ def _batches(reader: SourceReader, plan: SourcePlan, reading: pa.Schema) -> Iter
 
 
 def _format(path: Path) -> Format:
-    from kubothek.lake.sources import Format
+    from kubothek.ingest import Format
 
     if not path.is_file():
         raise click.UsageError(f"--data: there is no file {path}")

@@ -52,11 +52,11 @@ def query(
     another dataset leaves out cells without a row there, unless it is IS NULL. CSV, JSON and YAML are streamed and
     complete; a table shows the first 1,000 rows, on a terminal in its width.
     """
+    from kubothek.api.jobs import CubeQuestion
     from kubothek.cli.query import write_rows
     from kubothek.cli.remembered import remember
     from kubothek.jobs.cube_query import prepare
-    from kubothek.lake.store import open_store
-    from kubothek.resources.jobs import CubeQuestion
+    from kubothek.storage import open_store
 
     started = time.monotonic()
     with choice.config() as config:

@@ -38,9 +38,9 @@ def remove_partitions(
     FILTER applies to each dataset by the partition columns that it has. A dataset with none of them is emptied:
     --exclude keeps it.
     """
-    from kubothek.lake.cube import removing
-    from kubothek.lake.predicates import parse
-    from kubothek.lake.store import open_store
+    from kubothek.cube import removing
+    from kubothek.storage import open_store
+    from kubothek.table.expressions import parse
 
     with choice.config() as config:
         store = open_store(config)
@@ -80,7 +80,7 @@ def delete(
 
     Their files are deleted after the grace period of the store.
     """
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
 
     with choice.config() as config:
         cube = open_cube(open_store(config), prefix)
@@ -104,7 +104,7 @@ def discard(choice: StoreChoice, prefix: str, yes: bool) -> None:
     Its datasets become what readers of the cube see now. A dataset that was added is deleted; its files are deleted
     after the grace period of the store.
     """
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
 
     with choice.config() as config:
         cube = open_cube(open_store(config), prefix, unowned_only=False)
@@ -125,8 +125,8 @@ def cleanup(choice: StoreChoice, prefix: str, dry_run: bool, yes: bool) -> None:
 
     Only objects older than the grace period of the store are deleted: files of commits in progress stay.
     """
-    from kubothek.lake.store import open_store
-    from kubothek.resources.values import render_bytes
+    from kubothek.api.values import render_bytes
+    from kubothek.storage import open_store
 
     with choice.config() as config:
         cube = open_cube(open_store(config), prefix, unowned_only=False)

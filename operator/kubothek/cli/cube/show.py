@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.cube.inspection import CubeInfo, MemberInfo
+    from kubothek.cube.inspection import CubeInfo, MemberInfo
 
 
 @click.command()
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 @output_option()
 def info(choice: StoreChoice, prefix: str | None, as_of: int | datetime | str | None, output: str) -> None:
     """Show a cube: its columns, and those of each dataset. Without a CUBE, list all."""
-    from kubothek.lake.door import Lake
-    from kubothek.lake.store import open_store
+    from kubothek.catalog import Lake
+    from kubothek.storage import open_store
 
     if isinstance(as_of, str):
         raise click.UsageError("--as-of: versions of a cube have no tags: give a version or a time")
@@ -102,9 +102,9 @@ def _member(member: MemberInfo) -> Iterator[str]:
 @output_option()
 def stats(choice: StoreChoice, prefix: str, include: str | None, exclude: str | None, output: str) -> None:
     """Show how large the datasets of a cube are."""
+    from kubothek.api.values import render_bytes
     from kubothek.cli.columns import listed
-    from kubothek.lake.store import open_store
-    from kubothek.resources.values import render_bytes
+    from kubothek.storage import open_store
 
     with choice.config() as config:
         cube = open_cube(open_store(config), prefix)
@@ -130,7 +130,7 @@ def stats(choice: StoreChoice, prefix: str, include: str | None, exclude: str | 
 @id_option
 def index(choice: StoreChoice, prefix: str, dataset: str, names: tuple[str, ...], commit_id: str | None) -> None:
     """Add kartothek indices on COLUMNS (a,b*) of a dataset; other indices stay."""
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
 
     with choice.config() as config:
         cube = open_cube(open_store(config), prefix)

@@ -72,9 +72,9 @@ def build(
     Files are read as streams, whatever their size, and checked before anything is written.
     """
     from kubothek.cli.cube.data import streams
-    from kubothek.lake.commits.cubes.spec import CubeSpec
-    from kubothek.lake.store import open_store
-    from kubothek.lake.store.urls import create_directory
+    from kubothek.storage import open_store
+    from kubothek.storage.urls import create_directory
+    from kubothek.table.log.multi.spec import CubeSpec
 
     spec = CubeSpec(
         prefix,
@@ -108,7 +108,7 @@ def extend(
 ) -> None:
     """Add datasets to a cube in one commit. Their columns must be new to it, but for dimensions and partitions."""
     from kubothek.cli.cube.data import streams
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
 
     with choice.config() as config, ExitStack() as held:
         cube = open_cube(open_store(config), prefix)
@@ -125,7 +125,7 @@ def extend(
 def append(choice: StoreChoice, prefix: str, data: tuple[tuple[str, str], ...], commit_id: str | None) -> None:
     """Add rows to datasets of a cube in one commit. Of a cell that is written again, queries show the newest row."""
     from kubothek.cli.cube.data import streams
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
 
     with choice.config() as config, ExitStack() as held:
         cube = open_cube(open_store(config), prefix)
@@ -144,7 +144,7 @@ def update(
 ) -> None:
     """Remove partitions of datasets and add rows to them, in one commit."""
     from kubothek.cli.cube.data import streams
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
 
     with choice.config() as config, ExitStack() as held:
         cube = open_cube(open_store(config), prefix)

@@ -17,7 +17,7 @@ def login(server: str, stdin: bool) -> None:
 
     The server is asked whether it knows the token. It is kept in ~/.config/kubothek/tokens.json, for you only.
     """
-    from kubothek.lake.exchange import Reach, Web
+    from kubothek.odf.sync import Reach, Web
 
     origin = origin_of(server)
     token = sys.stdin.readline().strip() if stdin else click.prompt("Token", hide_input=True).strip()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kubothek.words import count
 
 if TYPE_CHECKING:
-    from kubothek.lake.exchange import Progress, Told
+    from kubothek.odf.sync import Progress, Told
 
 _SECONDS = 0.2
 

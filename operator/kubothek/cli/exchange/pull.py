@@ -13,7 +13,7 @@ from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.exchange import Pulled
+    from kubothek.odf.sync import Pulled
 
 
 def remote_options(command: Any) -> Any:
@@ -55,10 +55,10 @@ def pull_remote(
     """Make a dataset what it is at a URL: a new one, or one that was pulled before, by what is new."""
     from kubothek.cli.exchange.progress import shown
     from kubothek.cli.ledger.exchange import short_name, table_of
-    from kubothek.lake.exchange import Reach
-    from kubothek.lake.exchange import pull_remote as pull_it
-    from kubothek.lake.store import open_store
-    from kubothek.lake.store.urls import create_directory
+    from kubothek.odf.sync import Reach
+    from kubothek.odf.sync import pull_remote as pull_it
+    from kubothek.storage import open_store
+    from kubothek.storage.urls import create_directory
 
     url = elsewhere(url)
     uuid = name or short_name(url.rstrip("/"))
@@ -83,7 +83,7 @@ def pull_remote(
 
 
 def _told(done: Pulled) -> str:
-    from kubothek.lake.exchange import Relation
+    from kubothek.odf.sync import Relation
 
     if done.relation is Relation.EQUAL:
         return f"up to date, version {done.version}"

@@ -31,11 +31,11 @@ def push(choice: StoreChoice, dataset: str, url: str | None, no_alias: bool, for
     the last one that the dataset was pushed to is used.
     """
     from kubothek.cli.exchange.progress import shown
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.exchange import Reach, Relation, push_remote
-    from kubothek.lake.ledger.root import Root
-    from kubothek.lake.store import StoreConfig, open_store
-    from kubothek.lake.store.urls import create_directory
+    from kubothek.odf.dataset import Root
+    from kubothek.odf.sync import Reach, Relation, push_remote
+    from kubothek.storage import StoreConfig, open_store
+    from kubothek.storage.urls import create_directory
+    from kubothek.table.log import DatasetLog
 
     with choice.config() as config, shown() as told:
         known = url or remembered(config.url, dataset, "push")

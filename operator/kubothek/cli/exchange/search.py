@@ -35,8 +35,8 @@ def search(choice: StoreChoice, words: tuple[str, ...], server: str | None, outp
 
 
 def _here(choice: StoreChoice, words: tuple[str, ...]) -> list[dict[str, Any]]:
-    from kubothek.lake.exchange.found import search_store
-    from kubothek.lake.store import open_store
+    from kubothek.odf.sync.found import search_store
+    from kubothek.storage import open_store
 
     with choice.config() as config:
         return [*search_store(open_store(config), words)]
@@ -45,8 +45,8 @@ def _here(choice: StoreChoice, words: tuple[str, ...]) -> list[dict[str, Any]]:
 def _there(server: str, words: tuple[str, ...]) -> list[dict[str, Any]]:
     import orjson
 
-    from kubothek.lake.errors import FormatInvalid
-    from kubothek.lake.exchange import Reach, Web
+    from kubothek.errors import FormatInvalid
+    from kubothek.odf.sync import Reach, Web
 
     origin = origin_of(server)
     web = Web(origin, Reach(token=token_for(server)))

@@ -57,7 +57,7 @@ def serve(
     from kubothek.gateway.catalogue import OneStore
     from kubothek.gateway.limits import Limits
     from kubothek.gateway.server import serve as serve_app
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
 
     host, port = _listen(listen)
     tls = _tls(tls_cert, tls_key)

@@ -13,9 +13,9 @@ from kubothek.words import count
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kubothek.lake.ledger.formats.blocks import Block
-    from kubothek.lake.ledger.formats.events import AddData, ExecuteTransform, MetadataEvent
-    from kubothek.lake.store import Store
+    from kubothek.odf.spec.blocks import Block
+    from kubothek.odf.spec.events import AddData, ExecuteTransform, MetadataEvent
+    from kubothek.storage import Store
 
 _SHORT = 8
 """Characters of a hash's short form (HS-07)."""
@@ -24,9 +24,9 @@ _SHORT = 8
 def show_blocks(store: Store, dataset: str, limit: int, output: str) -> None:
     """Print the blocks, newest first, as a table, as data, or as a stream of YAML manifests."""
     from kubothek.cli.columns import listed
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.ledger.formats.manifests import write_block
-    from kubothek.lake.ledger.root import Ledger
+    from kubothek.odf.dataset import Ledger
+    from kubothek.odf.spec.manifests import write_block
+    from kubothek.table.log import DatasetLog
 
     root = Ledger(store, DatasetLog(store, dataset))
     blocks = islice(root.blocks(), limit or None)
@@ -48,7 +48,7 @@ def show_blocks(store: Store, dataset: str, limit: int, output: str) -> None:
 
 
 def _row(block: Block, names: Mapping[str, str]) -> tuple[str, ...]:
-    from kubothek.lake.ledger.formats.events import AddData, ExecuteTransform
+    from kubothek.odf.spec.events import AddData, ExecuteTransform
 
     content, event = block.content, block.content.event
     data = event.new_data if isinstance(event, AddData | ExecuteTransform) else None
@@ -66,7 +66,7 @@ def _row(block: Block, names: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _remarks(event: MetadataEvent, names: Mapping[str, str]) -> Iterator[str]:
-    from kubothek.lake.ledger.formats.events import AddData, ExecuteTransform
+    from kubothek.odf.spec.events import AddData, ExecuteTransform
 
     if isinstance(event, AddData | ExecuteTransform):
         yield from _data_remarks(event, names)
@@ -75,7 +75,7 @@ def _remarks(event: MetadataEvent, names: Mapping[str, str]) -> Iterator[str]:
 
 
 def _data_remarks(event: AddData | ExecuteTransform, names: Mapping[str, str]) -> Iterator[str]:
-    from kubothek.lake.ledger.formats.events import AddData
+    from kubothek.odf.spec.events import AddData
 
     if event.new_data is not None:
         yield f"offsets {event.new_data.offset_interval.start} to {event.new_data.offset_interval.end}"
@@ -90,7 +90,7 @@ def _data_remarks(event: AddData | ExecuteTransform, names: Mapping[str, str]) -
 
 
 def _definition_remarks(event: MetadataEvent) -> Iterator[str]:
-    from kubothek.lake.ledger.formats.events import (
+    from kubothek.odf.spec.events import (
         AddPushSource,
         DisablePushSource,
         Seed,

@@ -13,8 +13,8 @@ from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.ledger.root import Ledger
-    from kubothek.lake.store import Store
+    from kubothek.odf.dataset import Ledger
+    from kubothek.storage import Store
 
 _yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
@@ -33,7 +33,7 @@ def chain() -> None:
 @_yes_option
 def compact(choice: StoreChoice, dataset: str, yes: bool) -> None:
     """Rewrite the chain with fewer, larger slices: the same records at the same offsets. Both chains are verified."""
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
 
     with choice.config() as config:
         root = _root(open_store(config), dataset)
@@ -55,9 +55,9 @@ def reset(choice: StoreChoice, dataset: str, block: str, yes: bool) -> None:
 
     Older versions can be read as long as they are retained.
     """
-    from kubothek.lake.errors import FormatInvalid
-    from kubothek.lake.ledger.formats.multihash import Multihash
-    from kubothek.lake.store import open_store
+    from kubothek.errors import FormatInvalid
+    from kubothek.odf.spec.multihash import Multihash
+    from kubothek.storage import open_store
 
     with choice.config() as config:
         root = _root(open_store(config), dataset)
@@ -72,8 +72,8 @@ def reset(choice: StoreChoice, dataset: str, block: str, yes: bool) -> None:
 
 
 def _root(store: Store, dataset: str) -> Ledger:
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.ledger.root import Ledger
+    from kubothek.odf.dataset import Ledger
+    from kubothek.table.log import DatasetLog
 
     return Ledger(store, DatasetLog(store, dataset, conditional_writes=store.probe().conditional_writes), by=BY)
 

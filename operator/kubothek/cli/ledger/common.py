@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.ledger.formats.timestamps import Timestamp
-    from kubothek.lake.ledger.root import Root
-    from kubothek.lake.store import Store
+    from kubothek.odf.dataset import Root
+    from kubothek.odf.spec.timestamps import Timestamp
+    from kubothek.storage import Store
+    from kubothek.table.log import DatasetLog
 
 BY = "cli"
 
@@ -25,8 +25,8 @@ class Moment(click.ParamType["Timestamp"]):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Timestamp:
         """The moment."""
-        from kubothek.lake.errors import FormatInvalid
-        from kubothek.lake.ledger.formats.timestamps import Timestamp
+        from kubothek.errors import FormatInvalid
+        from kubothek.odf.spec.timestamps import Timestamp
 
         text = str(value)
         try:
@@ -37,14 +37,14 @@ class Moment(click.ParamType["Timestamp"]):
 
 def writable_log(store: Store, dataset: str) -> DatasetLog:
     """The dataset's log, for a change; what a manifest made, manifests change."""
-    from kubothek.lake.commits import DatasetLog
+    from kubothek.table.log import DatasetLog
 
     return DatasetLog(store, dataset, unowned_only=True, conditional_writes=store.probe().conditional_writes)
 
 
 def writable_ledger(store: Store, dataset: str) -> Root:
     """The dataset's chain, for a change. Raises NotALedger, DatasetNotFound, OwnedByAnother."""
-    from kubothek.lake.ledger.root import Root
+    from kubothek.odf.dataset import Root
 
     log = writable_log(store, dataset)
     log.settled()  # before anything is fetched

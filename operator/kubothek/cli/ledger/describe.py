@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.ledger.formats.identity import DatasetId
-from kubothek.lake.ledger.formats.sources import (
-    FetchStep,
-    FetchStepContainer,
-    FetchStepFilesGlob,
-    FetchStepUrl,
-    TransformSql,
-)
-from kubothek.lake.ledger.root import Ledger
-from kubothek.lake.store import Store
+from kubothek.odf.dataset import Ledger
+from kubothek.odf.spec.identity import DatasetId
+from kubothek.odf.spec.sources import FetchStep, FetchStepContainer, FetchStepFilesGlob, FetchStepUrl, TransformSql
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog
 from kubothek.words import count
 
 

@@ -16,10 +16,10 @@ from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.ledger.derivative import Derivative
-    from kubothek.lake.ledger.formats.events import DatasetSnapshot
-    from kubothek.lake.ledger.root import Root
-    from kubothek.lake.store import StoreConfig
+    from kubothek.odf.dataset import Root
+    from kubothek.odf.derived import Derivative
+    from kubothek.odf.spec.events import DatasetSnapshot
+    from kubothek.storage import StoreConfig
 
 
 @click.command("import")
@@ -64,11 +64,11 @@ def export(choice: StoreChoice, dataset: str, target: str) -> None:
     The layout is that of the simple transfer protocol: a web server that gives out the directory is a repository.
     Done again, it adds what is new.
     """
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.ledger.root import Ledger
-    from kubothek.lake.ledger.root import export as export_chain
-    from kubothek.lake.store import open_store
-    from kubothek.lake.store.urls import create_directory
+    from kubothek.odf.dataset import Ledger
+    from kubothek.odf.dataset import export as export_chain
+    from kubothek.storage import open_store
+    from kubothek.storage.urls import create_directory
+    from kubothek.table.log import DatasetLog
 
     with choice.config() as config:
         root = Ledger(open_store(config), DatasetLog(open_store(config), dataset), by=BY)
@@ -84,15 +84,15 @@ def _create(
     choice: StoreChoice, snapshot: DatasetSnapshot, uuid: str, *, no_table: bool, partition_on: tuple[str, ...]
 ) -> None:
     from kubothek.jobs.chains import owner_key
-    from kubothek.lake.ledger.derivative import create as create_derivative
-    from kubothek.lake.ledger.derivative import inputs_of
-    from kubothek.lake.ledger.formats.events import DatasetKind
-    from kubothek.lake.ledger.root import create
-    from kubothek.lake.store import open_store
-    from kubothek.lake.store.urls import create_directory
-    from kubothek.runtime.local.credentials import make_identity
-    from kubothek.runtime.local.manifests import Key
-    from kubothek.runtime.local.state import State
+    from kubothek.local.credentials import make_identity
+    from kubothek.local.manifests import Key
+    from kubothek.local.state import State
+    from kubothek.odf.dataset import create
+    from kubothek.odf.derived import create as create_derivative
+    from kubothek.odf.derived import inputs_of
+    from kubothek.odf.spec.events import DatasetKind
+    from kubothek.storage import open_store
+    from kubothek.storage.urls import create_directory
 
     with choice.config() as config:
         create_directory(config)
@@ -113,9 +113,9 @@ def _create(
 
 
 def _take_over(choice: StoreChoice, what: str, uuid: str, *, no_table: bool, partition_on: tuple[str, ...]) -> None:
-    from kubothek.lake.ledger.root import import_chain
-    from kubothek.lake.store import open_store
-    from kubothek.lake.store.urls import create_directory
+    from kubothek.odf.dataset import import_chain
+    from kubothek.storage import open_store
+    from kubothek.storage.urls import create_directory
 
     with choice.config() as config:
         create_directory(config)
@@ -128,22 +128,22 @@ def _take_over(choice: StoreChoice, what: str, uuid: str, *, no_table: bool, par
 
 def table_of(partition_on: tuple[str, ...]):  # type: ignore[no-untyped-def]
     """How a new table lies."""
-    from kubothek.lake.ledger.root import Table
-    from kubothek.lake.table.layout import Layout
+    from kubothek.odf.dataset import Table
+    from kubothek.table.layout import Layout
 
     return Table(layout=Layout(partition_on=partition_on))
 
 
 def _elsewhere(text: str, choice: StoreChoice) -> StoreConfig:
     """Where a directory or URL leads."""
-    from kubothek.lake.store import StoreConfig
+    from kubothek.storage import StoreConfig
 
     return StoreConfig(elsewhere(text), choice.endpoint, choice.region)
 
 
 def _snapshot(path: Path) -> DatasetSnapshot:
-    from kubothek.lake.errors import FormatInvalid, UnsupportedVersion
-    from kubothek.lake.ledger.formats.manifests import read_snapshot
+    from kubothek.errors import FormatInvalid, UnsupportedVersion
+    from kubothek.odf.spec.manifests import read_snapshot
 
     try:
         return read_snapshot(path.read_text())
@@ -155,7 +155,7 @@ def _snapshot(path: Path) -> DatasetSnapshot:
 
 def _short_names(snapshot: DatasetSnapshot) -> dict[str, str]:
     """Inputs go by the names that they were imported under."""
-    from kubothek.lake.ledger.formats.events import SetTransform
+    from kubothek.odf.spec.events import SetTransform
 
     transforms = (event for event in snapshot.metadata if isinstance(event, SetTransform))
     return {each.dataset_ref: short_name(each.dataset_ref) for event in transforms for each in event.inputs}
@@ -168,7 +168,7 @@ def short_name(name: str) -> str:
 
 def _named_input(given: Mapping[str, str]) -> dict[str, str]:
     """An input by the name of its Dataset, known to the SQL as before."""
-    from kubothek.resources.transforms import is_identity
+    from kubothek.api.transforms import is_identity
 
     reference = given["datasetRef"]
     if is_identity(reference):
@@ -178,12 +178,12 @@ def _named_input(given: Mapping[str, str]) -> dict[str, str]:
 
 def _manifest(snapshot: DatasetSnapshot, uuid: str, store: str, partition_on: tuple[str, ...]) -> str:
     """The Dataset that makes the same of its events."""
-    from kubothek.lake.ledger.formats import plain_yaml
-    from kubothek.lake.ledger.formats.events import DatasetSnapshot
-    from kubothek.lake.ledger.formats.fields import Table
-    from kubothek.lake.ledger.formats.manifests import plain_value
-    from kubothek.resources.kinds import InvalidResource, parse
-    from kubothek.resources.meta import API_VERSION
+    from kubothek.api.kinds import InvalidResource, parse
+    from kubothek.api.meta import API_VERSION
+    from kubothek.odf.spec import plain_yaml
+    from kubothek.odf.spec.events import DatasetSnapshot
+    from kubothek.odf.spec.fields import Table
+    from kubothek.odf.spec.manifests import plain_value
 
     content = plain_value(Table(DatasetSnapshot), snapshot)
     for event in content["metadata"]:

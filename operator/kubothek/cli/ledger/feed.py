@@ -17,10 +17,10 @@ from kubothek.words import count
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.ledger.feeding import Polled
-    from kubothek.lake.ledger.formats.timestamps import Timestamp
-    from kubothek.lake.ledger.readers import Content
-    from kubothek.lake.ledger.root import Ingested
+    from kubothek.odf.dataset import Ingested
+    from kubothek.odf.ingest import Polled
+    from kubothek.odf.sources.readers import Content
+    from kubothek.odf.spec.timestamps import Timestamp
 
 _FORMATS = ("csv", "json", "ndjson", "geojson", "ndgeojson", "parquet", "shapefile")
 _LARGEST = 64 << 30
@@ -62,9 +62,9 @@ def ingest(
 
     They are read, preprocessed and merged as the source's event in the chain says (AddPushSource).
     """
-    from kubothek.lake.ledger.feeding import InputFormat, push_files
-    from kubothek.lake.ledger.readers import FileContent
-    from kubothek.lake.store import open_store
+    from kubothek.odf.ingest import InputFormat, push_files
+    from kubothek.odf.sources.readers import FileContent
+    from kubothek.storage import open_store
 
     if stdin == bool(files):
         raise click.UsageError("name the files to ingest, or say --stdin")
@@ -98,8 +98,8 @@ def poll(
 ) -> None:
     """Read the polling source of a ledger until it has nothing new. Each file is a commit."""
     from kubothek.cli.ledger.sources import locally
-    from kubothek.lake.ledger.feeding import poll_source
-    from kubothek.lake.store import open_store
+    from kubothek.odf.ingest import poll_source
+    from kubothek.storage import open_store
 
     env = environment(variables)
     with choice.config() as config:
@@ -120,7 +120,7 @@ def poll(
 @click.argument("time", type=Moment())
 def set_watermark(choice: StoreChoice, dataset: str, time: Timestamp) -> None:
     """Say of a ledger that all events up to a time have been seen. A watermark never goes back."""
-    from kubothek.lake.store import open_store
+    from kubothek.storage import open_store
 
     with choice.config() as config:
         done = writable_ledger(open_store(config), dataset).set_watermark(time)

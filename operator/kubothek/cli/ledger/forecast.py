@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from kubothek.api.dataset import Dataset
+from kubothek.api.meta import Resource
+from kubothek.api.transforms import is_identity
 from kubothek.cli.steps import Step, Verb
-from kubothek.lake.commits import DatasetLog
-from kubothek.lake.errors import BucketNotFound, DatasetDeleted, DatasetNotFound, InputMissing, LakeError
-from kubothek.lake.ledger.derivative import Derivative, inputs_of, open_ledger
-from kubothek.lake.ledger.feeding import missing
-from kubothek.lake.ledger.formats.events import MetadataEvent
-from kubothek.lake.ledger.formats.manifests import read_event
-from kubothek.lake.ledger.root import Root
-from kubothek.lake.store import Store
-from kubothek.resources.dataset import Dataset
-from kubothek.resources.meta import Resource
-from kubothek.resources.transforms import is_identity
-from kubothek.runtime.local.manifests import Key
+from kubothek.errors import BucketNotFound, DatasetDeleted, DatasetNotFound, InputMissing, LakeError
+from kubothek.local.manifests import Key
+from kubothek.odf.dataset import Root
+from kubothek.odf.derived import Derivative, inputs_of, open_ledger
+from kubothek.odf.ingest import missing
+from kubothek.odf.spec.events import MetadataEvent
+from kubothek.odf.spec.manifests import read_event
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog
 from kubothek.words import count
 
 

@@ -13,8 +13,8 @@ from kubothek.cli.output import yaml_text
 
 if TYPE_CHECKING:
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.ledger.derivative.lineage import Graph
-    from kubothek.lake.store import Store
+    from kubothek.odf.lineage import Graph
+    from kubothek.storage import Store
 
 
 @click.command()
@@ -35,8 +35,8 @@ def lineage(
     Of a single record: the run that made it, and the records of each input that it is made of, no others. Where that
     cannot be told, it says which part of the query is in the way, and what the run took of each input.
     """
-    from kubothek.lake.ledger.derivative.lineage import graph
-    from kubothek.lake.store import open_store
+    from kubothek.odf.lineage import graph
+    from kubothek.storage import open_store
 
     if row is not None and (up or down or output == "svg"):
         raise click.UsageError("--row shows one record, as tree, dot, json or yaml: leave out --up, --down and svg")
@@ -53,7 +53,7 @@ def lineage(
 
 def _shown(found: Graph, output: str) -> str:
     from kubothek.cli.ledger.lineage_svg import svg
-    from kubothek.lake.ledger.derivative.lineage import dot, to_json, tree
+    from kubothek.odf.lineage import dot, to_json, tree
 
     if output in ("json", "yaml"):
         return _as_text(to_json(found), output)
@@ -67,8 +67,8 @@ def _as_text(found: object, output: str) -> str:
 def _of_row(store: Store, dataset: str, offset: int, output: str, *, recursive: bool) -> str:
     from dataclasses import asdict
 
-    from kubothek.lake.ledger.derivative import inputs_of
-    from kubothek.lake.ledger.derivative.lineage import of_record, record_dot, record_tree
+    from kubothek.odf.derived import inputs_of
+    from kubothek.odf.lineage import of_record, record_dot, record_tree
 
     found = of_record(store, dataset, offset, inputs_of(store), recursive=recursive)
     if output in ("json", "yaml"):

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape, quoteattr
 
-from kubothek.lake.ledger.derivative.lineage.rendering import short
+from kubothek.odf.lineage.rendering import short
 from kubothek.words import count
 
 if TYPE_CHECKING:
-    from kubothek.lake.ledger.derivative.lineage import Edge, Graph, Node
+    from kubothek.odf.lineage import Edge, Graph, Node
 
 _WIDTH, _HEIGHT = 190, 58
 _ACROSS, _DOWN = 110, 26

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kubothek.lake.ledger.fetching import FetchContext
-    from kubothek.lake.store import StoreConfig
+    from kubothek.odf.sources.fetch import FetchContext
+    from kubothek.storage import StoreConfig
 
 
 def locally(
@@ -20,10 +20,10 @@ def locally(
     allow_containers: bool,
 ) -> FetchContext:
     """What a poll may do when a person asks for it."""
-    from kubothek.lake.ledger.fetching import FetchContext, in_stores
-    from kubothek.lake.ledger.fetching.containers import run_locally
-    from kubothek.lake.ledger.formats.timestamps import Timestamp
-    from kubothek.lake.sources import UrlPolicy
+    from kubothek.ingest import UrlPolicy
+    from kubothek.odf.sources.fetch import FetchContext, in_stores
+    from kubothek.odf.sources.fetch.containers import run_locally
+    from kubothek.odf.spec.timestamps import Timestamp
 
     return FetchContext(
         policy=UrlPolicy(("*",), allow_local=True),

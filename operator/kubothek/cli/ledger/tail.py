@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kubothek.cli.stores import StoreChoice
-    from kubothek.lake.ledger.root import Ledger
+    from kubothek.odf.dataset import Ledger
 
 _OPERATIONS = ("+A", "-R", "-C", "+C")
 
@@ -33,9 +33,9 @@ def tail(choice: StoreChoice, dataset: str, limit: int, output: str) -> None:
     for one that was taken back, -C and +C for the two halves of a correction: what was, and what is.
     """
     from kubothek.cli.query import write_rows
-    from kubothek.lake.commits import DatasetLog
-    from kubothek.lake.ledger.root import Ledger
-    from kubothek.lake.store import open_store
+    from kubothek.odf.dataset import Ledger
+    from kubothek.storage import open_store
+    from kubothek.table.log import DatasetLog
 
     with choice.config() as config:
         store = open_store(config)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from kubothek.api.meta import GROUP
+from kubothek.cluster.api import Api, ApiError, ApiUnavailable, Object
+from kubothek.errors import StoreUnavailable
 from kubothek.gateway.access import Principal, Verb
 from kubothek.gateway.kubernetes.remembered import Remembered
-from kubothek.lake.errors import StoreUnavailable
-from kubothek.resources.meta import GROUP
-from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable, Object
 
 GOOD: Final = 10.0
 """Seconds for which a yes is good."""

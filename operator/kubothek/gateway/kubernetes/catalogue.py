@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kubothek.api.dataset import Dataset
+from kubothek.api.kinds import InvalidResource, parse
+from kubothek.api.objectstore import ObjectStore
+from kubothek.cluster.api import Api, Object
+from kubothek.controller.references import store_ref
+from kubothek.errors import DatasetNotFound, LakeError, StoreUnavailable
 from kubothek.gateway.catalogue import Place
 from kubothek.gateway.kubernetes.following import Follower
 from kubothek.jobs.translate import store_config
-from kubothek.lake.commits import Claim
-from kubothek.lake.errors import DatasetNotFound, LakeError, StoreUnavailable
-from kubothek.lake.store import Store, StoreConfig, open_store
-from kubothek.reconcile.references import store_ref
-from kubothek.resources.dataset import Dataset
-from kubothek.resources.kinds import InvalidResource, parse
-from kubothek.resources.objectstore import ObjectStore
-from kubothek.runtime.kubernetes.api import Api, Object
+from kubothek.storage import Store, StoreConfig, open_store
+from kubothek.table.log import Claim
 
 _LOG: Final = logging.getLogger("kubothek.gateway.cluster")
 STALE: Final = 300.0

@@ -9,8 +9,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from kubothek.runtime.kubernetes.api import Api, ApiError, ApiUnavailable, Object
-from kubothek.runtime.kubernetes.queue import Backoff
+from kubothek.cluster.api import Api, ApiError, ApiUnavailable, Object
+from kubothek.cluster.queue import Backoff
 
 _LOG: Final = logging.getLogger("kubothek.gateway.cluster")
 _FORGOTTEN: Final = 410

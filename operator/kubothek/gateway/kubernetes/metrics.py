@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from kubothek.runtime.kubernetes.telemetry.metrics import encoded, process_registry
+from kubothek.cluster.telemetry.metrics import encoded, process_registry
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)

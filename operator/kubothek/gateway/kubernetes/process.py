@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from kubothek.cluster.api import Api
+from kubothek.cluster.telemetry.probes import metrics, probes
 from kubothek.gateway.app import make_app
 from kubothek.gateway.kubernetes.access import ClusterAccess
 from kubothek.gateway.kubernetes.catalogue import NamespaceCatalogue
 from kubothek.gateway.kubernetes.metrics import GatewayMetrics
 from kubothek.gateway.limits import Limits
 from kubothek.gateway.server import serve
-from kubothek.runtime.kubernetes.api import Api
-from kubothek.runtime.kubernetes.telemetry.probes import metrics, probes
 
 _LOG: Final = logging.getLogger("kubothek.gateway.cluster")
 _RENEWED: Final = 60.0

@@ -1,0 +1,309 @@
+"""Commit: one change of one dataset, exactly once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+from pydantic import AwareDatetime, Field, PlainSerializer, StringConstraints
+
+from kubothek.api.cube import CubeState
+from kubothek.api.cube_changes import CubeChange
+from kubothek.api.dataset import TableState
+from kubothek.api.files import Source
+from kubothek.api.meta import Attempts, Lenient, Resource, Status, Strict, Time, render_time
+from kubothek.api.rules import Immutable, Rule, UniqueBy
+from kubothek.api.runs import EDITABLE
+from kubothek.api.sizes import Sizes
+from kubothek.api.values import Reference, TagName
+
+Operation = Literal["Append", "Replace", "Overwrite", "Delete", "Update", "Rollback"]
+
+_FIXED = Immutable(f"a Commit is one change and cannot be edited, but for {EDITABLE}: create another Commit")
+_Moment = Annotated[AwareDatetime, PlainSerializer(render_time, when_used="json")]
+_Filter = Annotated[str, StringConstraints(min_length=1, max_length=16384)]
+_Literal = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+_WITH_SOURCE = ("Append", "Replace", "Overwrite")
+_CONTENT = {
+    "cube",
+    "operation",
+    "source",
+    "push_source",
+    "where",
+    "new_values",
+    "row_level",
+    "purge",
+    "to_version",
+    "to_time",
+    "to_tag",
+    "allow_schema_change",
+}
+"""The fields that say what a change does."""
+
+
+class CommitSpec(Strict):
+    """The change. Immutable, but for `suspend`, `retryLimit` and `ttlSecondsAfterFinished`."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="has(self.datasetRef) != has(self.cube)",
+            message="a Commit changes either a Dataset (datasetRef) or a Cube (cube): set exactly one of them",
+            holds=lambda self: (self.dataset_ref is None) != (self.cube is None),
+        ),
+        Rule(
+            cel="has(self.operation) == has(self.datasetRef)",
+            message="datasetRef requires operation; for a Cube, set cube.operation instead",
+            holds=lambda self: (self.operation is None) == (self.dataset_ref is None),
+        ),
+        Rule(
+            cel="(has(self.operation) && self.operation in ['Append', 'Replace', 'Overwrite']) == has(self.source)",
+            message="Append, Replace and Overwrite require source; other operations do not accept it",
+            holds=lambda self: (self.operation in _WITH_SOURCE) == (self.source is not None),
+        ),
+        Rule(
+            cel="!has(self.pushSource) || (has(self.operation) && self.operation == 'Append')",
+            message="only Append accepts pushSource: remove it",
+            holds=lambda self: self.push_source is None or self.operation == "Append",
+        ),
+        Rule(
+            cel="!has(self.operation) || !(self.operation in ['Delete', 'Update']) || has(self.where)",
+            message="Delete and Update require where, a filter of the rows; TRUE for all",
+            holds=lambda self: self.operation not in ("Delete", "Update") or self.where is not None,
+        ),
+        Rule(
+            cel="!has(self.where) || (has(self.operation) && self.operation in ['Replace', 'Delete', 'Update'])",
+            message="only Replace, Delete and Update accept where: remove it, or correct the operation",
+            holds=lambda self: self.where is None or self.operation in ("Replace", "Delete", "Update"),
+        ),
+        Rule(
+            cel="(has(self.operation) && self.operation == 'Update') == has(self.set)",
+            message="Update requires set; other operations do not accept it",
+            holds=lambda self: (self.operation == "Update") == (self.new_values is not None),
+        ),
+        Rule(
+            cel="!has(self.operation) || self.operation != 'Update' || self.rowLevel",
+            message="Update requires rowLevel: true, which rewrites the files that hold matching rows",
+            holds=lambda self: self.operation != "Update" or self.row_level,
+        ),
+        Rule(
+            cel="!self.rowLevel || (has(self.operation) && self.operation in ['Delete', 'Update'])",
+            message="only Delete and Update accept rowLevel: remove it",
+            holds=lambda self: not self.row_level or self.operation in ("Delete", "Update"),
+        ),
+        Rule(
+            cel="!self.purge || (has(self.operation) && self.operation == 'Delete')",
+            message="only Delete accepts purge: remove it",
+            holds=lambda self: not self.purge or self.operation == "Delete",
+        ),
+        Rule(
+            cel="!has(self.operation) || self.operation != 'Rollback' || "
+            "(has(self.toVersion) ? 1 : 0) + (has(self.toTime) ? 1 : 0) + (has(self.toTag) ? 1 : 0) == 1",
+            message="Rollback requires exactly one of toVersion, toTime and toTag",
+            holds=lambda self: (
+                self.operation != "Rollback" or [self.to_version, self.to_time, self.to_tag].count(None) == 2
+            ),
+        ),
+        Rule(
+            cel="(has(self.operation) && self.operation == 'Rollback') || "
+            "!(has(self.toVersion) || has(self.toTime) || has(self.toTag))",
+            message="only Rollback accepts toVersion, toTime and toTag: remove them",
+            holds=lambda self: (
+                self.operation == "Rollback" or [self.to_version, self.to_time, self.to_tag].count(None) == 3
+            ),
+        ),
+        Rule(
+            cel="!self.allowSchemaChange || (has(self.operation) && self.operation in ['Overwrite', 'Rollback'])",
+            message="only Overwrite and Rollback accept allowSchemaChange: remove it",
+            holds=lambda self: not self.allow_schema_change or self.operation in ("Overwrite", "Rollback"),
+        ),
+        Rule(
+            cel="!has(self.cube) || self.onConflict == 'Fail'",
+            message="a Cube does not accept onConflict: Retry, as its changes run one after the other: remove it",
+            holds=lambda self: self.cube is None or self.on_conflict == "Fail",
+        ),
+    )
+
+    dataset_ref: Annotated[Reference | None, _FIXED] = None
+    """Immutable. The Dataset to change."""
+    cube: Annotated[CubeChange | None, _FIXED] = None
+    """Immutable. In place of `datasetRef` and `operation`: the change of a Cube, of all of its datasets or of none."""
+    id: Annotated[str | None, StringConstraints(min_length=1, max_length=200, pattern=r"^[!-~]+$"), _FIXED] = None
+    """Immutable. What makes the change happen once: a second Commit of the same Dataset or Cube with the same id, in
+    this cluster or another, changes nothing. Default: `<namespace>/<name>` of the Commit."""
+    operation: Annotated[Operation | None, _FIXED] = None
+    """Immutable. What to do with the Dataset. Append: add rows. Replace: put rows in the place of whole partitions.
+    Overwrite: in the place of all rows. Delete: take rows away. Update: give rows other values. Rollback: bring back a
+    version."""
+    source: Annotated[Source | None, _FIXED] = None
+    """Immutable. Where the rows come from: for Append, Replace and Overwrite."""
+    push_source: Annotated[
+        str | None, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$"), _FIXED
+    ] = None
+    """Immutable. For Append to a Dataset with a ledger: the push source that takes the rows, reads and merges them as
+    its event in the chain says; default: `default`."""
+    where: Annotated[_Filter | None, _FIXED] = None
+    """Immutable. Which rows a Delete or Update concerns, or which partitions a Replace; then it may only name partition
+    columns, and default is: those that the new rows touch. SQL-like: `month = 3 AND carrier IN ('AA', 'UA')`, with AND,
+    OR, NOT, BETWEEN, IS NULL. `TRUE` is everything; any other filter that selects everything is refused."""
+    new_values: Annotated[dict[str, _Literal] | None, Field(alias="set", min_length=1, max_length=100), _FIXED] = None
+    """Immutable. For Update: the new value of each column, as a literal: `1.5`, `'x'`, `DATE '2026-01-31'`, `NULL`."""
+    row_level: Annotated[bool, _FIXED] = False
+    """Immutable. For Delete and Update. True: files that hold other rows as well are rewritten. False: only whole files
+    go, and a filter that selects rows inside of files is refused."""
+    purge: Annotated[bool, _FIXED] = False
+    """Immutable. For Delete. True: all versions before it expire as well, so that what still holds such rows is deleted
+    by the first garbage collection after the grace period. Refused as long as a version has a tag."""
+    to_version: Annotated[int | None, Field(ge=1), _FIXED] = None
+    """Immutable. For Rollback: the version to bring back."""
+    to_time: Annotated[_Moment | None, _FIXED] = None
+    """Immutable. For Rollback: the time at which the version to bring back was current."""
+    to_tag: Annotated[TagName | None, _FIXED] = None
+    """Immutable. For Rollback: the tag of the version to bring back, as it is when the job runs."""
+    allow_schema_change: Annotated[bool, _FIXED] = False
+    """Immutable. For Overwrite and Rollback. True: columns that do not go with those of the table take their place."""
+    depends_on: Annotated[tuple[Reference, ...], Field(max_length=32), UniqueBy("name"), _FIXED] = ()
+    """Immutable. Commits of this namespace that must be complete before this one starts."""
+    on_conflict: Annotated[Literal["Fail", "Retry"], _FIXED] = "Fail"
+    """Immutable. What happens if a concurrent commit changed what this one was based on. Fail: nothing is changed.
+    Retry: do it again from the new version."""
+    engine_ref: Annotated[Reference | None, _FIXED] = None
+    """Immutable. The Engine that does it; default: the one of the Dataset or Cube."""
+    size: Annotated[Sizes | None, _FIXED] = None
+    """Immutable. Sizes for this run, in place of those of the Engine."""
+    suspend: bool = False
+    """May be edited. Start no job. A job that runs goes on. Later Commits of the Dataset do not wait for a suspended
+    one."""
+    retry_limit: Annotated[int | None, Field(ge=0, le=20)] = None
+    """May be edited. How many times the job is tried again when it fails in a way that may pass; default: that of the
+    Engine. Raising it revives a Commit that ended with RetryLimitReached."""
+    ttl_seconds_after_finished: Annotated[int | None, Field(ge=0)] = None
+    """May be edited. How long after its end the Commit is deleted, with its pods; default: never. What Argo CD, Flux
+    or Helm applied stays, as they would only apply it again, and so does a Commit that
+    another one waits for."""
+
+
+class Subject(NamedTuple):
+    """What a Commit changes."""
+
+    kind: Literal["Dataset", "Cube"]
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r}"
+
+
+class CommitProgress(Lenient):
+    """How far the job is."""
+
+    stage: str
+    """Starting, Reading, Writing or Committing."""
+    tasks_done: int = 0
+    """Number of tasks that are finished."""
+    tasks_total: int = 0
+    """Number of tasks."""
+    rows: int = 0
+    """Number of rows so far."""
+
+
+class MemberChange(Lenient):
+    """What a change of a cube did to one of its datasets."""
+
+    name: str
+    """The dataset, by its name in the cube."""
+    version: int | None = None
+    """Its version afterwards."""
+    rows: int = 0
+    """Number of rows that were added."""
+    files: int = 0
+    """Number of data files that were added."""
+    bytes: int = 0
+    """Size of the data files that were added."""
+    table: TableState | None = None
+    """The dataset as the job left it, if there was room to tell."""
+
+
+class CommitStatus(Status, Attempts):
+    """How far the change is, and what it did."""
+
+    id: str | None = None
+    """What makes the change happen once."""
+    progress: CommitProgress | None = None
+    """How far the running job is."""
+    start_time: Time | None = None
+    """When the first attempt was started."""
+    logs: str | None = None
+    """Where the log of its last attempt is, if the operator was told where logs are kept."""
+    completion_time: Time | None = None
+    """When the change was complete."""
+    version: int | None = None
+    """The version of the dataset, or of the cube, that this change made."""
+    rows: int | None = None
+    """Number of rows that this change added."""
+    files: int | None = None
+    """Number of data files that this change added."""
+    bytes: int | None = None
+    """Size of the data files that this change added."""
+    table: TableState | None = None
+    """The table as the job left it."""
+    cube: CubeState | None = None
+    """The cube as the job left it."""
+    members: Annotated[tuple[MemberChange, ...], Field(max_length=32)] = ()
+    """What this change did to each dataset of a cube."""
+
+
+class Commit(Resource):
+    """A Commit is one change of one Dataset, or of one Cube. It happens exactly once, however often it is tried, and
+    whatever re-creates the manifest.
+    """
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *Resource.rules,
+        Rule(
+            cel="!has(self.spec.dependsOn) || self.spec.dependsOn.all(c, c.name != self.metadata.name)",
+            message="spec.dependsOn names the Commit itself: remove it",
+            holds=lambda self: all(other.name != self.name for other in self.spec.depends_on),
+        ),
+    )
+
+    kind: Literal["Commit"] = "Commit"
+    spec: CommitSpec
+    status: CommitStatus = CommitStatus()
+
+    @property
+    def id(self) -> str:
+        """What makes the change happen once."""
+        return self.spec.id or f"{self.namespace}/{self.name}"
+
+    @property
+    def subject(self) -> Subject:
+        """What it changes: a Dataset or a Cube."""
+        if self.spec.cube is not None:
+            return Subject("Cube", self.spec.cube.cube_ref.name)
+        assert self.spec.dataset_ref is not None, "a rule of the kind"
+        return Subject("Dataset", self.spec.dataset_ref.name)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Where its rows come from."""
+        if self.spec.cube is not None:
+            return tuple(rows.source for rows in self.spec.cube.datasets)
+        return () if self.spec.source is None else (self.spec.source,)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing will start for this Commit any more."""
+        return self.status.holds("Complete") or self.status.holds("Failed")
+
+    def digest(self, home: str) -> str:
+        """SHA-256 of what the change does: tells a repeated commit from a reused id.
+
+        Defaults are left out, so that fields that a later release adds leave old digests as they are.
+        ``home`` is the store of the Dataset or Cube, which a source means when it names none.
+        """
+        content = self.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=_CONTENT)
+        members = content.get("cube", {}).get("datasets", ())
+        for source in (content.get("source", {}), *(member["source"] for member in members)):
+            if source.get("storeRef") == {"name": home}:
+                del source["storeRef"]
+        return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

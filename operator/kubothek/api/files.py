@@ -1,0 +1,96 @@
+"""How files of rows are read: shared by Commits and standing sources."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, StringConstraints
+
+from kubothek.api.meta import Strict
+from kubothek.api.rules import Rule
+from kubothek.api.values import Columns, Reference
+
+Path = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[^/\x00-\x1f][^\x00-\x1f]*$")]
+_Url = Annotated[str, StringConstraints(max_length=2048, pattern=r"^(https?|file):[^\s]+$")]
+_Character = Annotated[str, StringConstraints(min_length=1, max_length=1)]
+
+FileFormat = Literal["CSV", "JSONLines", "Parquet"]
+Compression = Literal["Auto", "None", "Gzip", "Zip"]
+
+
+class Csv(Strict):
+    """How to read CSV."""
+
+    delimiter: _Character = ","
+    """What separates values."""
+    quote: _Character = '"'
+    """What encloses values that contain the delimiter or a line break."""
+    header: bool = True
+    """Whether the first line names the columns."""
+    null_values: Annotated[tuple[Annotated[str, StringConstraints(max_length=64)], ...], Field(max_length=32)] = (
+        "",
+        "NA",
+        "NULL",
+        "null",
+    )
+    """What stands for a missing value."""
+
+
+def file_rules(field: str = "") -> tuple[Rule, ...]:
+    """What holds between `format`, `csv` and `compression` of a model; ``field`` is where it is, such as `source.`."""
+    return (
+        Rule(
+            cel="!has(self.csv) || self.format == 'CSV'",
+            message=f"{field}csv goes with format: CSV: remove it, or correct the format",
+            holds=lambda self: self.csv is None or self.format == "CSV",
+        ),
+        Rule(
+            cel="self.format != 'Parquet' || !(self.compression in ['Gzip', 'Zip'])",
+            message=f"a Parquet file is compressed inside: remove {field}compression",
+            holds=lambda self: self.format != "Parquet" or self.compression not in ("Gzip", "Zip"),
+        ),
+    )
+
+
+class Source(Strict):
+    """Where the rows come from: exactly one of `paths` and `urls`."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="has(self.paths) != has(self.urls)",
+            message="a source has either paths (in a store) or urls: set exactly one of them",
+            holds=lambda self: (self.paths is None) != (self.urls is None),
+        ),
+        Rule(
+            cel="!has(self.storeRef) || has(self.paths)",
+            message="source.storeRef goes with source.paths: remove it, or name paths",
+            holds=lambda self: self.store_ref is None or self.paths is not None,
+        ),
+        Rule(
+            cel="!has(self.urls) || self.urls.all(url, !url.startsWith('file:'))",
+            message="a cluster reads no file: urls: put the files into an ObjectStore and name them in paths",
+            holds=lambda self: not any(url.startswith("file:") for url in self.urls or ()),
+            cluster_only=True,
+        ),
+        Rule(
+            cel="!has(self.paths) || self.paths.all(path, !('..' in path.split('/')))",
+            message="source.paths has a '..': name files below the url of the store",
+            holds=lambda self: not any(".." in path.split("/") for path in self.paths or ()),
+        ),
+        *file_rules("source."),
+    )
+
+    store_ref: Reference | None = None
+    """The ObjectStore that holds `paths`; default: the one of the Dataset."""
+    paths: Annotated[tuple[Path, ...] | None, Field(min_length=1, max_length=1000)] = None
+    """Files, relative to the url of the store."""
+    urls: Annotated[tuple[_Url, ...] | None, Field(min_length=1, max_length=100)] = None
+    """Files on web servers that the operator allows (http, https)."""
+    format: FileFormat
+    """The format of the files."""
+    compression: Compression = "Auto"
+    """The compression of the files; Auto goes by the ending of the name."""
+    csv: Csv | None = None
+    """How to read CSV; the defaults read what spreadsheets and R write."""
+    columns: Columns = None
+    """The columns of the files and their types; default: those of the Dataset, else what the files look like."""

@@ -1,0 +1,202 @@
+"""The events of Open Data Fabric that a manifest may hold, as strict as the specification's JSON schemas.
+
+A table, not models: the chain's own classes (``lake.ledger.events``) are the one schema, which resources cannot know,
+and a test compares the two field by field. The API server keeps what is below an event as it is; this is what refuses
+a mistake, wherever manifests are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kubothek.api.transforms import checked_transform
+
+TEXT: Final = "a text"
+FLAG: Final = "true or false"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of these names."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A mapping whose ``kind`` says which fields it has."""
+
+    members: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """A list."""
+
+    item: Any
+
+
+_TEXTS: Final = Many(TEXT)
+_EVENT_TIME: Final = OneOf(
+    {"FromMetadata": {}, "FromPath": {"pattern": TEXT, "timestampFormat?": TEXT}, "FromSystemTime": {}}
+)
+_CACHE: Final = OneOf({"Forever": {}})
+_FETCH: Final = OneOf(
+    {
+        "Url": {
+            "url": TEXT,
+            "eventTime?": _EVENT_TIME,
+            "cache?": _CACHE,
+            "headers?": Many({"name": TEXT, "value": TEXT}),
+        },
+        "FilesGlob": {
+            "path": TEXT,
+            "eventTime?": _EVENT_TIME,
+            "cache?": _CACHE,
+            "order?": Choice(("ByEventTime", "ByName")),
+        },
+        "Container": {
+            "image": TEXT,
+            "command?": _TEXTS,
+            "args?": _TEXTS,
+            "env?": Many({"name": TEXT, "value?": TEXT}),
+        },
+    }
+)
+_PREPARE: Final = OneOf(
+    {"Decompress": {"format": Choice(("Gzip", "Zip")), "subPath?": TEXT}, "Pipe": {"command": _TEXTS}}
+)
+_SCHEMA: Final = {"schema?": _TEXTS}
+_JSON: Final = {**_SCHEMA, "dateFormat?": TEXT, "encoding?": TEXT, "timestampFormat?": TEXT}
+_READ: Final = OneOf(
+    {
+        "Csv": {
+            **_SCHEMA,
+            "separator?": TEXT,
+            "encoding?": TEXT,
+            "quote?": TEXT,
+            "escape?": TEXT,
+            "header?": FLAG,
+            "inferSchema?": FLAG,
+            "nullValue?": TEXT,
+            "dateFormat?": TEXT,
+            "timestampFormat?": TEXT,
+        },
+        "GeoJson": _SCHEMA,
+        "EsriShapefile": {**_SCHEMA, "subPath?": TEXT},
+        "Parquet": _SCHEMA,
+        "Json": {"subPath?": TEXT, **_JSON},
+        "NdJson": _JSON,
+        "NdGeoJson": _SCHEMA,
+    }
+)
+_TRANSFORM: Final = OneOf(
+    {
+        "Sql": {
+            "engine": TEXT,
+            "version?": TEXT,
+            "query?": TEXT,
+            "queries?": Many({"alias?": TEXT, "query": TEXT}),
+            "temporalTables?": Many({"name": TEXT, "primaryKey": _TEXTS}),
+        }
+    }
+)
+_MERGE: Final = OneOf(
+    {
+        "Append": {},
+        "Ledger": {"primaryKey": _TEXTS},
+        "Snapshot": {"primaryKey": _TEXTS, "compareColumns?": _TEXTS},
+    }
+)
+EVENTS: Final = OneOf(
+    {
+        "SetPollingSource": {
+            "fetch": _FETCH,
+            "prepare?": Many(_PREPARE),
+            "read": _READ,
+            "preprocess?": _TRANSFORM,
+            "merge": _MERGE,
+        },
+        "AddPushSource": {"sourceName": TEXT, "read": _READ, "preprocess?": _TRANSFORM, "merge": _MERGE},
+        "SetTransform": {"inputs": Many({"datasetRef": TEXT, "alias?": TEXT}), "transform": _TRANSFORM},
+        "SetVocab": {
+            "offsetColumn?": TEXT,
+            "operationTypeColumn?": TEXT,
+            "systemTimeColumn?": TEXT,
+            "eventTimeColumn?": TEXT,
+        },
+        "SetInfo": {"description?": TEXT, "keywords?": _TEXTS},
+        "SetLicense": {"shortName": TEXT, "name": TEXT, "spdxId?": TEXT, "websiteUrl": TEXT},
+        "SetAttachments": {"attachments": OneOf({"Embedded": {"items": Many({"path": TEXT, "content": TEXT})}})},
+    }
+)
+"""What ``spec.ledger.metadata`` may hold."""
+
+
+def checked_event(value: dict[str, Any]) -> dict[str, Any]:
+    """An event as the chain names it: kinds in PascalCase, absent fields left out. Raises ValueError with the place."""
+    event: dict[str, Any] = _read(EVENTS, value, "")
+    if event["kind"] == "SetTransform":
+        checked_transform(event)
+    return event
+
+
+def _read(kind: Any, value: Any, where: str) -> Any:
+    match kind:
+        case OneOf():
+            return _member(kind, value, where)
+        case Many():
+            if not isinstance(value, list):
+                raise ValueError(f"{_at(where)}must be a list")
+            return [_read(kind.item, item, f"{where}[{number}]") for number, item in enumerate(value)]
+        case Choice():
+            return _named(value, kind.names, where)
+        case dict():
+            return _fields(kind, value, where)
+        case _:
+            expected = bool if kind is FLAG else str
+            if not isinstance(value, expected):
+                raise ValueError(f"{_at(where)}must be {kind}, not {value!r:.80}")
+            return value
+
+
+def _member(kind: OneOf, value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or "kind" not in value:
+        raise ValueError(f"{_at(where)}must be a mapping with a kind: one of {', '.join(kind.members)}")
+    name = _named(value["kind"], tuple(kind.members), f"{where}.kind")
+    rest = {key: each for key, each in value.items() if key != "kind"}
+    return {"kind": name, **_fields(kind.members[name], rest, where)}
+
+
+def _fields(fields: Mapping[str, Any], value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{_at(where)}must be a mapping")
+    known = {name.removesuffix("?"): (kind, name.endswith("?")) for name, kind in fields.items()}
+    if unknown := sorted(set(value) - set(known)):
+        raise ValueError(f"{_at(f'{where}.{unknown[0]}')}is not a known field; known are {', '.join(known) or 'none'}")
+    found = {}
+    for name, (kind, optional) in known.items():
+        if value.get(name) is not None:
+            found[name] = _read(kind, value[name], f"{where}.{name}")
+        elif not optional:
+            raise ValueError(f"{_at(f'{where}.{name}')}is required")
+    return found
+
+
+def _named(value: Any, names: tuple[str, ...], where: str) -> str:
+    """The name that is meant (MF-03)."""
+    for name in names:
+        if value in spellings(name):
+            return name
+    raise ValueError(f"{_at(where)}must be one of {', '.join(names)}, not {value!r:.80}")
+
+
+def spellings(name: str) -> tuple[str, str, str]:
+    """How a kind or an enumerated value may be written."""
+    return name, name[0].lower() + name[1:], name.lower()
+
+
+def _at(where: str) -> str:
+    return f"{where.removeprefix('.')}: " if where else ""

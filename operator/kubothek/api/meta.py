@@ -1,0 +1,212 @@
+"""What all kinds share: metadata, conditions, and the shape ``apiVersion, kind, metadata, spec, status``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, StringConstraints
+from pydantic.alias_generators import to_camel
+
+from kubothek.api.rules import Rule, TransitionRule
+
+GROUP = "kubothek.io"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+FINALIZER = f"{GROUP}/data-protection"
+OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+"""Of names in Kubernetes."""
+NAME_LIMIT = 40
+"""Longest name of a resource: pods are called ``<name>-inspect-<n>`` and ``<name>-<n>-exec-<m>``, in 63 characters."""
+
+REQUEST_ANNOTATIONS = (f"{GROUP}/requestedAt", "reconcile.fluxcd.io/requestedAt")
+"""A new value of either means: do now what is otherwise done at intervals."""
+FREEZE_ANNOTATION = f"{GROUP}/reconcile"
+"""With the value ``disabled`` the operator leaves the resource alone."""
+
+
+def render_time(moment: datetime) -> str:
+    """``metav1.Time``: UTC in whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _aware(value: object) -> object:
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
+
+
+Time = Annotated[datetime, BeforeValidator(_aware), PlainSerializer(render_time, when_used="json")]
+"""A moment, written as ``metav1.Time``."""
+
+
+class Strict(BaseModel):
+    """Base of everything in a ``spec``: camelCase, no unknown fields, no guessing of types."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        use_attribute_docstrings=True,
+    )
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    transitions: ClassVar[tuple[TransitionRule, ...]] = ()
+
+
+class Lenient(BaseModel):
+    """Base of everything that the API server or an earlier operator wrote: what is not known is left out."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore", use_attribute_docstrings=True
+    )
+
+
+class OwnerReference(Lenient):
+    """A resource without which another one has no reason to be there."""
+
+    api_version: str = API_VERSION
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(Lenient):
+    """The part of ``metadata`` that reconcilers look at."""
+
+    name: Annotated[str, StringConstraints(max_length=253, pattern=OBJECT_NAME_PATTERN)]
+    namespace: str = "default"
+    uid: str = ""
+    generation: int = 1
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+    resource_version: str = ""
+
+
+class Condition(Lenient):
+    """One aspect of the state of a resource, as in ``metav1.Condition``."""
+
+    type: str
+    """Ready, Reconciling or Stalled; runs also have Complete or Failed."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether the aspect holds."""
+    reason: str = ""
+    """Why, as one stable CamelCase word."""
+    message: str = ""
+    """Why, as a sentence that says what to do."""
+    last_transition_time: Time | None = None
+    """When ``status`` last changed."""
+    observed_generation: int = -1
+    """The generation of the resource that this is about."""
+
+
+class Status(Lenient):
+    """What every status has."""
+
+    observed_generation: int = -1
+    """The newest generation that was fully dealt with; -1 before the first."""
+    conditions: tuple[Condition, ...] = ()
+    """Ready always; Reconciling and Stalled only while true."""
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of this type."""
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
+    def holds(self, kind: str) -> bool:
+        """Whether the condition of this type is there and True."""
+        condition = self.condition(kind)
+        return condition is not None and condition.status == "True"
+
+
+class Attempts(Lenient):
+    """How far a job is that is tried until it succeeds, or is given up.
+
+    ``attempt`` is written before its job is made. So a job of an attempt that is not in the status does not exist, and
+    a job that was seen and is gone was lost.
+    """
+
+    attempt: int = 0
+    """Which attempt is under way or comes next; its number ends the name of its job."""
+    observed_attempt: int = 0
+    """The newest attempt whose job has been seen."""
+    failures: int = 0
+    """How many attempts failed in a way that counts against the retry limit."""
+    disruptions: int = 0
+    """How many attempts were lost to the cluster: pods deleted or evicted, nodes gone."""
+    next_attempt_time: Time | None = None
+    """When the next attempt may start."""
+    setback: str | None = None
+    """Why the attempt before this one ended: a reason and its message."""
+    engine_digest: str | None = None
+    """A digest of the engine's settings of the last attempt: an edit of the Engine revives what failed for it."""
+
+
+class Resource(BaseModel):
+    """A resource of any kind. Each kind narrows ``spec`` and ``status`` to its own models."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel=f"self.metadata.name.size() <= {NAME_LIMIT}",
+            message=f"the name is longer than {NAME_LIMIT} characters: names of pods begin with it, shorten it",
+            holds=lambda self: len(self.metadata.name) <= NAME_LIMIT,
+        ),
+        Rule(
+            cel="!self.metadata.name.contains('.')",
+            message="the name has a dot: use letters, digits and '-' only, as the names of pods begin with it",
+            holds=lambda self: "." not in self.metadata.name,
+        ),
+    )
+    transitions: ClassVar[tuple[TransitionRule, ...]] = ()
+
+    api_version: Literal["kubothek.io/v1alpha1"] = "kubothek.io/v1alpha1"
+    kind: str
+    metadata: ObjectMeta
+    spec: Strict
+    status: Status = Status()
+
+    @property
+    def name(self) -> str:
+        """``metadata.name``."""
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        """``metadata.namespace``."""
+        return self.metadata.namespace
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The resource that made this one and keeps its spec, if any."""
+        return next((owner for owner in self.metadata.owner_references if owner.controller), None)
+
+    @property
+    def deleting(self) -> bool:
+        """Whether deletion was requested."""
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the operator is told to leave the resource alone, whatever happens."""
+        return self.metadata.annotations.get(FREEZE_ANNOTATION) == "disabled"
+
+    @property
+    def ready(self) -> bool:
+        """Whether Ready is True for the present generation, not for an older one."""
+        condition = self.status.condition("Ready")
+        return (
+            condition is not None
+            and condition.status == "True"
+            and condition.observed_generation == self.metadata.generation
+        )
+
+    @property
+    def requested_at(self) -> str | None:
+        """The newest request to act now, whatever its form; equal values are the same request."""
+        asked = [self.metadata.annotations[key] for key in REQUEST_ANNOTATIONS if key in self.metadata.annotations]
+        return " ".join(asked) or None

@@ -1,0 +1,79 @@
+"""How jobs run, from layers: the operator's defaults, the Engine `default` of the namespace, the Engine that is named,
+and the sizes of a run; each says what the one before it does not, and the operator's limits cap all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from kubothek.api.engine import EngineSpec
+from kubothek.api.sizes import Sizes
+from kubothek.api.values import parse_quantity
+
+_WHOLE: Final = ("odf", "scratch")
+"""What comes from one layer only, as its parts belong together."""
+_OWN: Final = ("suspend", "warm")
+"""What an Engine says for itself, and for none that it is a layer of."""
+
+
+def layered(layers: Iterable[Mapping[str, Any]]) -> EngineSpec:
+    """The profile of these layers, the last one first: sparse specs, as in manifests.
+
+    Maps are merged key by key, lists replaced (RFC 7386). Raises ValidationError if a layer is not of an Engine.
+    """
+    found: dict[str, Any] = {}
+    for layer in layers:
+        found = {**_merged(found, layer), **{key: layer[key] for key in _WHOLE if key in layer}}
+    return EngineSpec.model_validate(found)
+
+
+def inherited(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """A layer as it is below that of another Engine."""
+    return {key: value for key, value in layer.items() if key not in _OWN}
+
+
+def said(spec: EngineSpec | Sizes) -> dict[str, Any]:
+    """What a manifest says, without what the model adds: a layer."""
+    return spec.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
+
+
+def capped(spec: EngineSpec, limits: Sizes) -> tuple[EngineSpec, tuple[str, ...]]:
+    """The profile within limits, and what was cut, as ``executor.instances: 40 becomes 10``.
+
+    Most executors is the limit of ``dynamicAllocation`` as well. An engine of another party stands beside the driver,
+    and is no larger than one may be.
+    """
+    cuts: list[str] = []
+    changes: dict[str, Any] = {}
+    for part, limit in (("driver", limits.driver), ("executor", limits.executor), ("odf", limits.driver)):
+        model = getattr(spec, part)
+        cut = {} if model is None else _cut(part, model.model_dump(), limit.model_dump(exclude_none=True), cuts)
+        if cut:
+            changes[part] = model.model_copy(update=cut)
+    most, dynamic = limits.executor.instances, spec.dynamic_allocation
+    if most is not None and dynamic is not None:
+        wish = {name: getattr(dynamic, name) for name in ("initial", "min", "max")}
+        given = {name: value for name, value in wish.items() if value is not None}
+        cut = _cut("dynamicAllocation", given, dict.fromkeys(wish, most), cuts)
+        if cut:
+            changes["dynamic_allocation"] = dynamic.model_copy(update=cut)
+    return (spec.model_copy(update=changes) if changes else spec), tuple(cuts)
+
+
+def _cut(part: str, wish: Mapping[str, Any], limit: Mapping[str, Any], cuts: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, most in limit.items():
+        value = wish.get(name)
+        if value is not None and parse_quantity(value) > parse_quantity(most):
+            found[name] = most
+            cuts.append(f"{part}.{name}: {value} becomes {most}")
+    return found
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        before = merged.get(key)
+        merged[key] = _merged(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
+    return merged

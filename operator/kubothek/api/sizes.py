@@ -1,0 +1,60 @@
+"""Sizes of drivers and executors where each may be left open: those of one run, and an operator's limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from kubothek.api.meta import Strict
+from kubothek.api.rules import Rule
+from kubothek.api.values import Quantity, parse_quantity
+
+LEAST_MEMORY = "512Mi"
+"""Less, and Spark does not start."""
+
+
+def _enough(memory: int | str | None) -> bool:
+    return memory is None or parse_quantity(memory) >= parse_quantity(LEAST_MEMORY)
+
+
+def enough_memory(whose: str, path: str) -> Rule:
+    """The rule that ``memory`` of a part of a spec, if it is said, lets Spark start."""
+    return Rule(
+        cel=f"!has(self.memory) || quantity(string(self.memory)).compareTo(quantity('{LEAST_MEMORY}')) >= 0",
+        message=f"{path}.memory must be at least {LEAST_MEMORY}, or Spark does not start {whose}",
+        holds=lambda self: _enough(self.memory),
+    )
+
+
+class DriverWish(Strict):
+    """The size of a driver, as far as it is said."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (enough_memory("its driver", "driver"),)
+
+    cores: Annotated[int | None, Field(ge=1, le=64)] = None
+    """CPU cores."""
+    memory: Quantity | None = None
+    """Memory of the driver's heap."""
+
+
+class ExecutorWish(Strict):
+    """The number and size of executors, as far as they are said."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (enough_memory("executors", "executor"),)
+
+    instances: Annotated[int | None, Field(ge=1, le=1000)] = None
+    """How many; with dynamic allocation at most so many."""
+    cores: Annotated[int | None, Field(ge=1, le=64)] = None
+    """CPU cores of each."""
+    memory: Quantity | None = None
+    """Memory of each one's heap."""
+
+
+class Sizes(Strict):
+    """Sizes, as far as they are said."""
+
+    driver: DriverWish = DriverWish()
+    """The driver."""
+    executor: ExecutorWish = ExecutorWish()
+    """Executors."""

@@ -1,0 +1,333 @@
+"""The Python door: datasets of one store as objects.
+
+    lake = kubothek.open("file:///data/lake")
+    flights = lake.create_dataset("flights", partition_on=["month"])
+    flights.append(table)
+    flights.replace(january, where="month = 1")
+    flights.update({"carrier": "AA"}, where="carrier = 'US'", row_level=True)
+    flights.delete("month < 3")
+    flights.rollback(3)
+    flights.compact()
+    flights.scan(columns=["carrier"], where="month = 1", as_of=3).read_pandas()
+    lake.dataset("planes").ledger.push(again(table))
+    lake.sql("SELECT carrier, count(*) FROM flights GROUP BY 1").read_all()
+    lake.cube("nyc").query(conditions="month = 1", payload_columns=["delay", "temp"]).to_pandas()
+
+**Who may write.** A dataset that a Dataset resource has claimed is written through that resource only
+(commit-protocol, "Ownership"): here it can be read, and a write is refused with OwnedByAnother. Datasets that
+nobody has claimed are written by whoever has the store's credentials, any number at a time; this door never
+claims one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+import pyarrow as pa
+
+from kubothek.cube.discovery import cubes
+from kubothek.cube.handle import Cube
+from kubothek.cube.log import CubeLog
+from kubothek.dataset import BY as _BY
+from kubothek.dataset import Dataset, Done, OnConflict, Where
+from kubothek.errors import DatasetExists, DatasetNotFound, IdReused, InputError, OwnedByAnother
+from kubothek.odf.dataset import Table as LedgerTable
+from kubothek.odf.dataset import create
+from kubothek.odf.derived import create as create_derivative
+from kubothek.odf.derived import inputs_of
+from kubothek.odf.spec.events import DatasetKind, DatasetSnapshot
+from kubothek.odf.spec.identity import OwnerKey
+from kubothek.odf.time_axes import BLOCK, happened_until, version_of
+from kubothek.sql import Look, Query, TableScan, prepare
+from kubothek.storage import Store
+from kubothek.storage.urls import create_directory
+from kubothek.table.indexes import Dialect, IndexChange, IndexKind, check_indexable
+from kubothek.table.layout import ROW_GROUP_ROWS, TARGET_FILE_BYTES, Layout
+from kubothek.table.log import Change, Operation, Snapshot, Transaction, Version
+from kubothek.table.log.history.listing import dataset_names
+from kubothek.table.log.model.keys import DEFAULT_TABLE, check_table
+from kubothek.table.log.multi.spec import CubeSpec
+from kubothek.table.name_lists import names_in
+from kubothek.table.partitioning import check_new_table, check_without_time_zones
+from kubothek.table.schema import normalise, parse_type, require_distinct, without_time_zones
+from kubothek.table.skipping.change import SkippingChange
+from kubothek.table.skipping.indexes import check as check_skipping
+from kubothek.table.skipping.model import IndexDefinition, SkippingState
+from kubothek.table.skipping.prune.aggregate import Skipped
+from kubothek.table.time_zones import zones_in
+
+__all__ = ["Dataset", "Done", "Lake", "OnConflict", "Where"]
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+_USUAL_VIEW: Final = LedgerTable()
+_CREATE_ID: Final = "python:create"
+"""One id for every creation of a dataset, so that of two at once one is refused."""
+
+
+class Lake:
+    """The datasets in one store. Cheap to make; contacts the store only when asked for something."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def __repr__(self) -> str:
+        return f"Lake({self.store.url!r})"
+
+    @cached_property
+    def _conditional_writes(self) -> bool:
+        return self.store.probe().conditional_writes
+
+    def datasets(self) -> list[str]:
+        """The names of the datasets, sorted; one listing of the store's root, whatever lies below it.
+
+        A deleted dataset is named as long as its head is there; :meth:`dataset` tells.
+        """
+        return dataset_names(self.store)
+
+    def dataset(self, name: str, *, table: str | None = None, raw: bool = False) -> Dataset:
+        """A dataset that exists, whoever wrote it. Raises DatasetNotFound.
+
+        Of a dataset of a cube, readers see the version that belongs to the cube now; ``raw`` asks for its own head.
+        ``table`` names one of the tables that kartothek may have put into one dataset; in SQL and on the command
+        line such a table is called ``"<name>/<table>"``. They can be read; see ``kubothek adopt --convert``.
+        """
+        dataset = Dataset(self, name, table, raw=raw)
+        dataset.snapshot()
+        return dataset
+
+    def cubes(self) -> list[str]:
+        """The prefixes of datasets whose names have one, sorted; whether they make a cube, :meth:`cube` tells."""
+        return cubes(self.store)
+
+    def cube(self, prefix: str) -> Cube:
+        """A cube that exists, whoever wrote it. Raises DatasetNotFound, CubeInvalid."""
+        cube = Cube(self.store, self._cube_log(prefix))
+        cube.snapshot()
+        return cube
+
+    def create_cube(
+        self,
+        prefix: str,
+        *,
+        dimension_columns: Sequence[str] | str,
+        partition_columns: Sequence[str] | str,
+        seed_dataset: str = "seed",
+        index_columns: Iterable[str] | str = (),
+        suppress_index_on: Iterable[str] | str = (),
+    ) -> Cube:
+        """Say what a cube is to be; :meth:`Cube.build` makes it, and nothing is written before.
+
+        ``dimension_columns``  columns that together name a cell, in the order in which rows are sorted
+        ``partition_columns``  columns that partition the seed
+        ``seed_dataset``       the dataset that says which cells there are
+        ``index_columns``      further columns with an index, wherever they occur
+        ``suppress_index_on``  dimensions without an index on the seed
+
+        Raises CubeInvalid, which names the rule, and DatasetExists.
+        """
+        spec = CubeSpec.of(
+            prefix,
+            dimension_columns=dimension_columns,
+            partition_columns=partition_columns,
+            seed_dataset=seed_dataset,
+            index_columns=index_columns,
+            suppress_index_on=suppress_index_on,
+        )
+        create_directory(self.store.config)
+        cube = Cube(self.store, self._cube_log(prefix), spec)
+        try:
+            cube.snapshot()
+        except DatasetNotFound:
+            return cube
+        raise DatasetExists(f"there is a cube {prefix!r} in {self.store.url} already; lake.cube({prefix!r}) opens it")
+
+    def _cube_log(self, prefix: str) -> CubeLog:
+        return CubeLog(self.store, prefix, unowned_only=True, by=_BY, before_writing=self._require_conditional_writes)
+
+    def _require_conditional_writes(self) -> None:
+        if not self._conditional_writes:
+            raise OwnedByAnother(f"{self.store.url} has no conditional writes: only the owner of a cube may write it")
+
+    def create_dataset(
+        self,
+        name: str,
+        partition_on: Sequence[str] | str = (),
+        schema: pa.Schema | Mapping[str, str] | None = None,
+        *,
+        sort_by: Sequence[str] | str = (),
+        bucket_by: Sequence[str] | str = (),
+        num_buckets: int = 0,
+        target_file_size: int = TARGET_FILE_BYTES,
+        row_group_rows: int = ROW_GROUP_ROWS,
+        compression: str = "ZSTD",
+        dictionary_columns: Sequence[str] | str | None = None,
+        indices: Sequence[str] | str | Mapping[str, IndexKind | str] = (),
+        dialect: Dialect | str = Dialect.KARTOTHEK,
+        skipping: Sequence[IndexDefinition] | IndexDefinition = (),
+        metadata: Mapping[str, Any] | None = None,
+        table: str = DEFAULT_TABLE,
+    ) -> Dataset:
+        """Commit an empty dataset, with the layout that all its writers will keep.
+
+        ``partition_on``        columns whose values become directories; cannot be changed later
+        ``schema``              types, or names of types (``{"day": "date32"}``); None = those of the first append
+        ``sort_by``             columns by which the rows of each file ascend
+        ``bucket_by``           columns whose values decide in which of ``num_buckets`` files a row is
+        ``target_file_size``    bytes at which a data file is closed
+        ``row_group_rows``      rows of a row group at most
+        ``compression``         of the files: ZSTD, SNAPPY, GZIP, BROTLI, LZ4 or NONE
+        ``dictionary_columns``  columns that are dictionary-encoded; None = all, as far as it pays
+        ``indices``             columns with a secondary index: names, or the kind by name, Native (the default) or
+                                Kartothek; see :class:`~kubothek.table.indexes.IndexKind`
+        ``dialect``             which library besides Kubothek shall be able to write to a table with a Kartothek index
+                                on strings: Kartothek or Plateau
+        ``skipping``            what files are described by, so that queries open fewer: see :meth:`set_skipping`
+        ``metadata``            user metadata, as kartothek and plateau show it: JSON values by name
+        ``table``               name of the table in the dataset; plateau reads no other than the default
+
+        Raises DatasetExists; SchemaMismatch, PartitionInvalid, LayoutInvalid, IndexInvalid or SkippingInvalid for an
+        impossible table.
+        """
+        partition_on = names_in("partition_on", partition_on)
+        require_distinct(partition_on)
+        skipping = (skipping,) if isinstance(skipping, IndexDefinition) else tuple(skipping)
+        layout = Layout(
+            partition_on=partition_on,
+            sort_by=names_in("sort_by", sort_by),
+            bucket_by=names_in("bucket_by", bucket_by),
+            num_buckets=num_buckets,
+            target_file_bytes=target_file_size,
+            row_group_rows=row_group_rows,
+            compression=compression,
+            dictionary_columns=None
+            if dictionary_columns is None
+            else names_in("dictionary_columns", dictionary_columns),
+        )
+        wanted = _index_kinds(indices)
+        declared = None if schema is None else _arrow_schema(schema)
+        if declared is not None:
+            check_without_time_zones(declared, partition_on)
+        stored = None if declared is None else normalise(without_time_zones(declared), partition_on)
+        if stored is not None:
+            check_new_table(stored, partition_on)
+            layout.check(stored)
+            check_indexable(stored, partition_on, wanted.items())
+            check_skipping(skipping, stored, partition_on)
+        check_indexable(pa.schema([]), partition_on, [each for each in wanted.items() if each[0] in partition_on])
+        create_directory(self.store.config)
+        dataset = Dataset(self, name)
+        exists = DatasetExists(f"there is a dataset {name!r} in {self.store.url} already; append to it instead")
+        try:
+            started = dataset._log(writing=True).begin(_CREATE_ID, uuid4().hex)
+            assert isinstance(started, Transaction), "the digest is new"
+            if started.snapshot.exists:
+                raise exists
+            started.commit(
+                Change(
+                    operation=Operation.CREATE,
+                    schema=stored,
+                    partition_keys=partition_on,
+                    layout=layout.to_json(),
+                    metadata=metadata or {},
+                    table=check_table(table),
+                    zones={} if declared is None else zones_in(declared),
+                    index=IndexChange(wanted=wanted, dialect=_one_of(Dialect, "dialect", dialect)),
+                    skipping=SkippingChange(wanted=SkippingState(skipping)),
+                    by=_BY,
+                )
+            )
+        except IdReused as error:
+            raise exists from error
+        return dataset
+
+    def create_ledger(
+        self, name: str, snapshot: DatasetSnapshot, owner: OwnerKey, *, table: LedgerTable | None = _USUAL_VIEW
+    ) -> Dataset:
+        """Commit a dataset with a chain that begins with the events of a snapshot, as Open Data Fabric has them.
+
+        ``snapshot``  ``read_snapshot(text)`` reads one from YAML; the inputs of a derivative dataset are in this store
+        ``owner``     whose public half becomes the dataset's identity; keep it: ``owner_key_file(path)``
+        ``table``     how its current state lies; None = there is to be no table
+
+        Raises DatasetExists, EventInvalid; InputError for inputs that are not there, TransformInvalid.
+        """
+        create_directory(self.store.config)
+        dataset = Dataset(self, name)
+        log = dataset._log(writing=True)
+        if snapshot.kind is DatasetKind.DERIVATIVE:
+            create_derivative(self.store, log, snapshot, owner, inputs_of(self.store), table=table, by=_BY)
+        else:
+            create(self.store, log, snapshot, owner, table=table, by=_BY)
+        return dataset
+
+    def sql(
+        self, statement: str, as_of: Version | None = None, *, as_at: datetime | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows of one SELECT over the store's datasets, as a stream; ``.read_all()`` makes a table of it.
+
+        A name that is no plain word is quoted: ``SELECT * FROM "sales-2"``. ``as_of`` is the version, time or tag at
+        which every dataset is read that does not say so itself: ``FROM flights AS OF VERSION 3``, ``FROM flights AS OF
+        TIMESTAMP '2026-11-21 14:00' f``, ``FROM flights AS OF TAG 'audit'``. The hash of a ledger's block is a version,
+        too. ``as_at`` leaves of ledgers the rows whose event time is not after it. Raises QueryInvalid,
+        VersionNotFound.
+        """
+        return self._prepare(statement, as_of, as_at).rows()
+
+    def explain(self, statement: str, as_of: Version | None = None) -> tuple[TableScan, ...]:
+        """What :meth:`sql` would read: of each dataset the version, and how many files each step of planning leaves.
+
+        Reads metadata only.
+        """
+        return self._prepare(statement, as_of).scans
+
+    def skipped(self, statement: str, as_of: Version | None = None) -> dict[str, Skipped]:
+        """What planning saves :meth:`sql`, of each dataset: files and bytes, as Xskipper's getLatestQueryStats has it.
+
+        :func:`kubothek.table.skipping.prune.aggregate.aggregated` sums them. Reads metadata, and lists files for
+        their sizes.
+        """
+        return self._prepare(statement, as_of).skipped()
+
+    def _prepare(self, statement: str, as_of: Version | None, as_at: datetime | None = None) -> Query:
+        restrict = None if as_at is None else happened_until(self.store, as_at)
+        return prepare(self.store, statement, self.look(as_of), self.datasets, restrict=restrict)
+
+    def look(self, as_of: Version | None = None) -> Look:
+        """How SQL finds datasets; those that say no version of their own are read at ``as_of``."""
+
+        def look(name: str, own: Version | None) -> Snapshot:
+            uuid, _, table = name.partition("/")
+            wanted = as_of if own is None else own
+            dataset = Dataset(self, uuid, table or None)
+            if isinstance(wanted, str) and wanted.startswith(BLOCK):
+                wanted = version_of(self.store, dataset._log(), wanted)
+            return dataset.snapshot(wanted)
+
+        return look
+
+
+def _index_kinds(indices: Sequence[str] | str | Mapping[str, IndexKind | str]) -> dict[str, IndexKind]:
+    if isinstance(indices, Mapping):
+        return {column: _one_of(IndexKind, f"index on {column!r}", kind) for column, kind in indices.items()}
+    indices = names_in("indices", indices)
+    require_distinct(indices)
+    return dict.fromkeys(indices, IndexKind.NATIVE)
+
+
+def _one_of(choices: type[_Choice], what: str, value: str) -> _Choice:
+    try:
+        return choices(value)
+    except ValueError:
+        raise InputError(f"{what}: {value!r} is none of {', '.join(choices)}") from None
+
+
+def _arrow_schema(schema: pa.Schema | Mapping[str, str]) -> pa.Schema:
+    if isinstance(schema, pa.Schema):
+        return schema
+    return pa.schema([pa.field(name, parse_type(type_name)) for name, type_name in schema.items()])

@@ -1,0 +1,167 @@
+"""``kubothek pull``: ledgers are brought up to date, whatever they come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kubothek.cli.exchange.pull import pull_remote, remembered_remote, remote_options
+from kubothek.cli.exchange.remotes import remembered
+from kubothek.cli.ledger.common import BY, environment, writable_log
+from kubothek.cli.ledger.feed import polled_text, polling_options, tell
+from kubothek.cli.options import store_options
+from kubothek.words import count
+
+if TYPE_CHECKING:
+    from kubothek.cli.stores import StoreChoice
+    from kubothek.odf.derived import Derivative, Inputs
+    from kubothek.odf.sources.fetch import FetchContext
+    from kubothek.storage import Store
+
+_ON_CHANGE = ("stop", "reset")
+
+
+@click.command()
+@store_options
+@click.argument("datasets", nargs=-1, metavar="DATASET...|URL")
+@click.option("-r", "--recursive", is_flag=True, help="First what they are derived from, up to the roots.")
+@click.option("--all", "everything", is_flag=True, help="All ledgers of the store that no manifest keeps up.")
+@click.option(
+    "--on-change",
+    type=click.Choice(_ON_CHANGE),
+    default="stop",
+    show_default=True,
+    help="If the history or columns of an input changed: stop, or rebuild all data.",
+)
+@polling_options
+@remote_options
+def pull(
+    choice: StoreChoice,
+    datasets: tuple[str, ...],
+    recursive: bool,
+    everything: bool,
+    on_change: str,
+    variables: tuple[str, ...],
+    fetch_uncacheable: bool,
+    allow_commands: bool,
+    allow_containers: bool,
+    **remote: Any,
+) -> None:
+    """Bring ledgers up to date: a root is polled, a derivative takes what is new in its inputs; of a URL, the dataset
+    here becomes what it is there.
+
+    What feeds a dataset comes before it. Those that a manifest keeps up, and roots that rows are pushed to, are left as
+    they are. With OPENLINEAGE_URL in the environment, runs of derivatives are told to the collector there.
+
+    https:// is any web server over an ODF dataset, odf+https:// a gateway by the smart protocol, s3:// and file:// the
+    layout in a bucket or directory. Everything is verified before anything is seen; run again after an interruption, it
+    goes on where it was. The URL is remembered: from then on the dataset is pulled from there by its name.
+    """
+    from kubothek.cli.ledger.sources import locally
+    from kubothek.odf.derived import inputs_of
+    from kubothek.storage import open_store
+
+    if len(datasets) == 1 and not (recursive or everything or remote["name"]):
+        found = None if ":" in datasets[0] else remembered_remote(choice, datasets[0])
+        if found is not None:
+            pull_remote(choice, found, **{**remote, "name": datasets[0]})
+            return
+    if any(":" in each for each in datasets):
+        if len(datasets) > 1 or everything or recursive:
+            raise click.UsageError("a URL is pulled alone, without --all and --recursive")
+        pull_remote(choice, datasets[0], **remote)
+        return
+    if any(remote.values()):
+        raise click.UsageError(
+            "--as, --no-alias, --force, --verify, --no-table and --partition-on go with a URL, such as https://…"
+        )
+    if everything == bool(datasets):
+        raise click.UsageError("name the datasets to pull, or say --all")
+    env = environment(variables)
+    with choice.config() as config:
+        store = open_store(config)
+        inputs = inputs_of(store)
+        context = locally(
+            [config],
+            env=env,
+            fetch_uncacheable=fetch_uncacheable,
+            allow_commands=allow_commands,
+            allow_containers=allow_containers,
+        )
+        for name in _in_order(store, inputs, datasets, recursive=recursive):
+            if (url := remembered(config.url, name, "pull")) is not None:  # the chain is theirs
+                pull_remote(choice, url, **{**remote, "name": name})
+                continue
+            told = _pulled(store, name, inputs, context, reset=on_change == "reset", asked=name in datasets)
+            click.echo(f"{name}: {told}")
+
+
+def _in_order(store: Store, inputs: Inputs, datasets: Sequence[str], *, recursive: bool) -> list[str]:
+    """The datasets after those that feed them. Raises NotALedger, DatasetNotFound, InputError for a circle."""
+    from graphlib import CycleError, TopologicalSorter
+
+    from kubothek.errors import DatasetDeleted, DatasetNotFound, InputError, NotALedger
+    from kubothek.odf.dataset import Ledger
+    from kubothek.table.log import DatasetLog
+    from kubothek.table.log.history.listing import dataset_names
+
+    feeds: dict[str, list[str]] = {}
+    waiting = list(datasets or dataset_names(store))
+    while waiting:
+        name = waiting.pop()
+        if name in feeds:
+            continue
+        try:
+            transform = Ledger(store, DatasetLog(store, name)).state.transform
+        except (DatasetDeleted, DatasetNotFound, NotALedger):
+            if name in datasets:
+                raise
+            continue
+        sources = [inputs(each.dataset_ref) for each in transform.inputs] if transform is not None else []
+        feeds[name] = [source.uuid for source in sources if source is not None]
+        waiting += feeds[name] if recursive else []
+    try:
+        return [name for name in TopologicalSorter(feeds).static_order() if name in feeds]
+    except CycleError as error:
+        raise InputError(f"these are derived from each other: {', '.join(error.args[1])}") from None
+
+
+def _pulled(store: Store, name: str, inputs: Inputs, context: FetchContext, *, reset: bool, asked: bool) -> str:
+    """Bring one up to date; what became of it."""
+    from kubothek.errors import OwnedByAnother
+    from kubothek.odf.derived import Derivative, open_ledger
+    from kubothek.odf.ingest import poll_source
+
+    log = writable_log(store, name)
+    try:
+        log.settled()
+    except OwnedByAnother:
+        if asked:
+            raise
+        return "left as it is, a manifest keeps it up"
+    ledger = open_ledger(store, log, by=BY)
+    if isinstance(ledger, Derivative):
+        return _derived(ledger, inputs, reset=reset)
+    if ledger.state.polling_source is None:
+        return "rows are pushed to it (kubothek ingest)"
+    return polled_text(poll_source(ledger, context, tell))
+
+
+def _derived(ledger: Derivative, inputs: Inputs, *, reset: bool) -> str:
+    from uuid import uuid4
+
+    from kubothek.api.jobs import OpenLineage
+    from kubothek.jobs import open_lineage
+    from kubothek.jobs.deriving import Derived, derive
+    from kubothek.odf.derived import OnChange
+
+    def told(so_far: Derived) -> None:
+        click.echo(f"{ledger.uuid}: {count(so_far.consumed, 'record')} of its inputs so far", err=True)
+
+    url = os.environ.get("OPENLINEAGE_URL")
+    to = None if url is None else OpenLineage(url=url, namespace=os.environ.get("OPENLINEAGE_NAMESPACE", "local"))
+    with open_lineage.telling(to, ledger, inputs, run=str(uuid4())) as end:
+        return str(end(derive(ledger, inputs, on_change=OnChange.RESET if reset else OnChange.REFUSE, told=told)))

@@ -1,0 +1,322 @@
+"""Which resources may decide differently because another one changed.
+
+Waking too many costs time, waking too few costs patience: reconcilers that wait also ask to be called again.
+So this is a hint, but one that makes reactions immediate. The cost of a change must not grow with the square
+of a queue: a change of a Dataset or the end of one of its Commits wakes only the head of that queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from kubothek.api.engine import DEFAULT_ENGINE
+from kubothek.cluster.cache import inspection_diff
+from kubothek.cluster.cache.derivatives import neighbours, progress
+from kubothek.cluster.cache.objects import Object
+from kubothek.cluster.cache.runs import condition, finished, holds, subject_of
+from kubothek.cluster.names import controller_of
+from kubothek.cluster.queue import Key
+
+if TYPE_CHECKING:
+    from kubothek.cluster.cache.state import ClusterState
+
+_QUEUE_HEAD = 4
+"""How many of a dataset's unfinished Commits are woken: the next one, and some in case that one cannot go on.
+"""
+
+_ON_ENGINES = (
+    "ObjectStore",
+    "Cube",
+    "Dataset",
+    "Commit",
+    "Query",
+    "Compaction",
+    "Verification",
+    "GCPolicy",
+    "SkippingIndex",
+    "Sync",
+)
+"""The kinds that have jobs on an Engine."""
+
+
+def dependants(state: ClusterState, kind: str, before: Object | None, after: Object | None) -> Iterator[Key]:
+    """The keys to look at after an object of ``kind`` went from ``before`` to ``after`` (None = absent)."""
+    obj = after or before
+    if obj is None:
+        return
+    namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
+    yield from _engines(state, namespace, kind, before, after)
+    if kind == "ObjectStore":
+        yield from _of_store(state, before, after)
+    elif kind == "Cube":
+        appeared = _respecified(before, after) or _ready(before) != _ready(after)
+        if appeared:
+            yield Key("ObjectStore", namespace, obj["spec"]["storeRef"]["name"])
+        yield from _queues(state, namespace, {("Cube", name)}, head_only=not appeared)
+        yield from _members(state, namespace, name)
+    elif kind == "Engine" and _respecified(before, after):
+        yield from _users_of_engine(state, namespace, name)
+    elif kind == "Dataset":
+        appeared = _respecified(before, after) or _ready(before) != _ready(after)
+        turned = _came_or_went(before, after) or _ready(before) != _ready(after)
+        yield from _of_dataset(state, obj, appeared=appeared, turned=turned)
+        if "ledger" in obj["spec"] and (appeared or progress(before) != progress(after)):
+            yield from neighbours(state, obj, appeared=_respecified(before, after))
+        yield from _policies(state, namespace, before, after)
+    elif kind == "Commit" and (_respecified(before, after) or (after is not None and finished(after))):
+        yield from _of_commit(state, obj)
+    elif kind == "Query" and after is not None and finished(after):
+        yield from _read_by(state, namespace, after)
+        target = obj["spec"]["result"].get("datasetRef")
+        if target is not None:
+            yield Key("Dataset", namespace, target["name"])
+            yield from _compactions(state, namespace, {target["name"]})
+    elif kind == "Compaction" and (_respecified(before, after) or (after is not None and finished(after))):
+        dataset = obj["spec"]["datasetRef"]["name"]
+        yield Key("Dataset", namespace, dataset)
+        yield from _compactions(state, namespace, {dataset})
+    else:
+        yield from _of_exchange(state, kind, before, after)
+
+
+def _of_store(state: ClusterState, before: Object | None, after: Object | None) -> Iterator[Key]:
+    """What uses the store, unless all that came to pass is that somebody looked at it (``looks.told_of``)."""
+    metadata = (after or before or {})["metadata"]
+    namespace, name = metadata["namespace"], metadata["name"]
+    if _respecified(before, after) or inspection_diff.standing(before) != inspection_diff.standing(after):
+        yield from _users_of_store(state, namespace, name)
+        yield from _plain_files(state, namespace, name)
+        yield from _queries(state, namespace, "ObjectStore", name)
+
+
+def _of_dataset(state: ClusterState, dataset: Object, *, appeared: bool, turned: bool) -> Iterator[Key]:
+    """``appeared``: it is another one, or says something else; ``turned``: Commits may go on that could not, or the
+    other way round. An edit is the business of those that are next: the others hear of it when it is their turn.
+    """
+    namespace, name = dataset["metadata"]["namespace"], dataset["metadata"]["name"]
+    if appeared:
+        yield Key("ObjectStore", namespace, dataset["spec"]["storeRef"]["name"])
+        yield from _queries(state, namespace, "Dataset", name)
+    yield from _queues(state, namespace, {("Dataset", name)}, head_only=not turned)
+    yield from _compactions(state, namespace, {name})
+    yield from _verifications(state, namespace, {name})
+    yield from _syncs(state, namespace, "datasetRef", name)
+    cube = _cube_of(dataset)
+    if cube is not None:
+        yield Key("Cube", namespace, cube)
+        yield from _queues(state, namespace, {("Cube", cube)}, head_only=True)
+    elif appeared:  # perhaps it has the name that a Cube needs
+        cubes = (other["metadata"]["name"] for other in state.resources["Cube"].objects(namespace))
+        yield from (Key("Cube", namespace, other) for other in cubes if name.startswith(f"{other}-"))
+
+
+def _of_commit(state: ClusterState, commit: Object) -> Iterator[Key]:
+    namespace, name = commit["metadata"]["namespace"], commit["metadata"]["name"]
+    subject = subject_of(commit)
+    datasets = [Key("Dataset", namespace, subject[1])]
+    if subject[0] == "Cube":
+        yield Key("Cube", namespace, subject[1])
+        datasets = list(_members(state, namespace, subject[1]))
+    yield from datasets
+    yield from _queues(state, namespace, {subject}, head_only=True)
+    yield from _compactions(state, namespace, {key.name for key in datasets})
+    yield from _waiting_for(state, namespace, name)
+    yield from _queries(state, namespace, "Commit", name)
+
+
+def _cube_of(dataset: Object) -> str | None:
+    """The name of the Cube that a Dataset belongs to."""
+    owner = controller_of(dataset)
+    return str(owner["name"]) if owner is not None and owner["kind"] == "Cube" else None
+
+
+def _members(state: ClusterState, namespace: str, cube: str) -> Iterator[Key]:
+    """The Datasets of a Cube."""
+    for dataset in state.resources["Dataset"].objects(namespace):
+        if _cube_of(dataset) == cube:
+            yield Key("Dataset", namespace, dataset["metadata"]["name"])
+
+
+def _compactions(state: ClusterState, namespace: str, datasets: set[str]) -> Iterator[Key]:
+    """The unfinished Compactions of the datasets."""
+    for dataset in datasets:
+        for name in state.subjects.unfinished("Compaction", namespace, ("Dataset", dataset)):
+            yield Key("Compaction", namespace, name)
+
+
+def _verifications(state: ClusterState, namespace: str, datasets: set[str]) -> Iterator[Key]:
+    """The unfinished Verifications of the datasets."""
+    for verification in state.resources["Verification"].objects(namespace):
+        if verification["spec"]["datasetRef"]["name"] in datasets and not finished(verification):
+            yield Key("Verification", namespace, verification["metadata"]["name"])
+
+
+def _syncs(state: ClusterState, namespace: str, field: str, name: str) -> Iterator[Key]:
+    """The Syncs that name this Repository or Dataset."""
+    for sync in state.resources["Sync"].objects(namespace):
+        if sync["spec"][field]["name"] == name:
+            yield Key("Sync", namespace, sync["metadata"]["name"])
+
+
+def _of_exchange(state: ClusterState, kind: str, before: Object | None, after: Object | None) -> Iterator[Key]:
+    if kind == "Repository" and _respecified(before, after):
+        metadata = (after or before or {})["metadata"]
+        yield from _syncs(state, metadata["namespace"], "repositoryRef", metadata["name"])
+    elif kind == "Sync" and after is not None and _synced(before) != _synced(after):
+        yield Key("Dataset", after["metadata"]["namespace"], after["spec"]["datasetRef"]["name"])
+
+
+def _synced(sync: Object | None) -> object:
+    """When a Sync was last done."""
+    return None if sync is None else (sync.get("status") or {}).get("lastSyncTime")
+
+
+def _policies(state: ClusterState, namespace: str, before: Object | None, after: Object | None) -> Iterator[Key]:
+    """Those that may select the Dataset, or no longer: when it came, went, or has other labels."""
+    if _respecified(before, after) or _labels(before) != _labels(after):
+        for policy in state.resources["GCPolicy"].objects(namespace):
+            yield Key("GCPolicy", namespace, policy["metadata"]["name"])
+
+
+def _queries(state: ClusterState, namespace: str, kind: str, name: str) -> Iterator[Key]:
+    """The unfinished Queries that name this resource."""
+    for query in state.resources["Query"].objects(namespace):
+        if (kind, name) in _named_by(query["spec"]) and not finished(query):
+            yield Key("Query", namespace, query["metadata"]["name"])
+
+
+def _read_by(state: ClusterState, namespace: str, query: Object) -> Iterator[Key]:
+    """The Datasets that a Query read: they sum up what was skipped."""
+    read = {each["dataset"] for each in (query.get("status") or {}).get("reads") or ()}
+    for dataset in state.resources["Dataset"].objects(namespace) if read else ():
+        spec, name = dataset["spec"], dataset["metadata"]["name"]
+        if spec.get("uuid", name) in read and spec["storeRef"]["name"] == query["spec"]["storeRef"]["name"]:
+            yield Key("Dataset", namespace, name)
+
+
+def _plain_files(state: ClusterState, namespace: str, store: str) -> Iterator[Key]:
+    """The SkippingIndexes of files, or with metadata, in this store."""
+    for index in state.resources["SkippingIndex"].objects(namespace):
+        places = (index["spec"]["location"], index["spec"].get("metadata"))
+        if any(place is not None and place["storeRef"]["name"] == store for place in places):
+            yield Key("SkippingIndex", namespace, index["metadata"]["name"])
+
+
+def _named_by(spec: Object) -> Iterator[tuple[str, str]]:
+    result = spec["result"]
+    yield "ObjectStore", spec["storeRef"]["name"]
+    for kind, reference in (
+        ("ObjectStore", (result.get("location") or {}).get("storeRef")),
+        ("Dataset", result.get("datasetRef")),
+        *(("Commit", other) for other in spec.get("dependsOn") or ()),
+    ):
+        if reference is not None:
+            yield kind, reference["name"]
+
+
+def _users_of_store(state: ClusterState, namespace: str, name: str) -> Iterator[Key]:
+    stored = {
+        dataset["metadata"]["name"]
+        for dataset in state.resources["Dataset"].objects(namespace)
+        if any(other["name"] == name for other in _stores_of(dataset["spec"]))
+    }
+    cubes = [
+        cube["metadata"]["name"]
+        for cube in state.resources["Cube"].objects(namespace)
+        if cube["spec"]["storeRef"]["name"] == name
+    ]
+    yield from (Key("Dataset", namespace, dataset) for dataset in stored)
+    yield from (Key("Cube", namespace, cube) for cube in cubes)
+    subjects = {*(("Dataset", dataset) for dataset in stored), *(("Cube", cube) for cube in cubes)}
+    yield from _queues(state, namespace, subjects, head_only=True)
+    yield from _compactions(state, namespace, stored)
+    yield from _verifications(state, namespace, stored)
+    for commit in state.resources["Commit"].objects(namespace):
+        if name in _stores_named(commit["spec"]) and not finished(commit):
+            yield Key("Commit", namespace, commit["metadata"]["name"])
+
+
+def _stores_named(commit: Object) -> Iterator[str]:
+    """The ObjectStores that a Commit names: of its sources, and of a copy."""
+    cube = commit.get("cube") or {}
+    places = (commit.get("source"), cube.get("to"), *(rows["source"] for rows in cube.get("datasets") or ()))
+    for place in places:
+        if place is not None and "storeRef" in place:
+            yield str(place["storeRef"]["name"])
+
+
+def _stores_of(dataset: Object) -> Iterator[Object]:
+    """References to where a Dataset is, and to where its sources' files land."""
+    yield dataset["storeRef"]
+    for source in dataset.get("sources") or ():
+        if "storeRef" in source:
+            yield source["storeRef"]
+
+
+def _engines(
+    state: ClusterState, namespace: str, kind: str, before: Object | None, after: Object | None
+) -> Iterator[Key]:
+    """Those whose drivers wait for jobs: on the stores of Datasets and Cubes."""
+    concerned = kind in ("ObjectStore", "Dataset", "Cube") and _respecified(before, after)
+    for engine in state.resources["Engine"].objects(namespace) if concerned else ():
+        if "warm" in engine["spec"]:
+            yield Key("Engine", namespace, engine["metadata"]["name"])
+
+
+def _users_of_engine(state: ClusterState, namespace: str, name: str) -> Iterator[Key]:
+    for kind in _ON_ENGINES:
+        for obj in state.resources[kind].objects(namespace):
+            engine = (obj["spec"].get("engineRef") or {}).get("name", DEFAULT_ENGINE)
+            # the Engine `default` is a layer of all others, and what the asker's Dataset names is not known here
+            if (name == DEFAULT_ENGINE or engine in (name, DEFAULT_ENGINE)) and not holds(obj, "Complete"):
+                yield Key(kind, namespace, obj["metadata"]["name"])
+
+
+def _queues(state: ClusterState, namespace: str, subjects: set[tuple[str, str]], *, head_only: bool) -> Iterator[Key]:
+    """The unfinished Commits of Datasets and Cubes: all, or of each the first few that hold their place."""
+    commits = state.resources["Commit"]
+    for subject in subjects:
+        found = state.subjects.unfinished("Commit", namespace, subject)
+        queue = ((name, commits.get(namespace, name)) for name in found)
+        waiting = (name for name, commit in queue if not head_only or (commit and _keeps_place(state, commit)))
+        yield from [Key("Commit", namespace, name) for name in islice(waiting, _QUEUE_HEAD if head_only else None)]
+
+
+def _keeps_place(state: ClusterState, commit: Object) -> bool:
+    """Whether later Commits wait for this one: see :mod:`kubothek.controller.scheduling.queue`."""
+    if commit["spec"].get("suspend") or commit["metadata"].get("deletionTimestamp"):
+        return False
+    commits, namespace = state.resources["Commit"], commit["metadata"]["namespace"]
+    awaited = (commits.get(namespace, other["name"]) for other in commit["spec"].get("dependsOn") or ())
+    return all(other is not None and holds(other, "Complete") for other in awaited)
+
+
+def _waiting_for(state: ClusterState, namespace: str, name: str) -> Iterator[Key]:
+    for commit in state.resources["Commit"].objects(namespace):
+        if any(other["name"] == name for other in commit["spec"].get("dependsOn") or ()) and not finished(commit):
+            yield Key("Commit", namespace, commit["metadata"]["name"])
+
+
+def _respecified(before: Object | None, after: Object | None) -> bool:
+    """Created, deleted, being deleted, or with another spec."""
+    if before is None or after is None or _came_or_went(before, after):
+        return True
+    return bool(before["metadata"].get("generation") != after["metadata"].get("generation"))
+
+
+def _came_or_went(before: Object | None, after: Object | None) -> bool:
+    """Created, deleted, or being deleted."""
+    if before is None or after is None:
+        return True
+    old, new = before["metadata"], after["metadata"]
+    return bool(old["uid"] != new["uid"] or old.get("deletionTimestamp") != new.get("deletionTimestamp"))
+
+
+def _labels(obj: Object | None) -> Object:
+    return (obj["metadata"].get("labels") or {}) if obj is not None else {}
+
+
+def _ready(obj: Object | None) -> str | None:
+    return condition(obj, "Ready") if obj is not None else None

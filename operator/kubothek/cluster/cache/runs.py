@@ -1,0 +1,54 @@
+"""Runs (Commits, Queries …) as the API server shows them: what they change, and whether they have ended."""
+
+from __future__ import annotations
+
+from kubothek.api.values import parse_time
+from kubothek.cluster.cache.objects import Object
+from kubothek.controller.run_index import Change, Subjects
+
+
+def finished(run: Object) -> bool:
+    """Whether the Commit, Query, Compaction or Verification is Complete or Failed."""
+    return holds(run, "Complete") or holds(run, "Failed")
+
+
+def subject_of(commit: Object) -> tuple[str, str]:
+    """The kind and the name of what a Commit changes."""
+    spec = commit["spec"]
+    if "cube" in spec:
+        return "Cube", str(spec["cube"]["cubeRef"]["name"])
+    return "Dataset", str(spec["datasetRef"]["name"])
+
+
+def follow(subjects: Subjects, kind: str, namespace: str, name: str, run: Object | None) -> None:
+    """Keep the index true to a run that changed; None: it is gone."""
+    subjects.put(kind, namespace, name, None if run is None else _change(kind, run))
+
+
+def holds(obj: Object, kind: str) -> bool:
+    """Whether the condition is there, and True."""
+    return condition(obj, kind) == "True"
+
+
+def condition(obj: Object, kind: str) -> str | None:
+    """The status of a condition."""
+    for each in (obj.get("status") or {}).get("conditions") or ():
+        if each["type"] == kind:
+            return str(each["status"])
+    return None
+
+
+def _change(kind: str, run: Object) -> Change | None:
+    """What can be read of it: a manifest that is wrong changes nothing."""
+    try:
+        if kind == "Commit":
+            subject = subject_of(run)
+        else:
+            holder = run["spec"]["result"] if kind == "Query" else run["spec"]
+            if "datasetRef" not in holder:
+                return None
+            subject = ("Dataset", str(holder["datasetRef"]["name"]))
+    except (KeyError, TypeError):
+        return None
+    created, completed = run["metadata"].get("creationTimestamp"), (run.get("status") or {}).get("completionTime")
+    return Change(subject, parse_time(created), finished(run), parse_time(completed))

@@ -1,0 +1,73 @@
+"""Which of the configured namespaces are watched: those in which we have rights.
+
+A namespace that is deleted takes our RoleBinding along first, then its objects, then itself. A watch there, once
+broken, may not be opened again, which ends kopf and with it the service of all other namespaces. So a namespace
+without rights is left out, and taken up again when they come (back), once what went meanwhile is forgotten. Until then
+its Datasets are listed, by a right that we have everywhere (docs/decisions/0006).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+# Where kopf's own namespace observer, which needs rights that we do not ask for, leaves its findings.
+from kopf._cogs.structs.references import Insights, NamespaceName
+
+from kubothek.cluster.api import Api, ApiError, ApiUnavailable
+from kubothek.cluster.controller import Controller
+from kubothek.cluster.resync import Resync
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 4.0
+"""Less than kopf goes on trying after a 403 (the sum of its ``error_backoffs``, 8.5 s)."""
+
+
+class Scopes:
+    """Keeps ``insights.namespaces``, what kopf watches, to the namespaces in which we have rights."""
+
+    def __init__(self, api: Api, namespaces: Sequence[str], controller: Controller, resync: Resync) -> None:
+        self._api = api
+        self._namespaces = namespaces
+        self._datasets = controller.state.resources["Dataset"]
+        self._resync = resync
+        self._told: list[str] = []
+        self.insights = Insights()
+
+    async def run(self) -> None:
+        """Look again and again, for ever."""
+        while True:
+            try:
+                await self.look()
+            except (ApiError, ApiUnavailable) as error:
+                log.warning("cannot tell which namespaces may be watched: %s", error)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Leave out namespaces without rights, take up those that have them. Raises ApiError, ApiUnavailable."""
+        watched = {NamespaceName(name) for name in self._namespaces if await self._may_watch(name)}
+        for back in watched.intersection(self._told):
+            await self._resync.catch_up(back)
+        lost = sorted(set(self._namespaces) - watched)
+        if lost and lost != self._told:
+            log.warning("left out until there are rights in them (or deleted): %s", ", ".join(lost))
+        self._told = lost
+        if self.insights.namespaces != watched:
+            async with self.insights.revised:
+                self.insights.namespaces.clear()
+                self.insights.namespaces.update(watched)
+                self.insights.revised.notify_all()
+        for name in lost:
+            if any(self._datasets.objects(name)):
+                await self._resync.compare("Dataset", name)
+
+    async def _may_watch(self, namespace: str) -> bool:
+        try:
+            await self._api.get("Commit", namespace, "any")
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            return False
+        return True

@@ -1,0 +1,148 @@
+"""A pod whose job has not ended: whether it runs, is about to, or never will by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from kubothek.api.values import parse_time
+from kubothek.cluster.pod_status.pod_facts import condition_of, driver_of, failed_view, scheduled_at, shortened, view_of
+from kubothek.cluster.pods import deadlines
+from kubothek.controller.context import FailureClass, JobPhase, JobView
+from kubothek.controller.scheduling.attempts import ENGINE_FAULTS
+
+Json = Mapping[str, Any]
+
+# How long a pod may show a symptom that often passes by itself before it is called a problem.
+IMAGE_PATIENCE = timedelta(minutes=2)
+CONFIG_PATIENCE = timedelta(minutes=1)
+MOUNT_PATIENCE = timedelta(seconds=30)
+NODE_PATIENCE = timedelta(minutes=1)
+"""How long after its grace a pod that was deleted may be there: then its node does not answer."""
+
+_HOPELESS_IMAGE = {"InvalidImageName", "ErrImageNeverPull"}
+_IMAGE = {"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"}
+_CONFIG = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+_NOT_STARTED = {"ContainerCreating", "PodInitializing"}
+_EVENT_REASONS = {
+    "FailedMount": "VolumeMountFailed",
+    "FailedAttachVolume": "VolumeMountFailed",
+    "FailedCreatePodSandBox": "SandboxFailed",
+}
+
+
+def patience_left(pod: Json, now: datetime) -> timedelta | None:
+    """When the view changes by the passing of time alone: how long until then, or None."""
+    age = now - scheduled_at(pod)
+    waits = [limit - age for reason, _ in _waiting(pod) if (limit := _patience(reason) or _mount(reason)) is not None]
+    if (due := deadlines.deadline(pod)) is not None:
+        waits.append(due.moment - now)
+    if (silent := _node_silent_in(pod, now)) is not None:
+        waits.append(silent)
+    return min((left for left in waits if left > timedelta(0)), default=None)
+
+
+def wants_events(pod: Json, now: datetime) -> bool:
+    """Whether only the pod's events can tell why it does not start (its volumes, its sandbox)."""
+    if pod["status"].get("phase") != "Pending":
+        return False
+    waiting = [reason for reason, _ in _waiting(pod)]
+    return any(reason in _NOT_STARTED for reason in waiting) and now - scheduled_at(pod) >= MOUNT_PATIENCE
+
+
+def too_late(pod: Json, now: datetime, events: Sequence[Json]) -> JobView | None:
+    """A pod that was not scheduled, or did not start, in the time that its Engine gives it.
+
+    What only an edit mends is told as that, and waits for it: another pod would fare no better.
+    """
+    due = deadlines.deadline(pod)
+    if due is None or now < due.moment:
+        return None
+    why = stuck(pod, now, events)
+    if why is not None and why.reason in ENGINE_FAULTS:
+        return None
+    told = f"{due.message}: {why.message}" if why is not None and why.message else due.message
+    return replace(failed_view(pod, FailureClass.RETRY, due.reason, shortened(told)), lingers=True)
+
+
+def stuck(pod: Json, now: datetime, events: Sequence[Json]) -> JobView | None:
+    """A Pending that will not move by itself, or a node that does not answer."""
+    if pod["status"].get("phase") == "Unknown":
+        return view_of(
+            pod, JobPhase.RUNNING, "NodeLost", "the node does not answer; waiting for the pod to be given up"
+        )
+    if (left := _node_silent_in(pod, now)) is not None and left <= timedelta(0):
+        phase = JobPhase.RUNNING if (driver_of(pod).get("state") or {}).get("running") else JobPhase.PENDING
+        node = pod.get("spec", {}).get("nodeName") or "of the pod"
+        message = (
+            f"the node {node} does not tell that the pod has ended; another attempt starts when it does: bring the "
+            f"node back, or, if it is gone for good, delete the Node {node}"
+        )
+        return view_of(pod, phase, "NodeLost", message)
+    scheduled = condition_of(pod, "PodScheduled")
+    if scheduled is not None and scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+        return view_of(
+            pod, JobPhase.PENDING, "Unschedulable", shortened(scheduled.get("message") or "no node fits the pod")
+        )
+    age = now - scheduled_at(pod)
+    for reason, message in _waiting(pod):
+        patience = _patience(reason)
+        if patience is None or age < patience:
+            continue
+        name = "ImagePullFailed" if reason in _IMAGE | _HOPELESS_IMAGE else "ConfigError"
+        return view_of(pod, JobPhase.PENDING, name, shortened(message or reason))
+    if wants_events(pod, now):
+        for event in sorted(events, key=_event_time, reverse=True):
+            if event.get("reason") in _EVENT_REASONS:
+                reason, message = (
+                    _EVENT_REASONS[event["reason"]],
+                    event.get("message") or event.get("note") or "",
+                )
+                return view_of(pod, JobPhase.PENDING, reason, shortened(message))
+    return None
+
+
+def _node_silent_in(pod: Json, now: datetime) -> timedelta | None:
+    """After how long a pod that is to go, and does not, has a node that is not there; None if it is not to go."""
+    gone = parse_time(pod["metadata"].get("deletionTimestamp"))  # its grace counted in
+    return None if gone is None else gone + NODE_PATIENCE - now
+
+
+def alive(pod: Json) -> JobView:
+    """All is well: it runs, or is about to."""
+    running = (driver_of(pod).get("state") or {}).get("running")
+    leaving = "Terminating" if pod["metadata"].get("deletionTimestamp") else ""
+    if running is not None:
+        return replace(view_of(pod, JobPhase.RUNNING, leaving, ""), since=parse_time(running.get("startedAt")))
+    return view_of(pod, JobPhase.PENDING, leaving, "")
+
+
+def _patience(reason: str) -> timedelta | None:
+    """How long a waiting reason is tolerated; None if it is not a problem."""
+    if reason in _HOPELESS_IMAGE:
+        return timedelta(0)
+    if reason in _IMAGE:
+        return IMAGE_PATIENCE
+    if reason in _CONFIG:
+        return CONFIG_PATIENCE
+    return None
+
+
+def _mount(reason: str) -> timedelta | None:
+    return MOUNT_PATIENCE if reason in _NOT_STARTED else None
+
+
+def _waiting(pod: Json) -> Iterator[tuple[str, str]]:
+    status = pod["status"]
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (container.get("state") or {}).get("waiting")
+        if waiting is not None:
+            yield waiting.get("reason") or "", waiting.get("message") or ""
+
+
+def _event_time(event: Json) -> str:
+    """RFC 3339 in UTC, hence ordered as text."""
+    series = event.get("series") or {}
+    return str(series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or "")

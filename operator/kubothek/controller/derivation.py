@@ -1,0 +1,199 @@
+"""Which ledgers are derived from which, and who is behind whom. It reads the world and decides nothing.
+
+A derivative names its inputs by Dataset or by identity. How far it has read each of them is in its status, as its last
+job told (``status.ledger.inputs``); how far there is to read, in theirs. From the two follows of which state of any
+ancestor it is: see :meth:`Ledgers.reflects`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from heapq import nsmallest
+from typing import Final
+
+from kubothek.api.dataset import Dataset, DatasetStatus
+from kubothek.api.ledger import LedgerState
+from kubothek.api.transforms import LedgerInput, Lineage, is_identity
+from kubothek.controller.context import Lookup, World
+
+Extent = tuple[int, bool]
+"""How much of a ledger is known: the offset of the last record, and whether that is up to its last block."""
+
+UNKNOWN: Final[Extent] = (-1, False)
+_MOST: Final = 64
+"""Names that a status has room for."""
+
+
+def references(dataset: Dataset) -> tuple[str, ...]:
+    """What a Dataset is derived from, as its manifest says; nothing, if it is no derivative."""
+    return () if dataset.spec.ledger is None else dataset.spec.ledger.inputs
+
+
+def identity(dataset: Dataset) -> str | None:
+    """The identity of its chain, if one is known."""
+    chain = dataset.status.ledger
+    return None if chain is None else chain.id
+
+
+def find_cycle(start: str, inputs: Callable[[str], Iterable[str]]) -> tuple[str, ...] | None:
+    """The way from a dataset through its inputs back to itself; None if there is none."""
+    ways: list[tuple[str, ...]] = [(start,)]
+    seen = set[str]()
+    while ways:
+        way = ways.pop()
+        for name in inputs(way[-1]):
+            if name == start:
+                return (*way, start)
+            if name not in seen:
+                seen.add(name)
+                ways.append((*way, name))
+    return None
+
+
+def find_input(reference: str, namespace: str, there: Lookup) -> Dataset | None:
+    """The Dataset that an input names, by name or identity."""
+    named = there.kinship.holder(namespace, reference) if is_identity(reference) else reference
+    return None if named is None else there.get(Dataset, namespace, named)
+
+
+def own_cycle(dataset: Dataset, there: Lookup) -> tuple[str, ...] | None:
+    """The way from a Dataset through its inputs back to itself, by names; None if there is none."""
+
+    def inputs(name: str) -> list[str]:
+        each = dataset if name == dataset.name else there.get(Dataset, dataset.namespace, name)
+        found = (find_input(reference, dataset.namespace, there) for reference in references(each)) if each else ()
+        return [other.name for other in found if other is not None]
+
+    return find_cycle(dataset.name, inputs)
+
+
+class Ledgers:
+    """The ledgers around a Dataset at one moment: what it looks at are those, however many there are in the namespace.
+
+    What it has worked out it keeps: in a graph many ways lead to one.
+    """
+
+    def __init__(self, world: World, namespace: str) -> None:
+        self.now = world.now
+        self._world = world
+        self._namespace = namespace
+        self._ancestors: dict[str, dict[str, int]] = {}
+        self._extents: dict[tuple[str, str], Extent] = {}
+
+    def find(self, reference: str) -> Dataset | None:
+        """The Dataset that an input names, by name or identity."""
+        return find_input(reference, self._namespace, self._world)
+
+    def cycle(self, dataset: Dataset) -> tuple[str, ...] | None:
+        """The way from a Dataset through its inputs back to itself, by names."""
+        return own_cycle(dataset, self._world)
+
+    def inputs(self, dataset: Dataset) -> list[Dataset]:
+        """The inputs that are there."""
+        found = map(self.find, references(dataset))
+        return [other for other in found if other is not None]
+
+    def ancestors(self, dataset: Dataset) -> Mapping[str, int]:
+        """All that a Dataset is derived from, by name, with how many transformations lie between, at most."""
+        if dataset.name not in self._ancestors:
+            self._ancestors[dataset.name] = {}  # where it leads back to itself it ends
+            found: dict[str, int] = {}
+            for other in self.inputs(dataset):
+                for name, depth in {other.name: 0, **self.ancestors(other)}.items():
+                    found[name] = max(found.get(name, 0), depth + 1)
+            self._ancestors[dataset.name] = found
+        return self._ancestors[dataset.name]
+
+    def lineage(self, dataset: Dataset) -> Lineage | None:
+        """Where its chain comes from, and who reads it; None if there is neither."""
+        if dataset.spec.ledger is None:
+            return None
+        above = self.ancestors(dataset)
+        roots = (name for name in above if not self._is_derived(name))
+        readers = self._world.kinship.readers(self._namespace, dataset.name, identity(dataset))
+        consumers = nsmallest(_MOST, (name for name in readers if self.find(name) is not None))
+        if not above and not consumers:
+            return None
+        depth = max(above.values(), default=0)
+        return Lineage(roots=tuple(nsmallest(_MOST, roots)), depth=depth, consumers=tuple(consumers))
+
+    def _is_derived(self, name: str) -> bool:
+        found = self.find(name)
+        return found is not None and bool(references(found))
+
+    def reflects(self, dataset: Dataset, ancestor: str) -> Extent:
+        """How much of an ancestor is in the present state of a Dataset, along all ways: more is greater.
+
+        UNKNOWN, if an input on one of the ways has moved on meanwhile: nobody has noted of what it was made before.
+        """
+        key = (dataset.name, ancestor)
+        if key not in self._extents:
+            self._extents[key] = UNKNOWN  # where it leads back to itself it ends
+            self._extents[key] = self._reflected(dataset, ancestor)
+        return self._extents[key]
+
+    def _reflected(self, dataset: Dataset, ancestor: str) -> Extent:
+        chain = dataset.status.ledger
+        if dataset.name == ancestor:
+            return UNKNOWN if chain is None else (chain.records - 1, True)
+        read, found = read_so_far(chain), list[Extent]()
+        for other in self.inputs(dataset):
+            if other.name != ancestor and ancestor not in self.ancestors(other):
+                continue
+            seen, there = read.get(identity(other) or ""), other.status.ledger
+            if seen is None or seen.block is None or there is None:
+                return UNKNOWN
+            if other.name == ancestor:
+                found.append((UNKNOWN[0] if seen.offset is None else seen.offset, seen.block == there.head))
+            elif seen.block == there.head:
+                found.append(self.reflects(other, ancestor))
+            else:
+                return UNKNOWN
+        return min(found, default=UNKNOWN)
+
+    def placed(self, dataset: Dataset, status: DatasetStatus) -> DatasetStatus:
+        """The status with its place among the others: who it comes from, who reads it, and how far it is behind."""
+        chain = status.ledger
+        if chain is not None and chain.inputs:
+            known = {identity(other): other for other in self.inputs(dataset)}
+            chain = chain.model_copy(update={"inputs": tuple(_told(each, known.get(each.id)) for each in chain.inputs)})
+        return status.model_copy(update={"ledger": chain, "lineage": self.lineage(dataset)})
+
+
+# --- how far ---------------------------------------------------------------------------------------------------------
+
+
+def read_so_far(chain: LedgerState | None) -> Mapping[str, LedgerInput]:
+    """How far each input was read, by identity."""
+    return {} if chain is None else {each.id: each for each in chain.inputs}
+
+
+def behind(status: DatasetStatus, inputs: Iterable[Dataset]) -> list[Dataset]:
+    """The inputs that have blocks which were not read."""
+    read = read_so_far(status.ledger)
+    found = []
+    for other in inputs:
+        chain = other.status.ledger
+        seen = read.get(chain.id or "") if chain is not None else None
+        if chain is not None and (seen is None or seen.block != chain.head):
+            found.append(other)
+    return found
+
+
+def new_records(status: DatasetStatus, inputs: Iterable[Dataset]) -> int:
+    """How many records of the inputs were not read."""
+    read = read_so_far(status.ledger)
+    chains = [other.status.ledger for other in inputs]
+    return sum(_left(chain, read.get(chain.id or "")) for chain in chains if chain is not None)
+
+
+def _left(chain: LedgerState, seen: LedgerInput | None) -> int:
+    read = 0 if seen is None or seen.offset is None else seen.offset + 1
+    return max(0, chain.records - read)
+
+
+def _told(seen: LedgerInput, dataset: Dataset | None) -> LedgerInput:
+    chain = None if dataset is None else dataset.status.ledger
+    if dataset is None or chain is None:
+        return seen.model_copy(update={"behind": None})
+    return seen.model_copy(update={"name": dataset.name, "behind": _left(chain, seen)})

@@ -1,0 +1,197 @@
+"""Commit: a change that happens exactly once, of a Dataset or (:mod:`kubothek.controller.kinds.cube_change`) of a Cube.
+
+The commit protocol in the store sees to "once"; how a run goes on from attempt to attempt is the same for all kinds
+(:mod:`kubothek.controller.scheduling.runs`). What is decided here is when an attempt may start (``_gate``), what to
+make of its end, and what to tell people.
+
+A Commit that names no Dataset, or one that is not ready, is *waiting* (Ready False, Reconciling True), as manifests are
+applied in any order and it goes on by itself when the Dataset is there. After some minutes a missing Dataset is more
+likely a mistake than a matter of order: then the Commit is Stalled, so that those who wait for it are told; even so it
+recovers when the Dataset appears. Failed, in contrast, is final: the job itself has said no.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubothek.api import jobs
+from kubothek.api.commit import Commit, CommitProgress, CommitStatus, MemberChange
+from kubothek.api.conditions import complete, progressing, stalled
+from kubothek.api.cube import Cube
+from kubothek.api.dataset import Dataset
+from kubothek.api.engine import Engine
+from kubothek.api.members import member_uuid
+from kubothek.api.objectstore import ObjectStore
+from kubothek.controller.context import LaunchJob, Outcome, Settings, World
+from kubothek.controller.kinds import cube_change
+from kubothek.controller.outcome import conclude
+from kubothek.controller.references import (
+    Blocked,
+    dataset_ref,
+    find_engine,
+    launch_job,
+    refuse_member,
+    source_spec,
+    spark_settings,
+    store_ref,
+    usable_dataset,
+    usable_store,
+)
+from kubothek.controller.scheduling.attempts import job_name
+from kubothek.controller.scheduling.maintenance_priority import alone
+from kubothek.controller.scheduling.queue import turn
+from kubothek.controller.scheduling.runs import Course, go_through
+from kubothek.controller.status_merge import cube_state, table_state
+
+PUSH_SOURCE = "default"
+"""The push source of a Commit that names none."""
+
+_RUNNING = progressing("Progressing", "a job makes the change")
+
+
+def reconcile(commit: Commit, world: World) -> Outcome:
+    """What to do about a Commit."""
+    course: Course[CommitStatus] = Course(
+        prefix=commit.name,
+        running=_RUNNING,
+        progress=CommitProgress,
+        engine=_engine(commit, world),
+        launch=lambda attempt: (_launch if commit.spec.cube is None else cube_change.launch)(commit, attempt, world),
+        succeeded=lambda status, result: _succeeded(commit, world, status, result),
+        marks={"id": commit.id},
+    )
+    return go_through(commit, commit.status, world, course)
+
+
+def _engine(commit: Commit, world: World) -> Engine | Blocked | None:
+    kind, name = commit.subject
+    cube = world.get(Cube, commit.namespace, name) if kind == "Cube" else None
+    subject = cube or (world.get(Dataset, commit.namespace, name) if kind == "Dataset" else None)
+    return find_engine((commit.spec.engine_ref, subject.spec.engine_ref if subject else None), commit, world)
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def _succeeded(commit: Commit, world: World, status: CommitStatus, result: jobs.JobResult) -> Outcome:
+    done = result.commit
+    again = done is not None and done.already_applied
+    changes: dict[str, object] = {"completion_time": world.now.replace(microsecond=0)}
+    if done is not None:
+        # What was added is what *this* Commit added: nothing, if it had happened before.
+        added = {"rows": 0, "files": 0, "bytes": 0} if again else done.model_dump(include={"rows", "files", "bytes"})
+        changes |= {"version": done.version} | added
+    if result.dataset is not None:
+        changes["table"] = table_state(result.dataset)
+    if result.cube is not None:
+        changes["cube"] = cube_state(result.cube)
+        changes["members"] = tuple(_member(member, result) for member in done.members) if done is not None else ()
+    state = (
+        complete("AlreadyApplied", f"a commit with the id {commit.id!r} had made this change before; nothing was added")
+        if again
+        else complete("Succeeded", result.message or "the change is committed")
+    )
+    return conclude(commit, world, state, status.model_copy(update=changes))
+
+
+def _member(done: jobs.MemberOutcome, result: jobs.JobResult) -> MemberChange:
+    """What was done to one dataset of a cube, and how it is now if there was room to tell."""
+    assert result.cube is not None, "asked only of changes of cubes"
+    uuid = member_uuid(result.cube.prefix, done.name)
+    state = next((state for state in result.datasets if state.uuid == uuid), None)
+    return MemberChange.model_validate(
+        done.model_dump() | {"table": None if state is None else table_state(state).model_dump()}
+    )
+
+
+# --- the start -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """All that a job needs, found and fit for use."""
+
+    dataset: Dataset
+    store: ObjectStore
+    source_store: ObjectStore
+    engine: Engine | None
+
+
+def _launch(commit: Commit, attempt: int, world: World) -> LaunchJob | Blocked:
+    """The job of an attempt, or what it has to wait for."""
+    parts = _gate(commit, world)
+    if isinstance(parts, Blocked):
+        return parts
+    job = _job(commit, attempt, parts, world.settings)
+    return launch_job(job, commit, parts.engine, parts.store, parts.source_store)
+
+
+def _gate(commit: Commit, world: World) -> _Parts | Blocked:
+    """Everything that an attempt needs, or what it has to wait for."""
+    dataset = usable_dataset(commit.subject.name, commit, world)
+    if isinstance(dataset, Blocked):
+        return dataset
+    member = refuse_member(dataset, "create a Commit with spec.cube")
+    if member is not None:
+        return member
+    ledger = against_ledger(commit, dataset)
+    if ledger is not None:
+        return ledger
+    store = usable_store(dataset.spec.store_ref.name, commit, world)
+    if isinstance(store, Blocked):
+        return store
+    source = commit.spec.source
+    other = None if source is None else source.store_ref
+    source_store = store if other is None else usable_store(other.name, commit, world)
+    if isinstance(source_store, Blocked):
+        return source_store
+    engine = _engine(commit, world)
+    if isinstance(engine, Blocked):
+        return engine
+    blocked = turn(commit, world) or alone(commit, dataset, store, world)
+    return blocked or _Parts(dataset, store, source_store, engine)
+
+
+def against_ledger(commit: Commit, dataset: Dataset) -> Blocked | None:
+    """Why a Commit does not go with the ledger of its Dataset, or with there being none."""
+    ledger, source = dataset.spec.ledger, commit.spec.push_source
+    if ledger is None:
+        why = None if source is None else "has no ledger: create the Commit anew without spec.pushSource"
+    elif ledger.kind == "Copy":
+        why = "is a copy of another party's chain, to which nothing is appended here: append there"
+    elif commit.spec.operation != "Append":
+        why = "has a ledger, of which rows change through its sources only: append what corrects them"
+    elif ledger.kind == "Derivative":
+        why = "is derived from its inputs, and takes no other rows: append to them"
+    elif ledger.push_sources and (source or PUSH_SOURCE) in ledger.push_sources:
+        why = None
+    else:
+        known = ", ".join(map(repr, ledger.push_sources)) or "none"
+        why = f"has no push source {source or PUSH_SOURCE!r} in spec.ledger: add an AddPushSource; there is: {known}"
+    return None if why is None else Blocked(stalled("LedgerOnly", f"Dataset {dataset.name!r} {why}"))
+
+
+def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> jobs.CommitJob:
+    spec = commit.spec
+    return jobs.CommitJob(
+        job=job_name(commit.name, attempt),
+        uid=commit.metadata.uid,
+        attempt=attempt,
+        store=store_ref(parts.store),
+        dataset=dataset_ref(parts.dataset, settings),
+        commit_id=commit.id,
+        digest=commit.digest(parts.store.name),
+        operation=spec.operation or "Append",
+        source=None if spec.source is None else source_spec(spec.source, parts.source_store, settings),
+        where=spec.where,
+        new_values=spec.new_values or {},
+        row_level=spec.row_level,
+        purge=spec.purge,
+        to_version=spec.to_version,
+        to_time=spec.to_time,
+        to_tag=spec.to_tag,
+        allow_schema_change=spec.allow_schema_change,
+        on_conflict=spec.on_conflict,
+        push_source=(spec.push_source or PUSH_SOURCE) if parts.dataset.spec.ledger is not None else None,
+        spark=spark_settings(parts.engine),
+    )

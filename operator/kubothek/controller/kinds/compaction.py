@@ -1,0 +1,98 @@
+"""Compaction: one rewrite of small files, now.
+
+The store sees to it that a rewrite changes no row and happens once, and :mod:`kubothek.controller.scheduling.runs` to
+the way from attempt to attempt. For one to start Dataset, store and Engine must be there and ready, and everything that
+writes to the Dataset comes first (:mod:`kubothek.controller.scheduling.maintenance_priority`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubothek.api import jobs
+from kubothek.api.compaction import Compaction, CompactionProgress, CompactionStatus
+from kubothek.api.conditions import complete, progressing, waiting
+from kubothek.api.dataset import Dataset
+from kubothek.api.engine import Engine
+from kubothek.api.objectstore import ObjectStore
+from kubothek.controller.context import LaunchJob, Outcome, World
+from kubothek.controller.outcome import conclude
+from kubothek.controller.references import Blocked, find_engine, job_basics, launch_job, usable_dataset, usable_store
+from kubothek.controller.scheduling.attempts import job_name
+from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, ahead_of_compaction, compaction_prefix
+from kubothek.controller.scheduling.runs import Course, go_through
+from kubothek.controller.status_merge import table_state
+from kubothek.controller.tasks.compaction import compact_job
+
+_RUNNING = progressing("Progressing", "a job rewrites small files")
+
+
+def reconcile(compaction: Compaction, world: World) -> Outcome:
+    """What to do about a Compaction."""
+    course: Course[CompactionStatus] = Course(
+        prefix=compaction_prefix(compaction),
+        running=_RUNNING,
+        progress=CompactionProgress,
+        engine=_engine(compaction, world),
+        launch=lambda attempt: _launch(compaction, attempt, world),
+        succeeded=lambda status, result: _succeeded(compaction, world, status, result),
+    )
+    return go_through(compaction, compaction.status, world, course)
+
+
+def _engine(compaction: Compaction, world: World) -> Engine | Blocked | None:
+    dataset = world.get(Dataset, compaction.namespace, compaction.spec.dataset_ref.name)
+    return find_engine((compaction.spec.engine_ref, dataset.spec.engine_ref if dataset else None), compaction, world)
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def _succeeded(compaction: Compaction, world: World, status: CompactionStatus, result: jobs.JobResult) -> Outcome:
+    changes: dict[str, object] = {"completion_time": world.now.replace(microsecond=0)}
+    if result.compact is not None:
+        changes |= result.compact.model_dump(exclude={"already_applied"})
+    if result.dataset is not None:
+        changes["table"] = table_state(result.dataset)
+    return conclude(compaction, world, complete("Succeeded", result.message), status.model_copy(update=changes))
+
+
+# --- the start -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """All that a job needs, found and fit for use."""
+
+    dataset: Dataset
+    store: ObjectStore
+    engine: Engine | None
+
+
+def _launch(compaction: Compaction, attempt: int, world: World) -> LaunchJob | Blocked:
+    """The job of an attempt, or what it has to wait for."""
+    parts = _gate(compaction, world)
+    if isinstance(parts, Blocked):
+        return parts
+    spec, name = compaction.spec, job_name(compaction_prefix(compaction), attempt)
+    basics = job_basics(name, attempt, compaction, parts.store, parts.dataset, world.settings)
+    job = compact_job(basics, parts.engine, spec, commit_id=compaction.id, where=spec.where, dry_run=spec.dry_run)
+    return launch_job(job, compaction, parts.engine, parts.store)
+
+
+def _gate(compaction: Compaction, world: World) -> _Parts | Blocked:
+    """Everything that an attempt needs, or what it has to wait for."""
+    dataset = usable_dataset(compaction.spec.dataset_ref.name, compaction, world)
+    if isinstance(dataset, Blocked):
+        return dataset
+    store = usable_store(dataset.spec.store_ref.name, compaction, world)
+    if isinstance(store, Blocked):
+        return store
+    engine = _engine(compaction, world)
+    if isinstance(engine, Blocked):
+        return engine
+    other = ahead_of_compaction(compaction, dataset, store, world)
+    if other is not None:
+        message = f"{other} of Dataset {dataset.name!r} comes first, or still runs: a compaction gives way to it"
+        return Blocked(waiting("Waiting", message), LOOK_AGAIN)
+    return _Parts(dataset, store, engine)

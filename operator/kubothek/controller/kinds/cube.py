@@ -1,0 +1,151 @@
+"""Cube: its datasets as Datasets, and whether changes of it can be made.
+
+A Cube starts no job itself: inspections of its store tell of it, Commits change it, and its Datasets look after their
+files. Each dataset of the manifest, and with ``adopt`` each that is found in the store, appears as a Dataset that the
+Cube owns: in a cluster those go with it, and their data stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kubothek.api.conditions import State, problem_state, progressing, ready, stalled, state_of
+from kubothek.api.cube import Cube, CubeStatus, MemberState
+from kubothek.api.dataset import Dataset
+from kubothek.api.meta import NAME_LIMIT
+from kubothek.api.values import render_bytes
+from kubothek.controller.context import Outcome, PutDataset, World
+from kubothek.controller.kinds.members import Member, is_as_wanted, members_of, refusal_key, wanted
+from kubothek.controller.outcome import conclude, unchanged
+from kubothek.controller.references import Blocked, find_engine, find_store, usable_store
+from kubothek.controller.status_merge import project_cube
+
+_LOOKING = progressing("Progressing", "an inspection of the store looks for the cube")
+
+
+def reconcile(cube: Cube, world: World) -> Outcome:
+    """What to do about a Cube."""
+    if cube.deleting or cube.frozen:
+        return unchanged(cube)
+    store = find_store(cube.spec.store_ref.name, cube, world)
+    if isinstance(store, Blocked):
+        return conclude(cube, world, store.state, again=store.again)
+    status = project_cube(cube, store, world)
+    members = members_of(cube, status)
+    wrong = _misnamed(members) or _taken(cube, members, world)
+    if wrong is not None:
+        return conclude(cube, world, wrong, status)
+    status = _with_members(cube, status, members, world)
+    engine = find_engine((cube.spec.engine_ref,), cube, world)
+    if isinstance(engine, Blocked):
+        return conclude(cube, world, engine.state, status, again=engine.again)
+    actions = tuple(_puts(cube, members, world))
+    return conclude(cube, world, _state(cube, status, members, world), status, actions=actions)
+
+
+def _misnamed(members: Sequence[Member]) -> State | None:
+    """Datasets that were found and cannot have a Dataset of their own."""
+    names: dict[str, str] = {}
+    for member in members:
+        if len(member.dataset) > NAME_LIMIT:
+            message = (
+                f"the Dataset of {member.name!r} would be called {member.dataset!r}, which is longer than {NAME_LIMIT} "
+                "characters: give the Cube a shorter name, with the same spec.uuidPrefix"
+            )
+            return stalled("NameTooLong", message)
+        other = names.setdefault(member.dataset, member.name)
+        if other != member.name:
+            return stalled("NameCollision", f"{other!r} and {member.name!r} would both be Dataset {member.dataset!r}")
+    return None
+
+
+def _taken(cube: Cube, members: Sequence[Member], world: World) -> State | None:
+    """A Dataset of a member's name that is not ours."""
+    for member in members:
+        there = world.get(Dataset, cube.namespace, member.dataset)
+        owner = there.controller if there is not None else None
+        unreadable = member.dataset in world.invalid(Dataset, cube.namespace)
+        if unreadable or (there is not None and (owner is None or owner.uid != cube.metadata.uid)):
+            message = (
+                f"there is a Dataset {member.dataset!r} that is not of this Cube, and its dataset {member.name!r} "
+                "needs the name: delete that one (its data stays), or give the Cube another name, with the same "
+                "spec.uuidPrefix"
+            )
+            return stalled("NameCollision", message)
+    return None
+
+
+def _puts(cube: Cube, members: Sequence[Member], world: World) -> Iterator[PutDataset]:
+    for member in members:
+        dataset, there = wanted(cube, member), world.get(Dataset, cube.namespace, member.dataset)
+        if there is None or (not there.deleting and not is_as_wanted(there, dataset)):
+            yield PutDataset(dataset)
+
+
+def _with_members(cube: Cube, status: CubeStatus, members: Sequence[Member], world: World) -> CubeStatus:
+    states = [_member_state(cube, member, world) for member in members]
+    size = sum(state.bytes for state in states)
+    seed = status.shape.seed if status.shape is not None else cube.spec.seed_dataset
+    rows = next((state.rows for state in states if state.name == seed), 0)
+    return status.model_copy(update={"members": tuple(states), "rows": rows, "bytes": size, "size": render_bytes(size)})
+
+
+def _member_state(cube: Cube, member: Member, world: World) -> MemberState:
+    dataset = world.get(Dataset, cube.namespace, member.dataset)
+    if dataset is None:
+        return MemberState(name=member.name, dataset=member.dataset)
+    table = dataset.status
+    return MemberState(
+        name=member.name,
+        dataset=member.dataset,
+        version=None if table.deleted else table.version,
+        rows=table.rows,
+        files=table.files,
+        bytes=table.bytes,
+    )
+
+
+def _state(cube: Cube, status: CubeStatus, members: Sequence[Member], world: World) -> State:
+    if status.problem is not None:
+        return problem_state(status.problem)
+    if status.inspected_time is None and status.version is None:
+        store = usable_store(cube.spec.store_ref.name, cube, world)
+        return store.state if isinstance(store, Blocked) else _LOOKING
+    if cube.spec.suspend:
+        return ready("Suspended", "no new jobs while spec.suspend is true")
+    if cube.spec.adopt and status.shape is None and not members:
+        message = f"there is no cube {cube.prefix!r} in the store: correct spec.uuidPrefix, or list its datasets"
+        return stalled("CubeNotFound", message)
+    waiting = next((state for member in members if (state := _hindrance(cube, member, world)) is not None), None)
+    if waiting is not None:
+        return waiting
+    trouble = next((state for member in members if (state := _trouble(cube, member, world)) is not None), None)
+    if trouble is not None:
+        return trouble
+    return ready("Succeeded", "ready for commits" if status.version is None else "ready for commits and queries")
+
+
+def _hindrance(cube: Cube, member: Member, world: World) -> State | None:
+    """Why a dataset of the cube cannot be written."""
+    dataset = world.get(Dataset, cube.namespace, member.dataset)
+    refusal = world.launch_refusal(cube.namespace, refusal_key(member.dataset))
+    if refusal is not None:
+        told = f"Dataset {member.dataset!r} cannot be what the Cube says: {refusal[0]}: {refusal[1]}"
+        return stalled("DatasetRefused", told)
+    if dataset is None:
+        return progressing("Progressing", f"Dataset {member.dataset!r} is made")
+    if dataset.writable:
+        return None
+    state = state_of(dataset.status)
+    if state is None or state.abnormal != "Stalled":
+        return progressing("DatasetNotReady", f"Dataset {dataset.name!r} is not ready yet")
+    return stalled("DatasetNotReady", f"Dataset {dataset.name!r}: {state.reason}: {state.message}")
+
+
+def _trouble(cube: Cube, member: Member, world: World) -> State | None:
+    """What is wrong with a dataset of the cube that can be written all the same."""
+    dataset = world.get(Dataset, cube.namespace, member.dataset)
+    state = state_of(dataset.status) if dataset is not None else None
+    if dataset is None or state is None or state.ready == "True":
+        return None
+    return stalled("DatasetTrouble", f"Dataset {dataset.name!r}: {state.reason}: {state.message}")

@@ -1,0 +1,276 @@
+"""Dataset: what a table is, what it has become, and what happens to its data at the end.
+
+A Dataset starts jobs for the restoration and the deletion of its data, looks at its sources
+(:mod:`kubothek.controller.tasks.sources`), feeds its ledger (:mod:`kubothek.controller.tasks.ledger`) and keeps up its
+table (:mod:`kubothek.controller.tasks.table_maintenance`). It is Ready when an inspection (or a Commit) has seen its
+uuid and nothing forbids to write it; after that, a store that is away for a while changes nothing here, as Commits look
+at the store themselves.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from kubothek.api.conditions import (
+    State,
+    corrupt,
+    problem_state,
+    problem_text,
+    progressing,
+    ready,
+    resting,
+    stalled,
+    state_of,
+)
+from kubothek.api.dataset import Dataset, DatasetStatus, Deed
+from kubothek.api.engine import Engine
+from kubothek.api.jobs import DeleteJob, RestoreJob
+from kubothek.api.meta import FINALIZER
+from kubothek.api.objectstore import ObjectStore
+from kubothek.controller.context import Action, CancelJob, Event, Outcome, SetFinalizer, World
+from kubothek.controller.outcome import conclude, unchanged
+from kubothek.controller.references import (
+    Blocked,
+    dataset_ref,
+    engine_digest,
+    find_engine,
+    find_store,
+    launch_job,
+    store_ref,
+    usable_store,
+)
+from kubothek.controller.scheduling.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
+from kubothek.controller.scheduling.launching import start, under_way
+from kubothek.controller.scheduling.retries import Budget
+from kubothek.controller.scheduling.schedule import soonest
+from kubothek.controller.status_merge import absorb, project
+from kubothek.controller.tasks.ledger import keep_ledger, missing_chain
+from kubothek.controller.tasks.skipping import with_uses
+from kubothek.controller.tasks.sources import attend
+from kubothek.controller.tasks.table_maintenance import keep_up
+from kubothek.controller.tasks.task_runs import Case
+from kubothek.controller.validation.layout import layout_mismatch
+
+_FOR_EVER = Budget(limit=None, initial=timedelta(seconds=2), maximum=timedelta(minutes=1))
+"""Deletion ends by its deadline, and restoration by the store's word, not by counting."""
+
+_LOOKING = progressing("Progressing", "an inspection of the store looks for the dataset")
+_RESTORING = progressing("Restoring", "a job brings the deleted data back")
+_DELETING = progressing("Deleting", "a job deletes the data")
+_DELETED = "the data is deleted; a new Dataset with spec.restore brings it back within the store's grace period"
+
+
+def reconcile(dataset: Dataset, world: World) -> Outcome:
+    """What to do about a Dataset."""
+    if dataset.frozen:
+        return unchanged(dataset)
+    if dataset.deleting:
+        return _delete(dataset, world)
+    finalizer = _finalizer(dataset)
+    store = find_store(dataset.spec.store_ref.name, dataset, world)
+    if isinstance(store, Blocked):
+        return conclude(dataset, world, store.state, actions=finalizer, again=store.again)
+    status = with_uses(dataset, project(dataset, store, world), world)
+    engine = find_engine((dataset.spec.engine_ref,), dataset, world)
+    if isinstance(engine, Blocked):
+        return conclude(dataset, world, engine.state, status, actions=finalizer, again=engine.again)
+    if dataset.spec.restore and status.deleted and not dataset.spec.suspend:
+        return _restore(dataset, world, store, engine, status, finalizer)
+    if not dataset.spec.restore and status.restoration is not None:
+        status = status.model_copy(update={"restoration": _again(status.restoration)})
+    state = _state(dataset, world, status)
+    fit = state.ready == "True" and not dataset.spec.suspend
+    built = dataset.cube is None or status.version is not None  # what lands is appended; a Commit builds
+    sources = attend(dataset, world, store, engine, status, start=fit and built)
+    case = Case(dataset, world, store, engine)
+    ledger = keep_ledger(case, sources.status, start=fit)
+    absent = missing_chain(ledger) if dataset.spec.ledger is not None else None
+    kept = keep_up(case, ledger.status, start=fit and absent is None)
+    trouble = absent or sources.trouble or ledger.trouble or kept.trouble
+    state = trouble if fit and trouble is not None else state
+    actions = (*finalizer, *sources.actions, *ledger.actions, *kept.actions)
+    again = soonest(sources.again, ledger.again, kept.again)
+    return conclude(dataset, world, state, kept.status, actions=actions, events=sources.events, again=again)
+
+
+def _state(dataset: Dataset, world: World, status: DatasetStatus) -> State:
+    """The state of a Dataset for which nothing has to be done."""
+    if status.problem is not None:
+        return problem_state(status.problem)
+    if status.corrupt is not None and not status.deleted:
+        return corrupt(status.corrupt)
+    mismatch = layout_mismatch(dataset, status)
+    if mismatch is not None:
+        return stalled("LayoutMismatch", mismatch)
+    if status.inspected_time is None and status.version is None:
+        return _looking(dataset, world)
+    if dataset.spec.suspend:
+        if dataset.spec.restore and status.deleted:
+            return resting("Suspended", "the data is restored when spec.suspend is false")
+        return ready("Suspended", "no new jobs while spec.suspend is true")
+    if status.deleted:
+        return ready(
+            "Succeeded",
+            "ready for commits, which start a new table; spec.restore brings the deleted one back within the store's "
+            "grace period, but not once something is committed",
+        )
+    if dataset.spec.ledger is not None and dataset.spec.ledger.kind == "Derivative":
+        return ready("Succeeded", "follows its inputs")
+    return ready("Succeeded", "ready for commits")
+
+
+def _looking(dataset: Dataset, world: World) -> State:
+    """The state of a Dataset that no inspection has told of yet. The first one of a store looks for it as well."""
+    store = usable_store(dataset.spec.store_ref.name, dataset, world)
+    if not isinstance(store, Blocked):
+        return _LOOKING
+    there = world.get(ObjectStore, dataset.namespace, dataset.spec.store_ref.name)
+    fresh = there is not None and not there.deleting and not there.spec.suspend
+    seen = state_of(there.status) if there is not None else None
+    return _LOOKING if fresh and (seen is None or seen.ready == "Unknown") else store.state
+
+
+def _finalizer(dataset: Dataset) -> tuple[Action, ...]:
+    """The finalizer is there only while deletion has something to do."""
+    wanted, present = dataset.spec.deletion_policy == "Delete", FINALIZER in dataset.metadata.finalizers
+    return () if wanted == present else (SetFinalizer(wanted),)
+
+
+# --- restoration -----------------------------------------------------------------------------------------------------
+
+
+def _again(deed: Deed) -> Deed:
+    """A deed that may be needed once more; the number of a job that was seen is never used again."""
+    if not deed.done and deed.problem is None:
+        return deed
+    return Deed(attempt=deed.attempt + 1, observed_attempt=deed.observed_attempt)
+
+
+def _restore(
+    dataset: Dataset,
+    world: World,
+    store: ObjectStore,
+    engine: Engine | None,
+    status: DatasetStatus,
+    finalizer: tuple[Action, ...],
+) -> Outcome:
+    deed = first(status.restoration or Deed())
+    if deed.problem is not None:
+        return conclude(dataset, world, problem_state(deed.problem), status, actions=finalizer)
+    digest = engine_digest(engine, world.settings)
+    step = follow(deed, f"{dataset.name}-restore", dataset, world, _FOR_EVER, digest)
+    deed = step.attempts
+    match step.stage:
+        case Active() as active:
+            status = _restored(status, deed)
+            return conclude(dataset, world, under_way(active, _RESTORING), status, actions=finalizer)
+        case Succeeded(result):
+            status = _restored(status, deed, done=True).model_copy(update={"deleted": False})
+            if result.dataset is not None:
+                status = absorb(status, result.dataset)
+            return conclude(dataset, world, _state(dataset, world, status), status, actions=finalizer)
+        case GivenUp(reason, message):
+            problem = problem_text(reason, f"{message}; set spec.restore to false to start a new table")
+            status = _restored(status, deed, problem=problem)
+            return conclude(dataset, world, problem_state(problem), status, actions=finalizer)
+        case Start() as begin:
+            job = RestoreJob(
+                job=job_name(f"{dataset.name}-restore", deed.attempt),
+                uid=dataset.metadata.uid,
+                attempt=deed.attempt,
+                store=store_ref(store),
+                dataset=dataset_ref(dataset, world.settings),
+            )
+            launch = launch_job(job, dataset, engine, store)
+            move = start(step, begin, launch, _RESTORING, digest, world)
+            status = _restored(status, move.attempts)
+            actions = (*finalizer, *move.actions)
+            return conclude(dataset, world, move.state, status, actions=actions, again=move.again)
+
+
+def _restored(status: DatasetStatus, deed: Deed, **changes: object) -> DatasetStatus:
+    return status.model_copy(update={"restoration": deed.model_copy(update=changes)})
+
+
+# --- deletion --------------------------------------------------------------------------------------------------------
+
+
+def _delete(dataset: Dataset, world: World) -> Outcome:
+    """Delete the data first, if that was asked for; but never hold the resource, or its namespace, for ever."""
+    deletion_time = dataset.metadata.deletion_timestamp
+    assert deletion_time is not None
+    if FINALIZER not in dataset.metadata.finalizers:
+        return unchanged(dataset)
+    deed = first(dataset.status.deletion or Deed())
+    name = job_name(f"{dataset.name}-delete", deed.attempt)
+    stop: tuple[Action, ...] = (CancelJob(dataset.namespace, name),) if dataset.status.deletion else ()
+    if dataset.spec.deletion_policy == "Retain":
+        return _let_go(dataset, Event("Normal", "Retained", "the data is kept, as spec.deletionPolicy says"), *stop)
+    if dataset.spec.suspend and not stop:
+        return _kept(dataset, "Suspended", "spec.suspend is true")
+    store = world.get(ObjectStore, dataset.namespace, dataset.spec.store_ref.name)
+    if store is None:
+        why = f"ObjectStore {dataset.spec.store_ref.name!r} does not exist"
+        return _kept(dataset, "ObjectStoreNotFound", why, *stop)
+    left = deletion_time + world.settings.deletion_deadline - world.now
+    if left <= timedelta(0):
+        return _kept(dataset, "DeletionDeadlineExceeded", "the data could not be deleted in time", *stop)
+    refusal = world.launch_refusal(dataset.namespace, name)
+    if refusal is not None and refusal[0] == "NamespaceTerminating":
+        return _kept(dataset, "NamespaceTerminating", "no job can start in a namespace that is being deleted", *stop)
+    return _follow_deletion(dataset, world, store, deed, left)
+
+
+def _follow_deletion(dataset: Dataset, world: World, store: ObjectStore, deed: Deed, left: timedelta) -> Outcome:
+    found = find_engine((dataset.spec.engine_ref,), dataset, world)
+    engine = None if isinstance(found, Blocked) else found  # a missing Engine is no reason to keep data
+    digest = engine_digest(engine, world.settings)
+    step = follow(deed, f"{dataset.name}-delete", dataset, world, _FOR_EVER, digest)
+    deed = step.attempts
+    match step.stage:
+        case Active() as active:
+            return conclude(dataset, world, under_way(active, _DELETING), _deleted(dataset, deed), again=left)
+        case Succeeded():
+            return _let_go(dataset, Event("Normal", "Deleted", _DELETED))
+        case GivenUp("DatasetNotFound" | "DatasetDeleted"):
+            return _let_go(dataset, Event("Normal", "Deleted", "there was no data to delete"))
+        case GivenUp("OwnedByAnother" | "NotAdopted" as reason, message):
+            return _kept(dataset, reason, message)
+        case GivenUp(reason, message):
+            # Perhaps somebody mends it before the deadline: go on trying, visibly.
+            state = stalled(reason, f"{message}; mend it, or set spec.deletionPolicy to Retain to keep the data")
+            wait = _FOR_EVER.delay(deed.failures + 1)
+            deed = Deed(
+                attempt=deed.attempt + 1,
+                observed_attempt=deed.observed_attempt,
+                failures=deed.failures + 1,
+                next_attempt_time=world.now + wait,
+            )
+            return conclude(dataset, world, state, _deleted(dataset, deed), again=min(wait, left))
+        case Start() as begin:
+            job = DeleteJob(
+                job=job_name(f"{dataset.name}-delete", deed.attempt),
+                uid=dataset.metadata.uid,
+                attempt=deed.attempt,
+                store=store_ref(store),
+                dataset=dataset_ref(dataset, world.settings),
+            )
+            launch = launch_job(job, dataset, engine, store)
+            move = start(step, begin, launch, _DELETING, digest, world)
+            again = min(move.again or left, left)
+            status = _deleted(dataset, move.attempts)
+            return conclude(dataset, world, move.state, status, actions=move.actions, again=again)
+
+
+def _deleted(dataset: Dataset, deed: Deed) -> DatasetStatus:
+    return dataset.status.model_copy(update={"deletion": deed})
+
+
+def _kept(dataset: Dataset, reason: str, why: str, *actions: Action) -> Outcome:
+    message = f"{why}: the data of {dataset.uuid!r} is kept in ObjectStore {dataset.spec.store_ref.name!r}"
+    return _let_go(dataset, Event("Warning", reason, message), *actions)
+
+
+def _let_go(dataset: Dataset, event: Event, *actions: Action) -> Outcome:
+    """Let the API server remove the resource."""
+    return unchanged(dataset, actions=(*actions, SetFinalizer(False)), events=(event,))

@@ -1,0 +1,248 @@
+"""GCPolicy: when its slots come, collect its Datasets, some at a time.
+
+A slot that is due, or a request, begins a round. The round goes through the Datasets in the order of their ObjectStores
+and names, one job after the other, each for some Datasets of one store; how far it is stands in the status, so that it
+goes on where it was after whatever befalls the operator. What a job could not collect does not stop the round: it is
+counted and told, and the next slot tries again. Which versions may go is the business of all policies together
+(:mod:`kubothek.controller.kinds.targets`): therefore a policy that cannot be read stops all of its namespace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from kubothek.api.conditions import State, ready, stalled
+from kubothek.api.engine import Engine
+from kubothek.api.gcpolicy import GCPolicy, GCPolicyStatus, Round
+from kubothek.api.jobs import CollectJob, CollectOutcome
+from kubothek.api.meta import render_time
+from kubothek.controller.context import Action, CancelJob, LaunchJob, Outcome, World
+from kubothek.controller.kinds import rounds
+from kubothek.controller.kinds.targets import Candidate, Keepers, Selection, matcher
+from kubothek.controller.outcome import conclude, unchanged
+from kubothek.controller.references import Blocked, engine_digest, find_engine, launch_job, spark_settings, store_ref
+from kubothek.controller.scheduling.attempts import ENGINE_FAULTS, Active, GivenUp, Start, Succeeded, follow, job_name
+from kubothek.controller.scheduling.launching import start, under_way
+from kubothek.controller.scheduling.queue import job_is_there
+from kubothek.controller.scheduling.retries import budget_of
+from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
+
+_SUSPENDED = ready("Suspended", "nothing is collected while spec.suspend is true; what the policy keeps stays")
+_LOOK_AGAIN = timedelta(seconds=30)
+_SILENT = "the job ended without a word about its Datasets"
+
+
+def reconcile(policy: GCPolicy, world: World) -> Outcome:
+    """What to do about a policy."""
+    if policy.deleting or policy.frozen:
+        return unchanged(policy)
+    selection = Selection.of(policy, world)
+    status = policy.status.model_copy(update={"datasets": len(selection.chosen)})
+    engine = find_engine((policy.spec.engine_ref,), policy, world)
+    if isinstance(engine, Blocked):
+        return conclude(policy, world, engine.state, status, again=engine.again)
+    return _Case(policy, world, engine, selection).step(status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A policy with all that decides about it."""
+
+    policy: GCPolicy
+    world: World
+    engine: Engine | None
+    selection: Selection
+    actions: tuple[Action, ...] = ()
+
+    def step(self, status: GCPolicyStatus) -> Outcome:
+        """Go on with the round that is under way, or look whether one begins."""
+        if status.round is None:
+            return self._begin_or_rest(status)
+        return self._follow(status, status.round) if status.round.until else self._next_job(status, status.round)
+
+    # --- rounds ---
+
+    def _begin_or_rest(self, status: GCPolicyStatus) -> Outcome:
+        slot = self._due(status)
+        if slot is None:
+            return self._rest(status)
+        begun = rounds.begun(status.last, slot, self.policy.spec.mode, self._now)
+        handled = self.policy.requested_at or status.handled_request
+        return self.step(status.model_copy(update={"round": begun, "handled_request": handled}))
+
+    def _next_job(self, status: GCPolicyStatus, round_: Round) -> Outcome:
+        until = self.selection.end_of_chunk(round_.after, failures=0)
+        if until:
+            return self.step(_with(status, rounds.announced(round_, until)))
+        ended = status.model_copy(update={"round": None, "last": round_, "last_time": self._now})
+        return self.step(ended)
+
+    def _rest(self, status: GCPolicyStatus) -> Outcome:
+        problem = fault(self.policy.spec.schedule)
+        if problem is not None:
+            return self._conclude(stalled("InvalidSchedule", problem), status)
+        if self.policy.spec.suspend:
+            return self._conclude(_SUSPENDED, status)
+        start_time = self._next_start(status)
+        return self._conclude(self._achieved(status, start_time), status, again=start_time - self.world.now)
+
+    def _achieved(self, status: GCPolicyStatus, following: datetime) -> State:
+        last, then = status.last, f"next at {render_time(following)}"
+        if last is not None and last.failed:
+            of_all = f"{last.failed:,} of {rounds.counted(last.datasets, 'Dataset')} could not be collected"
+            return stalled("CollectionFailed", f"{of_all}: {'; '.join(last.problems)}; {then}")
+        if not self.selection.chosen:
+            return ready("Succeeded", f"spec.selector selects no Dataset; {then}")
+        return ready("Succeeded", f"{rounds.told(last)}; {then}" if last else then)
+
+    # --- slots ---
+
+    def _due(self, status: GCPolicyStatus) -> datetime | None:
+        policy = self.policy
+        if not self._scheduled:
+            return None
+        if policy.requested_at not in (None, status.handled_request):
+            return self._now
+        return due_slot(policy.spec.schedule, self._since(status), self.world.now, uid=policy.metadata.uid)
+
+    def _next_start(self, status: GCPolicyStatus) -> datetime:
+        policy = self.policy
+        return next_start(policy.spec.schedule, self._since(status), self.world.now, uid=policy.metadata.uid)
+
+    def _since(self, status: GCPolicyStatus) -> datetime:
+        """The last slot; a new policy waits for its first one."""
+        last = status.round or status.last
+        return (last and last.slot) or self.policy.metadata.creation_timestamp or self.world.now
+
+    @property
+    def _scheduled(self) -> bool:
+        return not self.policy.spec.suspend and fault(self.policy.spec.schedule) is None
+
+    # --- jobs ---
+
+    def _follow(self, status: GCPolicyStatus, round_: Round) -> Outcome:
+        on = engine_digest(self.engine, self.world.settings)
+        step = follow(round_, _prefix(self.policy), self.policy, self.world, budget_of(self.engine), on)
+        idle = self._with(*(CancelJob(self.policy.namespace, name) for name in step.cancel))
+        status = _with(status, step.attempts)
+        match step.stage:
+            case Active() as active:
+                return idle._conclude(under_way(active, self._collecting(step.attempts)), status)
+            case Succeeded(result) if result.collect is not None:
+                return idle.step(_with(status, rounds.advanced(step.attempts, result.collect)))
+            case Succeeded():
+                return idle.step(_with(status, self._given_up(step.attempts, "ResultLost", _SILENT)))
+            case GivenUp(reason, message):
+                return idle.step(_with(status, self._given_up(step.attempts, reason, message)))
+            case Start() as begin:
+                if step.attempts.failures != round_.failures:
+                    step = replace(step, attempts=self._narrowed(step.attempts))
+                    status = _with(status, step.attempts)
+                chunk = self.selection.chunk(step.attempts.after, step.attempts.until)
+                if not chunk:  # its Datasets went away meanwhile, or are not ready any more
+                    return idle.step(_with(status, rounds.advanced(step.attempts, CollectOutcome(after=""))))
+                held = self._held(step.attempts)
+                if held is not None:
+                    return idle._conclude(held.state, status, again=held.again)
+                move = start(step, begin, self._launch(step.attempts, chunk), self._collecting(round_), on, self.world)
+                case = self._with(*self._forgotten(step.attempts), *move.actions)
+                return case._conclude(_patient(move.state), _with(status, move.attempts), again=move.again)
+
+    def _narrowed(self, round_: Round) -> Round:
+        """After a failure with fewer Datasets: one of them may be what jobs die of."""
+        until = self.selection.end_of_chunk(round_.after, round_.failures)
+        return round_.model_copy(update={"until": until or round_.until})
+
+    def _given_up(self, round_: Round, reason: str, message: str) -> Round:
+        """What only the Engine can mend would meet all other Datasets, too."""
+        rest = self.selection.after(round_.after)
+        left_out = rest if reason in ENGINE_FAULTS else self.selection.chunk(round_.after, round_.until)
+        return rounds.passed_over(round_, left_out, reason, message)
+
+    def _held(self, round_: Round) -> Blocked | None:
+        """What a job has to wait for, if it does."""
+        policy, world = self.policy, self.world
+        if policy.spec.suspend:
+            return Blocked(_SUSPENDED)
+        unreadable = world.invalid(GCPolicy, policy.namespace)
+        if unreadable:
+            why = f"GCPolicy {unreadable[0]!r} is not valid, so nobody knows what it keeps"
+            todo = "nothing is collected in this namespace until it is corrected or deleted"
+            return Blocked(stalled("PolicyInvalid", f"{why}: {todo}"), _LOOK_AGAIN)
+        for other in world.list(GCPolicy, policy.namespace):
+            theirs = other.status.round
+            if other.name == policy.name or theirs is None or not theirs.until:
+                continue
+            shared = self.selection.chunk(max(round_.after, theirs.after), min(round_.until, theirs.until))
+            if not any(map(matcher(other.spec.selector), (each.dataset for each in shared if each.dataset))):
+                continue
+            if job_is_there(other, job_name(_prefix(other), theirs.attempt), world):
+                waits = f"waits for the job of GCPolicy {other.name!r}, which is about some of the same Datasets"
+                return Blocked(ready("Collecting", waits), _LOOK_AGAIN)
+        return None
+
+    def _launch(self, round_: Round, chunk: tuple[Candidate, ...]) -> LaunchJob:
+        policy, world, store = self.policy, self.world, chunk[0].store
+        keepers = Keepers.of(policy.namespace, world)
+        job = CollectJob(
+            job=job_name(_prefix(policy), round_.attempt),
+            uid=policy.metadata.uid,
+            attempt=round_.attempt,
+            store=store_ref(store),
+            targets=tuple(keepers.target(candidate.dataset, world) for candidate in chunk if candidate.dataset),
+            leftovers=self._leftovers(round_, chunk),
+            enforce=round_.mode == "Enforce" and policy.spec.mode == "Enforce",
+            max_deletes=policy.spec.max_deletes,
+            grace_seconds=keepers.grace(store, world).total_seconds(),
+            spark=spark_settings(self.engine),
+        )
+        return launch_job(job, policy, self.engine, store)
+
+    def _leftovers(self, round_: Round, chunk: tuple[Candidate, ...]) -> str | None:
+        """Whose leftovers the job collects as well: a policy for all Datasets does so once in each store.
+
+        Not when it is tried again: should that be what it dies of, no Dataset shall pay for it.
+        """
+        for_all = self.policy.spec.selector.all and not round_.failures
+        if chunk[-1].dataset is None or (for_all and self.selection.is_last_of_store(chunk[-1])):
+            return f"{self.world.settings.cluster_id}/{self.policy.namespace}/"
+        return None
+
+    def _forgotten(self, round_: Round) -> tuple[Action, ...]:
+        """A policy lives long: of its jobs the last two are kept, for their logs."""
+        if round_.attempt <= 2:
+            return ()
+        return (CancelJob(self.policy.namespace, job_name(_prefix(self.policy), round_.attempt - 2)),)
+
+    # --- what is published ---
+
+    def _collecting(self, round_: Round) -> State:
+        return ready(
+            "Collecting", f"{round_.datasets:,} of {rounds.counted(len(self.selection.chosen), 'Dataset')} through"
+        )
+
+    def _conclude(self, state: State, status: GCPolicyStatus, *, again: timedelta | None = None) -> Outcome:
+        following = self._next_start(status) if self._scheduled else None
+        status = status.model_copy(update={"next_time": following})
+        return conclude(self.policy, self.world, state, status, actions=self.actions, again=again)
+
+    def _with(self, *actions: Action) -> _Case:
+        return replace(self, actions=(*self.actions, *actions))
+
+    @property
+    def _now(self) -> datetime:
+        return self.world.now.replace(microsecond=0)
+
+
+def _patient(state: State) -> State:
+    """To wait for a place is part of the normal course of things."""
+    return ready("Collecting", state.message) if state.reason == "ConcurrencyLimit" else state
+
+
+def _prefix(policy: GCPolicy) -> str:
+    return f"{policy.name}-collect"
+
+
+def _with(status: GCPolicyStatus, round_: Round) -> GCPolicyStatus:
+    return status.model_copy(update={"round": round_})

@@ -1,0 +1,118 @@
+"""The datasets of a Cube, each as a Dataset of its own: what they are, and what jobs are told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kubothek.api import jobs
+from kubothek.api.cube import Cube, CubeDataset, CubeStatus
+from kubothek.api.dataset import Dataset, DatasetSpec
+from kubothek.api.members import CUBE_LABEL, dataset_name
+from kubothek.api.meta import API_VERSION, ObjectMeta, OwnerReference
+from kubothek.api.table import Table
+from kubothek.controller.context import World
+from kubothek.controller.references import dataset_ref
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A dataset that a cube has or is to have; ``spec`` None: found in the store, and in no manifest."""
+
+    name: str
+    dataset: str
+    """The name of its Dataset."""
+    spec: CubeDataset | None
+
+
+def members_of(cube: Cube, status: CubeStatus) -> Sequence[Member]:
+    """Those of the manifest in its order, then those that were found, if the cube is adopted."""
+    listed = {dataset.name: dataset for dataset in cube.spec.datasets}
+    found = status.shape.datasets if cube.spec.adopt and status.shape is not None else ()
+    names = dict.fromkeys((*listed, *sorted(found)))
+    return [Member(name, dataset_name(cube.name, name), listed.get(name)) for name in names]
+
+
+def wanted(cube: Cube, member: Member) -> Dataset:
+    """The Dataset of a member, as it is to be. Indices are left to the cube, which knows what it needs."""
+    table, labels = _table(cube, member), {**cube.metadata.labels, CUBE_LABEL: cube.name}
+    owner = OwnerReference(
+        api_version=API_VERSION,
+        kind="Cube",
+        name=cube.name,
+        uid=cube.metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    return Dataset(
+        api_version=API_VERSION,
+        kind="Dataset",
+        metadata=ObjectMeta(name=member.dataset, namespace=cube.namespace, labels=labels, owner_references=(owner,)),
+        spec=DatasetSpec(
+            uuid=cube.uuid_of(member.name),
+            store_ref=cube.spec.store_ref,
+            engine_ref=cube.spec.engine_ref,
+            table=table,
+            adopt=cube.spec.adopt,
+            sources=member.spec.sources if member.spec else (),
+            maintenance=cube.spec.maintenance,
+            suspend=cube.spec.suspend,
+        ),
+    )
+
+
+def _table(cube: Cube, member: Member) -> Table:
+    """The layout; what was found is as it is (`adopt`), whatever partitions it."""
+    if member.spec is None:
+        return Table()
+    own = member.spec.table
+    return Table(
+        partition_on=_partition_on(cube, member.spec),
+        target_file_size=own.target_file_size,
+        row_group_rows=own.row_group_rows,
+        compression=own.compression,
+        columns=own.columns,
+        schema_evolution=own.schema_evolution,
+    )
+
+
+def _partition_on(cube: Cube, spec: CubeDataset) -> tuple[str, ...]:
+    own = spec.partition_on
+    return (cube.spec.partition_columns or ()) if own is None else own
+
+
+def refusal_key(dataset: str) -> str:
+    """Under what a World tells why a Dataset could not be put: no job is called so."""
+    return f"dataset/{dataset}"
+
+
+def is_as_wanted(there: Dataset, member: Dataset) -> bool:
+    """Whether nothing is to be done about a Dataset that is there. Other labels than ours may be on it."""
+    return there.spec == member.spec and member.metadata.labels.items() <= there.metadata.labels.items()
+
+
+def cube_ref(cube: Cube, world: World) -> jobs.CubeRef:
+    """A Cube as jobs need it, with the claim that each of its Datasets makes."""
+    spec = cube.spec
+    members = []
+    for member in members_of(cube, cube.status):
+        there = world.get(Dataset, cube.namespace, member.dataset)
+        if there is None or there.cube != cube.name:
+            continue
+        own = member.spec
+        members.append(
+            jobs.CubeMemberRef(
+                name=member.name,
+                dataset=dataset_ref(there, world.settings),
+                partition_on=own.partition_on if own is not None else None,
+            )
+        )
+    return jobs.CubeRef(
+        prefix=cube.prefix,
+        seed=spec.seed_dataset,
+        dimension_columns=spec.dimension_columns or (),
+        partition_columns=spec.partition_columns or (),
+        index_columns=spec.index_columns,
+        suppress_index_on=spec.suppress_index_on,
+        members=tuple(members),
+    )

@@ -1,0 +1,307 @@
+"""ObjectStore: is it there, can it be used, and what has become of the Cubes and Datasets in it.
+
+The operator reads no data itself: one inspection job at a time, for all Cubes and Datasets of the namespace in the
+store, answers all of it. An inspection is due when there was none, when the store is reached otherwise than before, on
+request, at intervals, soon after Datasets came or went, and after a failure. A result holds a few kilobytes only: when
+it is truncated, the next inspection goes on after the last Dataset that it told of, until the round is complete. What
+is found as it was is not told again: however many Datasets there are, a look at a store at rest is one short job.
+
+A look at a store that is known to be fine, or known to be bad, changes no condition before its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import chain
+
+from kubothek.api.conditions import State, problem_state, problem_text, progressing, ready, resting
+from kubothek.api.cube import Cube
+from kubothek.api.dataset import Dataset
+from kubothek.api.engine import Engine
+from kubothek.api.jobs import InspectJob, JobResult
+from kubothek.api.members import head_uuid
+from kubothek.api.objectstore import Capabilities, Inspection, ObjectStore
+from kubothek.api.values import parse_duration
+from kubothek.controller.context import Action, CancelJob, Event, FailureClass, Outcome, World
+from kubothek.controller.kinds.members import cube_ref
+from kubothek.controller.outcome import conclude, unchanged
+from kubothek.controller.references import (
+    Blocked,
+    dataset_ref,
+    digest,
+    engine_digest,
+    find_engine,
+    launch_job,
+    store_ref,
+)
+from kubothek.controller.scheduling.attempts import Active, Setback, Start, Succeeded, follow, job_name
+from kubothek.controller.scheduling.launching import refused, under_way
+from kubothek.controller.scheduling.retries import Budget
+
+Asked = Cube | Dataset
+"""What an inspection is asked about."""
+
+SETTLING = timedelta(seconds=5)
+"""Least time between the starts of two inspections when Datasets come and go, so that many share one."""
+ASKED_LIMIT = 500
+"""How many Cubes and Datasets one job is asked about: its spec must fit into a ConfigMap, its answer holds far fewer.
+"""
+FIRST_RETRY = timedelta(seconds=10)
+"""The wait after one failed inspection; it doubles up to the interval."""
+
+_LOOKING = progressing("Progressing", "an inspection job looks whether the store can be used")
+_READY = ready("Succeeded", "the store can be used")
+_ALONE = ready(
+    "Succeeded",
+    "the store can be used, but has no conditional writes: see to it that nothing else writes to the datasets in it",
+)
+
+
+def reconcile(store: ObjectStore, world: World) -> Outcome:
+    """What to do about a store."""
+    if store.deleting or store.frozen:
+        return unchanged(store)
+    engine = find_engine((), store, world)
+    if isinstance(engine, Blocked):  # the default one, which no job may run on as it is
+        return conclude(store, world, engine.state, again=engine.again)
+    case = _Case(store, world, engine, _in_store(store, world))
+    knowledge = _Knowledge(store.status.capabilities, store.status.last_inspection)
+    return case.follow(knowledge) if knowledge.under_way else case.start_or_rest(knowledge)
+
+
+def _in_store(store: ObjectStore, world: World) -> tuple[Asked, ...]:
+    """By what they are called in the store; Cubes come first, as their names begin with ``++``."""
+    resources = chain[Asked](world.list(Cube, store.namespace), world.list(Dataset, store.namespace))
+    here = (each for each in resources if each.spec.store_ref.name == store.name and not each.deleting)
+    return tuple(sorted(here, key=_uuid))
+
+
+def _uuid(asked: Asked) -> str:
+    return asked.head if isinstance(asked, Cube) else asked.uuid
+
+
+@dataclass(frozen=True, slots=True)
+class _Knowledge:
+    """What is known about a store, and how far the last inspection is."""
+
+    capabilities: Capabilities | None
+    inspection: Inspection | None
+
+    @property
+    def under_way(self) -> bool:
+        return self.inspection is not None and self.inspection.finished is None
+
+    @property
+    def state(self) -> State:
+        if self.inspection is not None and self.inspection.problem is not None:
+            return problem_state(self.inspection.problem, transient=self.inspection.transient)
+        if self.capabilities is None:
+            return _LOOKING
+        return _READY if self.capabilities.conditional_writes else _ALONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A store with all that decides about it."""
+
+    store: ObjectStore
+    world: World
+    engine: Engine | None
+    contents: Sequence[Asked]
+    """The Cubes and Datasets in the store, by uuid."""
+    actions: tuple[Action, ...] = ()
+    events: tuple[Event, ...] = ()
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.store.name}-inspect"
+
+    @property
+    def interval(self) -> timedelta:
+        return parse_duration(self.store.spec.interval)
+
+    @property
+    def connection(self) -> str:
+        """A digest of how the store is reached."""
+        return digest(self.store.spec.model_dump_json(exclude={"interval", "suspend"}))
+
+    @property
+    def claims(self) -> str:
+        """A digest of which Cubes and Datasets there are, and as what they are claimed."""
+        return digest(*map(_claimed, self.contents))
+
+    def follow(self, knowledge: _Knowledge) -> Outcome:
+        """An inspection was announced: see how far it is."""
+        assert knowledge.inspection is not None
+        engine = engine_digest(self.engine, self.world.settings)
+        step = follow(knowledge.inspection, self.prefix, self.store, self.world, Budget(limit=None), engine)
+        inspection, case = step.attempts, self._with(step.cancel)
+        if isinstance(step.stage, Active):
+            state = under_way(step.stage, _LOOKING)
+            shown = knowledge.state if state.ready == "Unknown" else state
+            return case._conclude(shown, _Knowledge(knowledge.capabilities, inspection))
+        if isinstance(step.stage, Succeeded) and step.stage.result.store is not None:
+            return case._answered(step.stage.result, inspection)
+        if isinstance(step.stage, Start) and step.setback is None:
+            if knowledge.inspection.connection == self.connection:
+                return case._launch(_Knowledge(knowledge.capabilities, inspection))
+            # Announced but never seen, and by now about another store: the next number asks the right question.
+            return case.start_or_rest(_Knowledge(None, _finished(inspection, self.world.now)))
+        silent = Setback(FailureClass.RETRY, "ResultLost", "the inspection ended without a word about the store")
+        return case._failed(step.setback or silent, knowledge)
+
+    def _with(self, cancel: Sequence[str], *events: Event) -> _Case:
+        actions = tuple(CancelJob(self.store.namespace, name) for name in cancel)
+        return replace(self, actions=(*self.actions, *actions), events=(*self.events, *events))
+
+    def _answered(self, result: JobResult, inspection: Inspection) -> Outcome:
+        assert result.store is not None
+        capabilities = Capabilities(conditional_writes=result.store.conditional_writes)
+        finished = _finished(
+            inspection,
+            self.world.now,
+            failures=0,
+            problem=None,
+            transient=False,
+            reached=self._reached(inspection, result),
+        )
+        case = self
+        if not capabilities.conditional_writes and self.store.status.capabilities != capabilities:
+            case = self._with((), Event("Warning", "NoConditionalWrites", _ALONE.message))
+        return case.start_or_rest(_Knowledge(capabilities, finished))
+
+    def _asked(self, inspection: Inspection) -> Sequence[Asked]:
+        """What an inspection is about, by uuid."""
+        return [asked for asked in self.contents if _uuid(asked) > inspection.after][:ASKED_LIMIT]
+
+    def _reached(self, inspection: Inspection, result: JobResult) -> str | None:
+        """Where the round goes on; None if it is complete."""
+        if result.truncated:
+            # An answer that tells of nothing at all would get the round no further.
+            told = [*(head_uuid(state.prefix) for state in result.cubes), *(state.uuid for state in result.datasets)]
+            return max(told, default=None)
+        asked = self._asked(inspection)
+        more = asked and asked[-1] is not self.contents[-1]
+        return _uuid(asked[-1]) if more else None
+
+    def _failed(self, setback: Setback, knowledge: _Knowledge) -> Outcome:
+        """The store cannot be used, or the inspection was lost: it is tried again for ever, ever more rarely."""
+        assert knowledge.inspection is not None
+        inspection, transient = knowledge.inspection, setback.failure is not FailureClass.REPORT
+        problem: str | None = problem_text(setback.reason, self._explained(setback))
+        if setback.failure is FailureClass.INFRASTRUCTURE and knowledge.state.ready != "Unknown":
+            problem, transient = inspection.problem, inspection.transient  # the store has nothing to do with it
+        failures = inspection.failures + 1
+        wait = Budget(initial=FIRST_RETRY, maximum=self.interval).delay(failures)
+        finished = _finished(
+            inspection,
+            self.world.now,
+            observed_attempt=inspection.attempt,
+            failures=failures,
+            problem=problem,
+            transient=transient,
+            next_attempt_time=self.world.now + wait,
+        )
+        return self.start_or_rest(_Knowledge(knowledge.capabilities, finished))
+
+    def _explained(self, setback: Setback) -> str:
+        """The message of a failure, with the Secret to correct if it is one of keys: the job does not know its name."""
+        reference = self.store.spec.credentials_secret_ref
+        if reference is None or setback.reason not in ("InvalidCredentials", "AccessDenied"):
+            return setback.message
+        return f"{setback.message}; the keys are those of the Secret {reference.name!r}"
+
+    def start_or_rest(self, knowledge: _Knowledge) -> Outcome:
+        """No inspection is under way: start one if it is due, else say what is known and when the next is."""
+        inspection = knowledge.inspection
+        if inspection is not None and inspection.connection != self.connection:
+            forgotten = inspection.model_copy(update={"problem": None, "transient": False, "failures": 0})
+            knowledge = _Knowledge(None, forgotten)
+        if self.store.spec.suspend:
+            kind = ready if knowledge.state.ready == "True" else resting
+            return self._conclude(kind("Suspended", "no inspections while spec.suspend is true"), knowledge)
+        due = self._due(knowledge.inspection)
+        if due <= self.world.now:
+            return self._launch(_Knowledge(knowledge.capabilities, self._next(knowledge.inspection)))
+        return self._conclude(knowledge.state, knowledge, again=due - self.world.now)
+
+    def _due(self, inspection: Inspection | None) -> datetime:
+        """When the next inspection is due."""
+        requested = self.store.requested_at not in (None, self.store.status.last_handled_reconcile_at)
+        if inspection is None or inspection.connection != self.connection or requested:
+            return self.world.now
+        if inspection.next_attempt_time is not None:
+            return inspection.next_attempt_time
+        if inspection.reached is not None:
+            return self.world.now
+        changed = inspection.datasets != self.claims
+        return inspection.started + (min(SETTLING, self.interval) if changed else self.interval)
+
+    def _next(self, inspection: Inspection | None) -> Inspection:
+        """The next inspection: of the rest of a round that the last did not complete, or of a new round."""
+        now, contents = self.world.now, self.claims
+        if inspection is None:
+            return Inspection(attempt=1, started=now, connection=self.connection, datasets=contents)
+        going_on = inspection.reached is not None and inspection.datasets == contents
+        return inspection.model_copy(
+            update={
+                "attempt": inspection.attempt + 1,
+                "started": now,
+                "previous_started": inspection.started,
+                "finished": None,
+                "next_attempt_time": None,
+                "connection": self.connection,
+                "datasets": contents,
+                "after": inspection.reached if going_on else "",
+                "reached": None,
+            }
+        )
+
+    def _launch(self, knowledge: _Knowledge) -> Outcome:
+        inspection = knowledge.inspection
+        assert inspection is not None
+        store, world, number = self.store, self.world, inspection.attempt
+        asked = self._asked(inspection)
+        known = {_uuid(each): each.status.inspected_digest for each in asked}
+        job = InspectJob(
+            job=job_name(self.prefix, number),
+            uid=store.metadata.uid,
+            attempt=number,
+            store=store_ref(store),
+            cubes=tuple(cube_ref(cube, world) for cube in asked if isinstance(cube, Cube)),
+            datasets=tuple(dataset_ref(each, world.settings) for each in asked if isinstance(each, Dataset)),
+            known={uuid: digest for uuid, digest in known.items() if digest is not None},
+        )
+        launch = launch_job(job, store, self.engine, store)
+        # The Datasets may still have to read the last result; the one before was read or is out of date.
+        case = self._with((job_name(self.prefix, number - 2),) if number > 2 else ())
+        blocked = refused(job.job, store, world)
+        inspection = inspection.model_copy(update={"engine_digest": engine_digest(self.engine, world.settings)})
+        return replace(case, actions=(*case.actions, launch))._conclude(
+            blocked.state if blocked else knowledge.state,
+            _Knowledge(knowledge.capabilities, inspection),
+            again=blocked.again if blocked else None,
+            handled=store.requested_at,
+        )
+
+    def _conclude(
+        self, state: State, knowledge: _Knowledge, *, again: timedelta | None = None, handled: str | None = None
+    ) -> Outcome:
+        status = self.store.status.model_copy(
+            update={
+                "capabilities": knowledge.capabilities,
+                "last_inspection": knowledge.inspection,
+                "last_handled_reconcile_at": handled or self.store.status.last_handled_reconcile_at,
+            }
+        )
+        return conclude(self.store, self.world, state, status, actions=self.actions, events=self.events, again=again)
+
+
+def _claimed(asked: Asked) -> str:
+    return f"{_uuid(asked)} {asked.name} {asked.metadata.uid}" + (" adopt" if asked.spec.adopt else "")
+
+
+def _finished(inspection: Inspection, now: datetime, **changes: object) -> Inspection:
+    return inspection.model_copy(update={"finished": now} | changes)

@@ -1,0 +1,293 @@
+"""SkippingIndex: metadata of files that Kubothek does not own, made and refreshed by jobs.
+
+A job runs when the metadata is not what the spec asks for, when a slot of the schedule comes, and on request. It makes
+everything anew only if the spec asks for other metadata; else it describes what came or changed and forgets what is
+gone. What a job could not do is told, and the next slot, request or edit tries again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from kubothek.api.conditions import State, problem_state, problem_text, progressing, ready, stalled
+from kubothek.api.engine import Engine
+from kubothek.api.jobs import CsvOptions, PlainFiles, SkipFilesJob, SkipFilesOutcome
+from kubothek.api.meta import FINALIZER, render_time
+from kubothek.api.objectstore import ObjectStore
+from kubothek.api.skippingindex import PlainRefresh, SkippingIndex, SkippingIndexStatus
+from kubothek.api.values import render_bytes
+from kubothek.controller.context import Action, CancelJob, Event, LaunchJob, Outcome, SetFinalizer, World
+from kubothek.controller.outcome import conclude, unchanged
+from kubothek.controller.references import (
+    Blocked,
+    columns_of,
+    digest,
+    engine_digest,
+    find_engine,
+    launch_job,
+    skipping_of,
+    spark_settings,
+    store_ref,
+    usable_store,
+)
+from kubothek.controller.scheduling.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
+from kubothek.controller.scheduling.launching import start, under_way
+from kubothek.controller.scheduling.retries import Budget, budget_of
+from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
+
+_REMOVAL = Budget(limit=None, initial=timedelta(seconds=2), maximum=timedelta(minutes=1))
+"""It ends by its deadline, not by counting."""
+_LOOKING = progressing("Describing", "a job looks at the files and describes what is new")
+_DELETING = progressing("Deleting", "a job deletes the metadata")
+_SUSPENDED = ready("Suspended", "no new jobs while spec.suspend is true")
+
+
+def reconcile(index: SkippingIndex, world: World) -> Outcome:
+    """What to do about a SkippingIndex."""
+    if index.frozen:
+        return unchanged(index)
+    if index.deleting:
+        return _delete(index, world)
+    finalizer = _finalizer(index)
+    parts = _parts(index, world)
+    if isinstance(parts, Blocked):
+        return conclude(index, world, parts.state, actions=finalizer, again=parts.again)
+    return _Case(index, world, parts, finalizer).step(index.status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The store of the files, that of the metadata, and what runs the jobs."""
+
+    files: ObjectStore
+    metadata: ObjectStore
+    engine: Engine | None
+
+    def launch(self, index: SkippingIndex, attempt: PlainRefresh, prefix: str, *, drop: bool = False) -> LaunchJob:
+        """The job of an attempt."""
+        spec = index.spec
+        skipping = skipping_of(spec.skipping)
+        assert skipping is not None
+        csv = CsvOptions() if spec.csv is None else CsvOptions.model_validate(spec.csv.model_dump())
+        job = SkipFilesJob(
+            job=job_name(prefix, attempt.attempt),
+            uid=index.metadata.uid,
+            attempt=attempt.attempt,
+            store=store_ref(self.metadata),
+            name=f"{index.namespace}.{index.name}",
+            files=PlainFiles(
+                store=store_ref(self.files),
+                prefix=spec.location.prefix,
+                glob=spec.location.glob,
+                format=spec.format,
+                csv=csv,
+                columns=columns_of(spec.columns),
+            ),
+            skipping=skipping,
+            drop=drop,
+            spark=spark_settings(self.engine),
+        )
+        return launch_job(job, index, self.engine, self.metadata, self.files)
+
+
+def _parts(index: SkippingIndex, world: World) -> _Parts | Blocked:
+    files = usable_store(index.spec.location.store_ref.name, index, world)
+    if isinstance(files, Blocked):
+        return files
+    place = index.spec.metadata
+    metadata = files if place is None else usable_store(place.store_ref.name, index, world)
+    if isinstance(metadata, Blocked):
+        return metadata
+    engine = find_engine((index.spec.engine_ref,), index, world)
+    return engine if isinstance(engine, Blocked) else _Parts(files, metadata, engine)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A SkippingIndex with all that decides about it."""
+
+    index: SkippingIndex
+    world: World
+    parts: _Parts
+    actions: tuple[Action, ...] = ()
+
+    def step(self, status: SkippingIndexStatus) -> Outcome:
+        """Go on with the job that is under way, or look whether one begins."""
+        refresh = status.refresh
+        if refresh is not None and not refresh.done and refresh.problem is None:
+            return self._follow(status, refresh)
+        begun = self._begun(status)
+        return self._rest(status) if begun is None else self._follow(begun, begun.refresh or PlainRefresh())
+
+    def _begun(self, status: SkippingIndexStatus) -> SkippingIndexStatus | None:
+        """The status with the look that is due, if one is."""
+        last, spec = status.refresh, _asked(self.index)
+        if self.index.spec.suspend:
+            return None
+        request = self.index.requested_at
+        slot = self._due(status)
+        new_request = request is not None and request != status.handled_request
+        if last is not None and last.cause == spec and slot is None and not new_request:
+            return None
+        begun = PlainRefresh(
+            attempt=(last.attempt if last is not None else 0) + 1,
+            observed_attempt=last.observed_attempt if last is not None else 0,
+            cause=spec,
+            slot=slot or self.world.now.replace(microsecond=0),
+        )
+        return status.model_copy(update={"refresh": begun, "handled_request": request or status.handled_request})
+
+    def _follow(self, status: SkippingIndexStatus, refresh: PlainRefresh) -> Outcome:
+        index, world, engine = self.index, self.world, self.parts.engine
+        on, prefix = engine_digest(engine, world.settings), f"{index.name}-skip"
+        step = follow(first(refresh), prefix, index, world, budget_of(engine), on)
+        case = self._with(*(CancelJob(index.namespace, name) for name in step.cancel))
+        refresh = step.attempts
+        match step.stage:
+            case Active() as active:
+                return case._conclude(under_way(active, _LOOKING), _with(status, refresh))
+            case Succeeded(result):
+                done = _with(status, refresh.model_copy(update={"done": True}))
+                return case.step(_seen(done, result.skip_files, world.now))
+            case GivenUp(reason, message):
+                return case.step(_with(status, refresh.model_copy(update={"problem": problem_text(reason, message)})))
+            case Start() as begin:
+                if index.spec.suspend:
+                    return case._conclude(_SUSPENDED, _with(status, refresh))
+                move = start(step, begin, self.parts.launch(index, refresh, prefix), _LOOKING, on, world)
+                case = case._with(*_forgotten(index, refresh), *move.actions)
+                return case._conclude(move.state, _with(status, move.attempts), again=move.again)
+
+    def _rest(self, status: SkippingIndexStatus) -> Outcome:
+        schedule, last = self.index.spec.schedule, status.refresh
+        mistake = None if schedule is None else fault(schedule)
+        if mistake is not None:
+            return self._conclude(stalled("InvalidSchedule", f"schedule: {mistake}"), status)
+        following = self._next_start(status)
+        again = None if following is None else following - self.world.now
+        if last is not None and last.problem is not None:
+            return self._conclude(problem_state(last.problem), status, again=again)
+        if self.index.spec.suspend:
+            return self._conclude(_SUSPENDED, status)
+        then = "" if following is None else f"; next look at {render_time(following)}"
+        return self._conclude(_described(status, then), status, again=again)
+
+    def _due(self, status: SkippingIndexStatus) -> datetime | None:
+        schedule = self.index.spec.schedule
+        if schedule is None or fault(schedule) is not None:
+            return None
+        return due_slot(schedule, self._since(status), self.world.now, uid=self.index.metadata.uid)
+
+    def _next_start(self, status: SkippingIndexStatus) -> datetime | None:
+        schedule = self.index.spec.schedule
+        if schedule is None or fault(schedule) is not None or self.index.spec.suspend:
+            return None
+        return next_start(schedule, self._since(status), self.world.now, uid=self.index.metadata.uid)
+
+    def _since(self, status: SkippingIndexStatus) -> datetime:
+        last = status.refresh
+        return (last and last.slot) or self.index.metadata.creation_timestamp or self.world.now
+
+    def _conclude(self, state: State, status: SkippingIndexStatus, *, again: timedelta | None = None) -> Outcome:
+        status = status.model_copy(update={"next_time": self._next_start(status)})
+        return conclude(self.index, self.world, state, status, actions=self.actions, again=again)
+
+    def _with(self, *actions: Action) -> _Case:
+        return replace(self, actions=(*self.actions, *actions))
+
+
+def _asked(index: SkippingIndex) -> str:
+    """A digest of all that decides what the metadata is."""
+    spec = index.spec
+    wanted = spec.model_dump_json(include={"location", "format", "csv", "columns", "skipping", "metadata"})
+    return digest(wanted)
+
+
+def _seen(status: SkippingIndexStatus, found: SkipFilesOutcome | None, now: datetime) -> SkippingIndexStatus:
+    fields: dict[str, object] = {"refreshed_time": now.replace(microsecond=0).isoformat()}
+    if found is not None:
+        fields |= found.model_dump() | {"size": render_bytes(found.bytes)}
+    return SkippingIndexStatus.model_validate(status.model_dump() | fields)
+
+
+def _described(status: SkippingIndexStatus, then: str) -> State:
+    text = f"{status.described or 0:,} of {status.files or 0:,} files are described{then}"
+    if status.left_out:
+        text += f"; always opened, as they could not be described: {'; '.join(status.left_out)}"
+    return ready("Succeeded", text)
+
+
+def _forgotten(index: SkippingIndex, refresh: PlainRefresh) -> tuple[Action, ...]:
+    """Of the jobs the last two are kept, for their logs."""
+    if refresh.attempt <= 2:
+        return ()
+    return (CancelJob(index.namespace, job_name(f"{index.name}-skip", refresh.attempt - 2)),)
+
+
+def _with(status: SkippingIndexStatus, refresh: PlainRefresh) -> SkippingIndexStatus:
+    return status.model_copy(update={"refresh": refresh})
+
+
+# --- deletion --------------------------------------------------------------------------------------------------------
+
+
+def _finalizer(index: SkippingIndex) -> tuple[Action, ...]:
+    """The finalizer is there only while deletion has something to do."""
+    wanted, present = index.spec.deletion_policy == "Delete", FINALIZER in index.metadata.finalizers
+    return () if wanted == present else (SetFinalizer(wanted),)
+
+
+def _delete(index: SkippingIndex, world: World) -> Outcome:
+    """Delete the metadata first, but never hold the resource, or its namespace, for ever: metadata is made anew at any
+    time, and nobody reads what is left.
+    """
+    asked = index.metadata.deletion_timestamp
+    assert asked is not None
+    if FINALIZER not in index.metadata.finalizers:
+        return unchanged(index)
+    left = asked + world.settings.deletion_deadline - world.now
+    parts, prefix = _parts(index, world), f"{index.name}-drop"
+    removal = first(index.status.removal or PlainRefresh())
+    refusal = world.launch_refusal(index.namespace, job_name(prefix, removal.attempt))
+    going = refusal is not None and refusal[0] == "NamespaceTerminating"
+    refresh = index.status.refresh
+    running = () if refresh is None else (CancelJob(index.namespace, job_name(f"{index.name}-skip", refresh.attempt)),)
+    if index.spec.deletion_policy == "Retain":
+        return _let_go(index, Event("Normal", "Retained", "the metadata is kept, as spec.deletionPolicy says"))
+    if isinstance(parts, Blocked) or left <= timedelta(0) or index.spec.suspend or going:
+        why = "the metadata could not be deleted and is left in the store: delete it by hand if it is in the way"
+        return _let_go(
+            index, Event("Warning", "MetadataLeft", why), CancelJob(index.namespace, job_name(prefix, removal.attempt))
+        )
+    on = engine_digest(parts.engine, world.settings)
+    step = follow(removal, prefix, index, world, _REMOVAL, on)
+    match step.stage:
+        case Active() as active:
+            return _going(index, world, under_way(active, _DELETING), step.attempts, running, left)
+        case Succeeded():
+            return _let_go(index, Event("Normal", "Deleted", "the metadata is deleted; the files are as they were"))
+        case GivenUp(reason, message):
+            return _let_go(index, Event("Warning", reason, f"{message}: the metadata is left in the store"))
+        case Start() as begin:
+            launch = parts.launch(index, step.attempts, prefix, drop=True)
+            move = start(step, begin, launch, _DELETING, on, world)
+            again = min(move.again or left, left)
+            return _going(index, world, move.state, move.attempts, (*running, *move.actions), again)
+
+
+def _going(
+    index: SkippingIndex,
+    world: World,
+    state: State,
+    removal: PlainRefresh,
+    actions: tuple[Action, ...],
+    again: timedelta,
+) -> Outcome:
+    status = index.status.model_copy(update={"removal": removal})
+    return conclude(index, world, state, status, actions=actions, again=again)
+
+
+def _let_go(index: SkippingIndex, event: Event, *actions: Action) -> Outcome:
+    """Let the API server remove the resource."""
+    return unchanged(index, actions=(*actions, SetFinalizer(False)), events=(event,))

@@ -1,0 +1,312 @@
+"""Sync: a job runs once for each edit, at each slot of the schedule, and on request.
+
+What a job could not do is told, and the next slot, request or edit tries again; also an edit of the Repository, or a
+Dataset created anew. A dataset that is not there yet is waited for: without a schedule it is looked for now and then. A
+job that is there is followed, whatever else has changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from kubothek.api.conditions import State, problem_state, problem_text, progressing, ready, stalled, waiting
+from kubothek.api.dataset import Dataset
+from kubothek.api.engine import Engine
+from kubothek.api.jobs import JobResult, Progress, RemoteRef, SyncJob
+from kubothek.api.meta import render_time
+from kubothek.api.objectstore import ObjectStore
+from kubothek.api.repository import Repository
+from kubothek.api.sync import Sync, SyncProgress, SyncRun, SyncStatus
+from kubothek.api.values import render_bytes
+from kubothek.controller.context import Action, CancelJob, LaunchJob, Outcome, World
+from kubothek.controller.outcome import conclude, unchanged
+from kubothek.controller.references import (
+    Blocked,
+    digest,
+    engine_digest,
+    find_engine,
+    job_basics,
+    launch_job,
+    missing,
+    usable_dataset,
+    usable_store,
+)
+from kubothek.controller.scheduling.attempts import Active, GivenUp, Start, Succeeded, first, follow, job_name
+from kubothek.controller.scheduling.launching import start, under_way
+from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, alone, is_overdue, sync_prefix, writer_ahead
+from kubothek.controller.scheduling.retries import budget_of
+from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
+from kubothek.controller.status_merge import table_state
+
+SECRET_DIRECTORY = "/var/run/kubothek/repository"  # noqa: S105 - no secret, but where one is
+"""Where jobs find the Secret of the Repository."""
+
+_ABSENT = "DatasetNotFound:"
+"""How the problem of a pull begins whose dataset is not in the Repository."""
+_LOOK_THERE_AGAIN = timedelta(minutes=10)
+_SYNCING = progressing("Syncing", "a job compares both sides and moves what is missing")
+_SUSPENDED = ready("Suspended", "no new jobs while spec.suspend is true")
+
+
+def reconcile(sync: Sync, world: World) -> Outcome:
+    """What to do about a Sync."""
+    if sync.deleting or sync.frozen:
+        return unchanged(sync)
+    return _Case(sync, world, _parts(sync, world)).step(sync.status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Both sides, and what runs the jobs."""
+
+    repository: Repository
+    dataset: Dataset
+    store: ObjectStore
+    engine: Engine | None
+
+    def url(self, sync: Sync) -> str:
+        """Where the dataset is in the Repository."""
+        return f"{self.repository.spec.url.rstrip('/')}/{sync.spec.remote or self.dataset.uuid}"
+
+    def asked(self, sync: Sync) -> str:
+        """A digest of all that decides what is made the same as what, and how the other side is reached."""
+        wanted = sync.spec.model_dump_json(include={"direction", "force"})
+        return digest(wanted, self.url(sync), self.repository.spec.model_dump_json(), self.dataset.metadata.uid)
+
+    def launch(self, sync: Sync, run: SyncRun, world: World) -> LaunchJob:
+        """The job of an attempt."""
+        spec, there, settings = sync.spec, self.repository.spec, world.settings
+        secret = there.credentials_secret_ref
+        ledger = self.dataset.spec.ledger
+        assert ledger is not None, "nothing else is synced"
+        name = job_name(sync_prefix(sync), run.attempt)
+        job = SyncJob(
+            **job_basics(name, run.attempt, sync, self.store, self.dataset, settings),
+            remote=RemoteRef(
+                url=self.url(sync),
+                endpoint=there.endpoint,
+                region=there.region,
+                secret_dir=SECRET_DIRECTORY if secret is not None else None,
+                ca_bundle=there.ca_bundle,
+                allowed_hosts=settings.allowed_source_hosts,
+                allow_local=settings.allow_local_sources,
+            ),
+            direction=spec.direction,
+            force=spec.force == "IfDiverged",
+            rows=None if spec.level is None else spec.level == "Full",
+            view=ledger.view == "Table",
+        )
+        launch = launch_job(job, sync, self.engine, self.store)
+        return launch if secret is None else replace(launch, mounts={SECRET_DIRECTORY: secret.name})
+
+
+def _parts(sync: Sync, world: World) -> _Parts | Blocked:
+    """What it takes to sync, or what that has to wait for."""
+    repository = world.get(Repository, sync.namespace, sync.spec.repository_ref.name)
+    if repository is None:
+        return missing("Repository", sync.spec.repository_ref.name, sync, world)
+    dataset = usable_dataset(sync.spec.dataset_ref.name, sync, world)
+    if isinstance(dataset, Blocked):
+        return dataset
+    clash = unfit(sync, repository, dataset)
+    if clash is not None:
+        return Blocked(clash)
+    store = usable_store(dataset.spec.store_ref.name, sync, world)
+    if isinstance(store, Blocked):
+        return store
+    engine = find_engine((sync.spec.engine_ref, dataset.spec.engine_ref), sync, world)
+    return engine if isinstance(engine, Blocked) else _Parts(repository, dataset, store, engine)
+
+
+def unfit(sync: Sync, repository: Repository, dataset: Dataset) -> State | None:
+    """Why the two do not go together, as they are."""
+    ledger = dataset.spec.ledger
+    if ledger is None:
+        return stalled("NotALedger", f"Dataset {dataset.name!r} has no spec.ledger: only ledgers are pulled and pushed")
+    if sync.pulls:
+        if ledger.kind == "Copy":
+            return None
+        message = (
+            f"Dataset {dataset.name!r} has a chain of its own: push it, or pull into a Dataset with ledger.kind: Copy"
+        )
+        return stalled("NotACopy", message)
+    if not repository.spec.push:
+        message = f"Repository {repository.name!r} does not allow it: set its spec.push to true, or pull"
+        return stalled("PushNotAllowed", message)
+    if dataset.status.ledger is None:
+        return waiting("Waiting", f"Dataset {dataset.name!r} has no chain yet, so there is nothing to push")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A Sync with all that decides about it."""
+
+    sync: Sync
+    world: World
+    parts: _Parts | Blocked
+    actions: tuple[Action, ...] = ()
+
+    def step(self, status: SyncStatus) -> Outcome:
+        """Go on with the job that is under way, or look whether one begins."""
+        run = status.run
+        if run is not None and not run.done and run.problem is None:
+            return self._follow(status, run)
+        if self.sync.spec.suspend:
+            return self._conclude(_SUSPENDED, status)
+        if isinstance(self.parts, Blocked):
+            return self._conclude(self.parts.state, status, again=self.parts.again)
+        begun = self._begun(status, self.parts)
+        return self._rest(status) if begun is None else self._follow(begun, begun.run or SyncRun())
+
+    def _begun(self, status: SyncStatus, parts: _Parts) -> SyncStatus | None:
+        """The status with the sync that is due, if one is."""
+        last, cause, request = status.run, parts.asked(self.sync), self.sync.requested_at
+        slot = self._due(status) or self._absent_due(status)
+        asked_anew = request is not None and request != status.handled_request
+        if last is not None and last.cause == cause and slot is None and not asked_anew:
+            return None
+        run = SyncRun(
+            attempt=(last.attempt if last is not None else 0) + 1,
+            observed_attempt=last.observed_attempt if last is not None else 0,
+            cause=cause,
+            slot=slot or self.world.now.replace(microsecond=0),
+        )
+        marks = {"run": run, "url": parts.url(self.sync), "handled_request": request or status.handled_request}
+        return status.model_copy(update=marks)
+
+    def _follow(self, status: SyncStatus, run: SyncRun) -> Outcome:
+        sync, world = self.sync, self.world
+        engine = None if isinstance(self.parts, Blocked) else self.parts.engine
+        on = engine_digest(engine, world.settings)
+        step = follow(first(run), sync_prefix(sync), sync, world, budget_of(engine), on)
+        case = self._with(*(CancelJob(sync.namespace, name) for name in step.cancel))
+        status = status.model_copy(update={"run": step.attempts, "progress": None})
+        match step.stage:
+            case Active() as active:
+                seen = status.model_copy(update={"progress": _progress(active.view.progress)})
+                return case._conclude(under_way(active, _SYNCING), seen)
+            case Succeeded(result):
+                return case.step(_done(status, step.attempts, result, sync, world.now))
+            case GivenUp(reason, message):
+                problem = problem_text(reason, message)
+                changes: dict[str, Any] = {"run": step.attempts.model_copy(update={"problem": problem})}
+                if reason == "Diverged":
+                    changes["relation"] = "Diverged"
+                return case.step(status.model_copy(update=changes))
+            case Start() as begin:
+                if sync.spec.suspend:
+                    return case._conclude(_SUSPENDED, status)
+                waits = self._waits(step.attempts)
+                if waits is not None:
+                    return case._conclude(waits.state, status, again=waits.again)
+                assert not isinstance(self.parts, Blocked), "that is waited for"
+                launch = self.parts.launch(sync, step.attempts, world)
+                move = start(step, begin, launch, _SYNCING, on, world)
+                case = case._with(*_forgotten(sync, step.attempts), *move.actions)
+                return case._conclude(move.state, status.model_copy(update={"run": move.attempts}), again=move.again)
+
+    def _waits(self, run: SyncRun) -> Blocked | None:
+        """What a pull waits for where one writer at a time is safe, and a push so that it takes along what is about to
+        be committed, for a while.
+        """
+        if isinstance(self.parts, Blocked):
+            return self.parts
+        dataset = self.parts.dataset
+        if self.sync.pulls:
+            return alone(self.sync, dataset, self.parts.store, self.world)
+        ahead = None if is_overdue(run.slot, self.world.now) else writer_ahead(dataset, self.world)
+        if ahead is None:
+            return None
+        message = f"{ahead} of Dataset {dataset.name!r} comes first, so that the push takes it along"
+        return Blocked(waiting("Waiting", message), LOOK_AGAIN)
+
+    def _rest(self, status: SyncStatus) -> Outcome:
+        schedule, last = self.sync.spec.schedule, status.run
+        mistake = None if schedule is None else fault(schedule)
+        if mistake is not None:
+            return self._conclude(stalled("InvalidSchedule", f"schedule: {mistake}"), status)
+        following = self._next_start(status)
+        again = None if following is None else following - self.world.now
+        then = "" if following is None else f"; next sync at {render_time(following)}"
+        if self._is_absent(status):
+            again = again or self._absent_since(status) + _LOOK_THERE_AGAIN - self.world.now
+            message = f"there is no dataset at {status.url} yet; it is looked for again{then or ' every ten minutes'}"
+            return self._conclude(waiting("AwaitingRemote", message), status, again=again)
+        if last is not None and last.problem is not None:
+            state = problem_state(last.problem)
+            return self._conclude(replace(state, message=f"{state.message}{then}"), status, again=again)
+        return self._conclude(ready("Succeeded", f"both end with {status.head}{then}"), status, again=again)
+
+    def _is_absent(self, status: SyncStatus) -> bool:
+        """Whether the dataset was not in the Repository: whoever publishes it has not done so yet, as it seems."""
+        last = status.run
+        return self.sync.pulls and last is not None and (last.problem or "").startswith(_ABSENT)
+
+    def _absent_since(self, status: SyncStatus) -> datetime:
+        return (status.run and status.run.slot) or self.world.now
+
+    def _absent_due(self, status: SyncStatus) -> datetime | None:
+        if not self._is_absent(status) or self.sync.spec.schedule is not None:
+            return None
+        due = self._absent_since(status) + _LOOK_THERE_AGAIN
+        return self.world.now.replace(microsecond=0) if due <= self.world.now else None
+
+    def _due(self, status: SyncStatus) -> datetime | None:
+        schedule = self.sync.spec.schedule
+        if schedule is None or fault(schedule) is not None:
+            return None
+        return due_slot(schedule, self._since(status), self.world.now, uid=self.sync.metadata.uid)
+
+    def _next_start(self, status: SyncStatus) -> datetime | None:
+        schedule = self.sync.spec.schedule
+        if schedule is None or fault(schedule) is not None or self.sync.spec.suspend:
+            return None
+        return next_start(schedule, self._since(status), self.world.now, uid=self.sync.metadata.uid)
+
+    def _since(self, status: SyncStatus) -> datetime:
+        last = status.run
+        return (last and last.slot) or self.sync.metadata.creation_timestamp or self.world.now
+
+    def _conclude(self, state: State, status: SyncStatus, *, again: timedelta | None = None) -> Outcome:
+        status = status.model_copy(update={"next_time": self._next_start(status)})
+        return conclude(self.sync, self.world, state, status, actions=self.actions, again=again)
+
+    def _with(self, *actions: Action) -> _Case:
+        return replace(self, actions=(*self.actions, *actions))
+
+
+def _progress(told: Progress | None) -> SyncProgress | None:
+    if told is None:
+        return None
+    return SyncProgress(
+        stage=told.stage,
+        blocks=told.blocks,
+        objects=told.tasks_done,
+        objects_to_go=max(0, told.tasks_total - told.tasks_done),
+        bytes=told.bytes,
+        bytes_to_go=max(0, told.bytes_total - told.bytes),
+    )
+
+
+def _done(status: SyncStatus, run: SyncRun, result: JobResult, sync: Sync, now: datetime) -> SyncStatus:
+    """The status after a job that ended well."""
+    changes: dict[str, Any] = {
+        "run": run.model_copy(update={"done": True}),
+        "last_sync_time": now.replace(microsecond=0),
+        "table": None,
+    }
+    if result.sync is not None:
+        changes |= result.sync.model_dump(exclude={"version"}) | {"size": render_bytes(result.sync.bytes)}
+    if sync.pulls and result.dataset is not None:
+        changes["table"] = table_state(result.dataset)
+    return status.model_copy(update=changes)
+
+
+def _forgotten(sync: Sync, run: SyncRun) -> tuple[Action, ...]:
+    """Of the jobs the last two are kept, for their logs."""
+    if run.attempt <= 2:
+        return ()
+    return (CancelJob(sync.namespace, job_name(sync_prefix(sync), run.attempt - 2)),)

@@ -1,0 +1,166 @@
+"""Which Datasets a GCPolicy is about, and what its jobs are told of them.
+
+What *any* policy of the namespace keeps is kept, whichever of them collects: so a target carries the retention of all
+that select it, and a store has the longest grace period of all that select one of its Datasets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import NamedTuple
+
+from kubothek.api.dataset import Dataset
+from kubothek.api.gcpolicy import DatasetSelector, Expression, GCPolicy, Retention
+from kubothek.api.jobs import LEFTOVERS, CollectTarget, RetentionSpec, TableSpec
+from kubothek.api.objectstore import ObjectStore
+from kubothek.api.values import parse_duration
+from kubothek.controller.context import World
+from kubothek.controller.references import bears_one_writer, dataset_ref, usable_store
+
+JOB_LIMIT = 100
+"""How many Datasets one job collects: its spec must fit into a ConfigMap, and its end come before a deadline."""
+_SHRINK = 3
+"""A job that failed is followed by one of an eighth of its Datasets, until one is alone with its trouble."""
+
+
+class Candidate(NamedTuple):
+    """A Dataset that can be collected now. A round goes through them by their keys, ``<store>/<name>``.
+
+    Without a Dataset it is what deleted ones have left in a store, where there is no other to be collected with.
+    """
+
+    key: str
+    dataset: Dataset | None
+    store: ObjectStore
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.dataset.name if self.dataset else f"deleted Datasets of ObjectStore {self.store.name}"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The Datasets that a policy selects, and by key those of them that can be collected now."""
+
+    policy: GCPolicy
+    world: World
+    chosen: Sequence[Dataset]
+
+    @classmethod
+    def of(cls, policy: GCPolicy, world: World) -> Selection:
+        """What a policy selects."""
+        return cls(policy, world, list(filter(matcher(policy.spec.selector), world.list(Dataset, policy.namespace))))
+
+    @cached_property
+    def ready(self) -> Sequence[Candidate]:
+        """Those that can be collected, in order; worked out only when a job is about to start."""
+        names = {dataset.spec.store_ref.name for dataset in self.chosen}
+        if self.policy.spec.selector.all:
+            names |= {store.name for store in self.world.list(ObjectStore, self.policy.namespace)}
+        found = {name: usable_store(name, self.policy, self.world) for name in names}
+        # A collection commits as well, and nobody waits for it.
+        fit = (store for store in found.values() if isinstance(store, ObjectStore) and not bears_one_writer(store))
+        stores = {store.name: store for store in fit}
+        candidates = [
+            Candidate(f"{store.name}/{dataset.name}", dataset, store)
+            for dataset in self.chosen
+            if (store := stores.get(dataset.spec.store_ref.name)) is not None and _fit(dataset)
+        ]
+        if self.policy.spec.selector.all:
+            empty = stores.keys() - {dataset.spec.store_ref.name for dataset in self.chosen}
+            candidates += [Candidate(f"{name}/{LEFTOVERS}", None, stores[name]) for name in empty]
+        return sorted(candidates, key=lambda candidate: candidate.key)
+
+    def after(self, cursor: str) -> tuple[Candidate, ...]:
+        """Those behind a key."""
+        return tuple(candidate for candidate in self.ready if candidate.key > cursor)
+
+    def chunk(self, after: str, until: str) -> tuple[Candidate, ...]:
+        """Those of one job."""
+        return tuple(candidate for candidate in self.ready if after < candidate.key <= until)
+
+    def is_last_of_store(self, last: Candidate) -> bool:
+        """Whether no other of the same store comes behind it."""
+        following = self.after(last.key)[:1]
+        return not following or following[0].store.name != last.store.name
+
+    def end_of_chunk(self, after: str, failures: int) -> str:
+        """The last key of the next job: one store, and the fewer Datasets the more often it failed. "" at the end."""
+        rest = self.after(after)
+        size = max(JOB_LIMIT >> _SHRINK * failures, 1)
+        same_store = [candidate.key for candidate in rest[:size] if candidate.store.name == rest[0].store.name]
+        return same_store[-1] if same_store else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Keepers:
+    """All policies of a namespace, each with what tells whether it selects a Dataset."""
+
+    policies: Sequence[tuple[GCPolicy, Callable[[Dataset], bool]]]
+
+    @classmethod
+    def of(cls, namespace: str, world: World) -> Keepers:
+        """The policies that are there, suspended or not."""
+        return cls([(policy, matcher(policy.spec.selector)) for policy in world.list(GCPolicy, namespace)])
+
+    def target(self, dataset: Dataset, world: World) -> CollectTarget:
+        """A Dataset as a job needs it: a collection does not care for the layout of the table."""
+        kept = dict.fromkeys(_kept(policy.spec.retention) for policy, selects in self.policies if selects(dataset))
+        whole = dataset_ref(dataset, world.settings)
+        return CollectTarget(
+            name=dataset.name, dataset=whole.model_copy(update={"table": TableSpec()}), policies=tuple(kept)
+        )
+
+    def grace(self, store: ObjectStore, world: World) -> timedelta:
+        """The longest grace period of all that select a Dataset of the store; at least one does."""
+        stored = [d for d in world.list(Dataset, store.namespace) if d.spec.store_ref.name == store.name]
+        return max(
+            parse_duration(policy.spec.grace_period)
+            for policy, selects in self.policies
+            if policy.spec.selector.all or any(map(selects, stored))
+        )
+
+
+def _kept(retention: Retention) -> RetentionSpec:
+    age = None if retention.age is None else parse_duration(retention.age).total_seconds()
+    return RetentionSpec(versions=retention.versions, seconds=age)
+
+
+def _fit(dataset: Dataset) -> bool:
+    """Whether to collect. Not while a tag is on its way that may pin a version, nor where files are lost: an old
+    version may be the only whole one.
+    """
+    if dataset.spec.suspend or dataset.deleting or not dataset.writable or dataset.status.corrupt is not None:
+        return False
+    pinned = {(tag.name, tag.version) for tag in dataset.status.tags}
+    return all((tag.name, tag.version) in pinned for tag in dataset.spec.tags or ())
+
+
+def matcher(selector: DatasetSelector) -> Callable[[Dataset], bool]:
+    """What tells whether a Dataset of the namespace is selected."""
+    if selector.all:
+        return lambda dataset: True
+    if selector.names is not None:
+        names = frozenset(selector.names)
+        return lambda dataset: dataset.name in names
+    wanted, expressions = (selector.match_labels or {}).items(), selector.match_expressions or ()
+    return lambda dataset: (
+        wanted <= dataset.metadata.labels.items()
+        and all(_meets(dataset.metadata.labels, expression) for expression in expressions)
+    )
+
+
+def _meets(labels: Mapping[str, str], expression: Expression) -> bool:
+    match expression.operator:
+        case "In":
+            return labels.get(expression.key) in expression.values
+        case "NotIn":
+            return labels.get(expression.key) not in expression.values
+        case "Exists":
+            return expression.key in labels
+        case "DoesNotExist":
+            return expression.key not in labels

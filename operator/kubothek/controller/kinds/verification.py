@@ -1,0 +1,104 @@
+"""Verification: one look at whether what lies in the store is what was committed.
+
+It changes no data, so it waits for no writer and no writer for it: once something was committed, a Dataset that cannot
+be written just now can be verified, and one that is Corrupt all the more. :mod:`kubothek.controller.scheduling.runs`
+sees to the way from attempt to attempt.
+"""
+
+from __future__ import annotations
+
+from kubothek.api import jobs
+from kubothek.api.conditions import State, complete, found_corrupt, progressing, waiting
+from kubothek.api.dataset import Dataset
+from kubothek.api.engine import Engine
+from kubothek.api.verification import Verification, VerificationProgress, VerificationStatus
+from kubothek.controller.context import LaunchJob, Outcome, World
+from kubothek.controller.outcome import conclude
+from kubothek.controller.references import (
+    Blocked,
+    find_engine,
+    job_basics,
+    launch_job,
+    missing,
+    spark_settings,
+    usable_store,
+)
+from kubothek.controller.scheduling.attempts import job_name
+from kubothek.controller.scheduling.runs import Course, go_through
+
+_RUNNING = progressing("Progressing", "a job reads what was committed")
+
+
+def verification_prefix(verification: Verification) -> str:
+    """What the names of its jobs begin with; a Commit of the same name has jobs of its own."""
+    return f"{verification.name}-verification"
+
+
+def reconcile(verification: Verification, world: World) -> Outcome:
+    """What to do about a Verification."""
+    course: Course[VerificationStatus] = Course(
+        prefix=verification_prefix(verification),
+        running=_RUNNING,
+        progress=VerificationProgress,
+        engine=_engine(verification, world),
+        launch=lambda attempt: _launch(verification, attempt, world),
+        succeeded=lambda status, result: _succeeded(verification, world, status, result),
+    )
+    return go_through(verification, verification.status, world, course)
+
+
+def _engine(verification: Verification, world: World) -> Engine | Blocked | None:
+    dataset = world.get(Dataset, verification.namespace, verification.spec.dataset_ref.name)
+    references = (verification.spec.engine_ref, dataset.spec.engine_ref if dataset else None)
+    return find_engine(references, verification, world)
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def _succeeded(verification: Verification, world: World, status: VerificationStatus, result: jobs.JobResult) -> Outcome:
+    """The job found a verdict; of which kind is no success or failure of its own."""
+    changes: dict[str, object] = {"completion_time": world.now.replace(microsecond=0)}
+    state: State = complete("Succeeded", result.message)
+    if result.verify is not None:
+        changes |= dict(result.verify.model_dump()) | {"verdict": "Sound"}
+        if result.verify.first is not None:
+            state = found_corrupt(result.message)
+            changes["verdict"] = "Corrupt"
+    updated = VerificationStatus.model_validate(status.model_dump() | changes)
+    return conclude(verification, world, state, updated)
+
+
+# --- the start -------------------------------------------------------------------------------------------------------
+
+
+def _launch(verification: Verification, attempt: int, world: World) -> LaunchJob | Blocked:
+    """The job of an attempt, or what it has to wait for."""
+    spec, name = verification.spec, verification.spec.dataset_ref.name
+    dataset = world.get(Dataset, verification.namespace, name)
+    if dataset is None:
+        return missing("Dataset", name, verification, world)
+    if dataset.spec.suspend:
+        message = f"Dataset {name!r} is suspended: set its spec.suspend to false"
+        return Blocked(waiting("DependencyNotReady", message))
+    if dataset.status.version is None and dataset.status.problem is None:
+        return Blocked(waiting("Waiting", f"nothing was committed to Dataset {name!r} yet, as far as inspections know"))
+    store = usable_store(dataset.spec.store_ref.name, verification, world)
+    if isinstance(store, Blocked):
+        return store
+    engine = _engine(verification, world)
+    if isinstance(engine, Blocked):
+        return engine
+    job = jobs.VerifyJob(
+        **job_basics(
+            job_name(verification_prefix(verification), attempt), attempt, verification, store, dataset, world.settings
+        ),
+        level=spec.level,
+        since_version=spec.since.version if spec.since else None,
+        since_block=spec.since.block if spec.since else None,
+        until_version=spec.until.version if spec.until else None,
+        until_block=spec.until.block if spec.until else None,
+        recursive=spec.recursive,
+        spark=spark_settings(engine),
+    )
+    return launch_job(job, verification, engine, store)

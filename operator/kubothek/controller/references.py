@@ -1,0 +1,334 @@
+"""What a resource refers to: found in the world, or the state that says what is missing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from kubothek.api import jobs
+from kubothek.api.conditions import State, stalled, state_of, waiting
+from kubothek.api.cube import Cube
+from kubothek.api.dataset import Dataset
+from kubothek.api.engine import DEFAULT_ENGINE, Engine, EngineSpec
+from kubothek.api.files import Source
+from kubothek.api.maintenance import Thresholds
+from kubothek.api.meta import ObjectMeta, Resource
+from kubothek.api.objectstore import ObjectStore
+from kubothek.api.profiles import capped, inherited, layered, said
+from kubothek.api.sizes import Sizes
+from kubothek.api.skipping import DEFAULT_LENGTH, ColumnIndex, Skipping
+from kubothek.api.table import Index
+from kubothek.api.values import Columns, Reference, parse_quantity
+from kubothek.controller.context import LaunchJob, Lookup, Settings, World
+from kubothek.controller.pod_templates import denied
+
+PATIENCE = timedelta(minutes=5)
+"""How long something missing counts as "not yet there".
+
+Flux, Argo CD and people apply manifests in any order, so a reference to nothing is at first a matter of waiting
+(Reconciling). After this long it is more likely a mistake: then Stalled, so that `kubectl wait` and Flux end with an
+error. Either way it recovers by itself when the missing thing appears.
+"""
+
+CREDENTIALS_ROOT = "/var/run/kubothek/credentials"
+"""Jobs find the Secret of the ObjectStore ``x`` in the directory ``x`` below."""
+
+KEYS_ROOT = "/var/run/kubothek/keys"
+"""Jobs find the Secret with the keys of the ObjectStore ``x`` in the directory ``x`` below."""
+
+K = TypeVar("K", bound=Resource)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Something that is needed is missing or not ready; ``again`` says when this changes by itself."""
+
+    state: State
+    again: timedelta | None = None
+
+
+def missing(kind: str, name: str, asker: Resource, world: World) -> Blocked:
+    """The state of a resource that refers to nothing."""
+    reason = f"{kind}NotFound"
+    message = (
+        f"there is no valid {kind} {name!r} in namespace {asker.namespace!r}: create it, or correct it if it is Stalled"
+    )
+    since = asker.metadata.creation_timestamp or world.now
+    left = since + PATIENCE - world.now
+    if left > timedelta(0):
+        return Blocked(waiting(reason, message), left + timedelta(seconds=1))
+    return Blocked(stalled(reason, message))
+
+
+def not_ready(other: Resource) -> Blocked:
+    """The state of a resource that refers to one that is not ready. Whatever changes that wakes the asker."""
+    state = state_of(other.status)
+    why = f" ({state.reason})" if state is not None and state.ready != "True" else ""
+    return Blocked(
+        waiting("DependencyNotReady", f"{other.kind} {other.name!r} is not ready{why}: its status says what to do")
+    )
+
+
+def find_store(name: str, asker: Resource, world: World) -> ObjectStore | Blocked:
+    """The ObjectStore of this name, ready or not."""
+    store = world.get(ObjectStore, asker.namespace, name)
+    return missing("ObjectStore", name, asker, world) if store is None else store
+
+
+def usable_store(name: str, asker: Resource, world: World) -> ObjectStore | Blocked:
+    """The ObjectStore of this name, if jobs can be started on it."""
+    store = find_store(name, asker, world)
+    if isinstance(store, Blocked):
+        return store
+    return _usable(store, suspended=store.spec.suspend, fit=store.ready)
+
+
+def usable_dataset(name: str, asker: Resource, world: World) -> Dataset | Blocked:
+    """The Dataset of this name, if jobs can be started on it."""
+    dataset = world.get(Dataset, asker.namespace, name)
+    if dataset is None:
+        return missing("Dataset", name, asker, world)
+    return _usable(dataset, suspended=dataset.spec.suspend, fit=dataset.writable)
+
+
+def usable_cube(name: str, asker: Resource, world: World) -> Cube | Blocked:
+    """The Cube of this name, if jobs can be started on it."""
+    cube = world.get(Cube, asker.namespace, name)
+    if cube is None:
+        return missing("Cube", name, asker, world)
+    return _usable(cube, suspended=cube.spec.suspend, fit=cube.writable)
+
+
+def refuse_member(dataset: Dataset, advice: str) -> Blocked | None:
+    """What is said to those who would change rows of a Dataset that belongs to a Cube."""
+    if dataset.cube is None:
+        return None
+    message = f"Dataset {dataset.name!r} belongs to Cube {dataset.cube!r}, and is written through it only: {advice}"
+    return Blocked(stalled("MemberOfCube", message))
+
+
+def _usable(resource: K, *, suspended: bool, fit: bool) -> K | Blocked:
+    if resource.deleting:
+        message = f"{resource.kind} {resource.name!r} is being deleted: wait until it is gone and create it again"
+        return Blocked(waiting("DependencyNotReady", message))
+    if suspended:
+        message = f"{resource.kind} {resource.name!r} is suspended: set its spec.suspend to false"
+        return Blocked(waiting("DependencyNotReady", message))
+    return resource if fit else not_ready(resource)
+
+
+def find_engine(references: Iterable[Reference | None], asker: Resource, world: World) -> Engine | Blocked | None:
+    """How the asker's jobs run: by the operator's defaults, the namespace's Engine ``default``, the first Engine that
+    is named, and the sizes that the asker itself has, each before the one before it. None: as the operator has it.
+    """
+    named = next((reference.name for reference in references if reference is not None), None)
+    chosen = world.get(Engine, asker.namespace, DEFAULT_ENGINE if named is None else named)
+    if named is not None and chosen is None:
+        return missing("Engine", named, asker, world)
+    size: Sizes | None = getattr(asker.spec, "size", None)
+    engines = [] if chosen is None else layers_of(chosen, world)
+    for engine in engines:
+        wrong = next(denied(engine), None)
+        if wrong is not None:
+            return Blocked(stalled(wrong.reason, f"Engine {engine.name!r}: {wrong}"))
+    alone = size is None and not world.settings.engine_defaults and world.settings.engine_limits == Sizes()
+    if alone and len(engines) < 2:
+        return chosen
+    spec = _profile(tuple(map(_Same, (*engines, world.settings))), _Same(size) if size else None)
+    if chosen is not None:
+        return chosen.model_copy(update={"spec": spec})
+    return Engine(metadata=ObjectMeta(name=DEFAULT_ENGINE, namespace=asker.namespace), spec=spec)
+
+
+def layers_of(engine: Engine, there: Lookup) -> list[Engine]:
+    """The Engine, and before it the namespace's ``default`` that it is a layer over."""
+    below = None if engine.name == DEFAULT_ENGINE else there.get(Engine, engine.namespace, DEFAULT_ENGINE)
+    return [engine] if below is None else [below, engine]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Same(Generic[T]):
+    """A value by its identity: models with maps in them have no hash."""
+
+    value: T
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@lru_cache(maxsize=1024)
+def _profile(sources: tuple[_Same[Engine | Settings], ...], size: _Same[Sizes] | None) -> EngineSpec:
+    """Kept, as thousands of Datasets have the same; with what it was made of, so that identities are not used again."""
+    settings = sources[-1].value
+    assert isinstance(settings, Settings)
+    engines = [source.value for source in sources if isinstance(source.value, Engine)]
+    spec, _ = capped(profile(engines, size.value if size else None, settings.engine_defaults), settings.engine_limits)
+    return spec
+
+
+def profile(
+    engines: Iterable[Engine], size: Sizes | None = None, defaults: Mapping[str, Any] = MappingProxyType({})
+) -> EngineSpec:
+    """What these Engines, the more general first, make of the operator's ``defaults``; before it is capped."""
+    own = [] if size is None else [said(size)]
+    layers = [said(each.spec) for each in engines]
+    below = [inherited(layer) for layer in (defaults, *layers[:-1])]
+    return layered([*below, *layers[-1:], *own])
+
+
+def engine_digest(engine: Engine | None, settings: Settings) -> str:
+    """What tells whether a job would run otherwise than the last time: the engine with the operator's defaults."""
+    passing = {"retry", "deadlines", "spark_from", "pod_retention", "suspend", "warm"}
+    spec = engine.spec.model_dump_json(exclude=passing) if engine else ""
+    return digest(spec, settings.default_image, settings.default_service_account)
+
+
+def digest(*parts: str) -> str:
+    """A short digest for statuses."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def store_ref(store: ObjectStore) -> jobs.StoreRef:
+    """An ObjectStore as jobs need it.
+
+    What an inspection found holds for the connection that it tried: while the store is not ready, jobs probe it.
+    """
+    spec, found = store.spec, store.status.capabilities
+    return jobs.StoreRef(
+        name=store.name,
+        url=spec.url,
+        endpoint=spec.endpoint,
+        region=spec.region,
+        credentials_dir=f"{CREDENTIALS_ROOT}/{store.name}" if spec.credentials_secret_ref else None,
+        keys_dir=f"{KEYS_ROOT}/{store.name}" if spec.keys_secret_ref else None,
+        conditional_writes=found.conditional_writes if found is not None and store.ready else None,
+    )
+
+
+def bears_one_writer(store: ObjectStore) -> bool:
+    """Whether the store has no conditional writes: then only one writer at a time is safe (commit-protocol)."""
+    found = store.status.capabilities
+    return found is not None and not found.conditional_writes
+
+
+def launch_job(job: jobs.AnyJob, owner: Resource, engine: Engine | None, *stores: ObjectStore) -> LaunchJob:
+    """The launch of a job, with the Secrets and the PersistentVolumeClaim of each store that has them."""
+    secrets = {
+        store.name: store.spec.credentials_secret_ref.name for store in stores if store.spec.credentials_secret_ref
+    }
+    keys = {store.name: store.spec.keys_secret_ref.name for store in stores if store.spec.keys_secret_ref}
+    volumes = {store.name: store.spec.volume.claim_name for store in stores if store.spec.volume}
+    return LaunchJob(job, owner, engine, secrets, volumes, keys)
+
+
+def job_basics(
+    name: str, attempt: int, owner: Resource, store: ObjectStore, dataset: Dataset, settings: Settings
+) -> dict[str, Any]:
+    """What all jobs on one Dataset have."""
+    return {
+        "job": name,
+        "uid": owner.metadata.uid,
+        "attempt": attempt,
+        "store": store_ref(store),
+        "dataset": dataset_ref(dataset, settings),
+    }
+
+
+def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
+    """A Dataset as jobs need it, with the claim that it makes on its uuid."""
+    table = dataset.spec.table
+    return jobs.DatasetRef(
+        uuid=dataset.uuid,
+        claim=jobs.Claim(
+            owner=f"{settings.cluster_id}/{dataset.namespace}/{dataset.name}", incarnation=dataset.metadata.uid
+        ),
+        table=jobs.TableSpec(
+            partition_on=table.partition_on,
+            target_file_bytes=parse_quantity(table.target_file_size),
+            sort_by=table.sort_by,
+            bucket_by=table.bucket_by,
+            num_buckets=table.num_buckets or 0,
+            row_group_rows=table.row_group_rows,
+            compression=table.compression,
+            dictionary_columns=table.dictionary_columns,
+            schema_evolution=table.schema_evolution,
+            columns=columns_of(table.columns),
+            indices=indices_of(table.indices),
+            skipping=skipping_of(table.skipping),
+            dialect=table.dialect,
+        ),
+        adopt=dataset.spec.adopt,
+        clustering=clustering_of(dataset.spec.maintenance.compaction),
+    )
+
+
+def clustering_of(wish: Thresholds | None) -> jobs.Clustering | None:
+    """The order that a compaction puts rows in; None if it says none."""
+    if wish is None or not (wish.sort_by or wish.z_order_by):
+        return None
+    return jobs.Clustering(by=wish.sort_by or wish.z_order_by, curve=bool(wish.z_order_by))
+
+
+def indices_of(indices: Sequence[Index] | None) -> tuple[jobs.IndexSpec, ...] | None:
+    """The secondary indices as jobs need them; None if the manifest says nothing of them."""
+    if indices is None:
+        return None
+    return tuple(jobs.IndexSpec(column=index.column, kind=index.kind) for index in indices)
+
+
+def skipping_of(skipping: Skipping | None) -> jobs.SkippingSpec | None:
+    """The skipping indices as jobs need them; None if the manifest says nothing of them."""
+    if skipping is None:
+        return None
+    return jobs.SkippingSpec(
+        indices=tuple(map(_skipping_index, skipping.indices)),
+        auto=skipping.auto,
+        footer_key=skipping.footer_key,
+        plaintext_footer=skipping.plaintext_footer,
+    )
+
+
+def _skipping_index(index: ColumnIndex) -> jobs.SkippingIndexSpec:
+    given = {"ndv": index.ndv, "fpp": index.fpp}
+    params = {name: str(value) for name, value in given.items() if value is not None}
+    if index.type in ("Prefix", "Suffix"):
+        params = {"length": str(index.length or DEFAULT_LENGTH)}
+    columns = (index.column,) if index.y_column is None else (index.column, index.y_column)
+    return jobs.SkippingIndexSpec(type=index.type, columns=columns, params=params, key=index.key)
+
+
+def columns_of(columns: Columns) -> tuple[jobs.Column, ...]:
+    """An explicit schema as jobs need it; empty if there is none."""
+    return tuple(jobs.Column(name=c.name, type=c.type, nullable=c.nullable) for c in columns or ())
+
+
+def spark_settings(engine: Engine | None) -> jobs.SparkSettings:
+    """How a job's driver sizes its session."""
+    if engine is None:
+        return jobs.SparkSettings()
+    return jobs.SparkSettings(from_bytes=parse_quantity(engine.spec.spark_from), conf=dict(engine.spec.spark_conf))
+
+
+def source_spec(source: Source, store: ObjectStore, settings: Settings) -> jobs.SourceSpec:
+    """A source as jobs need it; ``store`` holds its paths, if it has any."""
+    csv = source.csv
+    return jobs.SourceSpec(
+        store=store_ref(store) if source.paths is not None else None,
+        paths=source.paths or (),
+        urls=source.urls or (),
+        format=source.format,
+        compression=source.compression,
+        csv=jobs.CsvOptions() if csv is None else jobs.CsvOptions.model_validate(csv.model_dump()),
+        columns=columns_of(source.columns),
+        allowed_hosts=settings.allowed_source_hosts,
+        allow_local=settings.allow_local_sources,
+    )

@@ -1,0 +1,119 @@
+"""Which runs change which Dataset or Cube, as an index that a runtime keeps while it watches.
+
+What is decided about one of them costs what is queued for it, however many others there are, and however many have
+ended.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeVar
+
+from kubothek.api.commit import Commit
+from kubothek.api.compaction import Compaction
+from kubothek.api.meta import Resource
+from kubothek.api.query import Query
+from kubothek.controller.context import World
+
+Run = Commit | Query | Compaction
+R = TypeVar("R", Commit, Query, Compaction)
+
+KINDS = ("Commit", "Query", "Compaction")
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+class Change(NamedTuple):
+    """What the index has of a run: kind and name of what it changes, when it was created, and when it was complete."""
+
+    subject: tuple[str, str]
+    created: datetime | None
+    finished: bool
+    completed: datetime | None
+
+
+class _Place(NamedTuple):
+    """Where a run is in the index: in which list, and as what."""
+
+    queue: tuple[str, str, str, str]
+    ended: bool
+    entry: tuple[datetime, str]
+
+
+class Subjects:
+    """Names of runs by kind, namespace and what they change: the unfinished ones, and those that were completed."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str, str, str], list[tuple[datetime, str]]] = {}
+        """By creation, then name: the order of their turns."""
+        self._ended: dict[tuple[str, str, str, str], list[tuple[datetime, str]]] = {}
+        """By completion."""
+        self._places: dict[tuple[str, str, str], _Place] = {}
+
+    def put(self, kind: str, namespace: str, name: str, change: Change | None) -> None:
+        """A run is there, or is another one than before; None: it is gone, or changes nothing."""
+        place = None if change is None else _place(kind, namespace, name, change)
+        known = self._places.get((kind, namespace, name))
+        if place == known:
+            return
+        if known is not None:
+            del self._places[kind, namespace, name]
+            lists = self._ended if known.ended else self._open
+            there = lists[known.queue]
+            del there[bisect_left(there, known.entry)]
+            if not there:
+                del lists[known.queue]
+        if place is not None:
+            self._places[kind, namespace, name] = place
+            insort((self._ended if place.ended else self._open).setdefault(place.queue, []), place.entry)
+
+    def unfinished(self, kind: str, namespace: str, subject: tuple[str, str]) -> Iterator[str]:
+        """Those that have not ended, in the order of their creation."""
+        yield from (name for _, name in self._open.get((kind, namespace, *subject), ()))
+
+    def completed(self, kind: str, namespace: str, subject: tuple[str, str], since: datetime | None) -> Iterator[str]:
+        """Those that were completed then or later, the last first."""
+        for ended, name in reversed(self._ended.get((kind, namespace, *subject), ())):
+            if since is not None and ended < since:
+                return
+            yield name
+
+
+def _place(kind: str, namespace: str, name: str, change: Change) -> _Place | None:
+    queue = (kind, namespace, *change.subject)
+    if not change.finished:
+        return _Place(queue, False, (change.created or _NEVER, name))
+    return None if change.completed is None else _Place(queue, True, (change.completed, name))
+
+
+def change_of(run: Resource) -> Change | None:
+    """What the index keeps of a run; None of what is none, or changes nothing."""
+    if not isinstance(run, Run):
+        return None
+    if isinstance(run, Commit):
+        subject: tuple[str, str] = run.subject
+    else:
+        target = run.spec.result.dataset_ref if isinstance(run, Query) else run.spec.dataset_ref
+        if target is None:
+            return None
+        subject = ("Dataset", target.name)
+    return Change(subject, run.metadata.creation_timestamp, run.finished, run.status.completion_time)
+
+
+def unfinished(kind: type[R], namespace: str, subject: tuple[str, str], world: World) -> Iterator[R]:
+    """The runs of a kind that change this and have not ended, in the order of their creation."""
+    for name in world.subjects.unfinished(kind.__name__, namespace, subject):
+        run = world.get(kind, namespace, name)
+        if run is not None:
+            yield run
+
+
+def completed(
+    kind: type[R], namespace: str, subject: tuple[str, str], since: datetime | None, world: World
+) -> Iterator[R]:
+    """The runs of a kind that change this and were completed then or later, the last first."""
+    for name in world.subjects.completed(kind.__name__, namespace, subject, since):
+        run = world.get(kind, namespace, name)
+        if run is not None:
+            yield run

@@ -1,0 +1,182 @@
+"""What the attempts of one job tell, and which comes next.
+
+One function, :func:`follow`, is the whole protocol, for commits, deletions, restorations and inspections alike:
+
+* The attempt number is in the status before its job is made (write-ahead), so a crash in between repeats the same
+  name, and performing a launch twice is performing it once.
+* ``observed_attempt`` is written when a job is seen. A job that is absent was never made if it was not observed (make
+  it again, under the same name), and was lost if it was (count it, go on to the next number).
+* The next attempt starts only when the job before it is terminal or gone; a lost one is cancelled by name first, in
+  case it only looked lost.
+* A name that belongs to another resource (an earlier one of this name, whose pods are still there) is passed over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar
+
+from kubothek.api.conditions import problem_text
+from kubothek.api.jobs import JobResult
+from kubothek.api.meta import Attempts, Resource
+from kubothek.controller.context import ENDED, FailureClass, JobPhase, JobView, World
+from kubothek.controller.scheduling.retries import Budget
+
+A = TypeVar("A", bound=Attempts)
+
+ENGINE_FAULTS = frozenset({"ImagePullFailed", "InvalidImageName", "ConfigError", "AdmissionDenied"})
+"""Reasons that an edit of the Engine (or of what it names) can mend, and nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The attempt may be started, once ``not_before`` has passed; the jobs in ``stop`` are stopped right before."""
+
+    not_before: datetime | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """The attempt's job exists and has not ended. ``view.reason`` says if it does not move.
+
+    ``setback`` is why the attempt before ended, if there was one.
+    """
+
+    view: JobView
+    setback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The attempt's job ended well, and this is its word."""
+
+    result: JobResult
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """There is no other attempt. ``exhausted`` tells a spent budget from a failure that repeating cannot mend."""
+
+    reason: str
+    message: str
+    exhausted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """Why the attempt before the present one ended."""
+
+    failure: FailureClass
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[A]):
+    """The attempts as they are now to be published, and what they are at."""
+
+    attempts: A
+    stage: Start | Active | Succeeded | GivenUp
+    setback: Setback | None = None
+    """Set in the one step in which a failure is taken in."""
+    cancel: tuple[str, ...] = ()
+    """Jobs to stop before anything else is started."""
+
+
+def job_name(prefix: str, attempt: int) -> str:
+    """The name of an attempt's job."""
+    return f"{prefix}-{attempt}"
+
+
+def first(attempts: A) -> A:
+    """The attempts with number 1 as the one that comes next, if there was none before."""
+    return attempts if attempts.attempt else attempts.model_copy(update={"attempt": 1})
+
+
+def follow(attempts: A, prefix: str, owner: Resource, world: World, budget: Budget, engine_digest: str) -> Step[A]:
+    """Compare the attempts in the status with the job that is there. ``attempts.attempt`` is at least 1."""
+    name = job_name(prefix, attempts.attempt)
+    view = world.job(owner.namespace, name)
+    if view is not None and view.owner_uid not in ("", owner.metadata.uid):
+        return _pass_over(attempts, view)
+    if view is None and attempts.observed_attempt < attempts.attempt:
+        due = _due(attempts, budget, world.now)
+        return Step(attempts, Start(due, _leftover(attempts, prefix, owner, world)))
+    if view is None:
+        lost = Setback(FailureClass.INFRASTRUCTURE, "JobLost", "the job's pod was deleted or its node is gone")
+        return _after(lost, attempts, budget, world.now, cancel=(name,))
+    attempts = attempts.model_copy(update={"observed_attempt": attempts.attempt, "next_attempt_time": None})
+    moved = attempts.engine_digest not in (None, engine_digest)
+    if view.phase in (JobPhase.PENDING, JobPhase.RUNNING):
+        if view.phase is JobPhase.PENDING and view.reason in ENGINE_FAULTS and moved:
+            return Step(_next(attempts), Start(), cancel=(name,))
+        return Step(attempts, Active(view, attempts.setback))
+    if view.phase is JobPhase.SUCCEEDED and view.result is not None and view.result.outcome == "Succeeded":
+        return Step(attempts, Succeeded(view.result))
+    setback = _setback(view)
+    if setback.reason in ENGINE_FAULTS:
+        if moved:
+            return Step(_next(attempts), Start())
+        return Step(attempts, GivenUp(setback.reason, setback.message), setback)
+    return _after(setback, attempts, budget, world.now, cancel=(name,) if view.lingers else ())
+
+
+def _due(attempts: Attempts, budget: Budget, now: datetime) -> datetime | None:
+    """When the next attempt may start. No wait is longer than the budget's: then a clock was set back since."""
+    due = attempts.next_attempt_time
+    return None if due is not None and due - now > budget.maximum else due
+
+
+def _leftover(attempts: Attempts, prefix: str, owner: Resource, world: World) -> tuple[str, ...]:
+    """The attempt before, unless it is known to have ended.
+
+    It was cancelled when it was counted as lost; but the operator may have crashed between counting and cancelling.
+    """
+    before = job_name(prefix, attempts.attempt - 1)
+    view = world.job(owner.namespace, before)
+    ended = view is not None and view.phase in ENDED and not view.lingers
+    foreign = view is not None and view.owner_uid not in ("", owner.metadata.uid)
+    return () if attempts.attempt == 1 or ended or foreign else (before,)
+
+
+def _pass_over(attempts: A, view: JobView) -> Step[A]:
+    if view.phase in (JobPhase.PENDING, JobPhase.RUNNING):
+        taken = "a job of an earlier resource of this name is still there; this one starts when it has ended"
+        return Step(attempts, Active(JobView(view.name, view.attempt, JobPhase.PENDING, "NameTaken", taken)))
+    return Step(_next(attempts), Start(attempts.next_attempt_time))
+
+
+def _next(attempts: A, **changes: object) -> A:
+    return attempts.model_copy(update={"attempt": attempts.attempt + 1, "next_attempt_time": None} | changes)
+
+
+def _setback(view: JobView) -> Setback:
+    result = view.result
+    if view.phase is JobPhase.SUCCEEDED and (result is None or result.outcome == "Succeeded"):
+        # It may well have done its work: the next attempt will find that out.
+        return Setback(FailureClass.INFRASTRUCTURE, "ResultLost", "the job ended well, but its result was lost")
+    failure = view.failure or (
+        FailureClass.REPORT if result is not None and not result.retryable else FailureClass.RETRY
+    )
+    reason = (result.reason if result else view.reason) or "Failed"
+    message = (result.message if result else view.message) or "the job ended without a word; see the log of its pod"
+    return Setback(failure, reason, message)
+
+
+def _after(setback: Setback, attempts: A, budget: Budget, now: datetime, cancel: tuple[str, ...] = ()) -> Step[A]:
+    """Count a failure and go on to the next number. The number moves in any case: it is what counts a failure once."""
+    if setback.failure is FailureClass.REPORT:
+        return Step(attempts, GivenUp(setback.reason, setback.message), setback, cancel)
+    disrupted = setback.failure is FailureClass.INFRASTRUCTURE
+    failures, disruptions = attempts.failures + (not disrupted), attempts.disruptions + disrupted
+    wait = budget.delay(disruptions if disrupted else failures)
+    if disrupted and disruptions == 1:
+        wait = timedelta(0)
+    not_before = (now + wait).replace(microsecond=0) if wait else None
+    told = problem_text(setback.reason, setback.message)
+    moved = _next(attempts, failures=failures, disruptions=disruptions, next_attempt_time=not_before, setback=told)
+    if budget.allows(setback.failure, failures=failures, disruptions=disruptions):
+        return Step(moved, Start(not_before), setback, cancel)
+    return Step(moved, GivenUp(setback.reason, setback.message, exhausted=True), setback, cancel)

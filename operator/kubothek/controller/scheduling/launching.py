@@ -1,0 +1,121 @@
+"""The step from "the attempt may start" to the action that starts it, with all that may stand in the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+from kubothek.api.conditions import State, stalled, state_of, waiting
+from kubothek.api.engine import Engine
+from kubothek.api.meta import Attempts, Resource
+from kubothek.controller.context import Action, AwaitPlace, CancelJob, Event, JobPhase, LaunchJob, World
+from kubothek.controller.references import Blocked
+from kubothek.controller.scheduling.attempts import ENGINE_FAULTS, Active, Start, Step
+from kubothek.controller.scheduling.concurrency import admit, place_of
+
+A = TypeVar("A", bound=Attempts)
+
+REFUSALS = {
+    # reason: (whether only a person can mend it, when to try again)
+    "AdmissionDenied": (True, timedelta(minutes=5)),
+    "NamespaceTerminating": (True, timedelta(minutes=5)),
+    "PodInvalid": (True, timedelta(minutes=5)),
+    "QuotaExceeded": (False, timedelta(seconds=30)),
+    "ServiceAccountNotFound": (False, timedelta(seconds=30)),
+}
+"""Why the API server may refuse a pod; what is not listed is treated as a matter of waiting."""
+SILENT = frozenset({"NodeLost"})
+"""Why a job that runs is not heard of any more."""
+_ANY_REFUSAL = (False, timedelta(seconds=30))
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Generic[A]):
+    """What is to be published and done about an attempt that may start."""
+
+    state: State
+    attempts: A
+    actions: tuple[Action, ...] = ()
+    again: timedelta | None = None
+    events: tuple[Event, ...] = ()
+    """What the state does not tell: a setback that is made good at once."""
+
+
+def start(step: Step[A], begin: Start, launch: LaunchJob, doing: State, engine_digest: str, world: World) -> Move[A]:
+    """Launch the attempt now, or wait until it may start.
+
+    While it waits, the state is that of the setback that makes it wait: told in the step that takes it in, and kept
+    from the status after that.
+    """
+    owner = launch.owner
+    actions: tuple[Action, ...] = tuple(CancelJob(owner.namespace, name) for name in step.cancel)
+    if begin.not_before is not None and begin.not_before > world.now:
+        return Move(_retrying(step, owner), step.attempts, actions, begin.not_before - world.now)
+    actions += tuple(CancelJob(owner.namespace, name) for name in begin.stop)
+    if (resting := suspended(launch)) is not None:
+        return Move(resting, step.attempts, actions)
+    held = held_back(launch, world)
+    if held is not None:
+        full, wait = held
+        return Move(full.state, step.attempts, (*actions, wait), full.again)
+    events: tuple[Event, ...] = ()
+    if step.setback is not None:
+        events = (Event("Warning", step.setback.reason, f"{step.setback.message}; another attempt follows at once"),)
+    announced = step.attempts.model_copy(update={"engine_digest": engine_digest, "next_attempt_time": None})
+    blocked = refused(launch.job.job, owner, world)
+    if blocked is not None:  # try again all the same: nothing else finds out that the way is free
+        return Move(blocked.state, announced, (*actions, launch), blocked.again)
+    return Move(_after(doing, announced.setback), announced, (*actions, launch), events=events)
+
+
+def _after(doing: State, setback: str | None) -> State:
+    """Tells also what this attempt makes good."""
+    return doing if setback is None else replace(doing, message=f"{doing.message}; the attempt before ended: {setback}")
+
+
+def _retrying(step: Step[A], owner: Resource) -> State:
+    if step.setback is not None:
+        why, what = step.setback.reason, step.setback.message
+        return waiting("ProgressingWithRetry", f"an attempt failed ({why}) and is followed by another: {what}")
+    published = state_of(owner.status)
+    if published is not None and published.worrying:
+        return published
+    return waiting("ProgressingWithRetry", "an attempt failed and is followed by another")
+
+
+def suspended(launch: LaunchJob) -> State | None:
+    """The state while the launch's Engine starts nothing that reads data; an edit of it wakes all who wait."""
+    engine, job = launch.engine, launch.job
+    takes_place = place_of(job.verb, launch.owner.namespace, job.store.name) is not None
+    if not isinstance(engine, Engine) or not engine.spec.suspend or not takes_place:
+        return None
+    message = f"nothing is started on Engine {engine.name!r} while its spec.suspend is true"
+    return waiting("DependencyNotReady", message)
+
+
+def held_back(launch: LaunchJob, world: World) -> tuple[Blocked, AwaitPlace] | None:
+    """What a launch waits for, and how, if the operator's limits leave no place to it."""
+    place = place_of(launch.job.verb, launch.owner.namespace, launch.job.store.name)
+    blocked = admit(place, world.settings.limits, world.load) if place is not None else None
+    if place is None or blocked is None:
+        return None
+    return blocked, AwaitPlace(place)
+
+
+def refused(name: str, owner: Resource, world: World) -> Blocked | None:
+    """What the last try to start this job met."""
+    refusal = world.launch_refusal(owner.namespace, name)
+    if refusal is None:
+        return None
+    reason, message = refusal
+    for_good, again = REFUSALS.get(reason, _ANY_REFUSAL)
+    return Blocked(stalled(reason, message) if for_good else waiting(reason, message), again)
+
+
+def under_way(active: Active, doing: State) -> State:
+    """The state while a job is there: it runs, it is about to, or it does not get to."""
+    view = active.view
+    if not view.reason or (view.phase is JobPhase.RUNNING and view.reason not in SILENT):
+        return _after(doing, active.setback)
+    return (stalled if view.reason in ENGINE_FAULTS else waiting)(view.reason, view.message)

@@ -1,0 +1,166 @@
+"""Which Commit of a Dataset or a Cube is next.
+
+Commits of one Dataset or Cube run one at a time, in the order of their creation, then of their names. A Commit keeps
+its place while it waits for a retry or for something that is missing, so that what was applied first is committed
+first. Three kinds give way: those that have ended, those that are suspended, and those that wait for other Commits
+(``dependsOn``), which may have been created later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from kubothek.api.commit import Commit
+from kubothek.api.compaction import Compaction
+from kubothek.api.conditions import stalled, state_of, waiting
+from kubothek.api.dataset import Dataset
+from kubothek.api.meta import Resource
+from kubothek.api.query import Query
+from kubothek.controller.context import JobPhase, Lookup, World
+from kubothek.controller.references import Blocked, missing
+from kubothek.controller.run_index import unfinished
+from kubothek.controller.scheduling.attempts import job_name
+
+CIRCLE = "spec.dependsOn leads back to this Commit: create the Commits anew, without the circle"
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+def order(run: Commit | Compaction) -> tuple[datetime, str]:
+    """What runs of a Dataset are sorted by."""
+    return run.metadata.creation_timestamp or _NEVER, run.name
+
+
+def siblings(commit: Commit, world: World) -> Iterator[Commit]:
+    """The other Commits of the same Dataset or Cube that have not ended, in their order."""
+    for other in unfinished(Commit, commit.namespace, commit.subject, world):
+        if other.name != commit.name:
+            yield other
+
+
+def queued(dataset: Dataset, world: World) -> Iterator[Commit]:
+    """The Commits of the Dataset, and of the Cube that it belongs to, that have not ended."""
+    yield from unfinished(Commit, dataset.namespace, ("Dataset", dataset.name), world)
+    if dataset.cube is not None:
+        yield from unfinished(Commit, dataset.namespace, ("Cube", dataset.cube), world)
+
+
+def datasets_of(commit: Commit, world: World) -> list[Dataset]:
+    """The Datasets that the Commit may change: the one, or all of its Cube."""
+    kind, name = commit.subject
+    if kind == "Cube":
+        return [dataset for dataset in world.list(Dataset, commit.namespace) if dataset.cube == name]
+    dataset = world.get(Dataset, commit.namespace, name)
+    return [] if dataset is None else [dataset]
+
+
+def may_go(commit: Commit, world: World) -> bool:
+    """Whether no other Commit of the same runs or comes first, and none of its sources is being looked at."""
+    if any(intake_active(dataset, world) for dataset in datasets_of(commit, world)):
+        return False
+    place = order(commit)
+    return not any(
+        is_active(other, world) or (order(other) < place and _keeps_place(other, world))
+        for other in siblings(commit, world)
+    )
+
+
+def is_active(commit: Commit, world: World) -> bool:
+    """Whether a job of the Commit exists and has not ended."""
+    if not commit.status.attempt:
+        return False
+    return job_is_there(commit, job_name(commit.name, commit.status.attempt), world)
+
+
+def intake_prefix(dataset: Dataset) -> str:
+    """What the names of the jobs begin with that look at a Dataset's sources."""
+    return f"{dataset.name}-intake"
+
+
+def intake_active(dataset: Dataset, world: World) -> bool:
+    """Whether a job is there that looks at one of the Dataset's sources."""
+    intake = dataset.status.intake
+    if intake is None or intake.source is None:
+        return False
+    return job_is_there(dataset, job_name(intake_prefix(dataset), intake.attempt), world)
+
+
+def about_to_commit(dataset: Dataset, world: World) -> bool:
+    """Whether a Commit of the Dataset runs, or waits for nothing but its turn."""
+    queue = list(queued(dataset, world))
+    if any(is_active(commit, world) for commit in queue):
+        return True
+    following = min((commit for commit in queue if _keeps_place(commit, world)), key=order, default=None)
+    return following is not None and could_run(following)
+
+
+def could_run(run: Commit | Query | Compaction) -> bool:
+    """Whether a run that has no job yet waits for nothing but its turn, or a place."""
+    if run.deleting or run.spec.suspend:
+        return False
+    state = state_of(run.status)
+    return state is None or state.reason in ("Waiting", "Progressing", "ConcurrencyLimit")
+
+
+def job_is_there(owner: Resource, name: str, world: World) -> bool:
+    """Whether the job exists, is the owner's, and has not ended."""
+    view = world.job(owner.namespace, name)
+    return (
+        view is not None
+        and view.phase in (JobPhase.PENDING, JobPhase.RUNNING)
+        and view.owner_uid in ("", owner.metadata.uid)
+    )
+
+
+def _keeps_place(commit: Commit, world: World) -> bool:
+    return not commit.deleting and not commit.spec.suspend and awaited(commit, world) is None
+
+
+def awaited(commit: Commit, world: World) -> str | None:
+    """The first Commit in ``dependsOn`` that is not complete."""
+    for reference in commit.spec.depends_on:
+        other = world.get(Commit, commit.namespace, reference.name)
+        if other is None or not other.status.holds("Complete"):
+            return reference.name
+    return None
+
+
+def depends_on_itself(commit: Commit, world: Lookup) -> bool:
+    """Whether ``dependsOn`` leads back to the Commit."""
+    seen: set[str] = set()
+    ahead = [reference.name for reference in commit.spec.depends_on]
+    while ahead:
+        name = ahead.pop()
+        if name == commit.name:
+            return True
+        if name in seen:
+            continue
+        seen.add(name)
+        other = world.get(Commit, commit.namespace, name)
+        if other is not None and not other.finished:
+            ahead.extend(reference.name for reference in other.spec.depends_on)
+    return False
+
+
+def turn(commit: Commit, world: World) -> Blocked | None:
+    """What a Commit has to wait for: Commits that it depends on, and those that come before it."""
+    name = awaited(commit, world)
+    if name is not None:
+        if depends_on_itself(commit, world):
+            return Blocked(stalled("DependencyCycle", CIRCLE))
+        other = world.get(Commit, commit.namespace, name)
+        if other is None:
+            return missing("Commit", name, commit, world)
+        if other.status.holds("Failed"):
+            message = (
+                f"Commit {name!r} of spec.dependsOn failed: create it anew under the same name, and this one goes on"
+            )
+            return Blocked(stalled("DependencyFailed", message))
+        return Blocked(waiting("DependencyNotReady", f"Commit {name!r} of spec.dependsOn is not complete"))
+    if not may_go(commit, world):
+        message = (
+            f"Commits of {commit.subject} run one at a time, in the order of their creation: "
+            "others come first; one that hangs can be suspended or deleted"
+        )
+        return Blocked(waiting("Waiting", message))
+    return None

@@ -1,0 +1,134 @@
+"""What becomes of a run that has ended, and of its pods: how long each is kept. Arithmetic, and nothing of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kubothek.api.commit import Commit
+from kubothek.api.compaction import Compaction
+from kubothek.api.dataset import Dataset
+from kubothek.api.engine import Engine
+from kubothek.api.query import Query
+from kubothek.api.runs import tracker_of
+from kubothek.api.values import parse_duration
+from kubothek.api.verification import Verification
+from kubothek.controller.context import Action, CancelJob, DeleteRun, World
+from kubothek.controller.scheduling.attempts import job_name
+
+Run = Commit | Query | Compaction | Verification
+
+SOONEST = timedelta(seconds=10)
+"""A run stays at least so long, so that whoever waits for it sees its end, its Dataset first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is to go now of a run that has ended, and when to look at it again."""
+
+    actions: tuple[Action, ...] = ()
+    again: timedelta | None = None
+
+
+def kept(run: Run, prefix: str, engine: Engine | None, world: World) -> Kept:
+    """What is to go of a run that has ended: it, its pods, or nothing yet.
+
+    ``prefix``: what the names of its jobs begin with; ``engine``: the one that it ran on, as it is now.
+    """
+    end = _ended(run)
+    if end is None or world.settings.keep_runs:
+        return Kept()
+    limit, patience = _limit(run, world), _patience(run, engine)
+    goes = limit is not None or run.spec.ttl_seconds_after_finished is not None
+    awaited = _awaited(run, world) if goes else frozenset()
+    life = _life(run, awaited)
+    if life is not None and end + life <= world.now:
+        return Kept((DeleteRun(run),))
+    pods: tuple[Action, ...] = ()
+    waits = [] if life is None else [end + life - world.now]
+    elders: tuple[Action, ...] = ()
+    if limit is not None:
+        if end + SOONEST <= world.now:
+            elders = tuple(map(DeleteRun, _beyond(limit, run, world, awaited)))
+        else:
+            waits.append(end + SOONEST - world.now)
+    names = [name for name in _jobs(run, prefix) if world.job(run.namespace, name) is not None]
+    if patience is not None and names:
+        if end + patience <= world.now:
+            pods = tuple(CancelJob(run.namespace, name) for name in names)
+        else:
+            waits.append(end + patience - world.now)
+    return Kept((*pods, *elders), min(waits, default=None))
+
+
+def _ended(run: Run) -> datetime | None:
+    """When the run was complete, or given up; None if it was not."""
+    for kind in ("Complete", "Failed"):
+        condition = run.status.condition(kind)
+        if condition is not None and condition.status == "True":
+            return condition.last_transition_time
+    return None
+
+
+def _life(run: Run, awaited: Set[str]) -> timedelta | None:
+    """How long after its end the run goes; None: never, or not as long as another one waits for it."""
+    seconds = run.spec.ttl_seconds_after_finished
+    if seconds is None or not _may_go(run, awaited):
+        return None
+    return max(SOONEST, timedelta(seconds=seconds))
+
+
+def _limit(run: Run, world: World) -> int | None:
+    """How many runs like this one its Dataset keeps; None: all."""
+    reference = None if isinstance(run, Query) else run.spec.dataset_ref
+    dataset = None if reference is None else world.get(Dataset, run.namespace, reference.name)
+    if dataset is None:
+        return None
+    history = dataset.spec.run_history
+    return history.complete if run.status.holds("Complete") else history.failed
+
+
+def _beyond(limit: int, run: Run, world: World, awaited: Set[str]) -> list[Run]:
+    """The oldest runs of the same kind and Dataset that ended in the same way, beyond the limit."""
+    well = run.status.holds("Complete")
+    alike: list[tuple[datetime, str, Run]] = []
+    for other in world.list(type(run), run.namespace):
+        if isinstance(other, Query) or isinstance(run, Query) or other.spec.dataset_ref != run.spec.dataset_ref:
+            continue
+        end = _ended(other)
+        if end is not None and other.status.holds("Complete") == well and _may_go(other, awaited):
+            alike.append((end, other.name, other))
+    alike.sort(key=lambda each: each[:2], reverse=True)
+    return [other for _, _, other in alike[limit:]]
+
+
+def _may_go(run: Run, awaited: Set[str]) -> bool:
+    """Whether the run may be deleted at all: nobody would make it again, and nobody waits for it."""
+    return not run.deleting and run.controller is None and tracker_of(run.metadata) is None and run.name not in awaited
+
+
+def _awaited(run: Run, world: World) -> Set[str]:
+    """Which runs of the same kind others depend on that have not ended: to these, what is gone would never have been.
+
+    Only Commits are waited for.
+    """
+    if not isinstance(run, Commit):
+        return frozenset()
+    others: list[Commit | Query] = [*world.list(Commit, run.namespace), *world.list(Query, run.namespace)]
+    return {reference.name for other in others if not other.finished for reference in other.spec.depends_on}
+
+
+def _patience(run: Run, engine: Engine | None) -> timedelta | None:
+    """How long after its end its pods go; None: not before it goes itself."""
+    if engine is None:
+        return None
+    retention = engine.spec.pod_retention
+    at_once = retention.policy == "Never" or (retention.policy == "OnFailure" and run.status.holds("Complete"))
+    if at_once:
+        return timedelta(0)
+    return None if retention.duration is None else parse_duration(retention.duration)
+
+
+def _jobs(run: Run, prefix: str) -> list[str]:
+    return [job_name(prefix, number) for number in range(1, run.status.observed_attempt + 1)]

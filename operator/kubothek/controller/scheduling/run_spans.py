@@ -1,0 +1,139 @@
+"""What a run and its jobs are in a trace: spans of what manifests say, by nobody's watch but their own.
+
+A run (Commit, Query, Compaction, Verification) is a trace: from its creation to its end, with its wait for its turn and
+each of its jobs. A job of any other kind is a trace of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any, Final
+
+from kubothek.api.values import parse_time
+from kubothek.controller.context import LaunchJob
+from kubothek.tracing import Ended, RunTrace, Span, span, tell
+
+RUNS: Final = frozenset({"Commit", "Query", "Compaction", "Verification"})
+"""Kinds that are one trace each."""
+Json = Mapping[str, Any]
+
+
+def trace_of(kind: str, uid: str, created: datetime | None, job: str) -> RunTrace:
+    """The trace of a job of this resource. Outside of a cluster uids are made of names, so a moment belongs to it."""
+    moment = 0 if created is None else int(created.timestamp())
+    return RunTrace(f"{uid}@{moment}" if kind in RUNS else f"{uid}@{moment}/{job}")
+
+
+def trace_of_job(action: LaunchJob) -> RunTrace:
+    """The trace of a job that is launched."""
+    meta = action.owner.metadata
+    return trace_of(action.owner.kind, meta.uid, meta.creation_timestamp, action.job.job)
+
+
+def traceparent(action: LaunchJob, ratio: float) -> str | None:
+    """What the job is a part of, for its environment; None if it is not traced. ``ratio``: of the runs that are."""
+    trace = trace_of_job(action)
+    return trace.attempt(action.job.attempt).header if trace.sampled(ratio) else None
+
+
+def launching(action: LaunchJob, ratio: float) -> AbstractContextManager[Span]:
+    """Around the launch of a job; ``ratio``: of the runs that are traced."""
+    trace = trace_of_job(action)
+    return span("launch", trace.attempt(action.job.attempt) if trace.sampled(ratio) else None)
+
+
+def tell_if_ended(kind: str, before: Json, after: Json, ratio: float) -> None:
+    """A manifest is another one than before: maybe it is that of a run that ended, of which to tell."""
+    if kind not in RUNS or has_ended(before) or not has_ended(after):
+        return
+    meta = after["metadata"]
+    if trace_of(kind, meta["uid"], parse_time(meta.get("creationTimestamp")), "").sampled(ratio):
+        for ended in run_ended(kind, after):
+            tell(ended)
+
+
+def run_ended(kind: str, manifest: Json) -> list[Ended]:
+    """The spans of a run whose manifest says that it ended: all of it, and its wait for its turn."""
+    meta, status = manifest["metadata"], manifest.get("status") or {}
+    failed = next((c for c in _conditions(manifest) if c["type"] == "Failed" and c["status"] == "True"), None)
+    created = parse_time(meta.get("creationTimestamp"))
+    ended = parse_time(status.get("completionTime") or (failed or {}).get("lastTransitionTime"))
+    if kind not in RUNS or created is None or ended is None:
+        return []
+    trace = trace_of(kind, meta["uid"], created, "")
+    started = parse_time(status.get("startTime"))
+    about = {
+        "kubothek.kind": kind,
+        "kubothek.namespace": meta.get("namespace", "default"),
+        "kubothek.name": meta["name"],
+    }
+    counted = {f"kubothek.{name}": status[name] for name in ("version", "rows", "files", "bytes") if name in status}
+    run = Ended(
+        name=kind,
+        place=trace.run,
+        parent=None,
+        begin=nanoseconds(created),
+        end=nanoseconds(ended),
+        attributes=about | counted,
+        error=None if failed is None else f"{failed.get('reason', '')}: {failed.get('message', '')}",
+    )
+    if started is None:
+        return [run]
+    waited = Ended(
+        name="queue wait",
+        place=trace.within("queue wait"),
+        parent=trace.run.span,
+        begin=run.begin,
+        end=nanoseconds(started),
+    )
+    return [waited, run]
+
+
+def has_ended(manifest: Json) -> bool:
+    """Whether it is a run that is complete or failed."""
+    return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in _conditions(manifest))
+
+
+def attempt_ended(
+    kind: str,
+    trace: RunTrace,
+    number: int,
+    *,
+    created: datetime,
+    started: datetime | None,
+    ended: datetime,
+    attributes: Mapping[str, str] | None = None,
+    error: str | None = None,
+) -> list[Ended]:
+    """The spans of a job that ended: all of it, and how long it had waited for a place to run in."""
+    place = trace.attempt(number)
+    attempt = Ended(
+        name="attempt",
+        place=place,
+        parent=trace.run.span if kind in RUNS else None,
+        begin=nanoseconds(created),
+        end=nanoseconds(ended),
+        attributes={"kubothek.attempt": number, **(attributes or {})},
+        error=error,
+    )
+    if started is None:
+        return [attempt]
+    pending = Ended(
+        name="pending",
+        place=trace.within("pending", str(number)),
+        parent=place.span,
+        begin=attempt.begin,
+        end=nanoseconds(started),
+    )
+    return [pending, attempt]
+
+
+def nanoseconds(moment: datetime) -> int:
+    """Since 1970."""
+    return int(moment.timestamp() * 1_000_000) * 1000
+
+
+def _conditions(manifest: Json) -> Any:
+    return (manifest.get("status") or {}).get("conditions") or ()

@@ -1,0 +1,159 @@
+"""What the kinds that run once share (Commit, Query, Compaction, Verification): the way from the first attempt to the
+end.
+
+In order: a run that has ended stays as it is; a job that is there is followed, whatever else has changed; otherwise the
+next attempt is announced and launched, if nothing is in its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from kubothek.api.commit import Commit, CommitProgress, CommitStatus
+from kubothek.api.compaction import Compaction, CompactionProgress, CompactionStatus
+from kubothek.api.conditions import State, failed, resting, stalled, state_of
+from kubothek.api.engine import Engine
+from kubothek.api.jobs import JobResult
+from kubothek.api.query import Query, QueryProgress, QueryStatus
+from kubothek.api.verification import Verification, VerificationProgress, VerificationStatus
+from kubothek.controller.context import CancelJob, FailureClass, LaunchJob, Outcome, World
+from kubothek.controller.outcome import conclude, unchanged
+from kubothek.controller.references import Blocked, engine_digest
+from kubothek.controller.scheduling.attempts import (
+    ENGINE_FAULTS,
+    Active,
+    GivenUp,
+    Start,
+    Step,
+    Succeeded,
+    first,
+    follow,
+    job_name,
+)
+from kubothek.controller.scheduling.launching import start, under_way
+from kubothek.controller.scheduling.log_links import log_link
+from kubothek.controller.scheduling.retention import SOONEST, kept
+from kubothek.controller.scheduling.retries import DISRUPTION_LIMIT, Budget, budget_of
+
+S = TypeVar("S", CommitStatus, QueryStatus, CompactionStatus, VerificationStatus)
+
+Run = Commit | Query | Compaction | Verification
+RunStatus = CommitStatus | QueryStatus | CompactionStatus | VerificationStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course(Generic[S]):
+    """What one kind of run does in its own way.
+
+    ``prefix``     what the names of its jobs begin with
+    ``running``    its state while a job is at work
+    ``progress``   the model of ``status.progress``
+    ``engine``     the Engine that its jobs are on, None for the operator's defaults, or why there is none
+    ``launch``     the job of an attempt, or what that has to wait for
+    ``succeeded``  the outcome when a job has done it
+    ``marks``      fields that its status has from the first moment
+    """
+
+    prefix: str
+    running: State
+    progress: type[CommitProgress | QueryProgress | CompactionProgress | VerificationProgress]
+    engine: Engine | Blocked | None
+    launch: Callable[[int], LaunchJob | Blocked]
+    succeeded: Callable[[S, JobResult], Outcome]
+    marks: Mapping[str, object] = field(default_factory=dict)
+
+
+def go_through(run: Run, status: S, world: World, course: Course[S]) -> Outcome:
+    """What to do about a run, of which ``status`` is the published one."""
+    if run.deleting or run.frozen:
+        return unchanged(run)
+    engine = None if isinstance(course.engine, Blocked) else course.engine
+    budget = budget_of(engine, run.spec.retry_limit)
+    if run.finished and not _revived(status, budget):
+        state = state_of(status)
+        assert state is not None, "a run that has ended has conditions"
+        left = kept(run, course.prefix, engine, world)
+        return conclude(run, world, state, actions=left.actions, again=left.again)
+    digest = engine_digest(engine, world.settings)
+    step = follow(first(status), course.prefix, run, world, budget, digest)
+    status = step.attempts.model_copy(update={**course.marks, "progress": None})
+    match step.stage:
+        case Active() as active:
+            status = _with_log(_with_progress(status, active, course), run, world, course.prefix)
+            return conclude(run, world, under_way(active, course.running), status)
+        case Succeeded(result):
+            return _and_again(course.succeeded(_with_log(status, run, world, course.prefix, ended=True), result))
+        case GivenUp() as end:
+            return _and_again(_given_up(run, world, end, step, status))
+        case Start() as begin:
+            return _start(run, world, Step(status, begin, step.setback, step.cancel), begin, course, digest)
+
+
+def _with_progress(status: S, active: Active, course: Course[S]) -> S:
+    progress = active.view.progress
+    if progress is None:
+        return status
+    return status.model_copy(update={"progress": course.progress.model_validate(progress.model_dump())})
+
+
+def _and_again(outcome: Outcome) -> Outcome:
+    """The outcome of a round that ended a run. The next one decides what of it stays: nothing else would wake it."""
+    return replace(outcome, requeue_after=outcome.requeue_after or SOONEST)
+
+
+def _with_log(status: S, run: Run, world: World, prefix: str, *, ended: bool = False) -> S:
+    """The status with the place of the log of its attempt, from the start of the run."""
+    start, end = status.start_time or world.now, world.now if ended else None
+    link = log_link(world.settings.logs, run.namespace, job_name(prefix, status.attempt), start, end)
+    return status if link is None else status.model_copy(update={"logs": link})
+
+
+def _start(run: Run, world: World, step: Step[S], begin: Start, course: Course[S], digest: str) -> Outcome:
+    suspended = Blocked(resting("Suspended", "nothing is started while spec.suspend is true"))
+    launch = suspended if run.spec.suspend else course.launch(step.attempts.attempt)
+    if isinstance(launch, Blocked):
+        return conclude(run, world, launch.state, step.attempts, actions=_cancelled(run, step), again=launch.again)
+    return _launched(run, world, step, begin, launch, course.running, digest)
+
+
+def _revived(status: RunStatus, budget: Budget) -> bool:
+    """Whether a run that was out of attempts has been given more."""
+    state = state_of(status)
+    return (
+        state is not None
+        and state.reason == "RetryLimitReached"
+        and status.disruptions <= DISRUPTION_LIMIT
+        and (budget.limit is None or status.failures <= budget.limit)
+    )
+
+
+def _given_up(run: Run, world: World, end: GivenUp, step: Step[S], status: S) -> Outcome:
+    """The outcome of a run for which there is no other attempt."""
+    return conclude(run, world, _verdict(run.kind, end, step), status, actions=_cancelled(run, step))
+
+
+def _launched(
+    run: Run, world: World, step: Step[S], begin: Start, launch: LaunchJob, running: State, digest: str
+) -> Outcome:
+    """The outcome of a run whose next attempt may start; the first one that is launched is the run's beginning."""
+    move = start(step, begin, launch, running, digest, world)
+    status = move.attempts
+    if launch in move.actions and status.start_time is None:
+        status = status.model_copy(update={"start_time": world.now.replace(microsecond=0)})
+    return conclude(run, world, move.state, status, actions=move.actions, events=move.events, again=move.again)
+
+
+def _verdict(kind: str, end: GivenUp, step: Step[S]) -> State:
+    if end.reason in ENGINE_FAULTS:
+        return stalled(end.reason, f"{end.message}; when the Engine is mended, the {kind} goes on by itself")
+    if not end.exhausted:
+        return failed(end.reason, end.message)
+    lost = step.setback is not None and step.setback.failure is FailureClass.INFRASTRUCTURE
+    advice = f"mend the cluster and create the {kind} anew" if lost else "raise spec.retryLimit to try again"
+    return failed("RetryLimitReached", f"the last attempt failed ({end.reason}): {end.message}; {advice}")
+
+
+def _cancelled(run: Run, step: Step[S]) -> tuple[CancelJob, ...]:
+    return tuple(CancelJob(run.namespace, name) for name in step.cancel)

@@ -1,0 +1,153 @@
+"""Drivers that wait for jobs: which jobs they take, how many there should be, and when one makes room for another.
+
+A driver takes one job and ends with it, so nothing of a job is left for the next: no setting, no cached row, no
+credential (docs/decisions/0025). What it may take is decided before it starts, by what it mounts and how it was
+started. All of that is its *key*: the Engine's spec, the operator's defaults, and the ObjectStore with its Secrets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from kubothek.api.cube import Cube
+from kubothek.api.dataset import Dataset
+from kubothek.api.engine import DEFAULT_ENGINE, Engine, Warm, WarmState
+from kubothek.api.jobs import QueryJob
+from kubothek.api.objectstore import ObjectStore
+from kubothek.api.pod_templates import DRIVER_CONTAINER
+from kubothek.api.values import parse_duration
+from kubothek.controller.context import LaunchJob, Settings, StartDriver, StopDriver, WarmDriver, Warmth, World
+from kubothek.controller.references import digest, launch_job, store_ref
+
+VERBS: Final = frozenset({"commit", "cube", "query", "tag"})
+"""Jobs for which somebody waits. Upkeep and schedules leave the drivers to them."""
+_BURST: Final = timedelta(minutes=1)
+"""About as long as a driver takes to get ready on a busy node: what comes within it cannot be waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What is to be done about an Engine's drivers."""
+
+    state: WarmState | None
+    actions: tuple[StartDriver | StopDriver, ...] = ()
+    again: timedelta | None = None
+
+
+def key_of(launch: LaunchJob, settings: Settings) -> str | None:
+    """The key of the drivers that may take this job; None: it needs a pod of its own."""
+    engine, store = launch.engine, launch.job.store.name
+    if not isinstance(engine, Engine) or engine.spec.warm is None or has_company(engine):
+        return None
+    stores = {*launch.secrets, *launch.volumes, *launch.keys}
+    if launch.job.verb not in VERBS or launch.mounts or not stores <= {store}:
+        return None
+    return _key(launch, engine, settings)
+
+
+def _key(like: LaunchJob, engine: Engine, settings: Settings) -> str:
+    spec = engine.spec.model_dump_json(exclude={"retry", "deadlines", "spark_from", "odf", "warm"})
+    kept = "" if engine.spec.warm is None else str(engine.spec.warm.spark_up_to)
+    store = like.job.store
+    mounted = [str(sorted(each.items())) for each in (like.secrets, like.volumes, like.keys)]
+    defaults = (settings.default_image, settings.default_service_account)
+    return digest(engine.metadata.uid, spec, kept, *defaults, store.name, store.url, *mounted)
+
+
+def has_company(engine: Engine) -> bool:
+    """Whether other containers run in the pods of the drivers: these would wait as well, or have ended before."""
+    spec = engine.spec.pod_template.driver.get("spec") or {}
+    containers = [each for each in spec.get("containers") or () if each.get("name") != DRIVER_CONTAINER]
+    return bool(containers or spec.get("initContainers"))
+
+
+def keep_warm(engine: Engine, world: World) -> Pool:
+    """What to do so that the drivers wait that should."""
+    found = world.warmth(engine)
+    if found is None:
+        return Pool(None)
+    warm = engine.spec.warm if not has_company(engine) else None
+    likes = {_key(like, engine, world.settings): like for like in _likes(engine, world)} if warm is not None else {}
+    number = 0 if engine.status.warm is None else engine.status.warm.last
+    actions: list[StartDriver | StopDriver] = []
+    looks: list[timedelta] = []
+    for key, like in likes.items():
+        assert warm is not None, "without there are no keys"
+        mine = [driver for driver in found.drivers if driver.key == key]
+        start, stop, again = tally(warm, mine, found.asked.get(key, ()), world.now)
+        for _ in range(start):
+            number += 1
+            actions.append(StartDriver(f"{engine.name}-warm-{number}", key, like))
+        actions += (StopDriver(engine.namespace, name) for name in stop)
+        looks += () if again is None else (again,)
+    actions += (StopDriver(engine.namespace, driver.name) for driver in found.drivers if driver.key not in likes)
+    state = _state(found, actions, number) if warm is not None or found.drivers else None
+    return Pool(state, tuple(actions), min(looks, default=None))
+
+
+def tally(
+    warm: Warm, drivers: Sequence[WarmDriver], asked: Sequence[datetime], now: datetime
+) -> tuple[int, tuple[str, ...], timedelta | None]:
+    """Of the drivers with one key: how many to start, which to stop, and when this changes by itself.
+
+    One that has waited too long is stopped when others are ready in its place. One that failed holds its place as long,
+    so that what cannot start is not started over and over. One that starts holds its place however long that takes:
+    else an ``idleTimeout`` shorter than a start would pile up drivers.
+    """
+    patience = parse_duration(warm.idle_timeout)
+    target = max(warm.min, min(warm.max, busiest(asked, now - patience)))
+    old = [each for each in drivers if each.phase != "Starting" and now - each.since >= patience]
+    fresh = sorted((each for each in drivers if each not in old), key=lambda each: each.since)
+    surplus = fresh[: max(0, len(fresh) - target)]
+    replaced = sum(each.phase == "Ready" for each in fresh) >= target
+    stop = [*surplus, *(each for each in old if replaced or each.phase == "Failed")]
+    moments = [moment + patience for moment in (*(each.since for each in fresh), *asked) if moment > now - patience]
+    again = min(moments) - now if moments else None
+    return max(0, target - len(fresh)), tuple(each.name for each in stop), again
+
+
+def busiest(asked: Sequence[datetime], since: datetime) -> int:
+    """The most jobs that came within a minute, after this moment."""
+    window: deque[datetime] = deque()
+    most = 0
+    for moment in asked:
+        if moment <= since:
+            continue
+        window.append(moment)
+        while window[0] <= moment - _BURST:
+            window.popleft()
+        most = max(most, len(window))
+    return most
+
+
+def _likes(engine: Engine, world: World) -> Iterator[LaunchJob]:
+    """For each ObjectStore of which Datasets or Cubes run on this engine: what a job of these mounts."""
+    namespace = engine.namespace
+    users: Sequence[Dataset | Cube] = (*world.list(Dataset, namespace), *world.list(Cube, namespace))
+    named = {
+        each.spec.store_ref.name
+        for each in users
+        if engine.name == (DEFAULT_ENGINE if each.spec.engine_ref is None else each.spec.engine_ref.name)
+    }
+    for name in sorted(named):
+        store = world.get(ObjectStore, namespace, name)
+        if store is not None and not store.spec.suspend and not store.deleting:
+            job = QueryJob(job=engine.name, uid=engine.metadata.uid, store=store_ref(store))
+            yield launch_job(job, engine, engine, store)
+
+
+def _state(found: Warmth, actions: Sequence[StartDriver | StopDriver], number: int) -> WarmState:
+    """The drivers as they are when the actions are done."""
+    stopped = {action.name for action in actions if isinstance(action, StopDriver)}
+    phases = [driver.phase for driver in found.drivers if driver.name not in stopped]
+    started = sum(isinstance(action, StartDriver) for action in actions)
+    return WarmState(
+        ready=phases.count("Ready"),
+        starting=phases.count("Starting") + started,
+        failed=phases.count("Failed"),
+        last=number,
+    )

@@ -1,0 +1,37 @@
+"""The job that rewrites small files, on whosever wish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kubothek.api import jobs
+from kubothek.api.engine import Engine
+from kubothek.api.maintenance import Thresholds
+from kubothek.api.values import parse_quantity
+from kubothek.controller.references import clustering_of, digest, spark_settings
+
+
+def compact_job(
+    basics: Mapping[str, Any],
+    engine: Engine | None,
+    thresholds: Thresholds,
+    *,
+    commit_id: str,
+    where: str | None = None,
+    dry_run: bool = False,
+) -> jobs.CompactJob:
+    """The job of one attempt. What it commits changes no row, so its id alone says what it does."""
+    size = thresholds.target_file_size
+    return jobs.CompactJob(
+        **basics,
+        commit_id=commit_id,
+        digest=digest(commit_id),
+        where=where,
+        target_file_bytes=None if size is None else parse_quantity(size),
+        min_files=thresholds.min_files,
+        min_small_percent=thresholds.min_small_percent,
+        clustering=clustering_of(thresholds),
+        dry_run=dry_run,
+        spark=spark_settings(engine),
+    )

@@ -1,0 +1,90 @@
+"""Sources that are containers: which images may run, and what the poll's job is told of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kubothek.api.conditions import State, stalled
+from kubothek.api.jobs import SourceContainer
+from kubothek.api.ledger import Ledger
+from kubothek.controller.context import Settings
+
+LAUNCHER_DIRECTORY = "/var/run/kubothek/launcher"
+"""What the source's container begins with."""
+
+OUTPUT_DIRECTORY = "/opt/odf/out"
+"""Where it leaves its output; Open Data Fabric knows it by this name."""
+
+_HOST = r"(?:[a-zA-Z0-9.-]+|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
+_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?P<repository>(?:{_HOST}/)?{_PART}(?:/{_PART})*)(?P<version>(?::[a-zA-Z0-9_][a-zA-Z0-9._-]*)?(?:@[a-z0-9]+:[0-9a-f]+)?)"
+)
+
+
+def source_container(ledger: Ledger, settings: Settings) -> SourceContainer | None:
+    """The container that the pod of a poll is to have; None if the source needs none, or may not have it here."""
+    image = _image(ledger)
+    if image is None or settings.allow_local_sources:
+        return None
+    return SourceContainer(image=image, launcher_dir=LAUNCHER_DIRECTORY, output_dir=OUTPUT_DIRECTORY)
+
+
+def refused_container(ledger: Ledger, settings: Settings) -> State | None:
+    """Why the container of the source may not run in the cluster; None if it may, or there is none."""
+    image, fetch = _image(ledger), ledger.fetch
+    if image is None or fetch is None or settings.allow_local_sources:
+        return None
+    if not is_allowed(image, settings.allowed_source_images):
+        listed = ", ".join(settings.allowed_source_images) or "none"
+        return stalled(
+            "ImageNotAllowed",
+            f"the polling source is a container of image {image!r}, which this operator does not allow (it allows: "
+            f"{listed}): name another, or have it added to allowedSourceImages of the chart; Commits go on",
+        )
+    if not fetch.get("command"):
+        return stalled(
+            "SourceStalled",
+            f"the polling source is a container of image {image!r} without a command: add fetch.command, as only the "
+            "image knows what it begins with; Commits go on",
+        )
+    return None
+
+
+def is_allowed(image: str, allowed: Sequence[str]) -> bool:
+    """Whether one of the rules covers the image: ``*`` all, ``ghcr.io/acme/*`` all below, ``ghcr.io/acme/fetch`` a
+    repository in each version, ``ghcr.io/acme/fetch:1`` or ``…@sha256:…`` one version.
+
+    Names are completed as containerd does: ``python`` is ``docker.io/library/python``.
+    """
+    if (found := _IMAGE.fullmatch(image)) is None:
+        return False
+    repository, version = _whole(found["repository"]), found["version"]
+    for rule in allowed:
+        if rule == "*":
+            return True
+        if rule.endswith("/*"):
+            if repository.startswith(_whole(rule.removesuffix("*"))):
+                return True
+            continue
+        named = _IMAGE.fullmatch(rule)
+        # A digest decides which image it is, so a rule for a tag covers it without one only.
+        if named is not None and _whole(named["repository"]) == repository and named["version"] in ("", version):
+            return True
+    return False
+
+
+def _image(ledger: Ledger) -> str | None:
+    fetch = ledger.fetch
+    return fetch["image"] if fetch is not None and fetch["kind"] == "Container" else None
+
+
+def _whole(repository: str) -> str:
+    """The repository, or the beginning of one, with its registry."""
+    first, slash, rest = repository.partition("/")
+    if slash and first == "docker.io" and rest and "/" not in rest:
+        return f"docker.io/library/{rest}"
+    if slash and ("." in first or ":" in first or first == "localhost" or first != first.lower()):
+        return repository
+    return f"docker.io/{repository}" if slash else f"docker.io/library/{repository}"

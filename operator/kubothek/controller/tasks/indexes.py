@@ -1,0 +1,46 @@
+"""Secondary indices: a job when those of the table are not those of the manifest, or need work.
+
+Commits keep up the indices that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from kubothek.api.conditions import progressing
+from kubothek.api.dataset import Dataset, DatasetStatus, Errand
+from kubothek.api.jobs import IndexJob
+from kubothek.controller.references import digest
+from kubothek.controller.status_merge import absorb
+from kubothek.controller.tasks.task_runs import Case, Chore
+
+
+def difference(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | None:
+    """What a job has to do about the indices of the table, as a digest; None if there is nothing."""
+    table = dataset.spec.table
+    present = {index.column: index.kind for index in status.indices}
+    wanted = present if table.indices is None else {index.column: index.kind for index in table.indices}
+    unwell = sorted(f"{index.column}:{index.state}" for index in status.indices if index.state in ("Partial", "Stale"))
+    dialect = table.dialect or status.dialect
+    if wanted == present and dialect == status.dialect and not unwell:
+        return None
+    version = str(status.version) if unwell else ""
+    return digest(str(sorted(wanted.items())), str(sorted(present.items())), dialect, status.dialect, version)
+
+
+def _job(_case: Case, _errand: Errand, common: Mapping[str, Any]) -> IndexJob:
+    return IndexJob(**common)
+
+
+INDEX = Chore(
+    verb="index",
+    field="indexing",
+    reason="IndexStalled",
+    complaint="the indices are not what spec.table says",
+    doing=progressing("Indexing", "a job makes the secondary indices what spec.table says"),
+    cause=difference,
+    job=_job,
+    seen=absorb,
+)

@@ -1,0 +1,312 @@
+"""The ledger of a Dataset: a job makes the chain hold the events of the manifest, others poll its source, or derive it
+from its inputs.
+
+The first such job creates the chain; until then the Dataset is not ready, and nothing else starts for it. A poll is due
+once for each edit of the events, at each slot of the schedule, and on request; when a derivative runs is decided in
+:mod:`kubothek.controller.tasks.transforms`. Both give way to nothing but the job that edits the events, as ledgers
+serialise what is appended to them.
+
+The chain's private key is in a Secret that the operator makes, and never reads, unless the manifest names one (decision
+13). Only the job that creates or edits the chain has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from kubothek.api.conditions import State, progressing, stalled, waiting
+from kubothek.api.dataset import Dataset, DatasetStatus, Errand, PollState
+from kubothek.api.jobs import JobResult, LedgerJob, PollJob
+from kubothek.api.ledger import Ledger
+from kubothek.api.meta import render_time
+from kubothek.controller.context import Action, JobPhase, LaunchJob, MakeIdentity
+from kubothek.controller.derivation import Ledgers, identity, references
+from kubothek.controller.references import digest, spark_settings
+from kubothek.controller.scheduling.attempts import ENGINE_FAULTS, job_name
+from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, alone
+from kubothek.controller.scheduling.schedule import fault, next_start, soonest
+from kubothek.controller.status_merge import absorb
+from kubothek.controller.tasks.containers import refused_container, source_container
+from kubothek.controller.tasks.external_engines import asked_of, refused_engine
+from kubothek.controller.tasks.task_runs import Case, Chore, Pursued, begun, errand_of, is_open, pursue, trouble_of
+from kubothek.controller.tasks.transforms import (
+    CHANGES,
+    TRANSFORM,
+    awaited_input,
+    chore_of,
+    due,
+    input_refs,
+    lacking_inputs,
+    left_to_wait,
+    marked,
+    slot_of,
+)
+
+IDENTITY_DIRECTORY = "/var/run/kubothek/identity"
+"""Where the job that creates a chain finds its private key."""
+
+ENV_DIRECTORY = "/var/run/kubothek/env"
+"""Where polls find the variables of urls and headers."""
+
+CREATING = progressing("Progressing", "a job creates the chain")
+
+AWAITING_CHAIN = waiting(
+    "AwaitingChain", "no Sync has pulled the chain yet, and nobody has pushed it: create a Sync with direction: Pull"
+)
+
+
+def keep_ledger(case: Case, status: DatasetStatus, *, start: bool) -> Pursued:
+    """The next step of the job whose turn it is; none is started unless ``start``."""
+    if case.dataset.spec.ledger is None:
+        return Pursued(status)
+    if case.dataset.spec.ledger.kind == "Copy":
+        return Pursued(status, trouble=AWAITING_CHAIN if status.ledger is None else None)
+    here = Ledgers(case.world, case.dataset.namespace)
+    kept = _kept(case, status, here, start=start)
+    return replace(kept, status=here.placed(case.dataset, kept.status))
+
+
+def _kept(case: Case, status: DatasetStatus, here: Ledgers, *, start: bool) -> Pursued:
+    dataset = case.dataset
+    lacking = lacking_inputs(dataset, here)
+    define = replace(DEFINE, cause=lambda dataset, status, _now: _undefined(dataset, status, here))
+    defined = _step(define, case, status, start=start and lacking is None)
+    if lacking is not None:
+        return replace(defined, trouble=lacking.state, again=soonest(defined.again, lacking.again))
+    if is_open(DEFINE, defined.status) or defined.trouble is not None or defined.status.ledger is None:
+        return defined
+    if references(dataset):
+        refused = refused_engine(dataset, case.engine, case.world.settings)
+        fed = _derived(case, defined.status, here, start=start and refused is None)
+        fed = replace(fed, trouble=refused or fed.trouble)
+    else:
+        fed = _polling(case, defined.status, start=start)
+    fed = replace(fed, actions=(*defined.actions, *fed.actions), trouble=_faulty(dataset) or fed.trouble)
+    return replace(fed, again=soonest(fed.again, _next_slot(dataset, fed.status, here.now)))
+
+
+def _polling(case: Case, status: DatasetStatus, *, start: bool) -> Pursued:
+    """The next step of a poll; none begins of a container that may not run here."""
+    assert case.dataset.spec.ledger is not None, "it has one"
+    refused = refused_container(case.dataset.spec.ledger, case.world.settings)
+    polled = _step(POLL, case, status, start=start and refused is None)
+    return replace(polled, trouble=refused or polled.trouble)
+
+
+def _derived(case: Case, status: DatasetStatus, here: Ledgers, *, start: bool) -> Pursued:
+    """The next step of a derivative's run; one that is due and waits for an input has not begun."""
+    dataset = case.dataset
+    status = marked(dataset, status, here)
+    if is_open(TRANSFORM, status):
+        return _step(chore_of(here), case, status, start=start)
+    wait = due(dataset, status, here)
+    left = left_to_wait(dataset, status, here.now)
+    if wait.cause is not None and left > timedelta(0) and awaited_input(dataset, status, here) is not None:
+        return Pursued(status, again=min(LOOK_AGAIN, left), trouble=trouble_of(TRANSFORM, status))
+    pursued = _step(chore_of(here), case, status, start=start)
+    return replace(pursued, again=soonest(pursued.again, wait.again))
+
+
+def missing_chain(pursued: Pursued) -> State | None:
+    """The state of a Dataset that has a ledger and no chain yet; None if it has one."""
+    if pursued.status.ledger is not None:
+        return None
+    if pursued.trouble is None:
+        return CREATING
+    if pursued.trouble is AWAITING_CHAIN or pursued.trouble.reason != DEFINE.reason:
+        return pursued.trouble
+    # Not LedgerStalled: nothing can be committed.
+    return replace(pursued.trouble, reason="LedgerNotCreated")
+
+
+def _step(chore: Chore, case: Case, status: DatasetStatus, *, start: bool) -> Pursued:
+    now = case.world.now
+    if not is_open(chore, status) or (start and _outdated(chore, case, status)):
+        cause, last = chore.cause(case.dataset, status, now), errand_of(chore, status)
+        if cause is None or not start or (last is not None and last.cause == cause):
+            return Pursued(status, trouble=trouble_of(chore, status))
+        slot = slot_of(case.dataset, status, now)
+        status = begun(chore, status, cause, now)
+        if chore.field in _FED:
+            scheduled = getattr(status, chore.field).model_copy(update={"slot": slot})
+            status = status.model_copy(update={chore.field: scheduled})
+    waits = alone(case.dataset, case.dataset, case.store, case.world, status)
+    case = replace(case, dataset=case.dataset.model_copy(update={"status": status}))
+    pursued = pursue(chore, case, status, start_jobs=start and waits is None)
+    pursued = replace(pursued, actions=_with_secrets(case.dataset, pursued.actions))
+    if waits is not None and pursued.again is None:
+        return replace(pursued, again=LOOK_AGAIN)
+    return pursued
+
+
+def _outdated(chore: Chore, case: Case, status: DatasetStatus) -> bool:
+    """Whether a job cannot start for what its manifest said, such as an image that is not there, and the manifest says
+    something else now. The job that is started in its place stops it.
+    """
+    errand, dataset = errand_of(chore, status), case.dataset
+    if chore is not POLL or errand is None or chore.cause(dataset, status, case.world.now) in (None, errand.cause):
+        return False
+    view = case.world.job(dataset.namespace, job_name(case.prefix(chore), errand.attempt))
+    return view is not None and view.phase is JobPhase.PENDING and view.reason in ENGINE_FAULTS
+
+
+def _with_secrets(dataset: Dataset, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+    """The actions with launches that mount what their jobs read, and before them the making of the key."""
+    ledger = dataset.spec.ledger
+    assert ledger is not None, "asked only of ledgers"
+    found: list[Action] = []
+    for action in actions:
+        if not isinstance(action, LaunchJob):
+            found.append(action)
+            continue
+        job, mounts = action.job, dict[str, str]()
+        if isinstance(job, LedgerJob) and job.identity_dir is not None:
+            if ledger.identity_secret_ref is None:
+                found.append(MakeIdentity(identity_secret(dataset)))
+            mounts = {job.identity_dir: identity_secret(dataset)}
+        elif isinstance(job, PollJob) and job.env_dir is not None and ledger.env_secret_ref is not None:
+            mounts = {job.env_dir: ledger.env_secret_ref.name}
+        found.append(replace(action, mounts=mounts))
+    return tuple(found)
+
+
+def identity_secret(dataset: Dataset) -> str:
+    """The name of the Secret with the private key."""
+    ledger = dataset.spec.ledger
+    named = ledger.identity_secret_ref if ledger is not None else None
+    return named.name if named is not None else f"{dataset.name}-identity"
+
+
+_FED = ("polling", "transforming")
+"""Of the status, what goes by the schedule."""
+_LAYOUT = {
+    "sort_by",
+    "bucket_by",
+    "num_buckets",
+    "target_file_size",
+    "row_group_rows",
+    "compression",
+    "dictionary_columns",
+}
+"""Of spec.table, what the head has to say for the next write."""
+
+
+def _definition(dataset: Dataset, ledger: Ledger, here: Ledgers) -> str:
+    """A digest of what the chain is to hold, and how its table is to lie."""
+    parts = [ledger.model_dump_json(include={"metadata"}), dataset.spec.table.model_dump_json(include=_LAYOUT)]
+    if ledger.kind == "Derivative":
+        parts += [ledger.following.on_change, *(identity(other) or "" for other in here.inputs(dataset))]
+    return digest(*parts)
+
+
+# --- the events ------------------------------------------------------------------------------------------------------
+
+
+def _undefined(dataset: Dataset, status: DatasetStatus, here: Ledgers) -> str | None:
+    ledger, last = dataset.spec.ledger, status.defining
+    if ledger is None:
+        return None
+    cause = _definition(dataset, ledger, here)
+    known = last is not None and last.cause.startswith(cause)
+    if last is None or not known:
+        return cause
+    if last.done and status.ledger is None:  # a chain that was there and is gone is made anew
+        return f"{cause}-{last.attempt}"
+    return None if last.done else last.cause
+
+
+def _ledger_job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> LedgerJob:
+    ledger = case.dataset.spec.ledger
+    assert ledger is not None, "there is no cause without one"
+    assert ledger.kind != "Copy", "its chain is defined elsewhere"
+    return LedgerJob(
+        **basics,
+        kind=ledger.kind,
+        metadata=ledger.metadata,
+        inputs=input_refs(case.dataset, Ledgers(case.world, case.dataset.namespace)),
+        on_change=ledger.following.on_change,
+        types=ledger.types,
+        view=ledger.view == "Table",
+        identity_dir=IDENTITY_DIRECTORY if case.dataset.status.ledger is None else None,
+        foreign=asked_of(case.dataset, case.engine) is not None,
+    )
+
+
+# --- polls -----------------------------------------------------------------------------------------------------------
+
+
+def _unpolled(dataset: Dataset, status: DatasetStatus, now: datetime) -> str | None:
+    ledger, last = dataset.spec.ledger, status.polling
+    if ledger is None or not ledger.polling or status.ledger is None:
+        return None
+    slot = slot_of(dataset, status, now)
+    reading = ledger.model_dump_json(include={"metadata", "env_secret_ref", "fetch_uncacheable"})
+    marks = (reading, dataset.requested_at or "", "" if slot is None else render_time(slot))
+    cause = digest(*marks)
+    if last is None or not last.cause.startswith(cause):
+        return cause
+    if last.done and last.has_more:  # a pod runs a container once, and the next goes on from there
+        return f"{cause}-{last.attempt}"
+    return None if last.done else last.cause
+
+
+def _next_slot(dataset: Dataset, status: DatasetStatus, now: datetime) -> timedelta | None:
+    ledger = dataset.spec.ledger
+    if ledger is None or ledger.schedule is None or fault(ledger.schedule) is not None:
+        return None
+    since = slot_of(dataset, status, now) or dataset.metadata.creation_timestamp or now
+    return next_start(ledger.schedule, since, now, uid=dataset.metadata.uid) - now
+
+
+def _faulty(dataset: Dataset) -> State | None:
+    ledger = dataset.spec.ledger
+    mistake = fault(ledger.schedule) if ledger is not None and ledger.schedule is not None else None
+    return None if mistake is None else stalled("InvalidSchedule", f"ledger.schedule: {mistake}; Commits go on")
+
+
+def _poll_job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> PollJob:
+    ledger, settings = case.dataset.spec.ledger, case.world.settings
+    return PollJob(
+        **basics,
+        fetch_uncacheable=ledger is not None and ledger.fetch_uncacheable,
+        env_dir=ENV_DIRECTORY if ledger is not None and ledger.env_secret_ref is not None else None,
+        allowed_hosts=settings.allowed_source_hosts,
+        allow_local=settings.allow_local_sources,
+        container=source_container(ledger, settings) if ledger is not None else None,
+        spark=spark_settings(case.engine),
+    )
+
+
+def _polled(errand: Errand, result: JobResult, now: datetime) -> PollState:
+    found = result.poll
+    counts = found.model_dump(include={"records", "commits", "has_more"}) if found is not None else {}
+    return PollState.model_validate(errand.model_dump() | counts | {"time": now})
+
+
+DEFINE = Chore(
+    verb="ledger",
+    field="defining",
+    reason="LedgerStalled",
+    complaint="the chain does not hold the events of spec.ledger",
+    doing=progressing("Defining", "a job makes the chain hold the events of spec.ledger"),
+    cause=lambda dataset, status, now: None,
+    job=_ledger_job,
+    seen=absorb,
+    told=CHANGES,
+)
+"""Its cause depends on the identities of other Datasets: see :func:`keep_ledger`."""
+POLL = Chore(
+    verb="poll",
+    field="polling",
+    reason="SourceStalled",
+    complaint="the polling source was not read, and will be at the next slot, edit or request",
+    doing=progressing("Polling", "a job reads the polling source"),
+    cause=_unpolled,
+    job=_poll_job,
+    seen=absorb,
+    noted=_polled,
+    state=PollState,
+)

@@ -1,0 +1,332 @@
+"""Standing sources of a Dataset: when to look at one, what came of it, and what to tell people.
+
+One job at a time looks at one source, and takes what landed there. Jobs of a Dataset are numbered through, whichever
+source they are about. A look is due an interval after the one before, at once when that left something that it could
+have taken, and after a failure ever more rarely. Of several that are due the one comes first that has waited longest.
+
+Looks and Commits of a Dataset take turns: a Commit waits while a look is under way (``queue``), and a look is not
+started while a Commit runs or could, nor beside anything that writes where only one writer is safe. Should both start
+at the same moment all the same, the commit protocol sees to it that nothing is lost or done twice.
+
+The bucket remembers what was taken; what is in the status may be lost without harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from kubothek.api import jobs
+from kubothek.api.conditions import State, problem_text, stalled, waiting
+from kubothek.api.dataset import Dataset, DatasetStatus
+from kubothek.api.engine import Engine
+from kubothek.api.objectstore import ObjectStore
+from kubothek.api.sources import Intake, Lag, SourceState, StalledFile, StandingSource
+from kubothek.api.values import parse_duration, parse_quantity
+from kubothek.controller.context import Action, CancelJob, Event, FailureClass, World
+from kubothek.controller.references import (
+    Blocked,
+    columns_of,
+    dataset_ref,
+    digest,
+    engine_digest,
+    launch_job,
+    spark_settings,
+    store_ref,
+    usable_store,
+)
+from kubothek.controller.scheduling.attempts import Active, Setback, Start, Step, Succeeded, follow, job_name
+from kubothek.controller.scheduling.launching import held_back, refused, suspended
+from kubothek.controller.scheduling.maintenance_priority import alone
+from kubothek.controller.scheduling.queue import about_to_commit, intake_prefix
+from kubothek.controller.scheduling.retries import Budget
+from kubothek.controller.status_merge import absorb
+
+_FIRST_RETRY = timedelta(seconds=2)
+_LAST_RETRY = timedelta(minutes=5)
+_PATIENCE = timedelta(seconds=30)
+"""When to ask again for a turn, or for a store, if nothing wakes us before."""
+_SILENT = Setback(FailureClass.RETRY, "ResultLost", "the job ended without a word about the source")
+
+
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """What is to be published and done about the sources of a Dataset, and the trouble with them, if there is any."""
+
+    status: DatasetStatus
+    actions: tuple[Action, ...] = ()
+    events: tuple[Event, ...] = ()
+    again: timedelta | None = None
+    trouble: State | None = None
+
+    @property
+    def intake(self) -> Intake:
+        """The last look, or none."""
+        return self.status.intake or Intake()
+
+    def with_intake(self, intake: Intake) -> Attended:
+        """The same with another look."""
+        return replace(self, status=self.status.model_copy(update={"intake": intake}))
+
+    def with_state(self, state: SourceState) -> Attended:
+        """The same with another state of one source."""
+        states = tuple(state if other.name == state.name else other for other in self.status.sources)
+        return replace(self, status=self.status.model_copy(update={"sources": states}))
+
+
+def attend(
+    dataset: Dataset, world: World, store: ObjectStore, engine: Engine | None, status: DatasetStatus, *, start: bool
+) -> Attended:
+    """Follow the look that is under way; else start the next that is due, if ``start``."""
+    known = {state.name: state for state in status.sources}
+    states = tuple(known.get(source.name, SourceState(name=source.name)) for source in dataset.spec.sources)
+    attended = Attended(status.model_copy(update={"sources": states}))
+    case = _Case(dataset, world, store, engine)
+    if attended.intake.source is not None:
+        attended = case.follow(attended)
+    if attended.intake.source is None and start:
+        attended = case.start_or_rest(attended)
+    return replace(attended, trouble=_trouble(dataset, attended.status))
+
+
+def _trouble(dataset: Dataset, status: DatasetStatus) -> State | None:
+    """What stands in the way of a source, the worst first. A source that is suspended is in no trouble."""
+    problems = [
+        (state.transient, state.name, state.problem)
+        for source, state in zip(dataset.spec.sources, status.sources, strict=True)
+        if state.problem is not None and not source.suspend
+    ]
+    if not problems:
+        return None
+    transient, name, problem = min(problems)
+    if transient:
+        return waiting("SourceRetrying", f"source {name!r} is looked at again soon: {problem}")
+    return stalled("SourceStalled", f"source {name!r} has stopped: {problem}; Commits go on")
+
+
+def reading_of(dataset: Dataset, source: StandingSource) -> str:
+    """A digest of everything in the manifest that decides whether a file can be read."""
+    how = source.model_dump_json(include={"format", "compression", "csv", "columns", "operation"})
+    return digest(how, dataset.spec.table.model_dump_json(include={"columns", "partition_on", "schema_evolution"}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A Dataset with all that decides about its sources."""
+
+    dataset: Dataset
+    world: World
+    store: ObjectStore
+    engine: Engine | None
+
+    @property
+    def now(self) -> datetime:
+        return self.world.now.replace(microsecond=0)
+
+    def _source(self, name: str | None) -> StandingSource | None:
+        return next((source for source in self.dataset.spec.sources if source.name == name), None)
+
+    # --- a look under way ---
+
+    def follow(self, attended: Attended) -> Attended:
+        """A look was announced: see how far it is."""
+        intake = attended.intake
+        digest = engine_digest(self.engine, self.world.settings)
+        step = follow(intake, intake_prefix(self.dataset), self.dataset, self.world, Budget(limit=None), digest)
+        cancel = tuple(CancelJob(self.dataset.namespace, name) for name in step.cancel)
+        attended = replace(attended, actions=(*attended.actions, *cancel))
+        match step.stage:
+            case Active():
+                return attended.with_intake(step.attempts)
+            case Succeeded(result) if result.intake is not None:
+                attended = replace(attended, status=self._absorbed(attended.status, result))
+                return self._answered(attended.with_intake(step.attempts), result.intake)
+            case Start() if step.setback is None:
+                return self._launched_again(attended, step)
+            case _:
+                return self._failed(attended, step)
+
+    def _launched_again(self, attended: Attended, step: Step[Intake]) -> Attended:
+        """It was announced and never seen: once more, unless the next look would ask something else."""
+        attended, source = attended.with_intake(step.attempts), self._source(step.attempts.source)
+        wanted = source is not None and not source.suspend and not self.dataset.spec.suspend
+        if source is None or not wanted or reading_of(self.dataset, source) != step.attempts.reading:
+            return attended.with_intake(_over(step.attempts))
+        landing = self._alone(attended) or self._landing_store(source)
+        if isinstance(landing, Blocked):
+            return replace(attended.with_intake(_over(step.attempts)), again=landing.again or _PATIENCE)
+        return self._launch(attended, source, landing)
+
+    def _absorbed(self, status: DatasetStatus, result: jobs.JobResult) -> DatasetStatus:
+        return status if result.dataset is None else absorb(status, result.dataset)
+
+    def _answered(self, attended: Attended, found: jobs.IntakeOutcome) -> Attended:
+        """What the job found is what is known of the source."""
+        intake = attended.intake
+        source = self._source(intake.source)
+        attended = attended.with_intake(_over(intake))
+        if source is None:
+            return attended
+        more = found.waiting_files > 0 and found.commits > 0 and found.stalled is None
+        stopped = found.stalled
+        state = SourceState.model_validate(
+            {
+                "name": source.name,
+                "lag": Lag.model_validate(
+                    {"files": found.waiting_files, "bytes": found.waiting_bytes, "oldest": found.oldest_waiting}
+                ),
+                "current_until": found.current_until,
+                "files": found.taken,
+                "last_file": found.last_file,
+                "last_commit_time": found.last_commit_time,
+                "quarantined": found.quarantined,
+                "problem": stopped.problem if stopped else None,
+                "stalled": StalledFile(
+                    key=stopped.key, etag=stopped.etag, version=stopped.version, reading=intake.reading or ""
+                )
+                if stopped
+                else None,
+                "look_time": self.now,
+                "next_look_time": self.now if more else None,
+            }
+        )
+        told = replace(attended, events=(*attended.events, *_told(source, found)))
+        return told.with_state(_in_seconds(state))
+
+    def _failed(self, attended: Attended, step: Step[Intake]) -> Attended:
+        """The look failed, or was lost. What it had committed before stays, and the next one goes on from there."""
+        setback, intake = step.setback or _SILENT, attended.intake
+        source = self._source(intake.source)
+        attended = attended.with_intake(_over(intake))
+        if source is None:
+            return attended
+        state = next(state for state in attended.status.sources if state.name == source.name)
+        failures = state.failures + 1
+        transient = setback.failure is not FailureClass.REPORT
+        wait = Budget(initial=_FIRST_RETRY, maximum=_LAST_RETRY).delay(failures)
+        if not transient:
+            wait = max(wait, parse_duration(source.interval))
+        changes = {
+            "failures": failures,
+            "problem": problem_text(setback.reason, setback.message),
+            "transient": transient,
+            "stalled": None,
+            "look_time": self.now,
+            "next_look_time": self.now + wait,
+        }
+        return attended.with_state(state.model_copy(update=changes))
+
+    # --- the next look ---
+
+    def start_or_rest(self, attended: Attended) -> Attended:
+        """Start the look that has been due for longest, or say when to ask again."""
+        now = self.world.now
+        pairs = zip(self.dataset.spec.sources, attended.status.sources, strict=True)
+        looks = [(self._due(source, state), source) for source, state in pairs if not source.suspend]
+        looks.sort(key=lambda look: look[0])
+        due = [source for when, source in looks if when <= now]
+        if due and not about_to_commit(self.dataset, self.world) and self._alone(attended) is None:
+            for source in due:
+                landing = self._landing_store(source)
+                if not isinstance(landing, Blocked):
+                    return self._announce(attended, source, landing)
+        waits = [when - now for when, _ in looks if when > now] + ([_PATIENCE] if due else [])
+        return replace(attended, again=min(waits, default=None))
+
+    def _alone(self, attended: Attended) -> Blocked | None:
+        return alone(self.dataset, self.dataset, self.store, self.world, attended.status)
+
+    def _due(self, source: StandingSource, state: SourceState) -> datetime:
+        """When the next look at the source is due."""
+        stopped = state.stalled
+        edited = stopped is not None and stopped.reading != reading_of(self.dataset, source)
+        if edited or (state.look_time is None and state.next_look_time is None):
+            return datetime.min.replace(tzinfo=self.now.tzinfo)
+        if state.next_look_time is not None:
+            return state.next_look_time
+        assert state.look_time is not None
+        return state.look_time + parse_duration(source.interval)
+
+    def _announce(self, attended: Attended, source: StandingSource, landing: ObjectStore) -> Attended:
+        number = attended.intake.attempt + 1
+        if number > 1:
+            forget = CancelJob(self.dataset.namespace, job_name(intake_prefix(self.dataset), number - 1))
+            attended = replace(attended, actions=(*attended.actions, forget))
+        intake = Intake(attempt=number, source=source.name, reading=reading_of(self.dataset, source))
+        return self._launch(attended.with_intake(intake), source, landing)
+
+    def _launch(self, attended: Attended, source: StandingSource, landing: ObjectStore) -> Attended:
+        digest = engine_digest(self.engine, self.world.settings)
+        attended = attended.with_intake(attended.intake.model_copy(update={"engine_digest": digest}))
+        job, stores = self._job(attended, source, landing), (self.store, landing)
+        launch = launch_job(job, self.dataset, self.engine, *stores)
+        if suspended(launch) is not None:
+            return attended
+        held = held_back(launch, self.world)
+        if held is not None:
+            blocked, wait = held
+            return replace(attended, actions=(*attended.actions, wait), again=blocked.again)
+        refusal = refused(job.job, self.dataset, self.world)
+        again = refusal.again if refusal else attended.again
+        return replace(attended, actions=(*attended.actions, launch), again=again)
+
+    def _landing_store(self, source: StandingSource) -> ObjectStore | Blocked:
+        """Where files land, if jobs can be started on that and on the Dataset's own store."""
+        own = usable_store(self.store.name, self.dataset, self.world)
+        if isinstance(own, Blocked) or source.store_ref is None:
+            return own
+        return usable_store(source.store_ref.name, self.dataset, self.world)
+
+    def _job(self, attended: Attended, source: StandingSource, landing: ObjectStore) -> jobs.IntakeJob:
+        world, intake = self.world, attended.intake
+        reading = intake.reading or ""
+        state = next(state for state in attended.status.sources if state.name == source.name)
+        stopped = state.stalled if state.stalled is not None and state.stalled.reading == reading else None
+        csv = source.csv
+        return jobs.IntakeJob(
+            job=job_name(intake_prefix(self.dataset), intake.attempt),
+            uid=self.dataset.metadata.uid,
+            attempt=intake.attempt,
+            store=store_ref(self.store),
+            dataset=dataset_ref(self.dataset, world.settings),
+            name=source.name,
+            source=jobs.SourceSpec(
+                store=store_ref(landing),
+                format=source.format,
+                compression=source.compression,
+                csv=jobs.CsvOptions() if csv is None else jobs.CsvOptions.model_validate(csv.model_dump()),
+                columns=columns_of(source.columns),
+            ),
+            prefix=source.prefix or "",
+            glob=source.glob or "",
+            operation=source.operation,
+            max_files=source.batch.max_files,
+            max_bytes=parse_quantity(source.batch.max_bytes),
+            quarantine=source.quarantine,
+            reading=reading,
+            stalled=jobs.StalledFile(
+                key=stopped.key, etag=stopped.etag, version=stopped.version, problem=state.problem or ""
+            )
+            if stopped is not None and not source.quarantine
+            else None,
+            spark=spark_settings(self.engine),
+        )
+
+
+def _told(source: StandingSource, found: jobs.IntakeOutcome) -> Sequence[Event]:
+    if not found.refused:
+        return ()
+    others = f" ({found.refused} files in all)" if found.refused > 1 else ""
+    message = f"source {source.name!r} put a file into quarantine{others}: {found.refusal}"
+    return (Event("Warning", "FileQuarantined", message),)
+
+
+def _over(intake: Intake) -> Intake:
+    """The number stays: it is never used again."""
+    return Intake(attempt=intake.attempt, observed_attempt=intake.attempt)
+
+
+def _in_seconds(state: SourceState) -> SourceState:
+    """As it will be read back: times in a status are whole seconds."""
+    return SourceState.model_validate_json(state.model_dump_json(by_alias=True))

@@ -1,0 +1,250 @@
+"""What a Dataset has done for its table by itself: healing, tags, indices, skipping metadata and compaction, in
+this order.
+
+One job at a time, and when nothing changes rows or could do so now
+(:mod:`kubothek.controller.scheduling.maintenance_priority`). What is broken is mended first, versions are tagged before
+they can expire, and files are rewritten last, as their index entries go along.
+
+A compaction is due when a partition has enough small files: at each version that none has looked at yet, or with a
+schedule once in each window, which begins at a slot and lasts as long as ``startingDeadline`` says. Which files are
+worth it the job itself finds out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kubothek.api.conditions import State, progressing, stalled
+from kubothek.api.dataset import CompactionState, Dataset, DatasetStatus, Errand
+from kubothek.api.jobs import CompactJob, DatasetState, HealJob, JobResult, TagJob
+from kubothek.api.maintenance import CompactionWish
+from kubothek.api.meta import render_time
+from kubothek.api.schedules import Schedule
+from kubothek.controller.references import bears_one_writer, clustering_of, digest
+from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, compaction_ahead, is_overdue, writer_ahead
+from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
+from kubothek.controller.status_merge import absorb
+from kubothek.controller.tasks.compaction import compact_job
+from kubothek.controller.tasks.indexes import INDEX
+from kubothek.controller.tasks.skipping import SKIPPING
+from kubothek.controller.tasks.task_runs import (
+    Case,
+    Chore,
+    Pursued,
+    begun,
+    errand_of,
+    is_open,
+    is_tried,
+    is_untried,
+    pursue,
+    settled,
+    trouble_of,
+)
+
+
+def keep_up(case: Case, status: DatasetStatus, *, start: bool) -> Pursued:
+    """The next step of the job whose turn it is. None is started unless ``start``."""
+    dataset, now = case.dataset, case.world.now
+    start = start and status.version is not None and not status.deleted
+    status = _rid_of_what_is_over(dataset, status, now)
+    chore = _turn(case, status, start=start)
+    if chore is None:
+        return Pursued(status, again=_next_window(dataset, status, now), trouble=_trouble(dataset, status))
+    if not is_open(chore, status):
+        status = begun(chore, status, chore.cause(dataset, status, now) or "", now)
+    beside = _is_overdue(chore, case, status) and not bears_one_writer(case.store)
+    free = start and (beside or _ahead(case, status) is None)
+    pursued = pursue(chore, case, status, start_jobs=free)
+    if not is_open(chore, pursued.status):
+        following = keep_up(case, pursued.status, start=start)
+        return replace(following, actions=(*pursued.actions, *following.actions))
+    again = LOOK_AGAIN if pursued.again is None and start and not free else pursued.again
+    return replace(pursued, again=again, trouble=pursued.trouble or _trouble(dataset, pursued.status))
+
+
+def _rid_of_what_is_over(dataset: Dataset, status: DatasetStatus, now: datetime) -> DatasetStatus:
+    for chore in CHORES:
+        if not is_open(chore, status) and chore.cause(dataset, status, now) is None:
+            status = settled(chore, status)
+    return status
+
+
+def _turn(case: Case, status: DatasetStatus, *, start: bool) -> Chore | None:
+    """What was tried goes on; of the rest the first that waits, or has a new cause if something may start."""
+    for chore in CHORES:
+        if is_open(chore, status) and is_tried(chore, case, status):
+            return chore
+    for chore in CHORES:
+        cause, last = chore.cause(case.dataset, status, case.world.now), errand_of(chore, status)
+        is_new = cause is not None and (last is None or last.cause != cause)
+        if is_open(chore, status) or (start and is_new):
+            return chore
+    return None
+
+
+def _is_overdue(chore: Chore, case: Case, status: DatasetStatus) -> bool:
+    errand = errand_of(chore, status)
+    return errand is not None and is_overdue(errand.due_time, case.world.now)
+
+
+def _ahead(case: Case, status: DatasetStatus) -> str | None:
+    if status.intake is not None and status.intake.source is not None:
+        return "a look at a source"
+    return writer_ahead(case.dataset, case.world) or compaction_ahead(case.dataset, case.world)
+
+
+def _trouble(dataset: Dataset, status: DatasetStatus) -> State | None:
+    """What stands against the first of the chores that were given up, or against the schedule."""
+    schedule = _schedule(dataset)
+    mistake = fault(schedule) if schedule is not None else None
+    if mistake is not None:
+        return stalled("InvalidSchedule", f"maintenance.compaction.schedule: {mistake}; Commits go on")
+    return next((trouble for chore in CHORES if (trouble := trouble_of(chore, status)) is not None), None)
+
+
+# --- healing ---------------------------------------------------------------------------------------------------------
+
+
+def _ailing(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | None:
+    if dataset.spec.maintenance.healing == "Off" or not status.ailments:
+        return None
+    return digest(*sorted(status.ailments))
+
+
+def _healed(status: DatasetStatus, seen: DatasetState) -> DatasetStatus:
+    """What is still missing the next inspection says; what healing could not change is no cause for another."""
+    return absorb(status, seen, corrupt=seen.corrupt)
+
+
+def _heal_job(_case: Case, _errand: Errand, basics: Mapping[str, Any]) -> HealJob:
+    return HealJob(**basics)
+
+
+# --- tags ------------------------------------------------------------------------------------------------------------
+
+
+def _untagged(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | None:
+    wanted = _tags(dataset)
+    present = {tag.name: tag.version for tag in status.tags}
+    if dataset.spec.tags is None or wanted == present:
+        return None
+    # A tag for a version to come is a mistake until that version is there.
+    early = sorted(name for name, version in wanted.items() if version > (status.version or 0))
+    return digest(str(sorted(wanted.items())), str(sorted(present.items())), str(early))
+
+
+def _tag_job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> TagJob:
+    return TagJob(**basics, tags=_tags(case.dataset))
+
+
+def _tags(dataset: Dataset) -> dict[str, int]:
+    return {tag.name: tag.version for tag in dataset.spec.tags or ()}
+
+
+# --- compaction ------------------------------------------------------------------------------------------------------
+
+
+def _scattered(dataset: Dataset, status: DatasetStatus, now: datetime) -> str | None:
+    """The version, or the slot, for which a compaction is due; with a schedule the last slot until there is another."""
+    wish, health, last = dataset.spec.maintenance.compaction, status.health, status.compaction
+    if wish is None:
+        return None
+    enough = health is not None and health.worst_partition_small_files >= wish.min_files
+    schedule = _schedule(dataset)
+    if schedule is None:
+        return f"{health.version}{_order(wish)}" if health is not None and enough else None
+    handled = (last.cause or None) if last is not None and not is_untried(last) else None
+    if not enough:
+        return handled if last is not None and last.problem is None else None
+    if fault(schedule) is not None:
+        return handled
+    slot = due_slot(schedule, _since(dataset, status, now), now, uid=dataset.metadata.uid)
+    return handled if slot is None else render_time(slot)
+
+
+def _order(wish: CompactionWish) -> str:
+    """A digest of the order that rows get, if any: for another one, a version is looked at again."""
+    order = clustering_of(wish)
+    return "" if order is None else f"-{digest(order.model_dump_json())[:8]}"
+
+
+def _next_window(dataset: Dataset, status: DatasetStatus, now: datetime) -> timedelta | None:
+    """How long until the next window for compactions begins."""
+    schedule = _schedule(dataset)
+    if schedule is None or fault(schedule) is not None:
+        return None
+    return next_start(schedule, _since(dataset, status, now), now, uid=dataset.metadata.uid) - now
+
+
+def _schedule(dataset: Dataset) -> Schedule | None:
+    wish = dataset.spec.maintenance.compaction
+    return None if wish is None else wish.schedule
+
+
+def _since(dataset: Dataset, status: DatasetStatus, now: datetime) -> datetime:
+    """The last slot that was used; without one, the time of creation."""
+    last = status.compaction
+    if last is not None and "T" in last.cause:  # not a version
+        slot = datetime.fromisoformat(last.cause).astimezone(UTC)
+        return slot - timedelta(minutes=1) if is_untried(last) else slot
+    return dataset.metadata.creation_timestamp or now
+
+
+def _compact_job(case: Case, errand: Errand, basics: Mapping[str, Any]) -> CompactJob:
+    dataset = case.dataset
+    wish = dataset.spec.maintenance.compaction
+    assert wish is not None, "there is no cause without a wish"
+    commit_id = f"compaction:{dataset.namespace}/{dataset.name}:{errand.cause}"
+    return compact_job(basics, case.engine, wish, commit_id=commit_id)
+
+
+def _compacted(errand: Errand, result: JobResult, now: datetime) -> CompactionState:
+    done = result.compact
+    changes: dict[str, object] = {"time": now}
+    if done is not None:
+        saved = done.bytes_before - done.bytes_after
+        counts = done.model_dump(include={"version", "files_before", "files_after"})
+        changes |= counts | {"bytes_saved": saved}
+    return CompactionState.model_validate(errand.model_dump() | changes)
+
+
+CHORES = (
+    Chore(
+        verb="heal",
+        field="healing",
+        reason="HealingStalled",
+        complaint="what is missing or lags beside the data could not be made anew",
+        doing=progressing("Healing", "a job makes anew what is missing or lags beside the data"),
+        cause=_ailing,
+        job=_heal_job,
+        seen=_healed,
+    ),
+    Chore(
+        verb="tag",
+        field="tagging",
+        reason="TagStalled",
+        complaint="the tags are not what spec.tags says",
+        doing=progressing("Tagging", "a job makes the tags what spec.tags says"),
+        cause=_untagged,
+        job=_tag_job,
+        seen=absorb,
+    ),
+    INDEX,
+    SKIPPING,
+    Chore(
+        verb="compact",
+        field="compaction",
+        reason="CompactionStalled",
+        complaint="small files were not rewritten",
+        doing=progressing("Compacting", "a job rewrites small files"),
+        cause=_scattered,
+        job=_compact_job,
+        seen=absorb,
+        noted=_compacted,
+        state=CompactionState,
+    ),
+)
+"""In the order in which they are done."""

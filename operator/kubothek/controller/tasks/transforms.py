@@ -1,0 +1,275 @@
+"""When a derivative runs: as soon as an input has something new, in batches, or by a schedule; and what it waits for.
+
+Derivatives settle in the order in which they depend on each other, and run once for one change: where one input of a
+derivative already has what another is still on its way to (both follow an ancestor, and the first has read more of
+it), the derivative waits for the second. It waits for nobody who would not come by himself (suspended, scheduled,
+waiting for more records, given up), and no longer than ``maxWait``.
+
+A run takes all that is new at its time. What the run found nothing in, such as a block that describes an input, is no
+cause for another: the inputs as they were when it was started are part of its cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from kubothek.api.conditions import progressing, stalled, waiting
+from kubothek.api.dataset import Dataset, DatasetStatus, Errand, TransformState
+from kubothek.api.jobs import InputRef, JobResult, OpenLineage, TransformJob
+from kubothek.api.transforms import is_identity
+from kubothek.api.values import parse_duration
+from kubothek.controller.derivation import Ledgers, behind, identity, new_records, references
+from kubothek.controller.references import PATIENCE, Blocked, digest, spark_settings
+from kubothek.controller.scheduling.schedule import due_slot, fault
+from kubothek.controller.status_merge import absorb
+from kubothek.controller.tasks.external_engines import engine_ref
+from kubothek.controller.tasks.task_runs import Case, Chore, is_open
+
+CHANGES: Final = frozenset(
+    {
+        "EngineFailed",
+        "EngineMisbehaved",
+        "InputDiverged",
+        "InputMissing",
+        "RecordMissing",
+        "SchemaMismatch",
+        "TransformChanged",
+        "TransformInvalid",
+    }
+)
+"""Reasons of jobs that conditions tell as they are."""
+
+
+def input_refs(dataset: Dataset, here: Ledgers) -> tuple[InputRef, ...]:
+    """The inputs as jobs need them."""
+    found = ((reference, here.find(reference)) for reference in references(dataset))
+    return tuple(InputRef(reference=name, uuid=other.uuid) for name, other in found if other is not None)
+
+
+def lacking_inputs(dataset: Dataset, here: Ledgers) -> Blocked | None:
+    """Why nothing can be made of the inputs, or None."""
+    way = here.cycle(dataset)
+    if way is not None:
+        return Blocked(stalled("Cycle", circle(way)))
+    for reference in references(dataset):
+        found = _lacking(reference, dataset, here)
+        if found is not None:
+            return found
+    return None
+
+
+def circle(way: Sequence[str]) -> str:
+    """What is said of a Dataset that would be derived from itself, this way."""
+    return f"the Dataset would be derived from itself: {' from '.join(way)}; remove one of these inputs"
+
+
+def unfit_input(dataset: Dataset, other: Dataset) -> str | None:
+    """Why one Dataset cannot be derived from the other, as both are."""
+    if other.spec.ledger is None:
+        return f"the input {other.name!r} has no ledger: derive from Datasets with spec.ledger"
+    if other.spec.store_ref != dataset.spec.store_ref:
+        elsewhere = f"in another ObjectStore, {other.spec.store_ref.name!r}"
+        return f"the input {other.name!r} is {elsewhere}: a derivative lies in that of its inputs"
+    return None
+
+
+def _lacking(reference: str, dataset: Dataset, here: Ledgers) -> Blocked | None:
+    other = here.find(reference)
+    if other is None or other.deleting:
+        what = f"ledger of identity {reference}" if is_identity(reference) else f"Dataset {reference!r}"
+        message = f"there is no valid {what} in namespace {dataset.namespace!r}, which is an input: create it"
+        left = (dataset.metadata.creation_timestamp or here.now) + PATIENCE - here.now
+        if left > timedelta(0):
+            return Blocked(waiting("InputMissing", message), left + timedelta(seconds=1))
+        return Blocked(stalled("InputMissing", message))
+    why = unfit_input(dataset, other)
+    if why is not None:
+        return Blocked(stalled("TransformInvalid", why))
+    if other.status.deleted:
+        message = f"the data of the input {other.name!r} was deleted: restore it, or remove the input"
+        return Blocked(waiting("InputMissing", message))
+    if identity(other) is None:
+        return Blocked(waiting("InputNotReady", f"the input {other.name!r} has no chain yet: its status says why"))
+    return None
+
+
+# --- the cause -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Whether there is a cause for a run: ``cause``, or in how long there will be one, if time alone brings it."""
+
+    cause: str | None = None
+    again: timedelta | None = None
+
+
+def due(dataset: Dataset, status: DatasetStatus, here: Ledgers) -> Due:
+    """Whether a run is due, but for those that it waits for."""
+    ledger, last = dataset.spec.ledger, status.transforming
+    if ledger is None or status.ledger is None or ledger.following.suspend:
+        return Due()
+    inputs = here.inputs(dataset)
+    if any(other.status.ledger is None or not other.status.ledger.records for other in inputs):
+        return Due()  # nothing is run before each input had data (DT-05)
+    order = digest(ledger.model_dump_json(include={"metadata"}), ledger.following.on_change, dataset.requested_at or "")
+    cause = f"{order}-{heads(inputs)}"
+    if last is not None and last.cause == cause and (last.done or last.problem is not None):
+        return Due()
+    if last is None or not last.cause.startswith(order):
+        return Due(cause)
+    if not behind(status, inputs):
+        return Due()
+    if ledger.schedule is not None:
+        slot = slot_of(dataset, status, here.now)
+        return Due(cause if slot != last.slot else None)
+    least, left = ledger.following.min_records, left_to_wait(dataset, status, here.now)
+    if least == 1 or new_records(status, inputs) >= least or left <= timedelta(0):
+        return Due(cause)
+    return Due(None, left)
+
+
+def heads(inputs: list[Dataset]) -> str:
+    """A digest of the inputs as they are."""
+    chains = (other.status.ledger for other in inputs)
+    return digest(*(f"{chain.id} {chain.head}" for chain in chains if chain is not None))
+
+
+def left_to_wait(dataset: Dataset, status: DatasetStatus, now: datetime) -> timedelta:
+    """For how long something new may wait still."""
+    assert dataset.spec.ledger is not None, "asked only of ledgers"
+    last = status.transforming
+    since = (last.waiting_since if last is not None else dataset.metadata.creation_timestamp) or now
+    return since + parse_duration(dataset.spec.ledger.following.max_wait) - now
+
+
+def marked(dataset: Dataset, status: DatasetStatus, here: Ledgers) -> DatasetStatus:
+    """The status with since when something new waits, and with the slot at which there was nothing new."""
+    last, now = status.transforming, here.now
+    if last is None or is_open(TRANSFORM, status):
+        return status
+    inputs = here.inputs(dataset)
+    new = behind(status, inputs) and not last.cause.endswith(heads(inputs))
+    changes: dict[str, Any] = {"waiting_since": (last.waiting_since or now.replace(microsecond=0)) if new else None}
+    if not new:
+        changes["slot"] = slot_of(dataset, status, now)
+    return status.model_copy(update={"transforming": last.model_copy(update=changes)})
+
+
+def slot_of(dataset: Dataset, status: DatasetStatus, now: datetime) -> datetime | None:
+    """The newest slot that is due, else the last that was."""
+    ledger = dataset.spec.ledger
+    feeding = status.polling if ledger is None or ledger.kind == "Root" else status.transforming
+    last = feeding.slot if feeding is not None else None
+    if ledger is None or ledger.schedule is None or fault(ledger.schedule) is not None:
+        return last
+    since = last or dataset.metadata.creation_timestamp or now
+    return due_slot(ledger.schedule, since, now, uid=dataset.metadata.uid) or last
+
+
+# --- the order -------------------------------------------------------------------------------------------------------
+
+
+def awaited_input(dataset: Dataset, status: DatasetStatus, here: Ledgers) -> str | None:
+    """The input that has not begun and is about to, or that is on its way to a state of an ancestor which another input
+    has reached already.
+    """
+    inputs = here.inputs(dataset)
+    moved = behind(status, inputs)
+    late = (other for other in inputs if references(other) and (_is_new(other) or _lags(other, moved, here)))
+    return next((other.name for other in late if on_the_way(other, here)), None)
+
+
+def _is_new(dataset: Dataset) -> bool:
+    chain = dataset.status.ledger
+    return chain is None or all(each.block is None for each in chain.inputs)
+
+
+def _lags(late: Dataset, moved: list[Dataset], here: Ledgers) -> bool:
+    """Whether one that moved knows more of an ancestor than this one does."""
+    shared = here.ancestors(late)
+    return any(
+        here.reflects(other, name) > here.reflects(late, name)
+        for other in moved
+        if other.name != late.name
+        for name in (other.name, *here.ancestors(other))
+        if name in shared
+    )
+
+
+def on_the_way(dataset: Dataset, here: Ledgers, seen: dict[str, bool] | None = None) -> bool:
+    """Whether a derivative runs, or is going to by itself, now or when its inputs have."""
+    seen = {} if seen is None else seen
+    if dataset.name not in seen:
+        seen[dataset.name] = False  # where it leads back to itself it ends
+        seen[dataset.name] = _comes(dataset, here, seen)
+    return seen[dataset.name]
+
+
+def _comes(dataset: Dataset, here: Ledgers, seen: dict[str, bool]) -> bool:
+    ledger, ready = dataset.spec.ledger, dataset.status.condition("Ready")
+    if ledger is None or not references(dataset) or dataset.deleting or dataset.spec.suspend:
+        return False
+    if lacking_inputs(dataset, here) is not None or dataset.status.holds("Stalled"):
+        return False
+    if ready is None or is_open(TRANSFORM, dataset.status):
+        return True
+    if due(dataset, dataset.status, here).cause is not None:
+        return True
+    if ledger.following.suspend or ledger.schedule is not None or ledger.following.min_records > 1:
+        return False
+    return any(on_the_way(other, here, seen) for other in here.inputs(dataset))
+
+
+# --- the job ---------------------------------------------------------------------------------------------------------
+
+
+def chore_of(here: Ledgers) -> Chore:
+    """The chore, among these ledgers."""
+
+    def cause(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | None:
+        ledger, last = dataset.spec.ledger, status.transforming
+        if last is None or not is_open(TRANSFORM, status):
+            return due(dataset, status, here).cause
+        return None if ledger is None or ledger.following.suspend else last.cause
+
+    return replace(TRANSFORM, cause=cause)
+
+
+def _job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> TransformJob:
+    ledger, settings = case.dataset.spec.ledger, case.world.settings
+    assert ledger is not None, "there is no cause without one"
+    url, namespace = settings.open_lineage_url, f"{settings.cluster_id}/{case.dataset.namespace}"
+    return TransformJob(
+        **basics,
+        inputs=input_refs(case.dataset, Ledgers(case.world, case.dataset.namespace)),
+        on_change=ledger.following.on_change,
+        lineage=None if url is None else OpenLineage(url=url, namespace=namespace),
+        foreign=engine_ref(case.dataset, case.engine, settings),
+        spark=spark_settings(case.engine),
+    )
+
+
+def _ran(errand: Errand, result: JobResult, now: datetime) -> TransformState:
+    found = result.transform
+    counts = found.model_dump(include={"version", "records"}) if found is not None else {}
+    return TransformState.model_validate(errand.model_dump() | counts | {"time": now})
+
+
+TRANSFORM: Final = Chore(
+    verb="transform",
+    field="transforming",
+    reason="TransformStalled",
+    complaint="its transformation did not run, and will when an input, spec.ledger or a request changes",
+    doing=progressing("Transforming", "a job derives what is new in the inputs"),
+    cause=lambda dataset, status, now: None,
+    job=_job,
+    seen=absorb,
+    noted=_ran,
+    state=TransformState,
+    told=CHANGES,
+)
+"""Its cause depends on other Datasets: see :func:`chore_of`."""

@@ -1,0 +1,26 @@
+"""Resources that wait for themselves: derivatives of what is derived from them, Commits in a circle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kubothek.api.commit import Commit
+from kubothek.api.dataset import Dataset
+from kubothek.controller.context import Lookup
+from kubothek.controller.derivation import own_cycle
+from kubothek.controller.finding import Finding
+from kubothek.controller.scheduling.queue import CIRCLE, depends_on_itself
+from kubothek.controller.tasks.transforms import circle
+
+
+def of_inputs(dataset: Dataset, there: Lookup) -> Iterator[Finding]:
+    """A Dataset that would be derived from itself, however many transformations lie between."""
+    way = own_cycle(dataset, there)
+    if way is not None:
+        yield Finding("Cycle", "spec.ledger.metadata", circle(way))
+
+
+def of_commits(commit: Commit, there: Lookup) -> Iterator[Finding]:
+    """Commits of which each waits for the next."""
+    if not commit.finished and depends_on_itself(commit, there):
+        yield Finding("DependencyCycle", "spec.dependsOn", CIRCLE)

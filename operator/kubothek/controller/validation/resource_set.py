@@ -1,0 +1,93 @@
+"""Resources that were read together, as a place to look for others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from kubothek.api.bounds import Bound
+from kubothek.api.dataset import Dataset
+from kubothek.api.meta import Resource
+from kubothek.api.sizes import Sizes
+from kubothek.controller.context import Lookup
+from kubothek.controller.dependency_graph import Kinship
+from kubothek.controller.derivation import identity, references
+
+R = TypeVar("R", bound=Resource)
+_NONE: Final[Mapping[str, Sequence[Bound]]] = MappingProxyType({})
+
+
+class Gathered:
+    """A :class:`~kubothek.controller.context.Lookup` over resources in memory; of two with one name, the last one."""
+
+    engine_limits = Sizes()
+    """Those of an operator, which nobody asks here; as its defaults."""
+
+    engine_defaults: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, resources: Iterable[Resource], bounds: Mapping[str, Sequence[Bound]] = _NONE) -> None:
+        """``bounds``  of each namespace"""
+        self._bounds = bounds
+        self._places: dict[tuple[str, str], dict[str, Resource]] = {}
+        for each in resources:
+            self._places.setdefault((each.kind, each.namespace), {})[each.name] = each
+        self.kinship = Kinship()
+        for (_, namespace), found in self._places.items():
+            for name, each in found.items():
+                if isinstance(each, Dataset):
+                    self.kinship.put(namespace, name, references(each), identity(each))
+
+    def bounds(self, namespace: str) -> Sequence[Bound]:
+        """What the namespace's quotas and ranges allow."""
+        return self._bounds.get(namespace, ())
+
+    def get(self, kind: type[R], namespace: str, name: str) -> R | None:
+        """The resource, or None."""
+        found = self._places.get((kind.__name__, namespace), {}).get(name)
+        return found if isinstance(found, kind) else None
+
+    def list(self, kind: type[R], namespace: str) -> Sequence[R]:
+        """All of a kind in the namespace."""
+        return [each for each in self._places.get((kind.__name__, namespace), {}).values() if isinstance(each, kind)]
+
+
+class Beside:
+    """What there is, with one resource as it would be: a :class:`~kubothek.controller.context.Lookup`."""
+
+    def __init__(self, resource: Resource, there: Lookup) -> None:
+        self._resource = resource
+        self._there = there
+
+    @property
+    def kinship(self) -> Kinship:
+        """That of the others: identities are in statuses, which nobody edits."""
+        return self._there.kinship
+
+    @property
+    def engine_limits(self) -> Sizes:
+        """The operator's."""
+        return self._there.engine_limits
+
+    @property
+    def engine_defaults(self) -> Mapping[str, Any]:
+        """The operator's."""
+        return self._there.engine_defaults
+
+    def bounds(self, namespace: str) -> Sequence[Bound]:
+        """The namespace's."""
+        return self._there.bounds(namespace)
+
+    def get(self, kind: type[R], namespace: str, name: str) -> R | None:
+        """The resource, or None."""
+        own = self._resource
+        if isinstance(own, kind) and (own.namespace, own.name) == (namespace, name):
+            return own
+        return self._there.get(kind, namespace, name)
+
+    def list(self, kind: type[R], namespace: str) -> Sequence[R]:
+        """All of a kind in the namespace."""
+        own, found = self._resource, self._there.list(kind, namespace)
+        if not isinstance(own, kind) or own.namespace != namespace:
+            return found
+        return [*(each for each in found if each.name != own.name), own]

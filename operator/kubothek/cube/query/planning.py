@@ -1,0 +1,98 @@
+"""Planning a cube query: which files of which datasets, beside which partitions. Reads indices, skipping metadata and
+a few footers.
+
+Each conjunction of the conditions leaves some of the seed's partitions: those in which the seed, and every dataset that
+it restricts, may hold a match. A dataset then gives the files that stand beside them. The steps are those of
+:mod:`kubothek.table.scan.plan`, with the care that :mod:`~kubothek.cube.query.masks` explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from kubothek.cube.query.alignment import aligned, of_seed, partitions
+from kubothek.cube.query.asking import Intent, Join, Source, restricts
+from kubothek.cube.query.assembling import assembled
+from kubothek.cube.query.masks import Branch, Files
+from kubothek.cube.query.model import Plan
+from kubothek.cube.query.parts import Part, whole_part
+from kubothek.storage import Store
+from kubothek.table.log.records import parallel
+from kubothek.table.path_columns import Mask
+from kubothek.table.scan.plan import SKIPPING_STEP
+
+_STEPS: Final[tuple[tuple[str, Callable[[Files, Branch], Branch]], ...]] = (
+    ("secondary indices", Files.by_index),
+    (SKIPPING_STEP, Files.by_skipping),
+    ("file statistics", Files.by_statistics),
+)
+"""After partition keys; each asks only about what the one before it left."""
+
+
+def plan(store: Store, wanted: Intent) -> Plan:
+    """Raises PartitionInvalid for a path that does not fit its table, and what a store raises."""
+    spec = wanted.spec
+    columns = spec.partition_columns
+    needed = {*columns, *wanted.where.columns}
+    seed = Files.of(store, wanted.sources[0].member, needed)
+    beside = partitions(seed, columns)
+
+    def begin(source: Source) -> Part:
+        if source.join is Join.SEED:
+            return whole_part(wanted, source, seed, of_seed(beside))
+        files = Files.of(store, source.member, {*needed, *source.columns})
+        return whole_part(wanted, source, files, aligned(files, beside, columns))
+
+    parts = [begin(source) for source in wanted.sources]
+    for part in parts:
+        part.branches = [part.files.by_path(branch) for branch in part.branches]
+        part.note("partition keys", part.needed(None))
+    alive = _alive(wanted, parts, len(beside))
+    asking = [part for part in parts if part.asks]
+    for name, step in _STEPS:
+        parallel(partial(_narrow, step, alive), asking)
+        alive = _alive(wanted, parts, len(beside))
+        for part in asking:
+            part.branches = _beside(part, alive)
+        for part in parts:
+            part.note(name, part.needed(None) if part.asks else None)
+    return assembled(wanted, beside, parts, alive)
+
+
+def _narrow(step: Callable[[Files, Branch], Branch], alive: Sequence[Mask], part: Part) -> None:
+    """One step for one dataset, beside the partitions that are left."""
+    part.branches = [step(part.files, branch) for branch in _beside(part, alive)]
+
+
+def _beside(part: Part, alive: Sequence[Mask]) -> list[Branch]:
+    """The branches with the files that stand beside these partitions only."""
+    found = []
+    for branch, left in zip(part.branches, alive, strict=True):
+        beside = np.zeros(part.alignment.count + 1, np.bool_)
+        beside[part.alignment.of_partition[left]] = True
+        may = branch.may & beside[part.alignment.of_file]
+        found.append(replace(branch, may=may, match=branch.match & may))
+    return found
+
+
+def _alive(wanted: Intent, parts: Sequence[Part], count: int) -> list[Mask]:
+    """For each conjunction the partitions in which rows may meet it.
+
+    Where a row that matches takes the place of the newest one, which row that is must not depend on what was left out:
+    then partitions go only when no conjunction can be met in them.
+    """
+    found = []
+    for number, terms in enumerate(wanted.where.conjunctions):
+        left = np.ones(count, np.bool_)
+        for part in parts:
+            if part.source.join is not Join.LEFT or restricts(terms, part.source.owned):
+                left &= part.partitions_with_match(number)
+        found.append(left)
+    if wanted.newest_only or len(found) < 2:
+        return found
+    return [np.logical_or.reduce(found)] * len(found)

@@ -1,0 +1,231 @@
+"""One commit of a cube on its way: what it sees, and the loop that swaps the cube's head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from kubothek.cube.discovery import another_cube_of
+from kubothek.cube.settling import Heads, Settling
+from kubothek.errors import CommitError, Conflict, CubeInvalid, StoreError
+from kubothek.storage import Store
+from kubothek.table.log import Change, Snapshot
+from kubothek.table.log.actions.tombstone import drop
+from kubothek.table.log.deadline import Pace
+from kubothek.table.log.history.snapshot import live_head, snapshot_of
+from kubothek.table.log.model.record import Record, Totals
+from kubothek.table.log.multi.head import CubeHead, CubeRecord
+from kubothek.table.log.multi.journal import SeenCube
+from kubothek.table.log.multi.members import Member, in_order
+from kubothek.table.log.multi.publish import Step, Title, publish
+from kubothek.table.log.multi.rules import check_columns
+from kubothek.table.log.multi.spec import SEPARATOR, CubeSpec
+from kubothek.table.log.prepare.draft import draft, require_valid
+from kubothek.table.log.records import parallel
+from kubothek.table.log.transaction import require_alive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CubeCommitted:
+    """A commit that is in the cube.
+
+    ``members``  the version of each member after it
+    ``added``    the size of what it added, by member: those that it changed
+    """
+
+    version: int
+    record_key: str = field(repr=False)
+    time: datetime
+    members: Mapping[str, int]
+    added: Mapping[str, Totals]
+
+    @classmethod
+    def of(cls, record: CubeRecord) -> CubeCommitted:
+        """What a record tells."""
+        members = {name: member.version for name, member in record.members.items()}
+        return cls(version=record.version, record_key=record.key, time=record.time, members=members, added=record.added)
+
+
+class CubeAlreadyApplied(CubeCommitted):
+    """The commit happened before; what it did then."""
+
+
+class CubeTransaction:
+    """One commit, from the versions of the members it starts from to the swap of the cube's head. Use it once."""
+
+    def __init__(
+        self,
+        log: Settling,
+        commit_id: str,
+        digest: str,
+        seen: SeenCube | None,
+        heads: Heads,
+    ) -> None:
+        self._log = log
+        self._id = commit_id
+        self._digest = digest
+        self._seen = seen
+        self._heads = heads
+        self._paces: dict[str, Pace] = {}
+        self._bases: dict[str, Snapshot] = {}
+        self._written: list[str] = []
+        self._swaps = False
+
+    @property
+    def store(self) -> Store:
+        """Where the cube is."""
+        return self._log.store
+
+    @property
+    def prefix(self) -> str:
+        """Of the cube."""
+        return self._log.journal.prefix
+
+    @property
+    def by(self) -> str:
+        """Who commits, for history."""
+        return self._log.by
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a cube."""
+        return self._seen is not None and bool(self._seen.head.members)
+
+    @property
+    def spec(self) -> CubeSpec:
+        """Of the cube that is there."""
+        assert self._seen is not None, "asked only if there is one"
+        return self._seen.head.spec
+
+    def members(self) -> dict[str, Member]:
+        """The members as they are, the seed first; none if there is no cube."""
+        if not self.exists:
+            return {}
+        assert self._seen is not None, "it exists"
+        names = in_order(self.spec, self._seen.head.members)
+        return {name: Member(name, self.spec, self.base(name)) for name in names}
+
+    def base(self, name: str) -> Snapshot:
+        """What a change of this member starts from; an empty version if it is not there."""
+        if name not in self._bases:
+            self._bases[name] = snapshot_of(self._log.journal.member(name), self._heads.get(name))
+            self._paces[name] = Pace(self._log.journal.member(name))
+        return self._bases[name]
+
+    def require_claims(self, names: Collection[str]) -> None:
+        """Before the first byte: may these members be written? Raises OwnedByAnother, NotAdopted, DatasetDeleted."""
+        self._log.require_claims(names)
+        for name in names:
+            if (other := another_cube_of(self.store, self.prefix, name)) is not None:
+                raise CubeInvalid(
+                    f"dataset name {name!r}: {self.prefix}{SEPARATOR}{name} is a dataset of cube {other!r} "
+                    "already; choose another name"
+                )
+            if (claim := self._log.claim_of(name)) is not None:
+                require_alive(self._heads.get(name), claim)
+
+    def note_written(self, name: str, *keys: str) -> None:
+        """Tell of objects that were written for a member; the first is the oldest, which TooSlow looks at."""
+        for key in keys:
+            self._paces[name].note_written(key)
+        self._written += keys
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """After an error, delete what was noted, as for a commit of one dataset: not once a swap was tried."""
+        if kind is not None and not self._swaps:
+            with suppress(StoreError):
+                self.store.delete(self._written)
+
+    def commit(
+        self,
+        operation: str,
+        changes: Mapping[str, Change],
+        *,
+        dropped: Collection[str] = (),
+        spec: CubeSpec | None = None,
+        require: Callable[[CubeSpec | None, Collection[str]], None] = lambda _spec, _names: None,
+    ) -> CubeCommitted:
+        """Commit these changes by member, and the deletion of those ``dropped``: all of it, or none.
+
+        ``changes``  each made for :meth:`base`
+        ``spec``     of a new cube
+        ``require``  is given spec and members of the cube that the commit goes on top of, and raises what forbids it
+
+        Raises Conflict, CubeInvalid, SchemaMismatch, IndexInvalid, TooSlow, Contended with the cube as it was. After
+        StoreUnavailable the commit may have happened: run it again, and ``begin`` tells.
+        """
+        log, journal = self._log, self._log.journal
+        patience = log.new_patience()
+        seen, heads = self._seen, self._heads
+        if seen is not None and seen.etag is None:
+            require(seen.head.spec, seen.head.members)
+            self._require_valid(spec or seen.head.spec, changes, dropped)
+            seen, heads = log.settled(patience)
+            if (record := journal.applied(self._id, self._digest, seen.head if seen else None)) is not None:
+                return CubeCommitted.of(record)
+        title = Title(id=self._id, digest=self._digest, operation=operation, by=log.by)
+        while True:
+            on = seen or SeenCube(CubeHead(self._new(spec)), None)
+            if self.exists and on.head.members and on.head.spec != self.spec:
+                raise Conflict(
+                    f"cube {self.prefix!r} was built anew with other columns while this {operation} was on its way. "
+                    "Nothing was committed; run it again on the cube as it is now"
+                )
+            require(on.head.spec if on.head.members else None, on.head.members)
+            steps = self._steps(changes, dropped, heads)
+            done = publish(journal, on, steps, title, patience, spec=spec, before_swap=self._require_timely)
+            if done is not None:
+                return CubeCommitted.of(done[0])
+            patience.pause()
+            seen, heads = log.settled(patience)
+            record = journal.applied(self._id, self._digest, seen.head if seen else None)
+            if record is not None:
+                return CubeCommitted.of(record)
+
+    def _require_valid(self, spec: CubeSpec, changes: Mapping[str, Change], dropped: Collection[str]) -> None:
+        """Raise what forbids the changes, before the cube of another program is adopted for them."""
+        members = {name: replace(member, spec=spec) for name, member in self.members().items() if name not in dropped}
+        for name, change in changes.items():
+            base, on = self.base(name), self._heads.get(name)
+            live = live_head(self._log.journal.member(name), on)
+            schema = require_valid(change, base=base.head, made_for=base.schema, on=on, live=live, current=base.schema)
+            members[name] = Member(name, spec, replace(base, schema=schema))
+        check_columns(members)
+
+    def _steps(self, changes: Mapping[str, Change], dropped: Collection[str], heads: Heads) -> dict[str, Step]:
+        """What is decided for each member on the heads that there are now."""
+        attempt = self._log.journal.own_id("cube")
+
+        def decide(name: str) -> Step:
+            journal, on = self._log.journal.member(name), heads.get(name)
+            if name in dropped:
+                assert on is not None, "a member has a head"
+                claim = self._log.claim_of(name)
+                gone = drop(journal, on, incarnation=claim.incarnation if claim else "", by=self._log.by)
+                return Step(replace(gone, id=attempt), on)
+            base = self.base(name).head
+            return Step(
+                draft(journal, changes[name], commit_id=attempt, spec_digest=self._digest, base=base, on=on), on
+            )
+
+        names = [*changes, *dropped]
+        return dict(zip(names, parallel(decide, names), strict=True))
+
+    def _require_timely(self, name: str, record: Record) -> None:
+        self._swaps = True
+        if (pace := self._paces.get(name)) is not None:
+            pace.require_timely(record)
+
+    def _new(self, spec: CubeSpec | None) -> CubeSpec:
+        if spec is None:
+            raise CommitError(f"there is no cube {self._log.journal.prefix!r}, and nothing says what it is to be")
+        return spec

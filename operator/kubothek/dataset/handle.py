@@ -1,0 +1,112 @@
+"""What every call on a dataset needs: its log, its snapshots, and one way to commit a change once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from hashlib import sha256
+from typing import Final, Literal, Protocol, TypeAlias, get_args
+
+import pyarrow as pa
+
+from kubothek.errors import DatasetNotFound, InputError
+from kubothek.storage import Store
+from kubothek.table import operations
+from kubothek.table.expressions import Filter
+from kubothek.table.log import AlreadyApplied, Change, Committed, DatasetLog, Snapshot, Transaction, Version
+from kubothek.table.log.model import keys
+from kubothek.table.log.prepare.draft import require_rows_open
+from kubothek.table.operations import Rows
+
+Where: TypeAlias = Filter
+"""A filter: SQL text (``month = 3 AND carrier IN ('AA', 'UA')``), kartothek's lists of tuples, or a predicate."""
+Done: TypeAlias = Committed | AlreadyApplied
+OnConflict: TypeAlias = Literal["Fail", "Retry"]
+Maker: TypeAlias = Callable[[Snapshot], Change]
+
+BY: Final = "python"
+"""Who commits, in records."""
+
+
+class Home(Protocol):
+    """The lake that a dataset is of."""
+
+    @property
+    def store(self) -> Store:
+        """Where it lies."""
+
+    @property
+    def _conditional_writes(self) -> bool: ...
+
+
+class Handle:
+    """One dataset, by its name."""
+
+    def __init__(self, lake: Home, name: str, table: str | None = None, *, raw: bool = False) -> None:
+        self.name = keys.check_uuid(name)
+        self._table = table
+        self._raw = raw
+        self._lake = lake
+        self._store = lake.store
+
+    def __repr__(self) -> str:
+        name = self.name if self._table is None else f"{self.name}/{self._table}"
+        return f"Dataset({name!r} in {self._store.url!r})"
+
+    def snapshot(self, as_of: Version | None = None) -> Snapshot:
+        """One version's head, schema and totals. Raises DatasetNotFound, VersionNotFound, VersionIncomplete."""
+        return self._log().snapshot(as_of, table=self._table, raw=self._raw)
+
+    def _commit(
+        self,
+        verb: str,
+        commit_id: str | None,
+        says: Sequence[object],
+        start: Callable[[Transaction], Maker],
+        on_conflict: OnConflict = "Fail",
+    ) -> Done:
+        """Make one change, once; ``says`` is what tells it from another one under the same id."""
+        if on_conflict not in get_args(OnConflict):
+            raise InputError(f"on_conflict is {on_conflict!r}; use one of {', '.join(get_args(OnConflict))}")
+        digest = sha256("\0".join([f"kubothek python {verb}", *map(str, says)]).encode()).hexdigest()
+        log = self._log(writing=True)
+        if commit_id is None:
+            started: Transaction | AlreadyApplied = log.begin_new(f"python:{verb}", digest, adopts=False)
+        else:
+            started = log.begin(commit_id, digest, adopts=False)
+        if isinstance(started, AlreadyApplied):
+            return started
+        if not started.snapshot.exists:
+            raise DatasetNotFound(f"there is no dataset {self.name!r} in {self._store.url}; create it first")
+        with started as now:
+            decide = start(now)
+
+            def make(snapshot: Snapshot) -> Change:
+                return now.note_added(decide(snapshot))
+
+            again = make if on_conflict == "Retry" else None
+            return now.commit(make(now.snapshot), on_conflict=again, on_compaction=make)
+
+    def _written(
+        self,
+        now: Transaction,
+        data: Rows,
+        table: pa.Schema | None,
+        check: operations.Check = lambda schema: None,
+        *,
+        evolve: bool = False,
+    ) -> operations.Written:
+        require_rows_open(now.snapshot.head)
+        written = operations.write_rows(self._store, now.snapshot, data, table=table, evolve=evolve, check=check)
+        now.note_written(*written.keys)
+        return written
+
+    def _log(self, *, writing: bool = False) -> DatasetLog:
+        if not writing or self._lake._conditional_writes:
+            return self._kept_log
+        return DatasetLog(self._store, self.name, unowned_only=True, conditional_writes=False)
+
+    @cached_property
+    def _kept_log(self) -> DatasetLog:
+        """One for all calls: it remembers the head, and asks the store only whether it is still there."""
+        return DatasetLog(self._store, self.name, unowned_only=True)

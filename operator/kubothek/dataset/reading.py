@@ -1,0 +1,121 @@
+"""Reading a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from kubothek.dataset.handle import Handle, Where
+from kubothek.table.expressions import as_predicate
+from kubothek.table.layout import Layout
+from kubothek.table.log import Record, Snapshot, Version
+from kubothek.table.log.compare import Comparison, compare
+from kubothek.table.log.model.head import OWN_PREFIX
+from kubothek.table.name_lists import names_in
+from kubothek.table.scan.plan import Plan, plan
+from kubothek.table.scan.read import arrow_dataset, scan
+from kubothek.table.schema import footer_metadata
+from kubothek.table.time_zones import in_zones, zoned, zones_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Reading(Handle):
+    """What there is, and the rows."""
+
+    @property
+    def version(self) -> int:
+        """The number of the present version."""
+        return self.snapshot().version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the present version; none if nothing has said what they are."""
+        snapshot = self.snapshot()
+        return zoned(_schema_of(snapshot), zones_of(snapshot.head.metadata))
+
+    @property
+    def layout(self) -> Layout:
+        """How the next write lays out files. Raises LayoutInvalid if another program damaged what the head says."""
+        return Layout.of(self.snapshot().head)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the present version; files are looked at only if another program wrote last."""
+        totals = self.snapshot().totals
+        return totals.rows if totals else self.arrow_dataset().count_rows()
+
+    def history(self) -> Iterator[Record]:
+        """The commits, newest first, read as they are asked for."""
+        return self._log().history()
+
+    def diff(self, before: Version, after: Version | None = None) -> Comparison:
+        """What lies between two versions: rows and files by partition, columns, indices. ``after`` None = the present.
+
+        Raises VersionNotFound, VersionIncomplete.
+        """
+        return compare(self._store, self._log(), self.snapshot(before), self.snapshot(after))
+
+    def arrow_dataset(self, as_of: Version | None = None) -> ds.FileSystemDataset:
+        """One version as a pyarrow dataset, for everything that reads those; its times are naive UTC, as in files."""
+        snapshot = self.snapshot(as_of)
+        return arrow_dataset(self._store, snapshot.head, _schema_of(snapshot))
+
+    def scan(
+        self,
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        as_of: Version | None = None,
+    ) -> pa.RecordBatchReader:
+        """The rows as a stream, in bounded memory; ``.read_all()`` or ``.read_pandas()`` collect it.
+
+        Files that cannot hold rows for which ``where`` is TRUE are not opened: see :meth:`plan`. Raises FilterInvalid
+        for one that does not fit the schema, InputError for columns that are not there.
+
+        Times of a column that has a time zone come in it; in ``where`` they are compared as UTC.
+        """
+        columns = None if columns is None else names_in("columns", columns)
+        predicate = None if where is None else as_predicate(where)
+        snapshot = self.snapshot(as_of)
+        rows = scan(self._store, snapshot, columns, predicate)
+        shown = zoned(rows.schema, zones_of(snapshot.head.metadata))
+        if shown == rows.schema:
+            return rows
+        return pa.RecordBatchReader.from_batches(shown, (in_zones(batch, shown) for batch in rows))
+
+    def read_pandas(
+        self,
+        columns: Sequence[str] | str | None = None,
+        where: Where | None = None,
+        as_of: Version | None = None,
+    ) -> pd.DataFrame:
+        """The rows as a DataFrame in the types that plateau gives: times in nanoseconds, integers with nulls as Int64.
+
+        Times outside of what nanoseconds can tell (years 1678 to 2261) come in microseconds.
+        """
+        table = self.scan(columns, where, as_of).read_all()
+        nulls = [name for name in table.column_names if table.column(name).null_count]
+        table = table.replace_schema_metadata({"pandas": footer_metadata(table.schema, nulls)["pandas"]})
+        try:
+            return table.to_pandas(coerce_temporal_nanoseconds=True)
+        except pa.ArrowInvalid:
+            return table.to_pandas()
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """User metadata, as kartothek and plateau show it, without Kubothek's own."""
+        found = self.snapshot().head.metadata
+        return {key: value for key, value in found.items() if not key.startswith(OWN_PREFIX)}
+
+    def plan(self, where: Where | None = None, as_of: Version | None = None) -> Plan:
+        """Which files :meth:`scan` would open, and how many files each step of finding them left."""
+        predicate = None if where is None else as_predicate(where)
+        return plan(self._store, self.snapshot(as_of), predicate)
+
+
+def _schema_of(snapshot: Snapshot) -> pa.Schema:
+    return pa.schema([]) if snapshot.schema is None else snapshot.schema

@@ -1,0 +1,126 @@
+"""A plain location as queries see it: its files, listed now, and which of them a filter leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from kubothek.errors import DatasetNotFound, SkippingUnreadable
+from kubothek.external import state
+from kubothek.external.files import PlainTable, keys_of
+from kubothek.external.matching import Matched, by_path_and_time, matched, versions_listed
+from kubothek.storage import Store
+from kubothek.table.expressions import TRUE, Predicate, Term
+from kubothek.table.scan.plan import SKIPPING_STEP, Step
+from kubothek.table.skipping.files.reading import load_location
+from kubothek.table.skipping.prune.aggregate import Skipped
+from kubothek.table.skipping.prune.clauses import Mask
+
+
+@dataclass(frozen=True, slots=True)
+class PlainPlan:
+    """What is opened. ``steps``: what each step of planning left, the first is all files."""
+
+    keys: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+
+class PlainLocation:
+    """Files of a store with what is known of them. They are listed once."""
+
+    def __init__(self, files: Store, table: PlainTable, listed: pa.Table, known: Matched) -> None:
+        self._files = files
+        self.table = table
+        self._listed = listed
+        self.known = known
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows."""
+        return self.table.schema
+
+    def plan(self, where: Predicate | None = None) -> PlainPlan:
+        """The files that may hold rows for which ``where`` is TRUE; None = all. Raises FilterInvalid."""
+        bound = (TRUE if where is None else where).bind(self.schema)
+        all_files = len(self._keys)
+        by_path, may = np.zeros(all_files, np.bool_), np.zeros(all_files, np.bool_)
+        for terms in bound.conjunctions:
+            branch = self._by_path(terms)
+            by_path |= branch
+            if branch.any():
+                may |= branch & self.known.may(terms)
+        steps = (
+            Step("files", all_files),
+            Step("partition keys", int(by_path.sum())),
+            Step(SKIPPING_STEP, int(may.sum())),
+        )
+        return PlainPlan(tuple(self._keys[number] for number in np.flatnonzero(may)), steps)
+
+    def skipped(self, where: Predicate, plan: PlainPlan) -> Skipped:
+        """What a plan for ``where`` saves, in the terms of Xskipper's API."""
+        bytes_of: Any = self._listed.column("size").to_pylist()
+        asked = {column.lower() for column in where.columns}
+        sizes = dict(zip(self._keys, bytes_of, strict=True))
+        return Skipped.of(plan.keys, sizes, is_skippable=bool(asked & self.known.columns))
+
+    def dataset(self, plan: PlainPlan) -> ds.FileSystemDataset:
+        """The rows of these files; those for which the filter is not TRUE are among them."""
+        return self.table.dataset(self._files, plan.keys)
+
+    @cached_property
+    def _keys(self) -> list[str]:
+        return keys_of(self._listed)
+
+    @cached_property
+    def _partitions(self) -> list[dict[str, Any]]:
+        """The values of each file's directories; parsed once for each directory."""
+        known: dict[str, dict[str, Any]] = {}
+        for key in self._keys:
+            directory = key.rpartition("/")[0]
+            if directory not in known:
+                known[directory] = self.table.partition_of(key)
+        return [known[key.rpartition("/")[0]] for key in self._keys]
+
+    def _by_path(self, terms: Sequence[Term]) -> Mask:
+        partitions = set(self.table.partitions)
+        if not any(term.column in partitions for term in terms):
+            return np.ones(len(self._keys), np.bool_)
+        predicate = Predicate((tuple(terms),))
+        verdicts: dict[int, bool] = {}
+        found = []
+        for values in self._partitions:
+            if id(values) not in verdicts:
+                verdicts[id(values)] = predicate.verdict(values) is not False
+            found.append(verdicts[id(values)])
+        return np.array(found, np.bool_)
+
+
+def open_location(metadata: Store, name: str, files: Store | None = None) -> PlainLocation:
+    """A location by the name of its metadata; ``files``: the store of the files, default: that of the metadata.
+
+    Raises DatasetNotFound if there is no metadata of this name, SkippingUnreadable if what names it is damaged, and
+    what listing raises.
+    """
+    full = state.resolved(metadata, name)
+    index = None if full is None else state.read(metadata, full).index
+    if index is None or full is None:
+        raise DatasetNotFound(f"there is no skipping metadata {name!r} in {metadata.url}")
+    if files is None:
+        if index.url != metadata.url:
+            raise SkippingUnreadable(f"the files of {name!r} are in {index.url}, not in {metadata.url} beside it")
+        files = metadata
+    listed = index.table.files.listed(files)
+    return PlainLocation(files, index.table, listed, matched(metadata, full, index, versions_listed(listed)))
+
+
+def with_metadata_of_xskipper(files: Store, table: PlainTable, metadata: Store, prefix: str) -> PlainLocation:
+    """A location with the metadata in any directory that real Xskipper wrote. Raises SkippingUnreadable."""
+    listed = table.files.listed(files)
+    known = by_path_and_time(load_location(metadata, prefix), files.url, versions_listed(listed))
+    return PlainLocation(files, table, listed, known)

@@ -1,0 +1,241 @@
+"""Bringing the metadata of a plain location up to date, and taking it away.
+
+New objects first, then the one that names them, by compare-and-swap; what it names no more is deleted last. So a crash
+leaves metadata that is whole, and two at once end with one of them. With another wish, Xskipper's files of the old one
+go before the first new one comes: real Xskipper takes a column that a file lacks for "no values" (seen with
+Xskipper 1.7), so it must not see both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kubothek.errors import Contended, ObjectNotFound, PreconditionFailed, SkippingUnreadable
+from kubothek.external.collect import Described, Work, chunked, describe
+from kubothek.external.files import PlainFiles, keys_of, table_of
+from kubothek.external.matching import identity, versions_listed
+from kubothek.external.metadata import VERSIONS, entries_of, identifier_of, location, versions_of, write
+from kubothek.external.state import Kept, PlainIndex, PlainPart, read, root, swap
+from kubothek.storage import Store
+from kubothek.table.skipping.entries import fields
+from kubothek.table.skipping.model import SkippingState, require_footer_key
+from kubothek.table.skipping.refresh import aligned
+
+MOST_PARTS: Final = 8
+PART_ROWS: Final = 50_000
+PART_BYTES: Final = 64 << 20
+_LEFT_OUT: Final = 100
+
+Told = Callable[[int, int], None]
+"""Hears of files described, and of all that are to be."""
+Describe = Callable[[Work, list[pa.Table]], list[Described]]
+"""Describes pieces of a list of versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """What a look found and did: ``added`` files were described, entries of ``removed`` versions dropped."""
+
+    index: PlainIndex
+    added: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the files are, where the metadata is, and its name."""
+
+    files: Store
+    metadata: Store
+    name: str
+
+
+def describe_here(place: Place, told: Told = lambda _done, _total: None) -> Describe:
+    """In this process."""
+
+    def run(work: Work, pieces: list[pa.Table]) -> list[Described]:
+        total = sum(piece.num_rows for piece in pieces)
+        done, found = 0, []
+        for piece in pieces:
+            found.append(describe(place.files, place.metadata, work, piece))
+            done += piece.num_rows
+            told(done, total)
+        return found
+
+    return run
+
+
+def refresh(
+    place: Place,
+    files: PlainFiles,
+    wish: SkippingState,
+    *,
+    tasks: int = 16,
+    rebuild: bool = False,
+    build: Callable[[int], Describe],
+) -> Refreshed:
+    """Describe what came or changed, and forget what is gone; everything anew if the wish or the columns are others.
+
+    ``wish``   the indices that are wanted, without parts
+    ``build``  what describes files, by how many bytes they have
+
+    Raises SkippingInvalid for indices that the files cannot have, Contended if another refresh came first, and
+    what listing and reading raise.
+    """
+    require_footer_key(wish)
+    before = read(place.metadata, place.name)
+    listed = files.listed(place.files)
+    versions = versions_listed(listed)
+    table = table_of(place.files, files, keys_of(listed))
+    work = Work(place.files.url, place.name, table, wish, listed.num_rows)
+    schema = fields(wish.indices, table.schema, table.partitions)
+    index, kept = before.index, _kept(place.metadata, before.index)
+    if rebuild or index is None or not _goes_on(index, work) or kept is None:
+        # Nothing that is there is of use, and real Xskipper must not see it beside what comes.
+        _delete_below(place.metadata, location(place.name))
+        kept = []
+    known = pa.concat_tables([seen for _, seen in kept]) if kept else VERSIONS.empty_table()
+    fresh = versions.filter(pc.invert(_among(versions, known)))
+    gone = known.num_rows - int(pc.sum(_among(known, versions)).as_py() or 0)
+    sizes: Any = fresh.column("size").to_pylist()
+    pieces = chunked(fresh, sizes, tasks) if fresh.num_rows else []
+    found = build(sum(sizes))(work, pieces) if pieces and schema.definitions else []
+    made = list(chain.from_iterable(each.parts for each in found))
+    parts = _tidied(place, work, [*kept, *((part, None) for part in made)], versions)
+    after = PlainIndex(
+        work.url,
+        table,
+        replace(wish, parts=()),
+        tuple(parts),
+        listed.num_rows,
+        sum(part.rows for part in parts),
+        tuple(chain.from_iterable(each.left_out for each in found))[:_LEFT_OUT],
+    )
+    if after != index:
+        _swap(place, before, after)
+        _sweep(place, after)
+    return Refreshed(after, sum(part.rows for part in made), gone)
+
+
+def drop(metadata: Store, name: str) -> int:
+    """Delete all metadata of a name; returns how many objects. The files stay."""
+    where = root(name)
+    metadata.delete([f"{where}index.json"])
+    return _delete_below(metadata, where)
+
+
+def _goes_on(index: PlainIndex, work: Work) -> bool:
+    """Whether entries of before fit to those to come."""
+    then, now = (each.table.files for each in (index, work))
+    same_files = (then.prefix, then.format, then.csv, then.glob) == (now.prefix, now.format, now.csv, now.glob)
+    same_rows = index.table.schema.equals(work.table.schema) and index.table.partitions == work.table.partitions
+    return same_files and same_rows and index.wish == work.wish and index.url == work.url
+
+
+def _kept(metadata: Store, index: PlainIndex | None) -> list[tuple[PlainPart, pa.Table]] | None:
+    """The parts with the versions that they describe; None if one of them is gone or cannot be read, such as after
+    real Xskipper's REFRESH.
+    """
+    if index is None:
+        return []
+    found = []
+    for part in index.parts:
+        try:
+            for key in part.keys:
+                metadata.stat(key)
+            found.append((part, versions_of(metadata, part)))
+        except (ObjectNotFound, SkippingUnreadable):
+            return None
+    return found
+
+
+def _tidied(
+    place: Place, work: Work, parts: Sequence[tuple[PlainPart, pa.Table | None]], versions: pa.Table
+) -> list[PlainPart]:
+    """The parts, those with entries of versions that are gone without these, and small ones put together if there are
+    many. ``parts``: each with what it describes, None for one that was made now.
+    """
+    stale = [part for part, seen in parts if seen is not None and not pc.all(_among(seen, versions)).as_py()]
+    small = [part for part, _ in parts if part.rows < PART_ROWS and part.bytes < PART_BYTES]
+    chosen = stale + ([part for part in small if part not in stale] if len(parts) > MOST_PARTS else [])
+    writer = _Writer(place, work)
+    for part in chosen:
+        seen = versions_of(place.metadata, part)
+        current = _among(seen, versions)
+        writer.add(aligned(entries_of(place.metadata, part), work.entries).filter(current), seen.filter(current))
+    return [part for part, _ in parts if part not in chosen] + writer.finish()
+
+
+class _Writer:
+    """Stores entries in parts of bounded size."""
+
+    def __init__(self, place: Place, work: Work) -> None:
+        self._place = place
+        self._work = work
+        self._held: list[tuple[pa.Table, pa.Table]] = []
+        self._parts: list[PlainPart] = []
+
+    def add(self, entries: pa.Table, versions: pa.Table) -> None:
+        """More entries, with the versions that they describe."""
+        self._held.append((entries, versions))
+        rows, size = (sum(getattr(held, what) for held, _ in self._held) for what in ("num_rows", "nbytes"))
+        if rows >= PART_ROWS or size >= PART_BYTES:
+            self._store()
+
+    def finish(self) -> list[PlainPart]:
+        """All parts."""
+        self._store()
+        return self._parts
+
+    def _store(self) -> None:
+        entries = pa.concat_tables([held for held, _ in self._held]) if self._held else None
+        if entries is not None and entries.num_rows:
+            prefix, work, place = self._work.table.files.prefix, self._work, self._place
+            seen = pa.concat_tables([versions for _, versions in self._held])
+            identifier = identifier_of(work.url, prefix)
+            self._parts.append(
+                write(
+                    place.metadata,
+                    place.name,
+                    identifier,
+                    prefix,
+                    work.entries,
+                    entries.combine_chunks(),
+                    seen,
+                    work.wish.encryption,
+                )
+            )
+        self._held.clear()
+
+
+def _among(versions: pa.Table, others: pa.Table) -> Any:
+    """Which of the versions are among the others: the same key, time, size and ETag."""
+    return pc.is_in(identity(versions), value_set=identity(others))
+
+
+def _swap(place: Place, before: Kept, after: PlainIndex) -> None:
+    try:
+        swap(place.metadata, place.name, before, after)
+    except PreconditionFailed as error:  # what was written is not named, and the next refresh sweeps it
+        raise Contended(f"another refresh of {place.name!r} came first: try again") from error
+
+
+def _sweep(place: Place, after: PlainIndex) -> None:
+    """Delete what is not named: earlier parts, and those of crashes."""
+    named = set(chain.from_iterable(part.keys for part in after.parts))
+    where = root(place.name)
+    others = [
+        info.key for info in place.metadata.list(where) if info.key not in named and info.key != f"{where}index.json"
+    ]
+    place.metadata.delete(others)
+
+
+def _delete_below(store: Store, prefix: str) -> int:
+    keys = [info.key for info in store.list(prefix)]
+    return store.delete(keys)

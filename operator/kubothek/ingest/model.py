@@ -1,0 +1,168 @@
+"""What a source is and how it is cut up: plain data that travels to executors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import pyarrow as pa
+
+from kubothek.errors import SourceRefused
+from kubothek.ingest.fetch.policy import UrlPolicy
+from kubothek.storage.base import StoreConfig
+
+
+class Format(StrEnum):
+    """How rows are written in a file."""
+
+    CSV = "CSV"
+    JSON_LINES = "JSONLines"
+    PARQUET = "Parquet"
+
+
+class Compression(StrEnum):
+    """What is around a text file. ``AUTO`` looks at the first bytes; Parquet compresses inside."""
+
+    AUTO = "Auto"
+    NONE = "None"
+    GZIP = "Gzip"
+    ZIP = "Zip"
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacking:
+    """Limits of what a compressed file may become: ``max_bytes``, and beyond ``free_bytes`` at most ``max_ratio`` times
+    the compressed bytes.
+    """
+
+    max_bytes: int = 64 << 30
+    max_ratio: int = 200
+    free_bytes: int = 256 << 20
+
+    def limit(self, packed: int) -> int:
+        """The most that ``packed`` bytes may become."""
+        return min(self.max_bytes, max(self.free_bytes, packed * self.max_ratio))
+
+    def check(self, name: str, unpacked: int, packed: int) -> None:
+        """Raise SourceRefused if ``packed`` bytes of a file became more than they may."""
+        if unpacked > self.limit(packed):
+            raise SourceRefused(
+                f"{name!r} unpacks to more than the limit: {self.max_bytes >> 30} GiB, or {self.max_ratio} times its "
+                f"compressed size beyond {self.free_bytes >> 20} MiB; upload it unpacked, or split it"
+            )
+
+
+UNPACKING: Final = Unpacking()
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """How to read CSV.
+
+    A value equal to one of ``null_values`` is null unless it is quoted: quotes say that it is text. An empty ``quote``
+    is none at all. Without ``header`` the source must declare its columns.
+    """
+
+    delimiter: str = ","
+    quote: str = '"'
+    header: bool = True
+    null_values: tuple[str, ...] = ("", "NA", "NULL", "null")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Files of one format: keys of ``store``, or ``urls``. ``columns`` declares types; None = they are
+    inferred.
+    """
+
+    format: Format
+    store: StoreConfig | None = None
+    paths: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
+    compression: Compression = Compression.AUTO
+    csv: CsvOptions = CsvOptions()
+    columns: pa.Schema | None = None
+    policy: UrlPolicy = field(default_factory=UrlPolicy)
+    unpacking: Unpacking = UNPACKING
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The files as a person named them."""
+        return self.paths or self.urls
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file as it was when it was planned: ``size`` in stored bytes; ``fingerprint`` changes with its
+    content.
+    """
+
+    name: str
+    size: int
+    fingerprint: str
+    compression: Compression
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A part of a file that is read on its own.
+
+    ``start`` and ``stop`` are bytes of an uncompressed text file: the split has the lines that begin in that
+    half-open range. ``row_groups`` are those of a Parquet file. With neither it is the whole file. ``size``
+    is in stored bytes.
+    """
+
+    file: SourceFile
+    size: int
+    start: int | None = None
+    stop: int | None = None
+    row_groups: tuple[int, ...] | None = None
+
+    @property
+    def is_range(self) -> bool:
+        """Whether this is a byte range, which does not know the number of its first row."""
+        return self.start is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlan:
+    """All splits of a source, in the order of its files and of their rows."""
+
+    splits: tuple[Split, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """Stored bytes of all files."""
+        return sum(split.size for split in self.splits)
+
+    @property
+    def files(self) -> tuple[SourceFile, ...]:
+        """The files, once each, in order."""
+        return tuple(dict.fromkeys(split.file for split in self.splits))
+
+    def describe(self) -> str:
+        """The names of the files, or of the first few, for messages."""
+        files = self.files
+        shown = ", ".join(repr(file.name) for file in files[:5])
+        return shown if len(files) <= 5 else f"{shown} and {len(files) - 5} more"
+
+    def bundles(self, target_bytes: int) -> list[tuple[Split, ...]]:
+        """Neighbouring splits put together up to ``target_bytes``: the work of one task each."""
+        bundles: list[tuple[Split, ...]] = []
+        current: list[Split] = []
+        for split in self.splits:
+            if current and sum(s.size for s in current) + split.size > target_bytes:
+                bundles.append(tuple(current))
+                current = []
+            current.append(split)
+        return [*bundles, tuple(current)] if current else bundles
+
+    def with_whole_files(self, names: Sequence[str]) -> SourcePlan:
+        """The same plan, these files uncut."""
+        splits: dict[Split, None] = {}
+        for split in self.splits:
+            whole = Split(split.file, split.file.size) if split.file.name in names else split
+            splits[whole] = None
+        return SourcePlan(tuple(splits))

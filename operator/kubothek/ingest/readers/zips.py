@@ -1,0 +1,30 @@
+"""Zip archives that a stranger made."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import IO, Any, Final, cast
+
+from kubothek.errors import SourceRefused
+
+DIRECTORY_BYTES: Final = 8 << 20
+"""The most that the names and positions in an archive may take, which are in memory some twenty times as large."""
+_DIRECTORY_SIZE: Final = 5
+
+
+def open_zip(name: str, file: io.RawIOBase | io.BufferedIOBase) -> tuple[zipfile.ZipFile, list[zipfile.ZipInfo]]:
+    """The archive and its files, without what desktops add. Raises SourceRefused, and what zipfile raises."""
+    end: Any = zipfile._EndRecData(file)  # type: ignore[attr-defined]  # what zipfile itself goes by
+    if end and end[_DIRECTORY_SIZE] > DIRECTORY_BYTES:
+        raise SourceRefused(
+            f"{name!r}: the directory of the Zip file has {end[_DIRECTORY_SIZE]} bytes, the limit is "
+            f"{DIRECTORY_BYTES}; pack fewer files"
+        )
+    archive = zipfile.ZipFile(cast("IO[bytes]", file))
+    return archive, [info for info in archive.infolist() if _is_file(info)]
+
+
+def _is_file(info: zipfile.ZipInfo) -> bool:
+    name = info.filename
+    return not (info.is_dir() or name.startswith("__MACOSX/") or name.rpartition("/")[2].startswith("."))

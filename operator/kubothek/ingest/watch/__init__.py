@@ -1,0 +1,30 @@
+"""Standing sources: files that land in a store become commits, each version of a file exactly once.
+
+    report = Round(log, store, landed_in, terms, loader, clock=now).run()
+
+A file's identity is its key and ETag. What a source has taken stands in the bucket (:mod:`.ledger`), and the head
+names it; nothing is kept anywhere else.
+"""
+
+from __future__ import annotations
+
+from kubothek.ingest.watch.backlog import Backlog
+from kubothek.ingest.watch.landing import Landed, Landing
+from kubothek.ingest.watch.ledger import Ledger, Page
+from kubothek.ingest.watch.round import Report, Round, look, page_key
+from kubothek.ingest.watch.terms import Loader, Refusal, Terms
+
+__all__ = [
+    "Backlog",
+    "Landed",
+    "Landing",
+    "Ledger",
+    "Loader",
+    "Page",
+    "Refusal",
+    "Report",
+    "Round",
+    "Terms",
+    "look",
+    "page_key",
+]

@@ -1,0 +1,78 @@
+"""``KIND/NAME`` on a command line."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import click
+
+_SHORT: Final = {
+    "kos": "ObjectStore",
+    "keng": "Engine",
+    "kcube": "Cube",
+    "kds": "Dataset",
+    "kcm": "Commit",
+    "kq": "Query",
+    "kcp": "Compaction",
+    "kver": "Verification",
+    "kgc": "GCPolicy",
+    "ksi": "SkippingIndex",
+    "krepo": "Repository",
+    "ksync": "Sync",
+}
+
+
+class Named(NamedTuple):
+    """A resource that was named."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.lower()}/{self.name}"
+
+
+def kind_of(word: str) -> str | None:
+    """The kind that ``commit``, ``commits``, ``kcm`` or ``Commit`` means."""
+    from kubothek.cluster.api import RESOURCES
+
+    word = word.lower().partition(".")[0]
+    for kind in _SHORT.values():
+        if word in (kind.lower(), RESOURCES[kind][1]):
+            return kind
+    return _SHORT.get(word)
+
+
+class ResourceName(click.ParamType[Named]):
+    """``KIND/NAME``, or ``NAME`` if there is a kind that is meant without one."""
+
+    name = "resource"
+
+    def __init__(self, kind: str | None = None) -> None:
+        self._kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Named:
+        """Fails for a kind that is none of ours."""
+        if isinstance(value, Named):
+            return value
+        word, slash, name = str(value).rpartition("/")
+        if not slash and self._kind is not None:
+            return Named(self._kind, name)
+        kind = kind_of(word) if slash else None
+        if kind is None or not name:
+            self.fail(f"{value!r} is no KIND/NAME, such as commit/january; kinds are {', '.join(_SHORT.values())}")
+        return Named(kind, name)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """Kinds; after a kind, or for one, the names in the cluster, if it answers."""
+        from click.shell_completion import CompletionItem
+
+        word, slash, _ = incomplete.rpartition("/")
+        kind = kind_of(word) if slash else self._kind
+        if kind is None:
+            kinds = (f"{each.lower()}/" for each in _SHORT.values())
+            return [CompletionItem(each) for each in kinds if each.startswith(incomplete)]
+        from kubothek.kubectl.completion import names
+
+        found = (f"{word}{slash}{name}" for name in names(ctx, kind))
+        return [CompletionItem(each) for each in found if each.startswith(incomplete)]

@@ -1,1 +1,0 @@
-"""The logical hash of rows, by whole columns."""

@@ -1,1 +1,0 @@
-"""Which block may follow which chain, and what a chain amounts to: pure functions."""

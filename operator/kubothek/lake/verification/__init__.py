@@ -1,9 +1,0 @@
-"""Verification: whether what lies in a bucket is what was committed. See docs/verification.md."""
-
-from __future__ import annotations
-
-from kubothek.lake.verification.damage import Damage, keep_damage, known_damage
-from kubothek.lake.verification.datasets import DatasetVerdict, Since, verify_dataset
-from kubothek.lake.verification.finding import Finding
-
-__all__ = ["Damage", "DatasetVerdict", "Finding", "Since", "keep_damage", "known_damage", "verify_dataset"]

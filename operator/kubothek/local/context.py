@@ -1,0 +1,281 @@
+"""The :class:`~kubothek.controller.context.World` that reconcilers see on one machine, and who watches whom."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from typing import Any, TypeVar, cast
+
+from kubothek.api.bounds import Bound
+from kubothek.api.commit import Commit
+from kubothek.api.compaction import Compaction
+from kubothek.api.cube import Cube
+from kubothek.api.dataset import Dataset
+from kubothek.api.engine import DEFAULT_ENGINE, Engine
+from kubothek.api.gcpolicy import GCPolicy
+from kubothek.api.meta import Resource
+from kubothek.api.objectstore import ObjectStore
+from kubothek.api.query import Query
+from kubothek.api.repository import Repository
+from kubothek.api.sizes import Sizes
+from kubothek.api.skippingindex import SkippingIndex
+from kubothek.api.sync import Sync
+from kubothek.api.values import Reference
+from kubothek.api.verification import Verification
+from kubothek.controller.context import JobView, Load, Settings
+from kubothek.controller.dependency_graph import Kinship
+from kubothek.controller.derivation import identity, references
+from kubothek.controller.run_index import Run, Subjects, change_of
+from kubothek.local.manifests import Key, key_of
+
+R = TypeVar("R", bound=Resource)
+
+_QUEUE_HEAD = 8
+"""How many of a dataset's unfinished Commits a change wakes: the next one, and some in case it waits."""
+
+
+class Objects:
+    """The admitted resources of one run. Their specs stay; their statuses change."""
+
+    def __init__(self, resources: Mapping[Key, Resource]) -> None:
+        self._by_kind: dict[tuple[str, str], dict[str, Resource]] = defaultdict(dict)
+        self._users: dict[Key, list[Key]] = defaultdict(list)
+        self._queues: dict[Key, list[Key]] = defaultdict(list)
+        """Of each Dataset and Cube its Commits, the next one last."""
+        self.kinship = Kinship()
+        self.subjects = Subjects()
+        for key, resource in resources.items():
+            self.put(resource)
+            for used in _references(resource):
+                self._users[used].append(key)
+            if isinstance(resource, Commit):
+                self._queues[_subject(resource)].append(key)
+        for queue in self._queues.values():
+            queue.sort(key=lambda key: (resources[key].metadata.creation_timestamp, key.name), reverse=True)
+
+    def get(self, key: Key) -> Resource | None:
+        """The resource as it is now."""
+        return self._by_kind[key.kind, key.namespace].get(key.name)
+
+    def __getitem__(self, key: Key) -> Resource:
+        return self._by_kind[key.kind, key.namespace][key.name]
+
+    def put(self, resource: Resource) -> None:
+        """Replace a resource by a newer state of itself."""
+        self._by_kind[resource.kind, resource.namespace][resource.name] = resource
+        if isinstance(resource, Dataset):
+            self.kinship.put(resource.namespace, resource.name, references(resource), identity(resource))
+        elif isinstance(resource, Run):
+            self.subjects.put(resource.kind, resource.namespace, resource.name, change_of(resource))
+
+    def add(self, resource: Resource) -> None:
+        """Take in a resource that another one made; it may have been there, and have been named by others, before."""
+        key = Key(resource.kind, resource.namespace, resource.name)
+        for used in _references(resource):
+            if key not in self._users[used]:
+                self._users[used].append(key)
+        self.put(resource)
+
+    def list(self, kind: str, namespace: str) -> Sequence[Resource]:
+        """All of a kind in a namespace."""
+        return tuple(self._by_kind[kind, namespace].values())
+
+    def __iter__(self) -> Iterator[Resource]:
+        for resources in list(self._by_kind.values()):
+            yield from list(resources.values())
+
+    def woken_by(self, key: Key) -> Iterator[Key]:
+        """Whose decision may change when this resource's status does.
+
+        Of a Dataset's Commits only the first few unfinished ones: the cost of a change does not grow with the
+        length of the queue.
+        """
+        resource = self.get(key)
+        if isinstance(resource, Dataset):
+            yield Key("ObjectStore", key.namespace, resource.spec.store_ref.name)
+            yield from self._next_in_queue(key)
+            yield from self._users[key]
+            yield from self._neighbours(resource)
+            if resource.cube is not None:
+                cube = Key("Cube", key.namespace, resource.cube)
+                yield cube
+                yield from self._next_in_queue(cube)
+        elif isinstance(resource, Cube):
+            yield Key("ObjectStore", key.namespace, resource.spec.store_ref.name)
+            yield from self._next_in_queue(key)
+            yield from self._users[key]
+        elif isinstance(resource, Commit):
+            subject = _subject(resource)
+            if resource.finished:
+                yield subject
+                yield from self._next_in_queue(subject)
+                yield from self._users[subject]
+                yield from self._users[key]
+        elif isinstance(resource, Query | Compaction | Sync):
+            yield from self._touched_by(resource)
+        elif isinstance(resource, GCPolicy):
+            others = self._by_kind["GCPolicy", key.namespace]
+            yield from (Key("GCPolicy", key.namespace, name) for name in others if name != key.name)
+        elif isinstance(resource, ObjectStore | Engine | Repository):
+            for user in self._users[key]:
+                yield user
+                if user.kind in ("Dataset", "Cube"):
+                    yield from self._next_in_queue(user)
+
+    def _neighbours(self, dataset: Dataset) -> Iterator[Key]:
+        """The ledgers around it: its inputs tell who reads them, and all that is derived from it may wait for it."""
+        if dataset.spec.ledger is None:
+            return
+        yield from (Key("Dataset", dataset.namespace, name) for name in references(dataset))
+        derived = self.kinship.descendants(dataset.namespace, dataset.name, identity(dataset))
+        yield from (Key("Dataset", dataset.namespace, name) for name in sorted(derived))
+
+    def _touched_by(self, run: Query | Compaction | Sync) -> Iterator[Key]:
+        """The Datasets that a finished run changed or read, and who waits for the changed one."""
+        if isinstance(run, Sync):
+            if run.status.table is not None:
+                yield Key("Dataset", run.namespace, run.spec.dataset_ref.name)
+            return
+        if run.finished and (changed := _changed_by(run)) is not None:
+            dataset = Key("Dataset", run.namespace, changed.name)
+            yield dataset
+            yield from self._users[dataset]
+        if run.finished and isinstance(run, Query):
+            yield from self._read_by(run)
+
+    def _read_by(self, query: Query) -> Iterator[Key]:
+        """The Datasets that a query read: they sum up what was skipped."""
+        names = {read.dataset for read in query.status.reads}
+        for other in self.list("Dataset", query.namespace):
+            if isinstance(other, Dataset) and other.uuid in names and other.spec.store_ref == query.spec.store_ref:
+                yield key_of(other)
+
+    def _next_in_queue(self, dataset: Key) -> Iterator[Key]:
+        queue = self._queues[dataset]
+        while queue and self._finished(queue[-1]):
+            queue.pop()
+        yield from islice((key for key in reversed(queue) if not self._finished(key)), _QUEUE_HEAD)
+
+    def _finished(self, key: Key) -> bool:
+        commit = self.get(key)
+        return isinstance(commit, Commit) and commit.finished
+
+
+def _subject(commit: Commit) -> Key:
+    return Key(commit.subject.kind, commit.namespace, commit.subject.name)
+
+
+def _changed_by(run: Query | Compaction) -> Reference | None:
+    return run.spec.result.dataset_ref if isinstance(run, Query) else run.spec.dataset_ref
+
+
+def _stores(resource: Resource) -> Iterator[Reference | None]:
+    """The ObjectStores that the resource names."""
+    if isinstance(resource, Cube | Dataset | Query):
+        yield resource.spec.store_ref
+    if isinstance(resource, SkippingIndex):
+        yield from resource.stores
+    if isinstance(resource, Dataset):
+        yield from (source.store_ref for source in resource.spec.sources)
+    if isinstance(resource, Commit):
+        yield from (source.store_ref for source in resource.sources)
+        cube = resource.spec.cube
+        yield cube.to.store_ref if cube is not None and cube.to is not None else None
+    if isinstance(resource, Query) and resource.spec.result.location is not None:
+        yield resource.spec.result.location.store_ref
+
+
+def _references(resource: Resource) -> Iterator[Key]:
+    """What the resource names or falls back on."""
+    namespace = resource.namespace
+    for store in dict.fromkeys(_stores(resource)):
+        if store is not None:
+            yield Key("ObjectStore", namespace, store.name)
+    if isinstance(resource, Dataset) and resource.cube is not None:
+        yield Key("Cube", namespace, resource.cube)
+    if isinstance(resource, Dataset):
+        yield from (Key("Dataset", namespace, name) for name in references(resource))
+    if isinstance(resource, Commit | Query):
+        for other in resource.spec.depends_on:
+            yield Key("Commit", namespace, other.name)
+    if isinstance(resource, Query) and resource.spec.result.dataset_ref is not None:
+        yield Key("Dataset", namespace, resource.spec.result.dataset_ref.name)
+    if isinstance(resource, Sync):
+        yield Key("Repository", namespace, resource.spec.repository_ref.name)
+    if isinstance(resource, Compaction | Verification | Sync):
+        yield Key("Dataset", namespace, resource.spec.dataset_ref.name)
+    if isinstance(
+        resource, Cube | Dataset | Commit | Query | Compaction | Verification | GCPolicy | SkippingIndex | Sync
+    ):
+        engine = resource.spec.engine_ref
+        yield Key("Engine", namespace, DEFAULT_ENGINE)
+        if engine is not None and engine.name != DEFAULT_ENGINE:
+            yield Key("Engine", namespace, engine.name)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWorld:
+    """A snapshot in the sense that nothing changes while a reconciler runs: both are on one thread."""
+
+    objects: Objects
+    settings: Settings
+    now: datetime
+    view: Callable[[str, str], JobView | None] = field(repr=False)
+    """The attempt of a namespace and name."""
+    refusals: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    """Why a Dataset that another resource is to have could not be put, by namespace and name."""
+
+    @property
+    def load(self) -> Load:
+        """Nothing counts: on one's own machine there are no limits but its cores."""
+        return Load()
+
+    @property
+    def kinship(self) -> Kinship:
+        """Which Datasets are derived from which."""
+        return self.objects.kinship
+
+    @property
+    def engine_limits(self) -> Sizes:
+        """The operator's limits of the sizes of jobs."""
+        return self.settings.engine_limits
+
+    @property
+    def engine_defaults(self) -> Mapping[str, Any]:
+        """The operator's layer below all Engines."""
+        return self.settings.engine_defaults
+
+    def bounds(self, namespace: str) -> Sequence[Bound]:
+        """None: on one's own machine there is what there is."""
+        return ()
+
+    @property
+    def subjects(self) -> Subjects:
+        """Which runs change which Dataset or Cube."""
+        return self.objects.subjects
+
+    def get(self, kind: type[R], namespace: str, name: str) -> R | None:
+        """The resource, or None."""
+        return cast("R | None", self.objects.get(Key(kind.__name__, namespace, name)))
+
+    def list(self, kind: type[R], namespace: str) -> Sequence[R]:
+        """All resources of a kind in the namespace."""
+        return cast("Sequence[R]", self.objects.list(kind.__name__, namespace))
+
+    def invalid(self, kind: type[R], namespace: str) -> Sequence[str]:
+        """None: a run begins only when all manifests are valid."""
+        return ()
+
+    def job(self, namespace: str, name: str) -> JobView | None:
+        """The attempt of this name, or None if there is no trace of it."""
+        return self.view(namespace, name)
+
+    def launch_refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
+        """Nothing refuses a launch on one's own machine."""
+        return self.refusals.get((namespace, name))
+
+    def warmth(self, engine: Engine) -> None:
+        """Nothing waits for jobs on one's own machine."""

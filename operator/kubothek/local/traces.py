@@ -1,0 +1,76 @@
+"""Traces of what a run over manifests does, if OTEL_EXPORTER_OTLP_ENDPOINT names a collector (docs/tracing.md)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+
+from kubothek.api.kinds import manifest_of
+from kubothek.api.meta import Resource
+from kubothek.controller.context import ENDED, JobPhase, JobView, LaunchJob
+from kubothek.controller.scheduling.run_spans import attempt_ended, launching, tell_if_ended, trace_of, traceparent
+from kubothek.local.attempt import Attempt
+from kubothek.local.errors import LocalError
+from kubothek.tracing import Span, sending, tell
+from kubothek.tracing.sending import ENDPOINT, ratio_of
+
+_SERVICE = "kubothek-run"
+
+
+class Traces:
+    """Those of one run. Raises LocalError for a ratio that is none."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self._endpoint = environ.get(ENDPOINT, "")
+        try:
+            self._ratio = ratio_of(environ) if self._endpoint else 0.0
+        except ValueError as error:
+            raise LocalError(str(error)) from error
+
+    def sending(self) -> AbstractContextManager[None]:
+        """Send what is told of inside of the context."""
+        return sending(self._endpoint, _SERVICE) if self._endpoint else nullcontext()
+
+    def traceparent(self, action: LaunchJob) -> str | None:
+        """What goes into the environment of a job; None: nobody traces it."""
+        return traceparent(action, self._ratio)
+
+    def launching(self, action: LaunchJob) -> AbstractContextManager[Span]:
+        """Around the launch of a job."""
+        return launching(action, self._ratio)
+
+    def job_ended(self, owner: Resource, attempt: Attempt, view: JobView | None) -> None:
+        """The process of a job has ended; ``view`` says how."""
+        if view is None or view.phase not in ENDED or attempt.launched is None or view.since is None:
+            return
+        meta = owner.metadata
+        trace = trace_of(owner.kind, meta.uid, meta.creation_timestamp, attempt.job)
+        if not trace.sampled(self._ratio):
+            return
+        error = f"{view.reason}: {view.message}" if view.phase is JobPhase.FAILED else None
+        for ended in attempt_ended(
+            owner.kind,
+            trace,
+            attempt.number,
+            created=attempt.launched,
+            started=_started(attempt),
+            ended=view.since,
+            attributes={"kubothek.job": attempt.job},
+            error=error,
+        ):
+            tell(ended)
+
+    def changed(self, before: Resource, after: Resource) -> None:
+        """A resource has another status: maybe it is a run that ended."""
+        if self._ratio:
+            tell_if_ended(after.kind, manifest_of(before), manifest_of(after), self._ratio)
+
+
+def _started(attempt: Attempt) -> datetime | None:
+    """When its process was: the last of them, if it was interrupted."""
+    try:
+        return datetime.fromtimestamp((attempt.directory / "pid").stat().st_mtime, UTC)
+    except FileNotFoundError:
+        return None

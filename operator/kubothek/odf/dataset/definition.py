@@ -1,0 +1,228 @@
+"""What of a chain is still needed to go on with it, so that nobody has to read all of its blocks.
+
+The blocks that still define it (seed, vocabulary, schema, sources, and what describes the dataset) are gathered, as
+they were stored, in one object that is named by its content and written anew only when one of them changes. All else
+that a chain amounts to are a few numbers, which stand in the head
+(:class:`~kubothek.table.log.model.ledgers.ChainNote`). Both are derived: if the object is gone, it is made from
+the chain again.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, Final, Self, TypeVar
+
+import orjson
+
+from kubothek.errors import ChainCorrupt, FormatInvalid, ObjectNotFound
+from kubothek.odf.chain import read_chain
+from kubothek.odf.dataset.slicing import Types
+from kubothek.odf.spec.blocks import Block
+from kubothek.odf.spec.events import (
+    AddData,
+    AddPushSource,
+    DisablePollingSource,
+    DisablePushSource,
+    MetadataEvent,
+    Seed,
+    SetAttachments,
+    SetDataSchema,
+    SetInfo,
+    SetLicense,
+    SetPollingSource,
+    SetTransform,
+    SetVocab,
+    SourceState,
+)
+from kubothek.odf.spec.identity import DatasetId
+from kubothek.odf.spec.layout import Layout
+from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.validation.state import ChainState, Consumed, advance
+from kubothek.storage import Store
+from kubothek.table.log.model import keys
+from kubothek.table.log.model.ledgers import ChainNote
+
+_FORMAT: Final = 1
+_LASTING: Final = (
+    Seed,
+    SetVocab,
+    SetDataSchema,
+    SetPollingSource,
+    SetTransform,
+    SetInfo,
+    SetLicense,
+    SetAttachments,
+)
+"""Events of which the last one counts."""
+
+Event = TypeVar("Event")
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The blocks that still define a chain, as stored, in the order of the chain; each under what it defines."""
+
+    blocks: Mapping[str, bytes] = field(default_factory=dict)
+
+    def after(self, block: Block) -> Definition:
+        """With one more block of the chain; itself if that defines nothing."""
+        event = block.content.event
+        if isinstance(event, DisablePollingSource):
+            return self._without(SetPollingSource.kind)
+        if isinstance(event, DisablePushSource):
+            return self._without(_push(event.source_name))
+        if isinstance(event, AddPushSource):
+            name = _push(event.source_name)
+        elif isinstance(event, _LASTING):
+            name = event.kind
+        else:
+            return self
+        return Definition({**self._without(name).blocks, name: block.data})
+
+    def _without(self, name: str) -> Definition:
+        return Definition({key: data for key, data in self.blocks.items() if key != name})
+
+    def event(self, kind: type[Event]) -> Event | None:
+        """The event of this class that is in force."""
+        for data in self.blocks.values():
+            if isinstance(found := Block.decode(data).content.event, kind):
+                return found
+        return None
+
+    def source(self, event: MetadataEvent) -> MetadataEvent | None:
+        """The event in force that this one would take the place of."""
+        name = _push(event.source_name) if isinstance(event, AddPushSource) else event.kind
+        return Block.decode(self.blocks[name]).content.event if name in self.blocks else None
+
+    def render(self) -> bytes:
+        """As stored."""
+        blocks = {name: b64encode(data).decode() for name, data in self.blocks.items()}
+        return orjson.dumps({"format": _FORMAT, "blocks": blocks})
+
+    @property
+    def name(self) -> str:
+        """Of the object that holds it."""
+        return sha256(self.render()).hexdigest()
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """Raises FormatInvalid for what is none, or one of a later Kubothek."""
+        try:
+            found = orjson.loads(data)
+            if found["format"] != _FORMAT:
+                raise FormatInvalid(f"the definition of a chain has format {found['format']!r}")
+            return cls({str(name): b64decode(text) for name, text in found["blocks"].items()})
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise FormatInvalid(f"no definition of a chain: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """A chain up to some block: what it amounts to, and by which blocks; ``types`` and ``table`` are of the dataset.
+
+    ``keyed_by``  what a merge knew of the keys in the table, see :class:`ChainNote`; blocks do not tell, so any that
+                  brings records or renames columns takes it back
+    """
+
+    state: ChainState = field(default_factory=ChainState)
+    definition: Definition = field(default_factory=Definition)
+    types: Types = Types.KAMU
+    table: bool = True
+    keyed_by: tuple[str, ...] | None = None
+
+    def after(self, block: Block, check: Callable[[ChainState, Block], ChainState] = advance) -> Chain:
+        """With one more block."""
+        event = block.content.event
+        stays = not isinstance(event, SetVocab) and not (isinstance(event, AddData) and event.new_data)
+        return replace(
+            self,
+            state=check(self.state, block),
+            definition=self.definition.after(block),
+            keyed_by=self.keyed_by if stays else None,
+        )
+
+    @property
+    def note(self) -> ChainNote:
+        """What the head says of it."""
+        state = self.state
+        assert state.head is not None, "a chain has a seed"
+        return ChainNote(
+            head=str(state.head),
+            length=state.length,
+            definition=self.definition.name,
+            system_time=str(state.system_time),
+            offset=state.last_offset,
+            last_slice=None if state.last_slice is None else str(state.last_slice),
+            watermark=None if state.watermark is None else str(state.watermark),
+            checkpoint=None if state.checkpoint is None else str(state.checkpoint),
+            types=self.types,
+            table=self.table,
+            sources={name: (each.kind, each.value) for name, each in state.source_states.items()},
+            inputs={
+                str(name): (None if each.block is None else str(each.block), each.offset)
+                for name, each in state.consumed.items()
+            },
+            keyed_by=self.keyed_by,
+        )
+
+
+def read_noted(store: Store, uuid: str, note: ChainNote, known: Chain | None = None) -> Chain:
+    """The chain where a head says that it is: one request, or none if ``known`` has the same definition.
+
+    Folds the whole chain if what holds its definition is gone. Raises ChainCorrupt.
+    """
+    if known is not None and known.definition.name == note.definition:
+        definition = known.definition
+    else:
+        try:
+            definition = Definition.parse(store.get(keys.definition(uuid, note.definition)))
+        except (ObjectNotFound, FormatInvalid):
+            return fold(store, Layout(keys.chain(uuid)), note)
+    state = ChainState()
+    for data in definition.blocks.values():
+        state = advance(state, Block.decode(data))
+    return Chain(
+        state=replace(state, **_numbers(note)),
+        definition=definition,
+        types=Types(note.types),
+        table=note.table,
+        keyed_by=note.keyed_by,
+    )
+
+
+def fold(store: Store, layout: Layout, note: ChainNote) -> Chain:
+    """The same from all blocks of the chain. Raises ChainCorrupt."""
+    chain = Chain(types=Types(note.types), table=note.table)
+    for stored in read_chain(store, layout, Multihash.parse(note.head)):
+        try:
+            chain = chain.after(stored.decode())
+        except FormatInvalid as error:
+            raise ChainCorrupt(f"block {stored.hash}: {error}") from error
+    return chain
+
+
+def _numbers(note: ChainNote) -> dict[str, Any]:
+    return {
+        "length": note.length,
+        "head": Multihash.parse(note.head),
+        "system_time": Timestamp.parse(note.system_time),
+        "last_offset": note.offset,
+        "last_slice": None if note.last_slice is None else Multihash.parse(note.last_slice),
+        "checkpoint": None if note.checkpoint is None else Multihash.parse(note.checkpoint),
+        "watermark": None if note.watermark is None else Timestamp.parse(note.watermark),
+        "source_states": {
+            name: SourceState(source_name=name, kind=kind, value=value) for name, (kind, value) in note.sources.items()
+        },
+        "consumed": {
+            DatasetId.parse(name): Consumed(None if block is None else Multihash.parse(block), offset)
+            for name, (block, offset) in note.inputs.items()
+        },
+    }
+
+
+def _push(name: str) -> str:
+    return f"{AddPushSource.kind} {name}"

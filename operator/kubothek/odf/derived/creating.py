@@ -1,0 +1,66 @@
+"""A derivative dataset comes to be: its inputs by id, its query checked against their columns (ST-02, ST-03, EN-05)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from kubothek.errors import EventInvalid
+from kubothek.odf.dataset.creating import begin_chain, digest_of
+from kubothek.odf.dataset.slicing import Types
+from kubothek.odf.dataset.table import Table
+from kubothek.odf.derived.definition import stored_transform
+from kubothek.odf.derived.handle import Derivative
+from kubothek.odf.derived.inputs import Inputs
+from kubothek.odf.spec.blocks import Block
+from kubothek.odf.spec.events import DatasetKind, DatasetSnapshot, SetTransform, SetVocab
+from kubothek.odf.spec.identity import DatasetId, OwnerKey
+from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.validation.snapshots import first_blocks
+from kubothek.odf.validation.state import Vocabulary
+from kubothek.storage import Store
+from kubothek.table.log import DatasetLog
+
+_USUAL: Final = Table()
+
+
+def create(
+    store: Store,
+    log: DatasetLog,
+    snapshot: DatasetSnapshot,
+    owner: OwnerKey,
+    inputs: Inputs,
+    *,
+    table: Table | None = _USUAL,
+    types: Types = Types.KAMU,
+    commit_id: str | None = None,
+    by: str = "",
+    foreign: bool = False,
+) -> Derivative:
+    """Commit the chain's first blocks, with one SetTransform among them; otherwise as for a root dataset.
+
+    ``inputs``   finds the datasets that the transformation names
+    ``foreign``  another engine than ours is to run it, which alone can say whether it understands the query
+
+    Raises DatasetExists; InputError for inputs that do not exist, all of them at once, or an input that is the dataset
+    itself; TransformInvalid; EventInvalid for an event that no derivative dataset begins with.
+    """
+    if snapshot.kind is not DatasetKind.DERIVATIVE:
+        raise EventInvalid(f"{snapshot.name}: a {snapshot.kind.value} dataset has no transformation")
+    number = sum(isinstance(event, SetTransform) for event in snapshot.metadata)
+    if number != 1:
+        raise EventInvalid(f"{snapshot.name}: a derivative dataset has one SetTransform, not {number}")
+
+    def first(now: Timestamp) -> list[Block]:
+        named = next((Vocabulary.of(event) for event in snapshot.metadata if isinstance(event, SetVocab)), Vocabulary())
+        events = (
+            stored_transform(event, inputs, named, itself=owner.dataset_id, foreign=foreign)
+            if isinstance(event, SetTransform)
+            else event
+            for event in snapshot.metadata
+        )
+        return first_blocks(replace(snapshot, metadata=tuple(events)), owner.dataset_id, now, DatasetId.parse)
+
+    digest = digest_of(snapshot, table, types)
+    begin_chain(store, log, first, table=table, types=types, commit_id=commit_id, digest=digest, by=by)
+    return Derivative(store, log, by=by)

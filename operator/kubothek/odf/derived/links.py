@@ -1,0 +1,141 @@
+"""The blocks of an input, as far as a transformation goes by them: records, watermarks, and what columns there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from kubothek.errors import ChainCorrupt, FormatInvalid, InputDiverged, InputMissing, ObjectNotFound
+from kubothek.odf.chain import BrokenChain, Stored, read_chain
+from kubothek.odf.dataset.parts import moment
+from kubothek.odf.derived.inputs import Input
+from kubothek.odf.spec.blocks import Block
+from kubothek.odf.spec.events import AddData, ExecuteTransform, SetDataSchema, SetVocab
+from kubothek.odf.spec.layout import Layout
+from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.validation.state import ChainState, Vocabulary, advance
+from kubothek.odf.view import Part
+from kubothek.storage import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The columns that records have: their schema, None before the first, and the names of those that all have."""
+
+    vocabulary: Vocabulary
+    schema: pa.Schema | None
+
+    @classmethod
+    def of(cls, state: ChainState) -> Shape:
+        """That of records to come."""
+        return cls(state.vocabulary, state.schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One block.
+
+    ``part``       the slice that it brings, ``bytes`` large
+    ``watermark``  that it says, if it is an event with data (DT-04)
+    ``shape``      after it
+    """
+
+    block: Multihash
+    number: int
+    system_time: Timestamp
+    shape: Shape
+    part: Part | None = None
+    bytes: int = 0
+    watermark: Timestamp | None = None
+
+    @property
+    def records(self) -> int:
+        """How many it brings."""
+        return 0 if self.part is None else self.part.end - self.part.start + 1
+
+
+NOTHING: Final = Shape(Vocabulary(), None)
+"""Before the first block."""
+
+
+def new_links(store: Store, source: Input, after: Multihash | None) -> tuple[Shape, list[Link]]:
+    """What columns an input had with one of its blocks, and the blocks after that, oldest first; None: all.
+
+    What it costs is in proportion to what is new, unless the columns changed, which is when all blocks are read.
+    Raises InputDiverged if ``after`` is none of the chain any more, InputMissing if the chain cannot be read.
+    """
+    blocks = _read(store, source, after)
+    decoded = [_decoded(source, each) for each in blocks]
+    if after is None:
+        return NOTHING, [*_links(source.layout, decoded, ChainState())]
+    if any(isinstance(each.content.event, SetDataSchema | SetVocab) for each in decoded):
+        whole = (_decoded(source, each) for each in _read(store, source, None))
+        links = [*_links(source.layout, whole, ChainState())]
+        return links[-len(decoded) - 1].shape, links[-len(decoded) :]
+    return Shape.of(source.chain.state), [*_links(source.layout, decoded, source.chain.state)]
+
+
+def watermark_at(store: Store, layout: Layout, block: Multihash | None) -> Timestamp | None:
+    """The watermark after a block: that of the last event with data, on the way back. Raises InputMissing."""
+    while block is not None:
+        try:
+            content = Block.decode(store.get(layout.block(block))).content
+        except (ObjectNotFound, FormatInvalid) as error:
+            raise InputMissing(f"block {block} of an input cannot be read: {error}") from error
+        if isinstance(content.event, AddData | ExecuteTransform):
+            return content.event.new_watermark
+        block = content.prev_block_hash
+    return None
+
+
+def _read(store: Store, source: Input, after: Multihash | None) -> list[Stored]:
+    try:
+        return read_chain(store, source.layout, source.head, after)
+    except BrokenChain as error:
+        if error.problem.code != "Diverged":
+            raise InputMissing(f"the chain of input {source.uuid!r} cannot be read: {error}") from error
+        raise InputDiverged(
+            f"input {source.uuid!r} has another chain than the one that was consumed up to block {after}: it was "
+            "compacted, moved back or replaced. Reset the derivative dataset to run anew on what is there now"
+        ) from error
+
+
+def _decoded(source: Input, stored: Stored) -> Block:
+    try:
+        return stored.decode()
+    except FormatInvalid as error:
+        raise ChainCorrupt(f"block {stored.hash} of input {source.uuid!r}: {error}") from error
+
+
+def _links(layout: Layout, blocks: Sequence[Block] | Iterator[Block], state: ChainState) -> Iterator[Link]:
+    """``state`` is that before the blocks, or any later one if none of them changes columns."""
+    shape = Shape.of(state)
+    for block in blocks:
+        event, content = block.content.event, block.content
+        if isinstance(event, SetDataSchema | SetVocab):
+            state = advance(state, block)
+            shape = Shape.of(state)
+        part = None
+        data = event.new_data if isinstance(event, AddData | ExecuteTransform) else None
+        if data is not None:
+            part = Part(
+                key=layout.data(data.physical_hash),
+                start=data.offset_interval.start,
+                end=data.offset_interval.end,
+                vocabulary=shape.vocabulary,
+                system_time=moment(content.system_time),
+                block=block.hash,
+            )
+        yield Link(
+            block=block.hash,
+            number=content.sequence_number,
+            system_time=content.system_time,
+            shape=shape,
+            part=part,
+            bytes=data.size if data is not None else 0,
+            watermark=event.new_watermark if isinstance(event, AddData | ExecuteTransform) else None,
+        )

@@ -1,0 +1,258 @@
+"""Runs that are run again, and compared with what the chain says came of them (VE-02, VE-03).
+
+A run needs the state that the one before it left. Where that is stored, runs need not wait for each other: the chain is
+cut into pieces that begin with a stored checkpoint, and in each the state goes on from run to run. A piece begins with
+a state that is what its hash says; that it is also what the runs before it make shows when they are through. Where it
+is not, all that follows runs again from where the state is known to be right.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import pyarrow as pa
+
+from kubothek.errors import InputDiverged, InputMissing, LakeError, SchemaMismatch, StoreError, TransformInvalid
+from kubothek.odf.dataset.slicing import Types, evolved, numbered, slice_schema
+from kubothek.odf.derived.comparing import first_difference
+from kubothek.odf.derived.recorded import Recorded
+from kubothek.odf.derived.running import OCI, Run, checkpoint_of, fetch_checkpoint, running
+from kubothek.odf.problems import Problem, Severity
+from kubothek.odf.spec.digest import LogicalHash
+from kubothek.odf.spec.events import Checkpoint
+from kubothek.odf.spec.layout import Layout
+from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.odf.transform import ENGINE_VERSION
+from kubothek.odf.validation.slices import Expected, check_checkpoint, check_slices
+from kubothek.storage import Store
+from kubothek.storage.parallel import Spread
+
+_PIECES: Final = 64
+"""Into so many pieces a chain is cut, if its checkpoints allow it."""
+NOT_REPLAYED: Final = "NotReplayed"
+"""The code of the note that runs of an engine that is not here were passed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a piece. ``left``: the state that its last run gave; ``whole``: whether it came to its end."""
+
+    problems: tuple[Problem, ...]
+    left: Multihash | None
+    whole: bool
+
+
+def replay(layout: Layout, runs: Sequence[Recorded], spread: Spread) -> list[Problem]:
+    """All that is wrong with these runs, which follow each other, the first of each piece.
+
+    ``layout``  of the derivative dataset. Raises StoreError.
+
+    Runs of an engine that is not here are passed over, and named.
+    """
+    found: list[Problem] = []
+    for foreign, several in groupby(runs, key=is_foreign):
+        alike = [*several]
+        found += map(_passed_over, alike) if foreign else _replayed(layout, alike, spread)
+    return found
+
+
+def is_foreign(recorded: Recorded) -> bool:
+    """Whether an image ran it that a coordinator drove by the engine contract."""
+    return (recorded.task.transform.version or "").startswith(OCI)
+
+
+def _passed_over(recorded: Recorded) -> Problem:
+    message = f"{_not_here(recorded)}: its records were compared with their hashes, and not made again"
+    return _placed(Problem(NOT_REPLAYED, "VE-02", message, Severity.NOTE), recorded)
+
+
+def _not_here(recorded: Recorded) -> str:
+    return f"it was run by {recorded.task.transform.version}, which runs where its Engine says and not here"
+
+
+def _replayed(layout: Layout, runs: Sequence[Recorded], spread: Spread) -> list[Problem]:
+    pieces = _pieces(layout, runs, spread)
+    outcomes = spread(partial(_piece, layout), pieces, "run transformations again")
+    found: list[Problem] = []
+    for place, outcome in enumerate(outcomes):
+        if outcome.whole and outcome.left != pieces[place][-1].left and place + 1 < len(pieces):
+            rest = [run for piece in pieces[place:] for run in piece]
+            return [*found, *spread(partial(_piece, layout), [rest], "run transformations again")[0].problems]
+        found += outcome.problems
+    return found
+
+
+def _pieces(layout: Layout, runs: Sequence[Recorded], spread: Spread) -> list[Sequence[Recorded]]:
+    """The runs in pieces, each of which begins without a state or with one that is there."""
+    wanted = range(max(1, len(runs) // _PIECES), len(runs), max(1, len(runs) // _PIECES))
+    states = [runs[place - 1].checkpoint for place in wanted]
+    there = spread(partial(_is_there, layout), states, "checkpoints")
+    starts = [0, *(place for place, found in zip(wanted, there, strict=True) if found)]
+    return [runs[start:end] for start, end in zip(starts, [*starts[1:], len(runs)], strict=True)]
+
+
+def _is_there(layout: Layout, store: Store, state: Checkpoint | None) -> bool:
+    return state is None or check_checkpoint(store, layout, state.physical_hash, state.size) is None
+
+
+def _piece(layout: Layout, store: Store, runs: Sequence[Recorded]) -> Outcome:
+    found: list[Problem] = []
+    with Lineage(store, layout) as lineage:
+        left = runs[0].before
+        for recorded in runs:
+            try:
+                again = lineage.run(recorded)
+            except StoreError:
+                raise
+            except LakeError as error:
+                return Outcome((*found, _placed(_failure(error), recorded)), left, whole=False)
+            left = again.checkpoint
+            problems = [*_compare(store, layout, recorded, again)]
+            found += (_placed(each, recorded) for each in problems)
+            if any(each.severity is Severity.ERROR for each in problems):
+                return Outcome(tuple(found), left, whole=False)
+    return Outcome(tuple(found), left, whole=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What a run gave when it was run again."""
+
+    batches: tuple[pa.RecordBatch, ...]
+    logical: Multihash | None
+    checkpoint: Multihash | None
+    watermark: Timestamp | None
+
+
+class Lineage:
+    """Runs that follow each other, and the state that goes from one to the next. Use it as a context manager."""
+
+    def __init__(self, store: Store, layout: Layout) -> None:
+        self._store = store
+        self._layout = layout
+        self._stack = ExitStack()
+        self._state: Path | None = None
+        self._begun = False
+
+    def __enter__(self) -> Lineage:
+        directory = TemporaryDirectory(prefix="kubothek-replay-", ignore_cleanup_errors=True)
+        self._room = Path(self._stack.enter_context(directory))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def state(self) -> Path | None:
+        """The file with the state after the last run; None: there is none."""
+        return self._state
+
+    def run(self, recorded: Recorded) -> Again:
+        """The next run. Raises what the engine raises, TransformInvalid for one of another engine, SchemaMismatch,
+        InputMissing, StoreError.
+        """
+        if is_foreign(recorded):
+            raise TransformInvalid(
+                f"block {recorded.number} cannot be made again: {_not_here(recorded)}; fetch what is gone from a copy "
+                "of the dataset"
+            )
+        if not self._begun and recorded.before is not None:
+            self._state = self._room / "before"
+            fetch_checkpoint(self._store, self._layout, recorded.before, self._state)
+        self._begun = True
+        with running(self._store, recorded.task, self._state) as run:
+            batches, logical = _hashed(run, recorded)
+            checkpoint = None
+            self._state, new = None, run.checkpoint_file
+            if new is not None:
+                checkpoint = checkpoint_of(new).physical_hash
+                self._state = self._room / "state"
+                shutil.move(new, self._state)
+            marks = [each for each in (run.result.watermark, recorded.task.previous_watermark) if each is not None]
+        return Again(batches, logical, checkpoint, max(marks, default=None))
+
+
+def _hashed(run: Run, recorded: Recorded) -> tuple[tuple[pa.RecordBatch, ...], Multihash | None]:
+    """The rows as the slice has them, and their logical hash; None if there are none. Raises SchemaMismatch."""
+    rows, names, schema = run.result.rows, recorded.task.vocabulary, recorded.schema
+    offset, kept = recorded.next_offset, list[pa.RecordBatch]()
+    hasher = None
+    for batch in rows:
+        if not batch.num_rows:
+            continue
+        if hasher is None:
+            if schema is None:
+                raise SchemaMismatch("the transformation gives records, the chain has no columns for them")
+            _require_columns(schema, rows.schema, recorded)
+            hasher = LogicalHash(schema)
+        made = numbered(batch, schema or rows.schema, names, offset, recorded.task.system_time)
+        hasher.update(made)
+        kept.append(made)
+        offset += made.num_rows
+    return tuple(kept), None if hasher is None else hasher.finish()
+
+
+def _require_columns(schema: pa.Schema, rows: pa.Schema, recorded: Recorded) -> None:
+    # columns of another kind, or others, are no rows of this chain
+    names = recorded.task.vocabulary
+    found = slice_schema(rows, names, Types.of(schema, names))
+    if more := [name for name in evolved(schema, found).names if name not in schema.names]:
+        raise SchemaMismatch(f"the transformation gives a column {more[0]!r}, which the chain does not have")
+
+
+def _compare(store: Store, layout: Layout, recorded: Recorded, again: Again) -> Iterator[Problem]:
+    committed = None if recorded.data is None else recorded.data.logical_hash
+    if committed != again.logical:
+        yield _difference(store, layout, recorded, again)
+    if recorded.watermark != again.watermark:
+        message = f"its watermark is {recorded.watermark}, the transformation gives {again.watermark}"
+        yield Problem("TransformDiverged", "VE-02", message)
+    version = recorded.task.transform.version
+    if recorded.left != again.checkpoint:
+        message = f"it left the state {recorded.left}, the transformation gives {again.checkpoint}"
+        severity = Severity.ERROR if version == ENGINE_VERSION else Severity.NOTE
+        yield Problem("CheckpointDiverged", "VE-02", message, severity)
+    if version != ENGINE_VERSION:
+        message = f"it was run by {version or 'an engine that is not named'}, and again by {ENGINE_VERSION}"
+        yield Problem("EngineVersion", "EN-11", message, Severity.NOTE)
+
+
+def _difference(store: Store, layout: Layout, recorded: Recorded, again: Again) -> Problem:
+    what = "its data is not what the transformation makes of its inputs"
+    if recorded.data is None:
+        count = sum(batch.num_rows for batch in again.batches)
+        return Problem("TransformDiverged", "VE-02", f"{what}: it has no records, the transformation gives {count}")
+    expected = Expected(
+        data=recorded.data,
+        vocabulary=recorded.task.vocabulary,
+        schema=recorded.schema,
+        block=recorded.block,
+        number=recorded.number,
+    )
+    name = f"slice {recorded.data.physical_hash.short}"
+    if check_slices(store, layout, [expected])[0].problems:
+        message = f"{what}: they hash to {again.logical}, committed were {recorded.data.logical_hash}"
+        return Problem("TransformDiverged", "VE-02", message, object=name)
+    column, row, told = first_difference(store, layout, expected, again.batches)
+    return Problem("TransformDiverged", "VE-02", f"{what}: {told}", object=name, column=column, row=row)
+
+
+def _failure(error: LakeError) -> Problem:
+    if isinstance(error, InputMissing | InputDiverged):
+        return Problem(error.reason, "VE-02", str(error))
+    if isinstance(error, SchemaMismatch):
+        return Problem("TransformDiverged", "DT-08", str(error))
+    return Problem("TransformFailed", "VE-02", f"the transformation cannot be run again: {error}")
+
+
+def _placed(problem: Problem, recorded: Recorded) -> Problem:
+    return replace(problem, block=recorded.block, number=recorded.number)

@@ -1,0 +1,93 @@
+"""The places where rows come together by keys, as a part passes them: it begins at one, and ends at those after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from kubothek.odf.transform.exchange import Inflow
+from kubothek.odf.transform.session import Session, listed, quoted
+from kubothek.odf.transform.state import State, sort_key
+
+SORT: Final = "__sort"
+"""The column with a key as bytes that sort as it does."""
+BEFORE: Final = "__before"
+"""If a row is sent under several keys: the one before :data:`SORT` of these, NULL for the first."""
+Received = Callable[[str], Iterator[pa.RecordBatch]]
+"""Gives the rows of a part, by the name of their table, with :data:`SORT`."""
+
+
+def table_of(stage: int, inflow: int) -> str:
+    """The name of the table with rows on their way to a place, which are counted from 1."""
+    return f"to:{stage}.{inflow}"
+
+
+def step_of(table: str) -> int:
+    """The place to which the rows of a table are on their way."""
+    return int(table.removeprefix("to:").partition(".")[0])
+
+
+class Stage:
+    """An exchange: of the part that begins at place ``number``, 0 for one of the records. The state is that of its
+    operator, and there for no other.
+
+    ``sent``  after the queries: tables, and queries for what is in them, in the order of their keys
+    """
+
+    def __init__(self, number: int, state: State, received: Received) -> None:
+        self.sent: dict[str, str] = {}
+        self._number, self._state, self._received = number, state, received
+        self._at = 0
+        state.here = False
+
+    def __call__(self, session: Session, *inflows: Inflow) -> list[str]:
+        self._at += 1
+        self._state.here = self._at == self._number
+        return [self._passed(session, each, table_of(self._at, number)) for number, each in enumerate(inflows)]
+
+    def _passed(self, session: Session, inflow: Inflow, table: str) -> str:
+        if self._at < self._number:  # nothing comes from where nothing began
+            return inflow.rows
+        if self._at == self._number:
+            return _kept(session, inflow.rows, self._received(table))
+        self.sent[table] = _sent(inflow)
+        return session.view("sent", f"SELECT * FROM {inflow.rows} WHERE false")
+
+
+def _kept(session: Session, rows: str, batches: Iterator[pa.RecordBatch]) -> str:
+    """What is received, with the columns of a relation that has no rows."""
+    first = next(batches, None)
+    if first is None:
+        return rows
+
+    def all_of_them() -> Iterator[pa.RecordBatch]:
+        yield first
+        yield from batches
+
+    reader = pa.RecordBatchReader.from_batches(first.schema, session.watched(all_of_them()))
+    name = session.register("received", reader)
+    columns = [f"{quoted(column)}::{kind} AS {quoted(column)}" for column, kind in session.columns(rows).items()]
+    found = session.keep("received", f"SELECT {listed(columns)} FROM {name}")
+    session.forget(name)
+    return found
+
+
+def _sent(inflow: Inflow) -> str:
+    alias = quoted(inflow.alias)
+    source = f"{inflow.rows} AS {alias}"
+    if inflow.reach is None:
+        return f"SELECT {alias}.*, {sort_key(inflow.keys)} AS {SORT} FROM {source} ORDER BY {SORT}"
+    own, *others = inflow.keys
+    least, most = inflow.reach
+    every = (
+        f"CASE WHEN ({own}) IS NULL THEN [NULL] "
+        f"ELSE list_sort(list_distinct(list_append(range({least}, {most} + 1), {own}))) END AS __every"
+    )
+    rest = {f"__other{number}": key for number, key in enumerate(others)}
+    keyed = f"SELECT {listed([f'{alias}.*', every, *(f'{key} AS {name}' for name, key in rest.items())])} FROM {source}"
+    numbered = f"SELECT *, unnest(range(1, len(__every) + 1)) AS __n FROM ({keyed})"
+    before = f"CASE WHEN __n > 1 THEN {sort_key(['__every[__n - 1]', *rest])} END AS {BEFORE}"
+    shown = f"* EXCLUDE ({listed(['__every', '__n', *rest])})"
+    return f"SELECT {shown}, {sort_key(['__every[__n]', *rest])} AS {SORT}, {before} FROM ({numbered}) ORDER BY {SORT}"

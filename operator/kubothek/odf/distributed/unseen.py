@@ -1,0 +1,77 @@
+"""A Ledger strategy among many: rows with the same key come together, and the first of them stays if the key was never
+seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from kubothek.odf.dataset.ingesting import history_of
+from kubothek.odf.merge import Scratch
+from kubothek.odf.merge.batch import Rows
+from kubothek.odf.merge.carried import Carrier
+from kubothek.odf.merge.ledger import unseen
+from kubothek.odf.merge.scratch import ROW
+from kubothek.odf.spec.layout import Layout
+from kubothek.odf.validation.state import ChainState
+from kubothek.odf.view import seen_of
+from kubothek.storage import Store
+from kubothek.table.log import Snapshot
+from kubothek.table.log.model import keys
+
+_BUCKET: Final = "bucket"
+
+
+class Buckets:
+    """Which rows have to come together. Not thread-safe: its database is one connection."""
+
+    def __init__(self, schema: pa.Schema, key: tuple[str, ...], count: int) -> None:
+        """``schema``  of the rows; equal keys have one bucket of ``count``, also -0.0 and 0.0, and all NaN."""
+        self._carrier = Carrier(pa.schema([schema.field(column) for column in key]))
+        self._key = list(key)
+        self._query = f"SELECT hash({', '.join(self._carrier.inside.names)}) % {count} AS {_BUCKET} FROM rows"  # noqa: S608
+        self._database = duckdb.connect(":memory:", config={"enable_external_access": False, "threads": 1})
+
+    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of each bucket, in the order in which they are here."""
+        self._database.register("rows", pa.Table.from_batches([self._carrier.carry(batch.select(self._key))]))
+        found: Any = self._database.sql(self._query).to_arrow_table().column(_BUCKET).to_numpy().astype("int64")
+        self._database.unregister("rows")
+        order = found.argsort(kind="stable")
+        moved, numbers = batch.take(pa.array(order)), found[order]
+        starts = [0, *((numbers[1:] != numbers[:-1]).nonzero()[0] + 1).tolist(), len(numbers)]
+        for start, end in pairwise(starts):
+            if end > start:
+                yield int(numbers[start]), moved.slice(start, end - start)
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """What was seen: a version and its chain; plain data."""
+
+    uuid: str
+    snapshot: Snapshot
+    state: ChainState
+    table: bool
+    key: tuple[str, ...]
+
+    def of(self, store: Store, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """Of all rows with some keys, in the order in which they came: those that are new, in the same order.
+
+        Raises MergeTooLarge, StoreError.
+        """
+        with Scratch() as scratch:
+            history = history_of(store, Layout(keys.chain(self.uuid)), self.state)
+            given = Rows.of(rows, scratch)
+            seen = seen_of(store, self.snapshot, history, scratch, table=self.table)
+            chosen, _ = unseen(given, self.key, seen, scratch)
+            query = f"SELECT {given.columns} FROM {given.table} SEMI JOIN {chosen} USING ({ROW}) ORDER BY {ROW}"  # noqa: S608
+            for batch in scratch.rows(query):
+                columns = given.carrier.restore(batch.columns)
+                yield pa.RecordBatch.from_arrays(columns, schema=given.carrier.schema)

@@ -1,0 +1,94 @@
+"""A polling source, file after file, until it has nothing new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+import orjson
+
+from kubothek.errors import InputError
+from kubothek.odf.dataset import Root, Rows, again
+from kubothek.odf.dataset.ingesting import Elsewhere
+from kubothek.odf.sources.fetch import SOURCE_NAME, FetchContext, Fetched, UpToDate, poll
+from kubothek.odf.sources.readers.content import ObjectContent
+from kubothek.odf.spec.events import SetPollingSource, SourceState
+from kubothek.odf.spec.timestamps import Timestamp
+
+Spreading = Callable[[SetPollingSource, ObjectContent], Elsewhere | None]
+"""Who reads and writes what is in a file; None: this process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polled:
+    """What became of a poll.
+
+    ``version``      of the last commit, None if there was nothing new
+    ``commits``      how many it made, with ``records`` in all
+    ``uncacheable``  the source does not say whether it changed, and was therefore not read again (FE-07)
+    ``has_more``     it was left while it had more
+    """
+
+    version: int | None = None
+    commits: int = 0
+    records: int = 0
+    uncacheable: bool = False
+    has_more: bool = False
+
+
+def poll_source(
+    root: Root,
+    context: FetchContext,
+    told: Callable[[str, Polled], None] = lambda name, polled: None,
+    elsewhere: Spreading = lambda source, stored: None,
+    *,
+    once: bool = False,
+) -> Polled:
+    """Read the source until it has nothing new; each file is a commit, with the state that the next poll goes on from.
+    ``once``: one file at most.
+
+    What was committed stays when a later file cannot be read. Of polls at the same time one commits a file, the other
+    finds that out. ``told`` hears of each file, with what was done until then; ``elsewhere`` is asked who reads a file
+    that lies in a store, None being this process. Raises what
+    :func:`~kubothek.odf.sources.fetch.poll` and :meth:`Root.add_polled` raise, InputError without a source.
+    """
+    polled = Polled()
+    while True:
+        state = root.state
+        if (source := state.polling_source) is None:
+            raise InputError(f"dataset {root.uuid!r} has no polling source: give its chain a SetPollingSource")
+        before = state.source_states.get(SOURCE_NAME)
+        now = Timestamp.of(root.log.journal.clock())
+        found = poll(source, before, replace(context, now=now, ingested=state.last_offset is not None))
+        if isinstance(found, UpToDate):
+            return replace(polled, uncacheable=found.uncacheable)
+        done = root.add_polled(
+            _rows(source, found, elsewhere),
+            found.state,
+            event_time=found.event_time,
+            commit_id=_id(before, state.last_offset, found),
+        )
+        if not (done.up_to_date or done.repeated):
+            polled = Polled(version=done.version, commits=polled.commits + 1, records=polled.records + done.records)
+        told(found.name, polled)
+        if not found.has_more:
+            return polled
+        root.refresh()
+        if root.state.source_states.get(SOURCE_NAME) == before:
+            raise InputError(f"the polling source has more after {found.name!r}, and no state to go on from")
+        if once:
+            return replace(polled, has_more=True)
+
+
+def _rows(source: SetPollingSource, found: Fetched, elsewhere: Spreading) -> Rows | Elsewhere | None:
+    if found.rows is None:
+        return None
+    others = elsewhere(source, found.stored) if found.stored is not None else None
+    return others or again(found.rows)
+
+
+def _id(before: SourceState | None, offset: int | None, found: Fetched) -> str:
+    """One for each step from a state of the source to the next: polls that take it at the same time commit it once."""
+    steps = [[state.kind, state.value] if state is not None else None for state in (before, found.state)]
+    return f"poll:{sha256(orjson.dumps([steps, offset])).hexdigest()[:32]}"

@@ -1,0 +1,132 @@
+"""Files that are handed to a push source: read and preprocessed as its event says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from enum import StrEnum
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kubothek.errors import InputError, SchemaMismatch
+from kubothek.odf.dataset import Ingested, Root
+from kubothek.odf.sources.readers import Content, preprocess, read
+from kubothek.odf.spec.events import AddPushSource
+from kubothek.odf.spec.sources import (
+    ReadStep,
+    ReadStepCsv,
+    ReadStepEsriShapefile,
+    ReadStepGeoJson,
+    ReadStepJson,
+    ReadStepNdGeoJson,
+    ReadStepNdJson,
+    ReadStepParquet,
+    Unknown,
+)
+from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.sql import Limits
+
+
+class InputFormat(StrEnum):
+    """What is handed in, if it is not in the format that the push source reads."""
+
+    CSV = "csv"
+    JSON = "json"
+    ND_JSON = "ndjson"
+    GEO_JSON = "geojson"
+    ND_GEO_JSON = "ndgeojson"
+    PARQUET = "parquet"
+    SHAPEFILE = "shapefile"
+
+
+_STEPS: Final[dict[InputFormat, type[Any]]] = {
+    InputFormat.CSV: ReadStepCsv,
+    InputFormat.JSON: ReadStepJson,
+    InputFormat.ND_JSON: ReadStepNdJson,
+    InputFormat.GEO_JSON: ReadStepGeoJson,
+    InputFormat.ND_GEO_JSON: ReadStepNdGeoJson,
+    InputFormat.PARQUET: ReadStepParquet,
+    InputFormat.SHAPEFILE: ReadStepEsriShapefile,
+}
+
+
+def step_for(read_step: ReadStep, wanted: InputFormat | None) -> ReadStep:
+    """The read step of a push source, or one for another format with all of its options that go with that one."""
+    if wanted is None or isinstance(read_step, (Unknown, _STEPS[wanted])):  # reading refuses what is not known
+        return read_step
+    known = {field.name for field in fields(_STEPS[wanted])}
+    kept = {field.name: getattr(read_step, field.name) for field in fields(read_step) if field.name in known}
+    step: ReadStep = _STEPS[wanted](**kept)
+    return step
+
+
+def push_files(
+    root: Root,
+    files: Sequence[Content],
+    source: str = "default",
+    *,
+    wanted: InputFormat | None = None,
+    event_time: Timestamp | None = None,
+    limits: Limits | None = None,
+    commit_id: str | None = None,
+    digest: str = "",
+    told: Callable[[int], None] = lambda rows: None,
+) -> Ingested:
+    """Take the rows of the files, in this order, as one push: all of them or none.
+
+    ``wanted``      the format of the files; None: that of the push source
+    ``event_time``  of rows that have none; None: the time of the commit
+    ``told``        hears how many rows have been read so far
+
+    Raises InputError for a source that is not there, and what reading and :meth:`Root.push` raise.
+    """
+
+    def rows() -> pa.RecordBatchReader:
+        event = push_source(root, source)
+        return preprocess(
+            event.preprocess, _counted(_joined(step_for(event.read, wanted), files), told), limits or Limits()
+        )
+
+    push_source(root, source)
+    return root.push(rows, source, event_time=event_time, commit_id=commit_id, digest=digest)
+
+
+def push_source(root: Root, name: str) -> AddPushSource:
+    """The push source of this name. Raises InputError."""
+    if (event := root.state.push_sources.get(name)) is None:
+        names = ", ".join(map(repr, root.state.push_sources)) or "none"
+        raise InputError(f"dataset {root.uuid!r} has no push source {name!r}; its push sources are: {names}")
+    return event
+
+
+def _joined(step: ReadStep, files: Sequence[Content]) -> pa.RecordBatchReader:
+    """The rows of all files, one after the other. Raises SchemaMismatch for files of different columns."""
+    opened = ((content, rows) for content in files if (rows := read(step, content)) is not None)
+    first = next(opened, None)
+    if first is None:
+        raise InputError("there is not one row to push: all files are empty")
+    schema = first[1].schema
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from first[1]
+        for content, rows in opened:
+            if not rows.schema.equals(schema):
+                raise SchemaMismatch(
+                    f"{content.name!r} has other columns than {first[0].name!r}: push them apart, or give the push "
+                    "source a read.schema"
+                )
+            yield from rows
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _counted(rows: pa.RecordBatchReader, told: Callable[[int], None]) -> pa.RecordBatchReader:
+    def batches() -> Iterator[pa.RecordBatch]:
+        count = 0
+        for batch in rows:
+            count += batch.num_rows
+            told(count)
+            yield batch
+
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())

@@ -1,0 +1,28 @@
+"""Where the records of a ledger come from, and where they go: as data, and as text (REQ-04, PV-01).
+
+found = graph(store, "delays")                 # up to the roots, down to whatever is made of it
+print(tree(found))
+of_record(store, "delays", 17, inputs_of(store))  # of one record
+"""
+
+from __future__ import annotations
+
+from kubothek.odf.lineage.datasets import Edge, Graph, Node, graph
+from kubothek.odf.lineage.records import RecordLineage, Source, of_record
+from kubothek.odf.lineage.rendering import dot, to_json, tree
+from kubothek.odf.lineage.rendering_records import record_dot, record_tree
+
+__all__ = [
+    "Edge",
+    "Graph",
+    "Node",
+    "RecordLineage",
+    "Source",
+    "dot",
+    "graph",
+    "of_record",
+    "record_dot",
+    "record_tree",
+    "to_json",
+    "tree",
+]

@@ -1,0 +1,17 @@
+"""Merge strategies of sources: which records a ledger gets of what a source says now. See docs/odf.md, MS.
+
+with Scratch() as scratch:
+    merged = merge(strategy, new, seen, vocabulary=vocabulary, source_event_time=now, scratch=scratch)
+    for batch in merged.rows:
+        ...
+"""
+
+from __future__ import annotations
+
+from kubothek.odf.merge.batch import RETRACTS
+from kubothek.odf.merge.output import Merged
+from kubothek.odf.merge.scratch import Scratch
+from kubothek.odf.merge.seen import Seen
+from kubothek.odf.merge.strategies import STRATEGIES, merge, shaped
+
+__all__ = ["RETRACTS", "STRATEGIES", "Merged", "Scratch", "Seen", "merge", "shaped"]

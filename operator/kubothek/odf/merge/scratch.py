@@ -1,0 +1,165 @@
+"""Room for a merge: a database with a limit of memory, and a directory for what does not fit into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Final, Self
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from kubothek.errors import MergeTooLarge
+
+MIB: Final = 1 << 20
+ROW: Final = "n"
+"""The column with the number of a row, in the order in which it came."""
+MEMORY: Final = "1GB"
+"""Of the database, if nothing else is said."""
+_BATCH_ROWS: Final = 1 << 16
+_IN_MEMORY: Final = 256 * MIB
+
+
+class Scratch:
+    """Use it as a context manager; nothing that came out of it can be read afterwards.
+
+    ``memory``     of the database, as DuckDB writes it
+    ``in_memory``  bytes of rows that are held outside of it; more go to the disk
+    ``directory``  where the disk is used; None = the system's directory for temporary files
+    """
+
+    def __init__(self, memory: str = MEMORY, in_memory: int = _IN_MEMORY, directory: str | None = None) -> None:
+        self._memory = memory
+        self._in_memory = in_memory
+        self._room = TemporaryDirectory(prefix="kubothek-merge-", dir=directory, ignore_cleanup_errors=True)
+        self._numbers = count()
+        self._database: duckdb.DuckDBPyConnection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._database is not None:
+            self._database.close()
+        self._room.cleanup()
+
+    def new_name(self, what: str) -> str:
+        """A name for a table or a file that nothing else has here."""
+        return f"{what}_{next(self._numbers)}"
+
+    # --- rows --------------------------------------------------------------------------------------------------
+
+    def hold(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+        """All rows, with a column ``n`` that numbers them; in memory, or on the disk and mapped."""
+        numbered = schema.append(pa.field(ROW, pa.int64()))
+        held: list[pa.RecordBatch] = []
+        size = 0
+        pieces = _numbered(_gathered(batches, schema), numbered)
+        for piece in pieces:
+            held.append(piece)
+            size += piece.nbytes
+            if size > self._in_memory:
+                return self._on_disk(held, pieces, numbered)
+        return pa.Table.from_batches(held, numbered)
+
+    def _on_disk(self, first: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+        path = str(Path(self._room.name) / self.new_name("rows"))
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            for piece in first:
+                writer.write_batch(piece)
+            first.clear()
+            for piece in rest:
+                writer.write_batch(piece)
+        return pa.ipc.open_file(pa.memory_map(path)).read_all()
+
+    # --- the database --------------------------------------------------------------------------------------------
+
+    def register(self, what: str, rows: pa.Table | pa.RecordBatchReader) -> str:
+        """Make rows a table of the database, of a reader one that is read once; nothing is copied. Its name."""
+        name = self.new_name(what)
+        self._opened().register(name, rows)
+        return name
+
+    def forget(self, name: str) -> None:
+        """Rows that were registered are not needed any more."""
+        self._opened().unregister(name)
+
+    def run(self, statement: str) -> None:
+        """Run a statement for what it does. Raises MergeTooLarge."""
+        try:
+            self._opened().execute(statement)
+        except duckdb.Error as error:
+            raise self._failure(error) from error
+
+    def first(self, query: str) -> tuple[Any, ...] | None:
+        """The first row of a query, which has few. Raises MergeTooLarge."""
+        rows = self.table(query).slice(0, 1).to_pylist()
+        return tuple(rows[0].values()) if rows else None
+
+    def rows(self, query: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a query as they come; nothing else may be asked meanwhile. Raises MergeTooLarge on the way."""
+        try:
+            yield from self._opened().sql(query).to_arrow_reader(_BATCH_ROWS)
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise self._failure(error) from error
+
+    def table(self, query: str) -> pa.Table:
+        """The rows of a query, which are few enough for memory. Raises MergeTooLarge."""
+        try:
+            found: pa.Table = self._opened().sql(query).to_arrow_table()
+        except duckdb.Error as error:
+            raise self._failure(error) from error
+        return found
+
+    def _opened(self) -> duckdb.DuckDBPyConnection:
+        if self._database is None:
+            self._database = duckdb.connect(
+                ":memory:",
+                config={
+                    "memory_limit": self._memory,
+                    "temp_directory": str(Path(self._room.name) / "database"),
+                    "preserve_insertion_order": False,  # which would be kept in memory; what matters is in ``n``
+                    "python_enable_replacements": False,
+                    "autoinstall_known_extensions": False,
+                    "autoload_known_extensions": False,
+                },
+            )
+        return self._database
+
+    def _failure(self, error: Exception) -> Exception:
+        if isinstance(error, duckdb.OutOfMemoryException | OSError) or "Out of Memory" in str(error):
+            reason = str(error).partition("\n")[0]
+            return MergeTooLarge(f"the merge needs more room than {self._memory} of memory and the disk have: {reason}")
+        return error
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that are worth the work for each."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= _BATCH_ROWS:
+            yield from _one(waiting, schema)
+            waiting, rows = [], 0
+    if rows:
+        yield from _one(waiting, schema)
+
+
+def _one(batches: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
+    return pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
+
+
+def _numbered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    start = 0
+    for batch in batches:
+        numbers = pa.array(np.arange(start, start + batch.num_rows, dtype=np.int64))
+        yield pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)
+        start += batch.num_rows

@@ -1,0 +1,88 @@
+"""Merge strategies: from a batch of new records, and what was seen, to the records that a ledger gets (MS-01 … MS-07).
+
+A strategy is one function, known by the class of its manifest; further ones (ChangelogStream and UpsertStream of
+0.37) come in by a line in ``STRATEGIES``. What can be wrong with a batch is raised before the first record comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from kubothek.errors import UnsupportedVersion
+from kubothek.odf.merge.append import append
+from kubothek.odf.merge.batch import New, check_columns
+from kubothek.odf.merge.ledger import ledger
+from kubothek.odf.merge.output import Merged, Output
+from kubothek.odf.merge.scratch import Scratch
+from kubothek.odf.merge.seen import Seen
+from kubothek.odf.merge.snapshot import snapshot
+from kubothek.odf.spec.decode import REMEDY
+from kubothek.odf.spec.sources import (
+    MergeStrategy,
+    MergeStrategyAppend,
+    MergeStrategyLedger,
+    MergeStrategySnapshot,
+    Unknown,
+)
+from kubothek.odf.validation.state import Vocabulary
+
+
+class Merge(Protocol):
+    """One strategy."""
+
+    def __call__(self, strategy: Any, new: New, seen: Seen, output: Output) -> Merged:
+        """Merge records ``[event_time, data…]``, whose event time is NULL where the input says none."""
+
+
+STRATEGIES: Final[Mapping[type, Merge]] = {
+    MergeStrategyAppend: append,
+    MergeStrategyLedger: ledger,
+    MergeStrategySnapshot: snapshot,
+}
+
+
+def merge(
+    strategy: MergeStrategy,
+    new: New,
+    seen: Seen,
+    *,
+    vocabulary: Vocabulary,
+    source_event_time: datetime,
+    scratch: Scratch,
+) -> Merged:
+    """What the new records come to, given those that are there.
+
+    ``new``                gives ``[event_time, data…]`` in the types of slices; event times are NULL where the input
+                           has none. May be asked twice
+    ``source_event_time``  what those get in the end
+    ``scratch``            stays open until the rows were read
+
+    Raises SchemaMismatch, MergeInvalid, DataTypeMismatch, InputError for a strategy that nobody here knows, all before
+    there are rows; MergeTooLarge.
+    """
+    found = STRATEGIES.get(type(strategy))
+    if found is None:
+        name = strategy.tag if isinstance(strategy, Unknown) else strategy.kind
+        raise UnsupportedVersion(f"merge strategy {name} is of a later version of Open Data Fabric; {REMEDY}")
+
+    def checked() -> pa.RecordBatchReader:
+        return shaped(new(), vocabulary, seen.schema)
+
+    return found(strategy, checked, seen, Output(vocabulary.op, source_event_time, scratch))
+
+
+def shaped(new: pa.RecordBatchReader, vocabulary: Vocabulary, before: pa.Schema | None) -> pa.RecordBatchReader:
+    """The new records with the event time first.
+
+    Raises SchemaMismatch unless they may follow those with the columns ``before``.
+    """
+    check_columns(new.schema, vocabulary.event_time, before)
+    names = [vocabulary.event_time, *(name for name in new.schema.names if name != vocabulary.event_time)]
+    if names == new.schema.names:
+        return new
+    schema = pa.schema([new.schema.field(name) for name in names])
+    return pa.RecordBatchReader.from_batches(schema, (batch.select(names) for batch in new))

@@ -1,0 +1,58 @@
+"""The objects that blocks name: slices and checkpoints, by what their bytes hash to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kubothek.errors import ChainCorrupt, FormatInvalid
+from kubothek.odf.chain import Stored
+from kubothek.odf.spec.events import AddData, ExecuteTransform
+from kubothek.odf.spec.layout import Layout
+from kubothek.odf.spec.multihash import Codec, Multihash
+
+
+class Kind(StrEnum):
+    """What an object is; the value is its directory in the layout (LY-02)."""
+
+    DATA = "data"
+    CHECKPOINT = "checkpoints"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An object of a chain. ``size`` in bytes, as its block says; ``hash`` is that of all of them."""
+
+    kind: Kind
+    hash: Multihash
+    size: int
+
+    def key(self, layout: Layout) -> str:
+        """Where it is."""
+        return layout.data(self.hash) if self.kind is Kind.DATA else layout.checkpoint(self.hash)
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}/{self.hash}"
+
+
+def named_by(blocks: Iterable[Stored]) -> list[Named]:
+    """What the blocks name, each object once, in their order.
+
+    Raises ChainCorrupt for a block that cannot be read, or that names an object by anything but SHA3-256 (HS-01).
+    """
+    found: dict[tuple[Kind, Multihash], Named] = {}
+    for stored in blocks:
+        try:
+            event = stored.decode().content.event
+        except FormatInvalid as error:
+            raise ChainCorrupt(f"block {stored.hash}: {error}") from error
+        if not isinstance(event, AddData | ExecuteTransform):
+            continue
+        for kind, each in ((Kind.DATA, event.new_data), (Kind.CHECKPOINT, event.new_checkpoint)):
+            if each is None:
+                continue
+            if each.physical_hash.codec != Codec.SHA3_256:
+                raise ChainCorrupt(f"block {stored.hash} names {kind.value} by {each.physical_hash.codec.name}")
+            found.setdefault((kind, each.physical_hash), Named(kind, each.physical_hash, each.size))
+    return [*found.values()]

@@ -1,0 +1,51 @@
+"""What is wrong with a chain, and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kubothek.odf.spec.multihash import Multihash
+
+
+class Severity(IntEnum):
+    """How bad a problem is.
+
+    ``ERROR``    a rule of the specification is broken: the chain is corrupt, or the event refused
+    ``REFUSED``  the specification lets it pass, the reference does not: never appended, tolerated where it stands
+    ``NOTE``     worth knowing
+    """
+
+    NOTE = 0
+    REFUSED = 1
+    ERROR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong. ``code`` is stable API, ``rule`` the requirement's id in docs/odf.md.
+
+    ``block`` and ``number`` (its sequence number) say where in the chain, ``object`` which slice or checkpoint, ``row``
+    the offset of the first record concerned; each only if there is one.
+    """
+
+    code: str
+    rule: str
+    message: str
+    severity: Severity = Severity.ERROR
+    block: Multihash | None = None
+    number: int | None = None
+    object: str | None = None
+    column: str | None = None
+    row: int | None = None
+
+    def __str__(self) -> str:
+        places = (
+            f"block {self.number} ({self.block.short})" if self.block is not None and self.number is not None else "",
+            self.object or "",
+            f"column {self.column!r}" if self.column is not None else "",
+            f"offset {self.row}" if self.row is not None else "",
+        )
+        return f"{', '.join(place for place in places if place)}: {self.message} [{self.code}, {self.rule}]".lstrip(
+            ": "
+        )

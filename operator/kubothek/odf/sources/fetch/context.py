@@ -1,0 +1,134 @@
+"""What a poll is given, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from kubothek.errors import SourceRefused
+from kubothek.ingest.fetch.policy import UrlPolicy
+from kubothek.odf.sources.readers.content import Content, ObjectContent
+from kubothek.odf.sources.readers.preprocess import LIMITS
+from kubothek.odf.spec.events import SourceState
+from kubothek.odf.spec.timestamps import Timestamp
+from kubothek.sql import Limits
+from kubothek.storage import Store, StoreConfig, open_store
+
+SOURCE_NAME: Final = "default"
+"""Of the polling source, and of a push source without a name (SS-03)."""
+ETAG: Final = "odf/etag"
+LAST_MODIFIED: Final = "odf/last-modified"
+
+Locate: TypeAlias = Callable[[str], tuple[Store, str]]
+"""The store of an s3:// URL, and the rest of the URL: a key or a pattern of keys in it. Raises SourceRefused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRun:
+    """A container to run once; ``command`` and ``args`` as Kubernetes has them.
+
+    Its standard output is the data. ``env`` is all of its environment; it names files below ``/opt/odf/out``, which is
+    a directory that it can write.
+    """
+
+    image: str
+    command: tuple[str, ...] | None
+    args: tuple[str, ...] | None
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerOutput:
+    """What a container left; texts are None where it wrote no such file."""
+
+    data: Content
+    new_etag: str | None = None
+    new_last_modified: str | None = None
+    has_more: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchContext:
+    """What a source may use.
+
+    ``policy``             which URLs; whether files of this machine; how many bytes a file may have
+    ``now``                the system time of the poll
+    ``env``                what ``${{ env.NAME }}`` and containers' variables without a value stand for; nothing else
+    ``ingested``           the source gave data before
+    ``fetch_uncacheable``  fetch again also what says nothing about its changes (FE-07)
+    ``locate``             finds object stores; without it s3:// is refused
+    ``run_container``      runs containers, or raises SourceFailed; without it they are refused
+    ``allow_commands``     whether the prepare step Pipe may run a process here
+    ``limits``             of preprocess
+    """
+
+    policy: UrlPolicy
+    now: Timestamp
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    ingested: bool = False
+    fetch_uncacheable: bool = False
+    locate: Locate | None = None
+    run_container: Callable[[ContainerRun], ContainerOutput] | None = None
+    allow_commands: bool = False
+    limits: Limits = LIMITS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpToDate:
+    """There is nothing new. ``uncacheable``: that was not asked, as the source cannot tell."""
+
+    uncacheable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """One file that was fetched. ``state`` is None if the source says nothing that helps next time."""
+
+    content: Content
+    state: SourceState | None
+    event_time: Timestamp
+    has_more: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """New rows, not normalised yet; None if the file has none at all.
+
+    ``name``        of the file, with variables as the manifest has them
+    ``state``       for the next poll, None if the source says nothing that helps
+    ``event_time``  of the source, to the millisecond: that of rows without one
+    ``has_more``    there is another file after this one
+    ``stored``      the file, if it lies in a store and is read as it lies there
+    """
+
+    name: str
+    rows: pa.RecordBatchReader | None
+    state: SourceState | None
+    event_time: Timestamp
+    has_more: bool = False
+    stored: ObjectContent | None = None
+
+
+def state_of(kind: str, value: str) -> SourceState:
+    """The state of the polling source."""
+    return SourceState(source_name=SOURCE_NAME, kind=kind, value=value)
+
+
+def in_stores(configs: Sequence[StoreConfig]) -> Locate:
+    """Finds what is below the URLs of these stores, and refuses everything else."""
+    opened: dict[str, Store] = {}
+
+    def locate(url: str) -> tuple[Store, str]:
+        for config in sorted(configs, key=lambda each: -len(each.url)):
+            root = config.url.rstrip("/") + "/"
+            if url.startswith(root):
+                if config.url not in opened:
+                    opened[config.url] = open_store(config)
+                return opened[config.url], url.removeprefix(root)
+        known = ", ".join(sorted(config.url for config in configs)) or "none"
+        raise SourceRefused(f"{url!r} is in no store that this source may read (those are: {known})")
+
+    return locate

@@ -1,0 +1,268 @@
+"""The events of a chain and their parts, as the schemas of the specification define them (EV-01).
+
+This is the one source of truth: the order of fields is that of the FlatBuffers schema, the order of a union's members
+gives their tags, a name in snake case is the FlatBuffers field and in camel case the YAML one. ``fields`` reads all of
+it from these classes, and ``encode``, ``decode`` and ``manifests`` work from there. A field that may be absent is one
+that may be None. Numbers are unsigned with 64 bits.
+
+``Unknown`` is a member of every union: what a later version of the specification added at its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, TypeAlias
+
+from kubothek.odf.spec.identity import DatasetId
+from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.sources import FetchStep, MergeStrategy, PrepStep, ReadStep, Transform, Unknown
+from kubothek.odf.spec.timestamps import Timestamp
+
+
+class DatasetKind(Enum):
+    """Root: data comes from outside. Derivative: from other datasets, by a transformation."""
+
+    ROOT = "Root"
+    DERIVATIVE = "Derivative"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetInterval:
+    """From the first to the last, both included."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSlice:
+    """A Parquet file of records; ``size`` in bytes."""
+
+    logical_hash: Multihash
+    physical_hash: Multihash
+    offset_interval: OffsetInterval
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A file with the state of an engine; ``size`` in bytes."""
+
+    physical_hash: Multihash
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceState:
+    """How far a source was read: for the next poll, opaque to everyone else."""
+
+    source_name: str
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddData:
+    """Data was ingested into a root dataset; or only its checkpoint, watermark or source state moved on."""
+
+    kind: ClassVar[str] = "AddData"
+    prev_checkpoint: Multihash | None = None
+    prev_offset: int | None = None
+    new_data: DataSlice | None = None
+    new_checkpoint: Checkpoint | None = None
+    new_watermark: Timestamp | None = None
+    new_source_state: SourceState | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecuteTransformInput:
+    """What of one input a transformation saw: blocks and offsets after ``prev`` up to ``new``."""
+
+    dataset_id: DatasetId
+    prev_block_hash: Multihash | None = None
+    new_block_hash: Multihash | None = None
+    prev_offset: int | None = None
+    new_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecuteTransform:
+    """A transformation ran, and gave a derivative dataset this data."""
+
+    kind: ClassVar[str] = "ExecuteTransform"
+    query_inputs: tuple[ExecuteTransformInput, ...]
+    prev_checkpoint: Multihash | None = None
+    prev_offset: int | None = None
+    new_data: DataSlice | None = None
+    new_checkpoint: Checkpoint | None = None
+    new_watermark: Timestamp | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seed:
+    """The first event of every chain."""
+
+    kind: ClassVar[str] = "Seed"
+    dataset_id: DatasetId
+    dataset_kind: DatasetKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPollingSource:
+    """Where a root dataset fetches its data."""
+
+    kind: ClassVar[str] = "SetPollingSource"
+    fetch: FetchStep
+    prepare: tuple[PrepStep, ...] | None = None
+    read: ReadStep
+    preprocess: Transform | None = None
+    merge: MergeStrategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformInput:
+    """An input of a transformation, and the name that its queries know it by."""
+
+    dataset_ref: str
+    alias: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTransform:
+    """What makes a derivative dataset of its inputs."""
+
+    kind: ClassVar[str] = "SetTransform"
+    inputs: tuple[TransformInput, ...]
+    transform: Transform
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetVocab:
+    """The names of the common columns, where they are not the usual ones."""
+
+    kind: ClassVar[str] = "SetVocab"
+    offset_column: str | None = None
+    operation_type_column: str | None = None
+    system_time_column: str | None = None
+    event_time_column: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachmentEmbedded:
+    """A text file that travels inside of the chain."""
+
+    path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachmentsEmbedded:
+    """Attachments inside of the event."""
+
+    kind: ClassVar[str] = "Embedded"
+    items: tuple[AttachmentEmbedded, ...]
+
+
+Attachments: TypeAlias = AttachmentsEmbedded | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAttachments:
+    """The attachments from now on, all of them."""
+
+    kind: ClassVar[str] = "SetAttachments"
+    attachments: Attachments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetInfo:
+    """What a dataset is about."""
+
+    kind: ClassVar[str] = "SetInfo"
+    description: str | None = None
+    keywords: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetLicense:
+    """Under which licence the data is given."""
+
+    kind: ClassVar[str] = "SetLicense"
+    short_name: str
+    name: str
+    spdx_id: str | None = None
+    website_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetDataSchema:
+    """The columns of all slices that follow: an Arrow schema as a FlatBuffers root (``arrow_schema``)."""
+
+    kind: ClassVar[str] = "SetDataSchema"
+    instead: ClassVar[tuple[str, ...]] = ("schema",)
+    """What a later version of the specification has in the place of the field (RFC-016)."""
+    schema: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPushSource:
+    """How data that is handed in under this name is read and merged."""
+
+    kind: ClassVar[str] = "AddPushSource"
+    source_name: str
+    read: ReadStep
+    preprocess: Transform | None = None
+    merge: MergeStrategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisablePushSource:
+    """Nothing is to be handed in under this name any more."""
+
+    kind: ClassVar[str] = "DisablePushSource"
+    source_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisablePollingSource:
+    """Nothing is to be fetched any more."""
+
+    kind: ClassVar[str] = "DisablePollingSource"
+
+
+MetadataEvent: TypeAlias = (
+    AddData
+    | ExecuteTransform
+    | Seed
+    | SetPollingSource
+    | SetTransform
+    | SetVocab
+    | SetAttachments
+    | SetInfo
+    | SetLicense
+    | SetDataSchema
+    | AddPushSource
+    | DisablePushSource
+    | DisablePollingSource
+    | Unknown
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataBlock:
+    """A link of the chain."""
+
+    system_time: Timestamp
+    prev_block_hash: Multihash | None = None
+    sequence_number: int
+    event: MetadataEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetSnapshot:
+    """A dataset as it is to begin, in YAML only (SN-01): its creation writes a Seed and one block an event."""
+
+    name: str
+    kind: DatasetKind
+    metadata: tuple[MetadataEvent, ...]

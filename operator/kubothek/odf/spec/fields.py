@@ -1,0 +1,122 @@
+"""What the classes of ``events`` say about their own forms: the fields of a table, their types and slots."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, TypeAlias
+
+from kubothek.odf.spec.identity import DatasetId
+from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.sources import Unknown
+from kubothek.odf.spec.timestamps import Timestamp
+
+Record: TypeAlias = Any
+"""An instance of one of the dataclasses of ``events`` and ``sources``."""
+
+
+class Simple(Enum):
+    """Types without parts. A HASH, an ID and BYTES are ``[ubyte]`` in FlatBuffers, a MOMENT is an inline struct."""
+
+    TEXT = str
+    NUMBER = int
+    FLAG = bool
+    BYTES = bytes
+    HASH = Multihash
+    ID = DatasetId
+    MOMENT = Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An enumeration: ``int32``, the position of the value; in text its name."""
+
+    values: tuple[Enum, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of its own."""
+
+    record: type
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """One of several tables; the tag is its position, from 1. In text ``kind`` names it."""
+
+    members: tuple[type, ...]
+
+    def tag(self, value: Record) -> int:
+        """The tag of a value. Raises ValueError for one that is no member."""
+        return self.members.index(type(value)) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """Any number of one type. Of a union: of tables that wrap it, as FlatBuffers has no vectors of unions."""
+
+    item: Type
+
+
+Type: TypeAlias = Simple | Choice | Table | Union | Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a table; ``slot`` is its place in the vtable, where a union has its tag there, its value after it."""
+
+    name: str
+    text: str
+    """Its name in YAML."""
+    type: Type
+    optional: bool
+    slot: int
+
+
+@cache
+def fields_of(record: type) -> tuple[Field, ...]:
+    """The fields of a table in the order of the schema."""
+    hints, found, slot = typing.get_type_hints(record), [], 0
+    for field in dataclasses.fields(record):
+        kind, optional = _type(hints[field.name])
+        first, *rest = field.name.split("_")
+        text = first + "".join(map(str.capitalize, rest))
+        found.append(Field(field.name, text, kind, optional, slot))
+        slot += 2 if isinstance(kind, Union) else 1
+    return tuple(found)
+
+
+@cache
+def slots_of(record: type) -> int:
+    """How many slots its vtable can have."""
+    return sum(2 if isinstance(field.type, Union) else 1 for field in fields_of(record))
+
+
+def union_of(alias: Any) -> Union:
+    """The union that a type alias of ``events`` stands for."""
+    kind, _ = _type(alias)
+    assert isinstance(kind, Union)
+    return kind
+
+
+def _type(hint: Any) -> tuple[Type, bool]:
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    optional = types.NoneType in options
+    members = tuple(option for option in options if option not in (types.NoneType, Unknown))
+    if Unknown in options:
+        return Union(members), optional
+    (only,) = members
+    if typing.get_origin(only) is tuple:
+        item, _ = _type(typing.get_args(only)[0])
+        return Vector(item), optional
+    if issubclass(only, Enum):
+        return Choice(tuple(only)), optional
+    return (Simple(only) if only in _SIMPLE else Table(only)), optional
+
+
+_SIMPLE = frozenset(simple.value for simple in Simple)

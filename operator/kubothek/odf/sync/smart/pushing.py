@@ -1,0 +1,154 @@
+"""Pushing by the smart protocol: blocks in one message, objects to where the server says, one commit over there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from typing import Any, Final
+
+from kubothek.errors import ChainCorrupt, Diverged, FormatInvalid, ObjectNotFound, PreconditionFailed, StoreUnavailable
+from kubothek.odf.chain import ADVICE, Stored
+from kubothek.odf.named import Named, named_by
+from kubothek.odf.spec.layout import Layout
+from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.sync.smart.batch import batch_of
+from kubothek.odf.sync.smart.client import Conversation
+from kubothek.odf.sync.smart.messages import Dialect, Message, Refused, Transfer, named_of, reference, render
+from kubothek.odf.sync.smart.plan import plan_of
+from kubothek.odf.sync.transfer import Progress, Told, each_of
+from kubothek.odf.sync.web import Web, WebRepository
+from kubothek.storage import Store
+
+_BULK: Final = 500
+_D: Final = Dialect.VERSIONED
+
+
+def push_smart(
+    web: Web,
+    store: Store,
+    layout: Layout,
+    blocks: Sequence[Stored],
+    before: Multihash | None,
+    *,
+    force: bool,
+    told: Told,
+) -> tuple[int, int]:
+    """Have the server take blocks on top of its head, and all that they name; how many objects were sent, of how many
+    bytes.
+
+    ``before``  the server's head, as it was seen; None: there is no such dataset yet
+
+    Raises Diverged if its head is another one by now, Refused, ChainCorrupt for an object of ours that is gone.
+    """
+    named = named_by(blocks)
+    sender = _Sender(web, store, layout, blocks=len(blocks), named=named, told=told)
+    with Conversation(web, "push") as talk:
+        asked = {
+            "current_head": None if before is None else str(before),
+            "transfer_plan": plan_of(blocks).to_json(),
+            "force_update_if_diverged": force,
+            "visibility_for_created_dataset": "private",
+        }
+        try:
+            talk.ask(render(asked, _D))
+        except Refused as error:
+            if error.code == "InvalidHead":
+                raise Diverged(f"{web.url} was moved meanwhile; push again: {error}") from error
+            raise
+        talk.ask(render({"new_blocks": batch_of(blocks, _D)}, _D))
+        for start in range(0, max(1, len(named)), _BULK):
+            bulk = named[start : start + _BULK]
+            request = {
+                "object_files": [reference(each) for each in bulk],
+                "is_truncated": start + _BULK < len(named),
+            }
+            answer = talk.ask(render(request, _D), "object_transfer_strategies")
+            targets = targets_of(bulk, answer["object_transfer_strategies"])
+            sender.skip([each for each in bulk if each not in targets])
+            send = partial(sender.send, targets)
+            talk.while_asked(partial(each_of, send, [*targets], web.reach.objects_at_once), sender.progress)
+            talk.tell(render({"details": "Complete"}, _D))
+        confirmed: Message | None = talk.ask(render({}, _D))
+        # A last question how far we are looks like the confirmation.
+        while confirmed is not None and WebRepository(web).head() != blocks[-1].hash:
+            confirmed = talk.read()
+    if WebRepository(web).head() != blocks[-1].hash:
+        raise StoreUnavailable(f"{web.url} has not taken the push; push again")
+    return sender.objects, sender.bytes
+
+
+def targets_of(offered: Sequence[Named], strategies: Any) -> dict[Named, Transfer]:
+    """Where objects go, but for those that are there. Raises FormatInvalid."""
+    try:
+        targets = {
+            named_of(each["object_file"]): Transfer.of_json(each["upload_to"])
+            for each in strategies
+            if each["push_strategy"] != "SkipUpload"
+        }
+    except (KeyError, TypeError) as error:
+        raise FormatInvalid(f"no answer where objects go: {error!r}") from None
+    if unasked := [*targets.keys() - set(offered)]:
+        raise FormatInvalid(f"the server asks for {unasked[0]}, which it was not offered; nothing was sent of it")
+    return targets
+
+
+class _Sender:
+    """Sends objects from several threads, and counts them."""
+
+    def __init__(
+        self, web: Web, store: Store, layout: Layout, *, blocks: int, named: Sequence[Named], told: Told
+    ) -> None:
+        self._web = web
+        self._store = store
+        self._layout = layout
+        self._blocks = blocks
+        self._objects_total = len(named)
+        self._bytes_total = sum(each.size for each in named)
+        self._told = told
+        self._lock = Lock()
+        self._there = self._bytes_there = 0
+        self.objects = self.bytes = 0
+
+    def skip(self, named: Sequence[Named]) -> None:
+        """Over there they are already."""
+        self._there += len(named)
+        self._bytes_there += sum(each.size for each in named)
+
+    def progress(self) -> bytes:
+        """What the server is told when it asks."""
+        return render({"details": {"Running": {"uploaded_objects_count": self.objects}}}, _D)
+
+    def send(self, targets: Mapping[Named, Transfer], named: Named) -> None:
+        """Put one where it belongs."""
+        target = targets[named]
+        assert target.url is not None, "it is not to be skipped"
+        self._web.patiently(partial(self._put, target.url, dict(target.headers), named))
+        with self._lock:
+            self.objects += 1
+            self.bytes += named.size
+            self._told(
+                Progress(
+                    blocks=self._blocks,
+                    blocks_total=self._blocks,
+                    objects=self._there + self.objects,
+                    objects_total=self._objects_total,
+                    bytes=self._bytes_there + self.bytes,
+                    bytes_total=self._bytes_total,
+                    fetched=self.bytes,
+                )
+            )
+
+    def _put(self, url: str, headers: dict[str, str], named: Named) -> None:
+        try:
+            source = self._store.open(named.key(self._layout))
+        except ObjectNotFound as error:
+            raise ChainCorrupt(f"our own {named} is gone; {ADVICE}") from error
+        headers = {**headers, "Content-Length": str(named.size), "Content-Type": "application/octet-stream"}
+        with (
+            source,
+            suppress(PreconditionFailed),  # somebody was faster
+            self._web.ask("PUT", url, str(named), headers, source) as answer,
+        ):
+            answer.read()

@@ -1,0 +1,23 @@
+"""The engine of derivative datasets: SQL over ledgers, kept up to date. See docs/transforms.md.
+
+schema = validate(transform, {"flights": schema}, {"flights": Vocabulary()}, Vocabulary())
+result = execute(TransformRequest(…))           # the records that the new part of the inputs makes
+for batch in result.rows:
+    ...
+"""
+
+from __future__ import annotations
+
+from kubothek.odf.transform.contract import Records, TransformInput, TransformRequest, TransformResult
+from kubothek.odf.transform.run import ENGINE_VERSION, execute, keeps_state, validate
+
+__all__ = [
+    "ENGINE_VERSION",
+    "Records",
+    "TransformInput",
+    "TransformRequest",
+    "TransformResult",
+    "execute",
+    "keeps_state",
+    "validate",
+]

@@ -1,0 +1,68 @@
+"""The queries of a transformation: its steps, their hints, and what a state is of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final
+
+import orjson
+
+from kubothek.errors import TransformInvalid
+from kubothek.odf.spec.sources import SqlQueryStep, TransformSql
+from kubothek.odf.transform.hints import Hints, read_hints
+from kubothek.odf.transform.session import ENGINES, Session
+from kubothek.sql.statement import Statement
+
+_STATE: Final = 2
+"""The version of what operators remember."""
+
+
+def hints_of(transform: TransformSql) -> Hints:
+    """Of the last query; no other may have any. Raises TransformInvalid."""
+    *before, last = steps_of(transform)
+    if any(read_hints(step.query) != Hints() for step in before):
+        raise TransformInvalid("hints on late records stand in the last query, for all")
+    return read_hints(last.query)
+
+
+def fingerprint(transform: TransformSql) -> str:
+    """What a state is of: another query has no use for it."""
+    steps = [(step.alias, step.query) for step in steps_of(transform)]
+    tables = [(table.name, table.primary_key) for table in transform.temporal_tables or ()]
+    return sha256(orjson.dumps([_STATE, transform.engine.lower(), steps, tables])).hexdigest()
+
+
+def engine_of(transform: TransformSql) -> str:
+    """The engine of a transformation, in lower case. Raises TransformInvalid for one that is not known here."""
+    engine = transform.engine.lower()
+    if engine not in ENGINES:
+        known = ", ".join(ENGINES)
+        raise TransformInvalid(f"there is no engine {transform.engine!r} here; write SQL for one of {known}")
+    return engine
+
+
+def steps_of(transform: TransformSql) -> Sequence[SqlQueryStep]:
+    """Its queries, the last one last. Raises TransformInvalid."""
+    steps = transform.queries or ((SqlQueryStep(query=transform.query),) if transform.query else ())
+    if not steps:
+        raise TransformInvalid("the transformation has no query")
+    if any(step.alias is None for step in steps[:-1]):
+        raise TransformInvalid("a query before the last is a step and needs an alias")
+    return steps
+
+
+def parsed(session: Session, steps: Sequence[SqlQueryStep]) -> list[Statement]:
+    """Each query, checked to be one SELECT of allowed parts. Raises TransformInvalid."""
+    found = []
+    for number, step in enumerate(steps, 1):
+        try:
+            statement = session.parse(step.query)
+        except TransformInvalid as error:
+            raise TransformInvalid(f"query {step.alias or number}: {error}") from error
+        if travelled := [name for name, reference in statement.tables.items() if reference.as_of is not None]:
+            raise TransformInvalid(
+                f"query {step.alias or number}: {travelled[0]}: a derivative reads no earlier versions"
+            )
+        found.append(statement)
+    return found

@@ -1,0 +1,189 @@
+"""The database of one run: in memory, locked, spilling to the run's scratch; gone with the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import orjson
+import pyarrow as pa
+
+from kubothek.errors import QueryInvalid, TransformInvalid, TransformTooLarge
+from kubothek.odf.transform.dialect import respelled
+from kubothek.sql.query import LOCKED
+from kubothek.sql.statement import Node, Statement, parse
+
+ENGINES: Final = {"datafusion": True, "flink": True, "risingwave": True, "spark": False, "duckdb": False}
+"""The engines whose SQL is understood, and whether 5 / 2 is 2 there."""
+_BATCH_ROWS: Final = 65_536
+_SELECT: Final = "SELECT "
+_FROM: Final = "SELECT * FROM "
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+class Session:
+    """A database that nothing else uses. Close it when its rows are read."""
+
+    def __init__(self, engine: str, scratch: Path | None, memory: str, threads: int | None = None) -> None:
+        config: dict[str, Any] = LOCKED | {
+            "memory_limit": memory,
+            "temp_directory": "" if scratch is None else str(scratch / "duckdb"),
+            "integer_division": ENGINES[engine],
+        }
+        if threads is not None:
+            config["threads"] = threads
+        self.memory = memory
+        self._numbers = count()
+        self._problem: Exception | None = None
+        self._database = duckdb.connect(":memory:", config=config)
+
+    def close(self) -> None:
+        """Nothing can be read afterwards."""
+        self._database.close()
+
+    # --- SQL ---------------------------------------------------------------------------------------------------
+
+    def parse(self, text: str) -> Statement:
+        """One SELECT of allowed parts. Raises TransformInvalid."""
+        try:
+            return parse(self._database, respelled(text))
+        except (duckdb.Error, QueryInvalid) as error:
+            raise TransformInvalid(message_of(error)) from error
+
+    def expression(self, text: str) -> Node:
+        """The tree of an expression of our own."""
+        node: Node = parse(self._database, _SELECT + text).tree["statements"][0]["node"]["select_list"][0]
+        return node
+
+    def text(self, expression: Node) -> str:
+        """An expression as SQL, without its alias."""
+        return self._rendered({"select_list": [expression | {"alias": ""}]}).removeprefix(_SELECT)
+
+    def source_text(self, source: Node) -> str:
+        """What stands after FROM, as SQL."""
+        star = self.expression("*")
+        return self._rendered({"select_list": [star], "from_table": source}).removeprefix(_FROM)
+
+    def _rendered(self, parts: Mapping[str, Any]) -> str:
+        tree = parse(self._database, "SELECT 1").tree
+        tree["statements"][0]["node"] |= parts
+        ((text,),) = self._database.execute("SELECT json_deserialize_sql(?)", [orjson.dumps(tree).decode()]).fetchall()
+        return str(text)
+
+    # --- relations ---------------------------------------------------------------------------------------------
+
+    def new_name(self, what: str) -> str:
+        """A name that nothing else has here, and that no query can have."""
+        return f"__{what}_{next(self._numbers)}"
+
+    def register(self, what: str, rows: pa.Table | pa.RecordBatchReader) -> str:
+        """Make rows a relation, of a reader one that is read once. Its name."""
+        name = self.new_name(what)
+        self._database.register(name, rows)
+        return name
+
+    def forget(self, name: str) -> None:
+        """Rows that were registered are not needed any more."""
+        self._database.unregister(name)
+
+    def view(self, what: str, query: str) -> str:
+        """Name a query. Raises TransformInvalid if it cannot be."""
+        name = self.new_name(what)
+        self.run(f"CREATE TEMP VIEW {name} AS {query}")
+        return name
+
+    def keep(self, what: str, query: str) -> str:
+        """Answer a query, and name the answer. Raises TransformInvalid, TransformTooLarge."""
+        name = self.new_name(what)
+        self.run(f"CREATE TEMP TABLE {name} AS {query}")
+        return name
+
+    def drop(self, name: str) -> None:
+        """A kept answer is not needed any more."""
+        self.run(f"DROP TABLE IF EXISTS {name}")
+
+    def require_distinct(self, query: str, where: str) -> None:
+        """Raises TransformInvalid for two columns of one name: as relation, DuckDB would rename one."""
+        names = [name.casefold() for name in self.relation(query).columns]
+        if alike := [name for name in names if names.count(name) > 1]:
+            raise TransformInvalid(f"{where}: column {alike[0]!r} is there twice; name one otherwise with AS")
+
+    def columns(self, relation: str) -> dict[str, str]:
+        """The names of a relation's columns, and their types as DuckDB writes them."""
+        found = self.relation(f"SELECT * FROM {relation} LIMIT 0")
+        return dict(zip(found.columns, map(str, found.types), strict=True))
+
+    # --- rows --------------------------------------------------------------------------------------------------
+
+    def run(self, statement: str) -> None:
+        """Run a statement for what it does. Raises TransformInvalid, TransformTooLarge."""
+        try:
+            self._database.execute(statement).fetchall()
+        except duckdb.Error as error:
+            raise self._failure(error) from error
+
+    def relation(self, query: str) -> duckdb.DuckDBPyRelation:
+        """A query that is bound, and not answered yet. Raises TransformInvalid."""
+        try:
+            return self._database.sql(query)
+        except duckdb.Error as error:
+            raise self._failure(error) from error
+
+    def table(self, query: str) -> pa.Table:
+        """The rows of a query, which are few enough for memory. Raises TransformInvalid, TransformTooLarge."""
+        try:
+            found: pa.Table = self._database.sql(query).to_arrow_table()
+        except duckdb.Error as error:
+            raise self._failure(error) from error
+        return found
+
+    def first(self, query: str) -> tuple[Any, ...]:
+        """The row of a query that has one."""
+        try:
+            (row,) = self._database.execute(query).fetchall()
+        except duckdb.Error as error:
+            raise self._failure(error) from error
+        found: tuple[Any, ...] = row
+        return found
+
+    def rows(self, query: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a query as they come; nothing else may be asked meanwhile."""
+        try:
+            yield from self._database.sql(query).to_arrow_reader(_BATCH_ROWS)
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise self._failure(error) from error
+
+    def watched(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches; what goes wrong in them is told as it is, not as DuckDB would."""
+        try:
+            yield from rows
+        except Exception as error:
+            self._problem = error
+            raise
+
+    def _failure(self, error: Exception) -> Exception:
+        if self._problem is not None:
+            return self._problem
+        if isinstance(error, duckdb.OutOfMemoryException | OSError) or "Out of Memory" in str(error):
+            reason = str(error).partition("\n")[0]
+            return TransformTooLarge(
+                f"the transformation needs more room than {self.memory} of memory and the disk have: {reason}"
+            )
+        return TransformInvalid(message_of(error))
+
+
+def message_of(error: Exception) -> str:
+    """What DuckDB says, without the drawing of where."""
+    return str(error).partition("\n\nLINE ")[0]
+
+
+def listed(items: Sequence[str]) -> str:
+    """For a SELECT."""
+    return ", ".join(items)

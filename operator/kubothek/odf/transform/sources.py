@@ -1,0 +1,148 @@
+"""What stands after FROM: one input or several, and what is unfolded beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kubothek.errors import TransformInvalid
+from kubothek.odf.transform.allowed import aggregates, function_of, own_nodes
+from kubothek.odf.transform.delta import Delta
+from kubothek.odf.transform.dialect import temporal
+from kubothek.sql.statement import Node, base_tables, nodes
+
+Compile = Callable[[Node], Delta]
+"""What a subquery in FROM gives."""
+_JOINS: Final = ("INNER", "LEFT")
+
+
+@dataclass(slots=True)
+class Leaf:
+    """An input, or what a query made of one, in a FROM clause.
+
+    ``node``    its place in the tree, which is a plain table
+    ``alias``   what the query calls it
+    ``table``   which input or earlier query it is; '' for a subquery
+    ``moment``  of FOR SYSTEM_TIME AS OF; '' without
+    """
+
+    node: Node
+    alias: str
+    delta: Delta
+    table: str = ""
+    moment: str = ""
+
+
+@dataclass(slots=True)
+class From:
+    """A FROM clause whose leaves are relations of the session.
+
+    ``unfolds``  whether lists, or constants, stand beside the leaves
+    """
+
+    tree: Node
+    leaves: list[Leaf] = field(default_factory=list)
+    unfolds: bool = False
+
+
+def read_from(source: Node, scope: Mapping[str, Delta], compile_: Compile, where: str) -> From:
+    """The clause with its leaves compiled. Raises TransformInvalid."""
+    found = From(deepcopy(source))
+    _visit(found.tree, found, scope, compile_, where)
+    return found
+
+
+def joins(tree: Node) -> Iterator[Node]:
+    """All joins of a FROM clause, without those inside of subqueries."""
+    if tree["type"] == "JOIN":
+        yield tree
+        yield from joins(tree["left"])
+        yield from joins(tree["right"])
+
+
+def _visit(node: Node, found: From, scope: Mapping[str, Delta], compile_: Compile, where: str) -> None:
+    kind = node["type"]
+    if kind == "JOIN":
+        _check_join(node, where)
+        before = len(found.leaves)
+        _visit(node["left"], found, scope, compile_, where)
+        left = len(found.leaves)
+        _visit(node["right"], found, scope, compile_, where)
+        if node["join_type"] == "LEFT" and left == before and len(found.leaves) > left:
+            raise TransformInvalid(f"{where}: LEFT JOIN keeps the rows of its left side, which has to be an input")
+    elif kind == "BASE_TABLE":
+        name, moment = temporal(node["table_name"])
+        if (delta := scope.get(name.casefold())) is None:
+            raise unknown(name, scope, where)
+        _become(node, found, Leaf(node, node["alias"] or name, delta, name, moment))
+    elif kind == "SUBQUERY":
+        inner = node["subquery"]["node"]
+        if (
+            any(temporal(each["table_name"])[0].casefold() in scope for each in base_tables(inner))
+            or inner["cte_map"]["map"]
+        ):
+            _become(node, found, Leaf(node, node["alias"], compile_(inner)))
+        else:
+            _check_constant(inner, scope, where)
+            found.unfolds = True
+    elif kind in ("TABLE_FUNCTION", "EXPRESSION_LIST"):
+        found.unfolds = True
+    elif kind != "EMPTY":
+        raise TransformInvalid(f"{where}: {kind} cannot be kept up to date; write it as GROUP BY with FILTER")
+
+
+def _become(node: Node, found: From, leaf: Leaf) -> None:
+    """A leaf is a plain table under its alias."""
+    names = node.get("column_name_alias", [])
+    query_location = node["query_location"]
+    node.clear()
+    node.update(_base_table(leaf.delta.name, leaf.alias, names, query_location))
+    found.leaves.append(leaf)
+
+
+def _base_table(name: str, alias: str, names: list[str], location: Any) -> Node:
+    return {
+        "type": "BASE_TABLE",
+        "alias": alias,
+        "sample": None,
+        "query_location": location,
+        "query_location_length": 1,
+        "schema_name": "",
+        "table_name": name,
+        "column_name_alias": names,
+        "catalog_name": "",
+        "at_clause": None,
+        "qualified_name": {"path": [name]},
+    }
+
+
+def _check_join(node: Node, where: str) -> None:
+    kind, reference = node["join_type"], node["ref_type"]
+    if kind not in _JOINS or reference == "POSITIONAL":
+        shown = reference if reference == "POSITIONAL" else kind
+        raise TransformInvalid(f"{where}: {shown} JOIN cannot be kept up to date; there are JOIN and LEFT JOIN")
+
+
+def _check_constant(inner: Node, scope: Mapping[str, Delta], where: str) -> None:
+    """A subquery without inputs unfolds what its row has: it may not sum up."""
+    for table in base_tables(inner):
+        raise unknown(table["table_name"], scope, where)
+    for node in nodes(inner):
+        if function_of(node) in aggregates() or node.get("class") == "WINDOW":
+            raise TransformInvalid(
+                f"{where}: {function_of(node)}() in a subquery without input; use a function of lists, as list_sum"
+            )
+
+
+def has_unnest(items: object) -> bool:
+    """Whether a SELECT makes several rows of one."""
+    return any(function_of(node) == "unnest" for node in own_nodes(items))
+
+
+def unknown(name: str, scope: Mapping[str, Delta], where: str) -> TransformInvalid:
+    """For a table that is none."""
+    return TransformInvalid(
+        f"{where}: there is no input or earlier query {name!r}; there are {', '.join(sorted(scope))}"
+    )

@@ -1,0 +1,136 @@
+"""Whether primary keys come again where the merge strategy lets none through (MS-02, MS-04).
+
+Ledger appends no record whose key an earlier slice has; Snapshot appends none whose key is there. Keys are compared by
+64-bit hashes first, and by their values where these are equal. One pass over the columns of the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kubothek.odf.problems import Problem, Severity
+from kubothek.odf.spec.layout import Layout
+from kubothek.odf.spec.sources import MergeStrategyLedger, MergeStrategySnapshot
+from kubothek.odf.validation.row_checks import APPEND, CORRECT_TO
+from kubothek.odf.validation.slices import Expected, read_batches
+from kubothek.storage import Store
+from kubothek.storage.parallel import Spread
+
+MOST_RECORDS: Final = 1 << 24
+"""Records whose keys are compared, at about 32 bytes of memory each; of larger chains a note says that they are not."""
+_CANDIDATES: Final = 100
+_Hashes = npt.NDArray[np.uint64]
+_Operations = npt.NDArray[np.int8]
+
+
+def repeated_keys(store: Store, layout: Layout, slices: Sequence[Expected], spread: Spread) -> Iterator[Problem]:
+    """For each primary key of the chain's sources the first record that repeats one; of slices that are sound.
+
+    Raises StoreError.
+    """
+    keyed = {key: None for each in slices if (key := _key_of(each))}
+    if not keyed:
+        return
+    if sum(_records(each) for each in slices) > MOST_RECORDS:
+        message = f"primary keys are not compared in chains of more than {MOST_RECORDS:,} records"
+        yield Problem("DataKey", "MS-02", message, Severity.NOTE)
+        return
+    for key in keyed:
+        those = [each for each in slices if each.schema is not None and set(key) <= set(each.schema.names)]
+        found = spread(partial(_hashes, layout, key), those, "primary keys")
+        for number, offset, before in _candidates(key, those, found):
+            owner = next(each for each in those if _has(each, before))
+            one, other = (_value(store, layout, *at, key) for at in ((owner, before), (those[number], offset)))
+            if one == other:
+                yield _problem(those[number], key, offset, before)
+                break
+
+
+def _key_of(expected: Expected) -> tuple[str, ...] | None:
+    """The primary key that the slice's records may not repeat."""
+    if len(expected.merges) != 1:
+        return None
+    (merge,) = expected.merges
+    return merge.primary_key if isinstance(merge, MergeStrategyLedger | MergeStrategySnapshot) else None
+
+
+def _hashes(layout: Layout, key: tuple[str, ...], store: Store, expected: Expected) -> tuple[_Hashes, _Operations]:
+    """The hash of each record's key, and its operation."""
+    op = expected.vocabulary.op
+    hashes, operations = [np.zeros(0, np.uint64)], [np.zeros(0, np.int8)]
+    columns = ", ".join('"' + name.replace('"', '""') + '"' for name in key)
+    with duckdb.connect(config={"threads": 1}) as connection:
+        for batch in read_batches(store, layout, expected, [*dict.fromkeys((*key, op))]):
+            connection.register("records", pa.Table.from_batches([batch]))
+            found = connection.execute(f"SELECT hash({columns}) AS h FROM records").fetchnumpy()  # noqa: S608 - quoted
+            hashes.append(np.asarray(found["h"], np.uint64))
+            operations.append(batch.column(op).to_numpy(zero_copy_only=False).astype(np.int8))
+    return np.concatenate(hashes), np.concatenate(operations)
+
+
+def _candidates(
+    key: tuple[str, ...], slices: Sequence[Expected], found: Sequence[tuple[_Hashes, _Operations]]
+) -> Iterator[tuple[int, int, int]]:
+    """The slice, the offset, and the offset of the record before with the same hash, of records that repeat a key."""
+    counts = [len(hashes) for hashes, _ in found]
+    hashes, operations = (np.concatenate(column) for column in zip(*found, strict=True))
+    number = np.repeat(np.arange(len(slices)), counts)
+    strict = np.repeat([_key_of(each) == key for each in slices], counts)
+    snapshot = np.repeat([any(isinstance(m, MergeStrategySnapshot) for m in each.merges) for each in slices], counts)
+    order = np.argsort(hashes, kind="stable")
+    now, before = order[1:], order[:-1]
+    same = (hashes[now] == hashes[before]) & strict[now]
+    alive = (operations[before] == APPEND) | (operations[before] == CORRECT_TO)
+    wrong = same & np.where(snapshot[now], (operations[now] == APPEND) & alive, number[now] > number[before])
+    places = np.sort(now[wrong])[:_CANDIDATES]
+    earlier = dict(zip(now[wrong].tolist(), before[wrong].tolist(), strict=True))
+    first = np.concatenate([[0], np.cumsum(counts)])
+    starts = [each.data.offset_interval.start for each in slices]
+
+    def offset(row: int) -> int:
+        slice_ = int(number[row])
+        return starts[slice_] + row - int(first[slice_])
+
+    for row in places.tolist():
+        yield int(number[row]), offset(row), offset(earlier[row])
+
+
+def _value(store: Store, layout: Layout, expected: Expected, offset: int, key: tuple[str, ...]) -> list[Any]:
+    row = offset - expected.data.offset_interval.start
+    for batch in read_batches(store, layout, expected, list(key)):
+        if row < batch.num_rows:
+            return [batch.column(name)[row].as_py() for name in key]
+        row -= batch.num_rows
+    raise AssertionError("a sound slice has the records that its event says")
+
+
+def _problem(expected: Expected, key: tuple[str, ...], offset: int, before: int) -> Problem:
+    (merge,) = expected.merges
+    rule = "MS-02" if isinstance(merge, MergeStrategyLedger) else "MS-04"
+    columns = ", ".join(key)
+    return Problem(
+        "DataKey",
+        rule,
+        f"it repeats the primary key ({columns}) of the record at offset {before}, which {merge.kind} never does",
+        Severity.REFUSED,
+        block=expected.block,
+        number=expected.number,
+        object=f"slice {expected.data.physical_hash.short}",
+        row=offset,
+    )
+
+
+def _has(expected: Expected, offset: int) -> bool:
+    interval = expected.data.offset_interval
+    return interval.start <= offset <= interval.end
+
+
+def _records(expected: Expected) -> int:
+    return expected.data.offset_interval.end - expected.data.offset_interval.start + 1

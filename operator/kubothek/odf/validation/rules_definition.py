@@ -1,0 +1,167 @@
+"""The rules of the events that define a dataset: sources, transformations, vocabulary, schema, attachments."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+import pyarrow as pa
+
+from kubothek.errors import FormatInvalid
+from kubothek.odf.problems import Problem, Severity
+from kubothek.odf.spec.arrow_schema import decode_schema
+from kubothek.odf.spec.events import (
+    AddPushSource,
+    AttachmentsEmbedded,
+    DisablePollingSource,
+    DisablePushSource,
+    SetAttachments,
+    SetDataSchema,
+    SetPollingSource,
+    SetTransform,
+    SetVocab,
+)
+from kubothek.odf.spec.identity import DatasetId
+from kubothek.odf.spec.sources import (
+    MergeStrategy,
+    MergeStrategyLedger,
+    MergeStrategySnapshot,
+    SqlQueryStep,
+    Transform,
+    TransformSql,
+    Unknown,
+)
+from kubothek.odf.validation.columns import column_problems
+from kubothek.odf.validation.state import ChainState, Vocabulary
+
+
+def polling_source(state: ChainState, event: SetPollingSource) -> Iterator[Problem]:
+    """Of SetPollingSource; it may replace an earlier one (SP-04)."""
+    if state.push_sources:
+        names = ", ".join(state.push_sources)
+        yield Problem("SourceMix", "SP-02", f"a polling source beside the active push sources {names}")
+    yield from _queries(event.preprocess, "preprocess")
+    yield from _merge(event.merge)
+
+
+def push_source(state: ChainState, event: AddPushSource) -> Iterator[Problem]:
+    """Of AddPushSource; it may replace one of the same name."""
+    if state.polling_source:
+        yield Problem("SourceMix", "SP-02", f"push source {event.source_name!r} beside an active polling source")
+    if not isinstance(event.read, Unknown) and event.read.schema is None:
+        message = f"push source {event.source_name!r} reads without a schema, which older readers refuse"
+        yield Problem("PushSchema", "PS-03", message, Severity.NOTE)
+    yield from _queries(event.preprocess, "preprocess")
+    yield from _merge(event.merge)
+
+
+def disable_polling_source(state: ChainState, _: DisablePollingSource) -> Iterator[Problem]:
+    """Of DisablePollingSource."""
+    if not state.polling_source:
+        yield Problem("SourceDisable", "SP-03", "there is no polling source to disable")
+
+
+def disable_push_source(state: ChainState, event: DisablePushSource) -> Iterator[Problem]:
+    """Of DisablePushSource."""
+    if event.source_name not in state.push_sources:
+        active = ", ".join(state.push_sources) or "none"
+        yield Problem("SourceDisable", "PS-04", f"there is no push source {event.source_name!r}; active are: {active}")
+
+
+def transform(_: ChainState, event: SetTransform) -> Iterator[Problem]:
+    """Of SetTransform."""
+    if not event.inputs:
+        yield Problem("TransformInputs", "ST-01", "a transformation needs an input")
+    for each in event.inputs:
+        try:
+            DatasetId.parse(each.dataset_ref)
+        except FormatInvalid:
+            yield Problem(
+                "TransformInputs", "ST-02", f"input {each.dataset_ref!r} is no dataset id; a chain names no other"
+            )
+        if each.alias is None:
+            yield Problem("TransformInputs", "ST-02", f"input {each.dataset_ref!r} has no alias")
+    references = (each.dataset_ref for each in event.inputs)
+    aliases = (each.alias for each in event.inputs if each.alias is not None)
+    for name, count in (*Counter(references).items(), *Counter(aliases).items()):
+        if count > 1:
+            yield Problem("TransformInputs", "ST-05", f"input {name!r} comes {count} times", Severity.REFUSED)
+    yield from _queries(event.transform, "transform")
+
+
+def _queries(sql: Transform | None, where: str) -> Iterator[Problem]:
+    if not isinstance(sql, TransformSql):
+        return
+    if sql.query is not None:
+        yield Problem("TransformQuery", "ST-03", f"{where} has query; a chain holds queries only")
+    elif not sql.queries:
+        yield Problem("TransformQuery", "ST-03", f"{where} has no query")
+    else:
+        yield from _steps(sql.queries, where)
+
+
+def _steps(queries: Sequence[SqlQueryStep], where: str) -> Iterator[Problem]:
+    if queries[-1].alias is not None:
+        yield Problem("TransformQuery", "ST-03", f"{where}: the last query is the output and has no alias")
+    if any(step.alias is None for step in queries[:-1]):
+        yield Problem("TransformQuery", "ST-03", f"{where}: a query before the last is a view and needs an alias")
+
+
+def _merge(strategy: MergeStrategy) -> Iterator[Problem]:
+    if isinstance(strategy, MergeStrategyLedger | MergeStrategySnapshot):
+        rule = "MS-02" if isinstance(strategy, MergeStrategyLedger) else "MS-04"
+        key = strategy.primary_key
+        if not key or len(set(key)) < len(key):
+            yield Problem("PrimaryKey", rule, f"the primary key {list(key)} must name columns, each once")
+
+
+def vocabulary(state: ChainState, event: SetVocab) -> Iterator[Problem]:
+    """Of SetVocab."""
+    names = Vocabulary.of(event).names
+    if len(set(names)) < len(names):
+        yield Problem("Vocabulary", "SV-02", f"two of the common columns have one name: {', '.join(names)}")
+    if state.schema is not None and (missing := [name for name in names if name not in state.schema.names]):
+        yield Problem("Vocabulary", "SV-02", f"the schema has no column {missing[0]!r}")
+
+
+def attachments(_: ChainState, event: SetAttachments) -> Iterator[Problem]:
+    """Of SetAttachments: whoever unpacks them must not write elsewhere."""
+    items = event.attachments.items if isinstance(event.attachments, AttachmentsEmbedded) else ()
+    for item in items:
+        parts = item.path.split("/")
+        if (
+            PurePosixPath(item.path).is_absolute()
+            or {"..", ".", ""} & set(parts)
+            or "\\" in item.path
+            or "\0" in item.path
+        ):
+            yield Problem("AttachmentPath", "SA-01", f"attachment {item.path!r} must be a relative path without '..'")
+    for path, count in Counter(item.path for item in items).items():
+        if count > 1:
+            yield Problem("AttachmentPath", "SA-01", f"attachment {path!r} comes {count} times")
+
+
+def data_schema(state: ChainState, event: SetDataSchema) -> Iterator[Problem]:
+    """Of SetDataSchema: the common columns, and that columns are only added (EVO-01)."""
+    try:
+        schema = decode_schema(event.schema)
+    except FormatInvalid as error:
+        yield Problem("SchemaBytes", "SD-01", str(error))
+        return
+    yield from column_problems(schema, state.vocabulary)
+    if state.schema is not None:
+        yield from _evolution(state.schema, schema)
+
+
+def _evolution(before: pa.Schema, after: pa.Schema) -> Iterator[Problem]:
+    for field in before:
+        if field.name not in after.names:
+            yield Problem("SchemaEvolution", "EVO-01", "the column is taken away", column=field.name)
+        elif after.names.count(field.name) == 1 and (kind := after.field(field.name).type) != field.type:
+            message = f"the column's type goes from {field.type} to {kind}"
+            yield Problem("SchemaEvolution", "EVO-01", message, column=field.name)
+    for field in after:
+        if field.name not in before.names and not field.nullable:
+            message = "the column is added and cannot be null, but earlier records have none"
+            yield Problem("SchemaEvolution", "EVO-02", message, Severity.REFUSED, column=field.name)

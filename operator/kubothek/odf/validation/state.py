@@ -1,0 +1,156 @@
+"""What a chain amounts to after some of its blocks: all that the rules ask about, and a resumed source or merge too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import pyarrow as pa
+
+from kubothek.errors import FormatInvalid
+from kubothek.odf.spec.arrow_schema import decode_schema
+from kubothek.odf.spec.blocks import Block
+from kubothek.odf.spec.events import (
+    AddData,
+    AddPushSource,
+    DisablePollingSource,
+    DisablePushSource,
+    ExecuteTransform,
+    Seed,
+    SetDataSchema,
+    SetPollingSource,
+    SetTransform,
+    SetVocab,
+    SourceState,
+)
+from kubothek.odf.spec.identity import DatasetId
+from kubothek.odf.spec.multihash import Multihash
+from kubothek.odf.spec.timestamps import Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The names of the common columns (SV-01)."""
+
+    offset: str = "offset"
+    op: str = "op"
+    system_time: str = "system_time"
+    event_time: str = "event_time"
+
+    @classmethod
+    def of(cls, event: SetVocab) -> Self:
+        """As an event sets it: what it leaves out has the usual name."""
+        return cls(
+            event.offset_column or "offset",
+            event.operation_type_column or "op",
+            event.system_time_column or "system_time",
+            event.event_time_column or "event_time",
+        )
+
+    @property
+    def names(self) -> tuple[str, str, str, str]:
+        """All four, in the order of a slice's columns."""
+        return self.offset, self.op, self.system_time, self.event_time
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """How far a transformation got in one input."""
+
+    block: Multihash | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainState:
+    """The chain up to and including the block ``head``; the default is the empty chain.
+
+    ``length``         number of blocks, and so the next sequence number
+    ``last_offset``    of the last record, None if there is none
+    ``last_slice``     the last one, None if there is none
+    ``checkpoint``     that the last data event left, None if it left none
+    ``schema``         that of slices to come, None before SetDataSchema (or if that event cannot be read)
+    ``source_states``  the last of each source, by its name
+    ``push_sources``   those that are active, by name
+    """
+
+    length: int = 0
+    head: Multihash | None = None
+    system_time: Timestamp | None = None
+    seed: Seed | None = None
+    vocabulary: Vocabulary = field(default_factory=Vocabulary)
+    schema: pa.Schema | None = None
+    polling_source: SetPollingSource | None = None
+    push_sources: Mapping[str, AddPushSource] = field(default_factory=dict)
+    transform: SetTransform | None = None
+    last_offset: int | None = None
+    last_slice: Multihash | None = None
+    checkpoint: Multihash | None = None
+    watermark: Timestamp | None = None
+    source_states: Mapping[str, SourceState] = field(default_factory=dict)
+    consumed: Mapping[DatasetId, Consumed] = field(default_factory=dict)
+
+    @property
+    def next_offset(self) -> int:
+        """That of the next record."""
+        return 0 if self.last_offset is None else self.last_offset + 1
+
+
+def advance(state: ChainState, block: Block) -> ChainState:
+    """The state after one more block, whether it keeps the rules or not."""
+    content = block.content
+    change = _CHANGES.get(type(content.event))
+    return replace(
+        state,
+        length=state.length + 1,
+        head=block.hash,
+        system_time=content.system_time,
+        **(change(state, content.event) if change else {}),
+    )
+
+
+def _data(state: ChainState, event: AddData | ExecuteTransform) -> dict[str, Any]:
+    changed: dict[str, Any] = {
+        "checkpoint": event.new_checkpoint.physical_hash if event.new_checkpoint else None,
+        "watermark": event.new_watermark or state.watermark,
+    }
+    if event.new_data:
+        changed["last_offset"] = event.new_data.offset_interval.end
+        changed["last_slice"] = event.new_data.physical_hash
+    if isinstance(event, AddData):
+        if event.new_source_state:
+            changed["source_states"] = {
+                **state.source_states,
+                event.new_source_state.source_name: event.new_source_state,
+            }
+        return changed
+    consumed = dict(state.consumed)
+    for each in event.query_inputs:
+        before = consumed.get(each.dataset_id, Consumed())
+        offset = before.offset if each.new_offset is None else each.new_offset
+        consumed[each.dataset_id] = Consumed(each.new_block_hash or before.block, offset)
+    return {**changed, "consumed": consumed}
+
+
+def _schema(_: ChainState, event: SetDataSchema) -> dict[str, Any]:
+    try:
+        return {"schema": decode_schema(event.schema)}
+    except FormatInvalid:
+        return {"schema": None}  # the rules say so
+
+
+_CHANGES: Any = {
+    Seed: lambda _, event: {"seed": event},
+    SetVocab: lambda _, event: {"vocabulary": Vocabulary.of(event)},
+    SetDataSchema: _schema,
+    SetPollingSource: lambda _, event: {"polling_source": event},
+    DisablePollingSource: lambda _, event: {"polling_source": None},
+    AddPushSource: lambda state, event: {"push_sources": {**state.push_sources, event.source_name: event}},
+    DisablePushSource: lambda state, event: {
+        "push_sources": {name: each for name, each in state.push_sources.items() if name != event.source_name}
+    },
+    SetTransform: lambda _, event: {"transform": event},
+    AddData: _data,
+    ExecuteTransform: _data,
+}

@@ -1,0 +1,181 @@
+"""Which of some keys are there: what a Ledger merge asks.
+
+An index on the first key column names the files that may hold a key; ranges of the other columns and what planning
+knows leave out more. Of the files that are left, the key columns are read and compared. A key of one column needs not
+even that: the index itself has all its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kubothek.odf.merge import Scratch
+from kubothek.odf.merge.carried import Carrier
+from kubothek.odf.view.types import as_in_slices
+from kubothek.storage import Store
+from kubothek.table.expressions import Op, Predicate, Term
+from kubothek.table.indexes import lookup
+from kubothek.table.indexes.lookup import values_held
+from kubothek.table.log import Snapshot
+from kubothek.table.scan.plan import plan
+from kubothek.table.scan.read import open_files, read_failure
+from kubothek.table.schema import conform
+
+_MOST_LISTED: Final = 1 << 17
+"""Values that an index is asked about at once for the files of each; of more, all files are read."""
+_BATCHES_AHEAD: Final = 8
+_FILES_AHEAD: Final = 4
+_NUMBER: Final = "n"
+
+
+class KeySearch:
+    """Keys that are looked for; ``found`` says of each whether it was there."""
+
+    def __init__(self, keys: pa.Table, scratch: Scratch) -> None:
+        self.keys = keys
+        self.found: npt.NDArray[np.bool_] = np.zeros(keys.num_rows, np.bool_)
+        self._scratch = scratch
+
+    @property
+    def missing(self) -> npt.NDArray[np.int64]:
+        """The numbers of those that were not found yet."""
+        return np.flatnonzero(~self.found)
+
+    def part(self, numbers: npt.NDArray[np.int64]) -> KeySearch:
+        """For some of the keys, by their numbers."""
+        return KeySearch(self.keys.take(numbers), self._scratch)
+
+    def look_through(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+        """Find those that are among these rows; ``schema`` is theirs, the key columns in the order of the keys."""
+        missing = self.missing
+        if not len(missing) or not self.keys.num_columns:
+            return
+        wanted = self._scratch.register("wanted", self._inside(missing))
+        carrier = Carrier(schema)
+        reader = pa.RecordBatchReader.from_batches(carrier.inside, map(carrier.carry, batches))
+        there = self._scratch.register("there", reader)
+        same = " AND ".join(f"w.{name} IS NOT DISTINCT FROM t.{name}" for name in carrier.inside.names)
+        hits = self._scratch.table(
+            f"SELECT DISTINCT w.{_NUMBER} FROM {there} t JOIN {wanted} w ON {same}"  # noqa: S608  # names of our own
+        )
+        self.found[hits.column(_NUMBER).to_numpy()] = True
+
+    def _inside(self, numbers: npt.NDArray[np.int64]) -> pa.Table:
+        chosen = self.keys.take(numbers)
+        carrier = Carrier(chosen.schema)
+        inside = pa.Table.from_batches(map(carrier.carry, chosen.combine_chunks().to_batches()), carrier.inside)
+        return inside.append_column(_NUMBER, pa.array(numbers))
+
+
+def in_table(store: Store, snapshot: Snapshot, search: KeySearch) -> None:
+    """Find the keys that rows of the table have; those that begin with NULL or NaN, which no index knows, apart."""
+    if snapshot.schema is None or not snapshot.head.partitions:
+        return
+    strange = _is_strange(search.keys.column(0))
+    for numbers in map(np.flatnonzero, (~strange, strange)):
+        if len(numbers):
+            part = search.part(numbers)
+            _in_table(store, snapshot, snapshot.schema, part)
+            search.found[numbers] = part.found
+
+
+def _in_table(store: Store, snapshot: Snapshot, schema: pa.Schema, search: KeySearch) -> None:
+    names = search.keys.schema.names
+    stored = [Stored.of(search.keys, name, schema) for name in names]
+    labels = _by_index(store, snapshot, schema, stored, search)
+    missing = search.missing
+    if not len(missing) or (labels is not None and not labels):
+        return
+    if labels is not None:
+        head = snapshot.head
+        snapshot = replace(snapshot, head=replace(head, partitions={n: head.partitions[n] for n in labels}))
+    where = Predicate((tuple(term for column in stored for term in column.range()),))
+    files = [file.key for file in plan(store, snapshot, where).files]
+    if not files:
+        return
+    dataset = open_files(store, files, schema)
+    condition = None if where.conjunctions == ((),) else where.bind(schema).expression()
+    try:
+        scanner = dataset.scanner(
+            columns=names, filter=condition, batch_readahead=_BATCHES_AHEAD, fragment_readahead=_FILES_AHEAD
+        )
+        found = (as_in_slices(batch, search.keys.schema) for batch in scanner.to_batches())
+        search.look_through(found, search.keys.schema)
+    except (OSError, pa.ArrowException) as error:
+        raise read_failure(store, dataset, error) from error
+
+
+def _by_index(
+    store: Store, snapshot: Snapshot, schema: pa.Schema, key: Sequence[Stored], search: KeySearch
+) -> set[str] | None:
+    """The labels of the files that may hold keys which are still missing; None = any may.
+
+    What an index alone can tell is found already.
+    """
+    head, first = snapshot.head, key[0]
+    if first.strange:
+        return None
+    if len(key) == 1:
+        held = values_held(store, head, schema, first.name, first.values, head.partitions.keys())
+        if held is not None:
+            values, uncovered = held
+            search.found |= np.asarray(pc.is_in(first.column, value_set=values).to_numpy(zero_copy_only=False))
+            return set(uncovered)
+    if len(first.values) > _MOST_LISTED:
+        return None
+    found = lookup(store, head, schema, first.name, Op.IN, first.values.to_pylist())
+    return None if found is None else {label for label in found if label in head.partitions}
+
+
+class Stored:
+    """A column of keys, or of records that are looked for, in the stored type of the table.
+
+    ``column``   a value for each key
+    ``values``   the different ones, without NULL
+    ``strange``  there are NULLs or NaNs, which no index knows and no range holds
+    """
+
+    def __init__(self, name: str, column: Any) -> None:
+        self.name = name
+        self.column = column
+        self.values: Any = pc.unique(column).drop_null()
+        self.strange = bool(_is_strange(column).any())
+
+    @classmethod
+    def of(cls, keys: pa.Table, name: str, schema: pa.Schema) -> Stored:
+        """The column of this name."""
+        field = schema.field(name)
+        return cls(name, conform(keys.select([name]), pa.schema([field])).column(0).combine_chunks())
+
+    def range(self) -> list[Term]:
+        """What all values satisfy."""
+        if self.column.null_count == len(self.column):
+            return [Term(self.name, Op.IS_NULL)]
+        if self.strange or not len(self.values) or not _has_range(self.values.type):
+            return []
+        ends: Any = pc.min_max(self.values)
+        return [Term(self.name, Op.GE, ends["min"].as_py()), Term(self.name, Op.LE, ends["max"].as_py())]
+
+
+def _is_strange(column: Any) -> npt.NDArray[np.bool_]:
+    """Which values are NULL or NaN."""
+    found = pc.is_null(column, nan_is_null=pa.types.is_floating(column.type))
+    return np.asarray(found.to_numpy(zero_copy_only=False)) if isinstance(found, pa.Array) else found.to_numpy()
+
+
+def _has_range(stored: pa.DataType) -> bool:
+    types = pa.types
+    return (
+        types.is_integer(stored)
+        or types.is_floating(stored)
+        or types.is_string(stored)
+        or types.is_date(stored)
+        or types.is_timestamp(stored)
+    )

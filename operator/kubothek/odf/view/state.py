@@ -1,0 +1,97 @@
+"""The records of a chain that stand: added, and not taken back since. What the table shows, from the slices alone.
+
+A retraction, and the first half of a correction, carries the record that it takes back (OP-02): of several that are
+equal, the last that stands. So does the table, where a merge knows the very record; both are the same, as a merge
+retracts the last of its key. In memory are only offsets; what is looked at otherwise can go to the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kubothek.odf.merge import Scratch
+from kubothek.odf.validation.retractions import record_keys
+from kubothek.odf.validation.row_checks import CORRECT_FROM, RETRACT
+from kubothek.odf.validation.state import Vocabulary
+from kubothek.odf.view.history import OFFSET_TYPE, OP_TYPE, History
+
+_Numbers = npt.NDArray[np.int64]
+_RECORD: Final = "k"
+_EVENTS: Final = pa.schema([(_RECORD, pa.large_binary()), ("o", OFFSET_TYPE), ("s", OP_TYPE)])
+
+
+def standing(
+    history: History, columns: Sequence[str], scratch: Scratch, where: pc.Expression | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Columns of the records that stand, in the order of their offsets; of those for which ``where``, a condition on
+    what they say, holds.
+    """
+    names = history.vocabulary
+    gone = taken_back(history, scratch, where) if history.retracting() else np.zeros(0, np.int64)
+    read = list(dict.fromkeys([*columns, names.offset, names.op]))
+    for batch in history.scan(read, where):
+        comes = pc.invert(is_back(batch.column(batch.schema.get_field_index(names.op))))
+        keep = np.asarray(comes.to_numpy(zero_copy_only=False))
+        if len(gone):
+            offsets = batch.column(batch.schema.get_field_index(names.offset)).to_numpy()
+            keep &= gone[np.minimum(np.searchsorted(gone, offsets), len(gone) - 1)] != offsets
+        chosen = batch.select(list(columns))
+        yield chosen if keep.all() else chosen.filter(pa.array(keep))
+
+
+def taken_back(history: History, scratch: Scratch, where: pc.Expression | None = None) -> _Numbers:
+    """The offsets of the additions that were taken back, ascending; of those for which ``where`` holds."""
+    taken = scratch.new_name("taken")
+    scratch.run(f"CREATE TABLE {taken} ({_RECORD} BLOB)")
+    back = history.takes_back()
+    for events in _events(history, back if where is None else back & where):
+        given = scratch.register("given", pa.Table.from_batches([events]))
+        scratch.run(f"INSERT INTO {taken} SELECT DISTINCT {_RECORD} FROM {given}")  # noqa: S608  # names of our own
+        scratch.forget(given)
+    all_of_them = scratch.new_name("events")
+    scratch.run(f"CREATE TABLE {all_of_them} ({_RECORD} BLOB, o BIGINT, s INTEGER)")
+    for events in _events(history, where):
+        given = scratch.register("given", pa.Table.from_batches([events]))
+        scratch.run(f"INSERT INTO {all_of_them} SELECT * FROM {given} SEMI JOIN {taken} USING ({_RECORD})")  # noqa: S608
+        scratch.forget(given)
+    return gone_among(scratch, all_of_them)
+
+
+def gone_among(scratch: Scratch, events: str) -> _Numbers:
+    """The offsets of the additions that are taken back by what follows them, ascending.
+
+    ``events``  the name of a table of such rows as :func:`events_of` gives
+    """
+    # An addition is gone once there were fewer of its kind than when it came.
+    found = scratch.table(
+        "SELECT o FROM (SELECT o, s, b, min(b) OVER (PARTITION BY k ORDER BY o "  # noqa: S608
+        "ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS later "
+        f"FROM (SELECT k, o, s, sum(s) OVER (PARTITION BY k ORDER BY o) AS b FROM {events})) "
+        "WHERE s > 0 AND later < b ORDER BY o"
+    )
+    return np.asarray(found.column("o").to_numpy()).astype(np.int64)
+
+
+def _events(history: History, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
+    names, columns = history.vocabulary, history.columns
+    for batch in history.scan([names.offset, names.op, *columns.names], where):
+        yield events_of(batch, columns, names)
+
+
+def events_of(batch: pa.RecordBatch, columns: pa.Schema, names: Vocabulary) -> pa.RecordBatch:
+    """Of each record: bytes that equal ones share, its offset, 1 if it was added, -1 if it takes one back."""
+    signs = pc.if_else(is_back(batch.column(names.op)), pa.scalar(-1, OP_TYPE), pa.scalar(1, OP_TYPE))
+    offsets: Any = batch.column(names.offset)
+    keys = record_keys(batch, columns, names)
+    return pa.RecordBatch.from_arrays([keys, offsets.cast(OFFSET_TYPE), signs], schema=_EVENTS)
+
+
+def is_back(op: Any) -> Any:
+    """Which records are a retraction, or the first half of a correction."""
+    return pc.is_in(op.cast(OP_TYPE), value_set=pa.array([RETRACT, CORRECT_FROM], OP_TYPE))

@@ -1,0 +1,649 @@
+"""Worker processes under limits that the kernel keeps: for SQL and bytes that a stranger chose.
+
+:func:`run` calls a function in a process of its own, which has a limit of address space (``RLIMIT_AS``) and a timer
+that ends it (``SIGALRM`` with its default action). Neither needs the cooperation of what runs there: a library that
+loops, or that allocates outside of its own accounting, ends with its process. The caller gets bytes as a stream, or a
+named error.
+
+A *zygote* is a single-threaded process that has imported what the work needs; it forks a process for each task, and a
+few in advance, so that a task begins without an import. A process does one task, so nothing crosses from one tenant to
+the next. What a worker sends is bytes and JSON and is never unpickled: its memory may be under a stranger's control.
+
+No process outlives its parent: the zygote watches the parent by a pidfd, workers get ``SIGKILL`` when the zygote ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import importlib
+import os
+import pickle
+import resource
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
+
+import orjson
+
+from kubothek import errors
+from kubothek.errors import LakeError, WorkerUnavailable
+
+_HEAD: Final = struct.Struct("<cI")
+_FRAME: Final = 1 << 20
+"""Bytes of a frame; more is sent in several."""
+_REPLY: Final = struct.Struct("<iq")
+_STARTING: Final = 120.0
+"""Seconds until a new process answers: the zygote imports first, on a busy machine."""
+_GRACE: Final = 5.0
+"""Seconds after a deadline at which the parent kills a process that its own timer did not end."""
+_NO_MEMORY: Final = 71
+"""Exit status of a process that has no memory left to report that."""
+_SAID_OF_MEMORY: Final = ("std::bad_alloc", "OutOfMemoryException")
+"""What errors of libraries are called or say when an allocation failed: of C++, and DuckDB's."""
+_PR_SET_PDEATHSIG: Final = 1
+_MOST_AHEAD: Final = 4
+_TRACE: Final = 4000
+_ENVIRONMENT: Final = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # mimalloc reserves address space by the GiB
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # a thread, before the fork
+    "MALLOC_ARENA_MAX": "2",  # each arena reserves 64 MiB
+}
+
+
+class Cause(StrEnum):
+    """Why a process ended before its work did."""
+
+    MEMORY = "memory"
+    TIME = "time"
+    CRASH = "crash"
+
+
+_Modules: TypeAlias = dict[str, tuple[str | None, str | None]]
+"""By name, what to call of each: once, and in each process."""
+_CAUSES: Final[dict[int, Cause]] = {signal.SIGALRM: Cause.TIME, signal.SIGKILL: Cause.MEMORY}
+"""By the signal that ended a process which its parent did not kill."""
+
+
+class Ask(Protocol):
+    """In a worker: put a question, which is JSON, to the caller; returns its answer, or raises its LakeError."""
+
+    def __call__(self, question: Any, /) -> Any: ...
+
+
+class WorkerFailed(Exception):
+    """The function raised an error that has no name; the message is its traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process that ended has used: peak resident memory in bytes, and the signal that ended it (0: none)."""
+
+    peak: int
+    signal: int
+
+
+def preload(module: str, *, once: str | None = None, warm: str | None = None, if_loaded: bool = False) -> None:
+    """Have the zygote import a module.
+
+    Counts for zygotes that start later: call it where the module that uses :func:`run` is imported.
+
+    ``once``       a function of it that the zygote calls; no thread may be left of it
+    ``warm``       a function of it that a process calls while it waits for its task
+    ``if_loaded``  only where the caller has imported it, too, when the zygote starts
+    """
+    (_PRELOADED_IF_LOADED if if_loaded else _PRELOADED)[module] = once, warm
+
+
+def run(
+    function: Callable[..., Iterator[bytes]],
+    *arguments: Any,
+    memory: int,
+    seconds: float | None,
+    named: Callable[[Cause], LakeError],
+    answer: Callable[[Any], Any] | None = None,
+    files: Sequence[int] = (),
+    maps_files: bool = False,
+) -> Work:
+    """Call ``function(ask, *arguments)`` in a process of its own; what it yields is the stream.
+
+    ``function``   of a module, so that it can be pickled, as the arguments can
+    ``memory``     bytes of address space beyond those that the process has when the task comes
+    ``seconds``    from now until the process has ended, also while nobody takes what it yields; None: no limit
+    ``named``      the error for a process that ended before its work did
+    ``answer``     answers what the function asks, in the thread that takes the stream; its result is pickled
+    ``files``      descriptors that the process gets copies of; the function gets their numbers before its arguments
+    ``maps_files`` whether the function maps files: ``memory`` then counts what only the process can write
+                   (``RLIMIT_DATA``), and no mapped file
+    """
+    return _pool().run(function, arguments, _Bounds(memory, seconds, maps_files), named, answer, files)
+
+
+class _Bounds(NamedTuple):
+    memory: int
+    seconds: float | None
+    maps_files: bool
+
+
+def ahead(function: Callable[..., object], *arguments: Any) -> None:
+    """Have processes that are forked from now on call a function while they wait for their task; errors are ignored.
+
+    For what takes long and is needed by most: the last few that were asked for are called.
+    """
+    _pool().ahead(pickle.dumps((function, arguments)))
+
+
+def available() -> bool:
+    """Whether this platform has what workers need: Linux."""
+    return hasattr(os, "pidfd_open")
+
+
+def start(spare: int | None = None) -> None:
+    """Start the zygote now, and keep so many processes ready."""
+    _pool().warm_up(spare)
+
+
+def stop() -> None:
+    """End all processes; work that is under way ends in an error. The next :func:`run` starts them anew."""
+    global _POOL
+    with _POOL_LOCK:
+        pool, _POOL = _POOL, None
+    if pool is not None:
+        pool.close()
+
+
+class Work:
+    """A task that runs: an iterator of the bytes that it yields, in pieces of at most 1 MiB.
+
+    It is taken from one thread at a time; :meth:`close` may be called from any. A process that nobody takes from
+    waits, and ends at its deadline. ``usage`` is there when the process has ended.
+    """
+
+    def __init__(
+        self,
+        pool: _Pool,
+        process: _Process,
+        deadline: float | None,
+        named: Callable[[Cause], LakeError],
+        answer: Callable[[Any], Any] | None,
+    ) -> None:
+        self._pool = pool
+        self._process = process
+        self._deadline = deadline
+        self._named = named
+        self._answer = answer
+        self._lock = Lock()
+        self._taking = False
+        self._ended = False
+        self.usage: Usage | None = None
+
+    @property
+    def pid(self) -> int:
+        """The number that the process has, or had."""
+        return self._process.pid
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        """Raises LakeError, WorkerFailed."""
+        with self._lock:
+            if self._ended:
+                raise StopIteration
+            self._taking = True
+        try:
+            piece = self._next()
+        except BaseException:
+            self._end(taking=True)
+            raise
+        with self._lock:
+            self._taking = False
+            closed = self._ended
+        if closed or piece is None:
+            self._end(taking=True)
+            raise StopIteration
+        return piece
+
+    def _next(self) -> bytes | None:
+        while True:
+            try:
+                kind, payload = self._process.receive(self._remaining())
+            except TimeoutError:
+                raise self._named(Cause.TIME) from None
+            except OSError:
+                if self._ended:
+                    return None
+                raise self._named(self._cause()) from None
+            if kind == b"D":
+                return payload
+            if kind == b"Z":
+                return None
+            if kind == b"C":
+                with suppress(BrokenPipeError, ConnectionResetError):  # it has ended: receive tells why
+                    self._process.send(b"A", _pickled(partial(self._answered, payload)))
+                continue
+            if kind == b"E":
+                raise self._error(orjson.loads(payload))
+            raise WorkerFailed(f"a worker sent a frame of an unknown kind: {kind!r}")
+
+    def _answered(self, question: bytes) -> Any:
+        assert self._answer is not None, "the function asks, and the caller has no answer"
+        return self._answer(orjson.loads(question))
+
+    def _remaining(self) -> float | None:
+        return None if self._deadline is None else max(0.0, self._deadline + _GRACE - time.monotonic())
+
+    def _error(self, told: Any) -> Exception:
+        if told["class"] == MemoryError.__name__:
+            return self._named(Cause.MEMORY)
+        return _lake_error(told) or WorkerFailed(told["message"])
+
+    def _cause(self) -> Cause:
+        """Of a process that hung up."""
+        status = self._reap()
+        if os.WIFSIGNALED(status):
+            return _CAUSES.get(os.WTERMSIG(status), Cause.CRASH)
+        return Cause.MEMORY if os.WEXITSTATUS(status) == _NO_MEMORY else Cause.CRASH
+
+    def close(self) -> None:
+        """End the process, if it has not ended."""
+        self._end(taking=False)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _end(self, *, taking: bool) -> None:
+        with self._lock:
+            first, self._ended = not self._ended, True
+            if taking:
+                self._taking = False
+            if first:
+                self._process.hang_up()
+            if not self._taking:
+                self._process.close()
+        self._reap()
+
+    def _reap(self) -> int:
+        """The status with which it ended."""
+        with self._process.reaping:
+            if self._process.status is None:
+                self._process.status, peak = self._pool.reap(self._process.pid)
+                number = os.WTERMSIG(self._process.status) if os.WIFSIGNALED(self._process.status) else 0
+                self.usage = Usage(peak, number)
+            return self._process.status
+
+
+class _Process:
+    """The parent's side of a worker."""
+
+    def __init__(self, connection: socket.socket, pid: int) -> None:
+        self._connection = connection
+        self.pid = pid
+        self.reaping = Lock()
+        self.status: int | None = None
+
+    def send(self, kind: bytes, payload: bytes) -> None:
+        self._connection.sendall(_HEAD.pack(kind, len(payload)) + payload)
+
+    def send_files(self, files: Sequence[int]) -> None:
+        if files:
+            socket.send_fds(self._connection, [b"F"], files)
+
+    def receive(self, seconds: float | None) -> tuple[bytes, bytes]:
+        """Raises TimeoutError, OSError if it has ended."""
+        self._connection.settimeout(seconds)
+        return _receive(self._connection, _FRAME)
+
+    def hang_up(self) -> None:
+        """Wake up whoever receives."""
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _Pool:
+    """A zygote, and processes that wait for a task. Threads may share it."""
+
+    def __init__(self, modules: _Modules, spare: int = 1) -> None:
+        self._spare = spare
+        self._lock = Lock()
+        self._waiting: deque[socket.socket] = deque()
+        self._ahead: dict[bytes, None] = {}
+        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with its:
+            arguments = [its.fileno(), os.getpid(), sys.path, modules]
+            code = "import sys, json; sys.path[:] = json.loads(sys.argv[1])[2]; import kubothek.sandbox.limited as m; "
+            self._zygote = subprocess.Popen(  # noqa: S603 - this module
+                [sys.executable, "-c", code + "m._zygote(*json.loads(sys.argv[1]))", orjson.dumps(arguments).decode()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[its.fileno()],
+                env=os.environ | _ENVIRONMENT,
+                start_new_session=True,
+            )
+        self._control = mine
+
+    @property
+    def alive(self) -> bool:
+        return self._zygote.poll() is None
+
+    def ahead(self, call: bytes) -> None:
+        with self._lock:
+            self._ahead.pop(call, None)
+            self._ahead[call] = None
+            if len(self._ahead) > _MOST_AHEAD:
+                del self._ahead[next(iter(self._ahead))]
+
+    def warm_up(self, spare: int | None) -> None:
+        with self._lock:
+            self._spare = self._spare if spare is None else spare
+            self._refill()
+
+    def run(
+        self,
+        function: Callable[..., Iterator[bytes]],
+        arguments: Sequence[Any],
+        bounds: _Bounds,
+        named: Callable[[Cause], LakeError],
+        answer: Callable[[Any], Any] | None,
+        files: Sequence[int],
+    ) -> Work:
+        task = pickle.dumps((bounds, len(files), function, arguments))
+        while True:
+            process = self._take()
+            deadline = None if bounds.seconds is None else time.monotonic() + bounds.seconds
+            try:
+                process.send(b"T", task)
+                process.send_files(files)
+            except OSError:  # it was killed while it waited
+                process.close()
+                self.reap(process.pid)
+                continue
+            return Work(self, process, deadline, named, answer)
+
+    def _take(self) -> _Process:
+        with self._lock:
+            connection = self._waiting.popleft() if self._waiting else self._fork()
+            self._refill()
+        connection.settimeout(_STARTING)
+        try:
+            _, pid = _receive(connection, _FRAME)
+        except OSError as error:
+            connection.close()
+            raise WorkerUnavailable(f"no worker process could be started: {error}; retry later") from error
+        return _Process(connection, int(pid))
+
+    def _refill(self) -> None:
+        while len(self._waiting) < self._spare:
+            self._waiting.append(self._fork())
+
+    def _fork(self) -> socket.socket:
+        mine, its = socket.socketpair()
+        with its:
+            try:
+                socket.send_fds(self._control, [b"F"], [its.fileno()])
+            except OSError as error:
+                mine.close()
+                raise WorkerUnavailable(f"no worker process could be started: {error}; retry later") from error
+        with suppress(OSError):  # it is seen when the process is taken
+            for call in self._ahead:
+                _send(mine, b"W", call)
+        return mine
+
+    def reap(self, pid: int) -> tuple[int, int]:
+        """Kill a process if it is still there; its status, and its peak of resident memory in bytes."""
+        with self._lock:
+            try:
+                self._control.send(b"R%d" % pid)
+                status, peak = _REPLY.unpack(self._control.recv(_REPLY.size))
+            except (OSError, struct.error):  # the zygote has ended, and its workers with it
+                return signal.SIGKILL, 0
+        return status, peak
+
+    def close(self) -> None:
+        """The zygote ends when it is hung up on, and its workers with it."""
+        with self._lock:
+            self.abandon()
+            try:
+                self._zygote.wait(_GRACE)
+            except subprocess.TimeoutExpired:  # it is still importing
+                self._zygote.kill()
+                self._zygote.wait()
+
+    def abandon(self) -> None:
+        """Close what is open, without a word to the processes: they are another process's."""
+        self._control.close()
+        for each in self._waiting:
+            each.close()
+        self._waiting.clear()
+
+
+_PRELOADED: Final[_Modules] = {}
+_PRELOADED_IF_LOADED: Final[_Modules] = {}
+_POOL_LOCK: Lock = Lock()
+_POOL: _Pool | None = None
+
+
+def _pool() -> _Pool:
+    global _POOL
+    with _POOL_LOCK:
+        if _POOL is None or not _POOL.alive:
+            if _POOL is not None:
+                _POOL.close()
+            loaded = {module: calls for module, calls in _PRELOADED_IF_LOADED.items() if module in sys.modules}
+            _POOL = _Pool(_PRELOADED | loaded)
+        return _POOL
+
+
+def _forked() -> None:
+    """In a process that was forked from one with a pool: the pool is not its own."""
+    global _POOL, _POOL_LOCK
+    _POOL_LOCK = Lock()
+    if _POOL is not None:
+        _POOL.abandon()
+        _POOL._zygote.returncode = 0  # not to be waited for
+    _POOL = None
+
+
+os.register_at_fork(after_in_child=_forked)
+atexit.register(stop)
+
+
+# --- frames ----------------------------------------------------------------------------------------------------------
+
+
+def _receive(connection: socket.socket, most: int) -> tuple[bytes, bytes]:
+    """Raises TimeoutError, ConnectionResetError at the end."""
+    kind, size = _HEAD.unpack(_exactly(connection, _HEAD.size))
+    if size > most:
+        raise WorkerFailed(f"a worker sent a frame of {size} bytes; it may have {most}")
+    return kind, bytes(_exactly(connection, size))
+
+
+def _exactly(connection: socket.socket, size: int) -> bytearray:
+    data = bytearray(size)
+    left = memoryview(data)
+    while left:
+        count = connection.recv_into(left)
+        if not count:
+            raise ConnectionResetError("the other side has hung up")
+        left = left[count:]
+    return data
+
+
+def _pickled(call: Callable[[], Any]) -> bytes:
+    """The result of a call, or the LakeError that it raises."""
+    try:
+        return pickle.dumps((call(), None))
+    except LakeError as error:
+        return pickle.dumps((None, _told(error)))
+
+
+def _told(error: BaseException, message: str | None = None) -> dict[str, Any]:
+    more = {key: value for key, value in vars(error).items() if isinstance(value, str | int | float | None)}
+    return {"class": type(error).__name__, "message": str(error) if message is None else message, "more": more}
+
+
+def _lake_error(told: Any) -> LakeError | None:
+    kind = getattr(errors, str(told["class"]), None)
+    if not (isinstance(kind, type) and issubclass(kind, LakeError)):
+        return None
+    error = kind.__new__(kind)
+    Exception.__init__(error, told["message"])
+    vars(error).update(told["more"])
+    return error
+
+
+# --- the zygote ------------------------------------------------------------------------------------------------------
+
+
+def _zygote(control: int, parent: int, path: Sequence[str], modules: _Modules) -> NoReturn:
+    """Fork and reap for the process ``parent``, until it ends or hangs up."""
+    connection = socket.socket(fileno=control)
+    watch = os.pidfd_open(parent)
+    if os.getppid() != parent:
+        os._exit(0)
+    for module, (once, _) in modules.items():
+        loaded = importlib.import_module(module)
+        if once is not None:
+            getattr(loaded, once)()
+    gc.collect()
+    gc.freeze()
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    poll.register(watch, select.POLLIN)
+    workers: set[int] = set()
+    while not any(fd == watch for fd, _ in poll.poll()):
+        message, descriptors, _, _ = socket.recv_fds(connection, 64, 1)
+        if not message:
+            break
+        if message[:1] == b"R":
+            pid = int(message[1:])
+            workers.discard(pid)
+            connection.send(_REPLY.pack(*_killed(pid)))
+            continue
+        with suppress(OSError):  # without a process: its socket closes, which the parent sees
+            pid = os.fork()
+            if not pid:
+                os.close(watch)
+                connection.close()
+                _worker(socket.socket(fileno=descriptors[0]), modules)
+            workers.add(pid)
+        os.close(descriptors[0])
+    for pid in workers:
+        _killed(pid)
+    os._exit(0)
+
+
+def _killed(pid: int) -> tuple[int, int]:
+    """End a child and its process group; it is not reaped before, so the number is still its own."""
+    for kill in (os.killpg, os.kill):
+        with suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
+    try:
+        _, status, usage = os.wait4(pid, 0)
+    except ChildProcessError:
+        return signal.SIGKILL, 0
+    return status, usage.ru_maxrss << 10
+
+
+# --- a worker --------------------------------------------------------------------------------------------------------
+
+
+def _worker(connection: socket.socket, modules: _Modules) -> NoReturn:
+    status = _NO_MEMORY
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.setsid()
+        with suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")  # before its parent
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        _send(connection, b"H", str(os.getpid()).encode())
+        for module, (_, warm) in modules.items():
+            if warm is not None:
+                getattr(sys.modules[module], warm)()
+        kind, task = _receive(connection, sys.maxsize)
+        while kind == b"W":
+            with suppress(Exception):
+                function, arguments = pickle.loads(task)  # noqa: S301 - of the parent
+                function(*arguments)
+            kind, task = _receive(connection, sys.maxsize)
+        _work(connection, task)
+        status = 0
+    except OSError:  # the parent has hung up
+        status = 0
+    except MemoryError:
+        pass
+    except BaseException:  # noqa: BLE001 - of what warms up
+        traceback.print_exc()
+        status = 1
+    finally:
+        os._exit(status)
+
+
+def _work(connection: socket.socket, task: bytes) -> None:
+    """Do the task. Raises OSError if the parent hung up, MemoryError if nothing can be told any more."""
+    try:
+        bounds, count, function, arguments = pickle.loads(task)  # noqa: S301 - of the parent
+        files = socket.recv_fds(connection, 1, count)[1] if count else ()
+        _limit(bounds)
+        for data in function(partial(_ask, connection), *files, *arguments):
+            view = memoryview(data).cast("B")
+            for first in range(0, len(view), _FRAME):
+                _send(connection, b"D", view[first : first + _FRAME])
+        _send(connection, b"Z", b"")
+    except (BrokenPipeError, ConnectionResetError):
+        raise
+    except BaseException as error:  # noqa: BLE001 - the parent raises it
+        kind = MemoryError() if _is_memory(error) else error
+        message = None if isinstance(kind, LakeError) else "".join(traceback.format_exception(error))[-_TRACE:]
+        _send(connection, b"E", orjson.dumps(_told(kind, message)))
+
+
+def _is_memory(error: BaseException) -> bool:
+    if isinstance(error, LakeError):
+        return "std::bad_alloc" in str(error)
+    told = f"{type(error).__name__}: {error}"
+    return isinstance(error, MemoryError) or any(each in told for each in _SAID_OF_MEMORY)
+
+
+def _limit(bounds: _Bounds) -> None:
+    statm = Path("/proc/self/statm").read_text().split()
+    kind, pages = (resource.RLIMIT_DATA, statm[5]) if bounds.maps_files else (resource.RLIMIT_AS, statm[0])
+    most = int(pages) * resource.getpagesize() + bounds.memory
+    resource.setrlimit(kind, (most, most))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if bounds.seconds is not None:
+        signal.setitimer(signal.ITIMER_REAL, max(bounds.seconds, 0.001))
+
+
+def _ask(connection: socket.socket, question: Any) -> Any:
+    _send(connection, b"C", orjson.dumps(question))
+    _, answered = _receive(connection, sys.maxsize)
+    value, told = pickle.loads(answered)  # noqa: S301 - of the parent
+    if told is not None:
+        raise _lake_error(told) or WorkerFailed(told["message"])
+    return value
+
+
+def _send(connection: socket.socket, kind: bytes, payload: bytes | memoryview) -> None:
+    connection.sendall(_HEAD.pack(kind, len(payload)))
+    connection.sendall(payload)

@@ -1,0 +1,201 @@
+"""What a condition of a statement says of the columns of one table, as a predicate.
+
+It may say less than the condition, never more: what is not plainly understood says nothing. NOT is carried down to the
+comparisons first, where both sides know what it means, so that what is weaker inside stays weaker outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import reduce
+from operator import and_, or_
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kubothek.errors import FilterInvalid
+from kubothek.sql.literals import Unclear, literal, text_of, year_of
+from kubothek.sql.statement import Node
+from kubothek.table.expressions import TRUE, Op, Predicate, Term
+from kubothek.table.expressions.parser import like
+from kubothek.table.expressions.terms import NEGATED
+
+Column = Callable[[Node], "pa.Field[Any] | None"]
+"""The column of the table that an expression is, None if it is anything else."""
+
+_COMPARISONS: Final = {
+    "COMPARE_EQUAL": Op.EQ,
+    "COMPARE_NOTEQUAL": Op.NE,
+    "COMPARE_LESSTHAN": Op.LT,
+    "COMPARE_LESSTHANOREQUALTO": Op.LE,
+    "COMPARE_GREATERTHAN": Op.GT,
+    "COMPARE_GREATERTHANOREQUALTO": Op.GE,
+}
+_MIRRORED: Final = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
+_SETS: Final = {"COMPARE_IN": Op.IN, "COMPARE_NOT_IN": Op.NOT_IN}
+_NULL_TESTS: Final = {"OPERATOR_IS_NULL": Op.IS_NULL, "OPERATOR_IS_NOT_NULL": Op.IS_NOT_NULL}
+_PATTERNS: Final = {"~~": False, "!~~": True}
+_PARTS_OF_TEXT: Final = {
+    "starts_with": "{}%",
+    "prefix": "{}%",
+    "ends_with": "%{}",
+    "suffix": "%{}",
+    "contains": "%{}%",
+}
+"""Functions of a column and a text, as patterns."""
+_MOST_NESTING: Final = 64
+"""Of ANDs and ORs in each other: people write a few, and Python's own stack is what it costs."""
+
+
+def weakened(node: Node, column: Column, *, nulls: bool = False) -> Predicate:
+    """What the condition says of the table, as far as it is understood.
+
+    ``nulls``  no join makes up rows of NULLs, so IS NULL can be asked of the table itself
+    """
+    return _Reading(column, nulls=nulls).weakened(node, negated=False, depth=0)
+
+
+class _Reading:
+    """One call of :func:`weakened`."""
+
+    def __init__(self, column: Column, *, nulls: bool) -> None:
+        self._column = column
+        self._nulls = nulls
+
+    def weakened(self, node: Node, *, negated: bool, depth: int) -> Predicate:
+        """``negated``: there is a NOT above."""
+        if depth > _MOST_NESTING:
+            return TRUE
+        kind = node["type"]
+        if kind == "OPERATOR_NOT":
+            return self.weakened(node["children"][0], negated=not negated, depth=depth + 1)
+        if kind == ("CONJUNCTION_OR" if negated else "CONJUNCTION_AND"):
+            parts = [self.weakened(child, negated=negated, depth=depth + 1) for child in node["children"]]
+            try:
+                return reduce(and_, parts)
+            except FilterInvalid:  # too large: the first says enough
+                return parts[0]
+        try:
+            if kind in ("CONJUNCTION_OR", "CONJUNCTION_AND"):
+                return reduce(or_, self._branches(node["children"], negated=negated, depth=depth))
+            return self._comparison(node, negated=negated)
+        except (Unclear, FilterInvalid):
+            return TRUE
+
+    def _branches(self, nodes: Sequence[Node], *, negated: bool, depth: int) -> Iterator[Predicate]:
+        """The branches of an OR: if one says nothing of the table, the OR does not either. Raises Unclear."""
+        for node in nodes:
+            predicate = self.weakened(node, negated=negated, depth=depth + 1)
+            if predicate == TRUE:
+                raise Unclear
+            yield predicate
+
+    def _comparison(self, node: Node, *, negated: bool) -> Predicate:
+        """What a condition without AND, OR and NOT says. Raises Unclear if that is nothing."""
+        kind = node["type"]
+        if kind in _COMPARISONS:
+            return self._compared(_COMPARISONS[kind], node["left"], node["right"], negated=negated)
+        if kind == "COMPARE_BETWEEN":
+            low = self._compared(Op.GE, node["input"], node["lower"], negated=negated)
+            high = self._compared(Op.LE, node["input"], node["upper"], negated=negated)
+            return low | high if negated else low & high
+        if kind in _SETS:
+            return self._in(node["children"], _SETS[kind], negated=negated)
+        if kind in _NULL_TESTS:
+            return self._null_test(node["children"][0], _NULL_TESTS[kind], negated=negated)
+        if kind == "FUNCTION":
+            return self._like(node, negated=negated)
+        if (found := self._column(node)) is not None and pa.types.is_boolean(found.type):
+            return _one(found, Op.EQ, not negated)
+        raise Unclear
+
+    def _compared(self, op: Op, left: Node, right: Node, *, negated: bool) -> Predicate:
+        for first, second, sense in ((left, right, op), (right, left, _MIRRORED.get(op, op))):
+            wanted = NEGATED[sense] if negated else sense
+            if (found := self._column(first)) is not None:
+                return _one(found, wanted, literal(second, found.type))
+            with suppress(Unclear):
+                return self._of_expression(first, wanted, second)
+        raise Unclear
+
+    def _of_expression(self, expression: Node, op: Op, other: Node) -> Predicate:
+        """A cast or a function of a column, which keeps the order of its values. Raises Unclear."""
+        if expression["type"] == "OPERATOR_CAST" and not expression["try_cast"]:
+            found = self._known(expression["child"])
+            return _of_cast(found, expression["type_expr"]["type_name"].upper(), op, other)
+        if expression["type"] == "FUNCTION" and expression["function_name"] == "year":
+            found = self._known(_arguments(expression)[0])
+            if pa.types.is_date(found.type) or (pa.types.is_timestamp(found.type) and found.type.tz is None):
+                first, following = year_of(other)
+                return _of_span(found, op, first, following)
+        raise Unclear
+
+    def _known(self, expression: Node) -> pa.Field[Any]:
+        if (found := self._column(expression)) is None:
+            raise Unclear
+        return found
+
+    def _in(self, children: Sequence[Node], op: Op, *, negated: bool) -> Predicate:
+        first, *others = children
+        found = self._known(first)
+        return _one(found, NEGATED[op] if negated else op, tuple(literal(each, found.type) for each in others))
+
+    def _null_test(self, expression: Node, op: Op, *, negated: bool) -> Predicate:
+        wanted = NEGATED[op] if negated else op
+        if wanted is Op.IS_NULL and not self._nulls:
+            raise Unclear
+        return Predicate(((Term(self._known(expression).name, wanted),),))
+
+    def _like(self, node: Node, *, negated: bool) -> Predicate:
+        name = node["function_name"]
+        arguments = _arguments(node)
+        if len(arguments) != 2:
+            raise Unclear
+        found = self._known(arguments[0])
+        text = text_of(arguments[1])
+        if not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type)) or "\\" in text:
+            raise Unclear
+        if name in _PATTERNS:
+            return like(found.name, text)(_PATTERNS[name] is not negated)
+        if name not in _PARTS_OF_TEXT or "%" in text or "_" in text:
+            raise Unclear
+        return like(found.name, _PARTS_OF_TEXT[name].format(text))(negated)
+
+
+def _one(column: pa.Field[Any], op: Op, value: Any) -> Predicate:
+    return Predicate(((Term(column.name, op, value),),)).bind(pa.schema([column]))
+
+
+def _of_cast(column: pa.Field[Any], to: str, op: Op, other: Node) -> Predicate:
+    types = pa.types
+    if to in ("BIGINT", "HUGEINT") and types.is_integer(column.type):
+        return _one(column, op, literal(other, column.type))
+    if to == "DATE" and types.is_timestamp(column.type) and column.type.tz is None:
+        day = literal(other, pa.date32())
+        return _of_span(column, op, day, day.fromordinal(day.toordinal() + 1))
+    if to in ("VARCHAR", "STRING", "TEXT") and types.is_integer(column.type) and op is Op.EQ:
+        text = text_of(other)
+        if text == str(int(text)):
+            return _one(column, op, int(text))
+    raise Unclear
+
+
+def _of_span(column: pa.Field[Any], op: Op, first: Any, following: Any) -> Predicate:
+    """What a comparison of the days, or years, of moments with one of them says of the moments."""
+    match op:
+        case Op.EQ:
+            return _one(column, Op.GE, first) & _one(column, Op.LT, following)
+        case Op.NE:
+            return _one(column, Op.LT, first) | _one(column, Op.GE, following)
+        case Op.LT | Op.GE:
+            return _one(column, op, first)
+        case Op.LE:
+            return _one(column, Op.LT, following)
+        case Op.GT:
+            return _one(column, Op.GE, following)
+    raise Unclear
+
+
+def _arguments(function: Node) -> list[Node]:
+    return [each["expression"] for each in function["arguments"]]

@@ -1,0 +1,40 @@
+"""Rows as JSON, a line each, made by DuckDB's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import pyarrow as pa
+
+from kubothek.table.expressions.text import quoted
+from kubothek.table.schema import require_distinct
+
+_SCHEMA = pa.schema([("line", pa.string())])
+
+
+def as_json(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Each row as one JSON object in the one column ``line``. What JSON has no number for (NaN, infinities) is null.
+
+    Raises SchemaMismatch if two columns have one name.
+    """
+    require_distinct(relation.columns)
+    fields = []
+    for field in relation.limit(0).to_arrow_table().schema:
+        column = quoted(field.name)
+        value = f"CASE WHEN isfinite({column}) THEN {column} END" if pa.types.is_floating(field.type) else column
+        fields.append(f"{column} := {value}")
+    return relation.project(f"to_json(struct_pack({', '.join(fields)}))::VARCHAR AS line")
+
+
+def json_lines(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """The rows of a stream in this form, batch by batch."""
+    require_distinct(reader.schema.names)
+    return pa.RecordBatchReader.from_batches(_SCHEMA, _lines(reader))
+
+
+def _lines(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    with duckdb.connect(":memory:", config={"enable_external_access": False}) as database:
+        for batch in reader:
+            table = as_json(database.from_arrow(pa.Table.from_batches([batch]))).to_arrow_table()
+            yield from table.cast(_SCHEMA).to_batches()

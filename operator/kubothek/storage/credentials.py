@@ -1,0 +1,88 @@
+"""S3 credentials from a mounted Secret."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+from botocore.credentials import CredentialProvider, Credentials, ReadOnlyCredentials
+
+from kubothek.errors import InvalidCredentials
+
+_NAMES: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_YOUNG_SECONDS: Final = 2.0
+"""Longer than a tick of any file system's clock."""
+
+
+class MountedCredentials(Credentials):
+    """Looked for anew for each request, so a rotated Secret takes effect without a restart."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        read = self._read_all()
+        self._kept: tuple[object, ReadOnlyCredentials] = None, read
+        super().__init__(read.access_key or "", read.secret_key or "", read.token, method=MountedProvider.METHOD)
+
+    def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        seen = self._look()
+        kept, credentials = self._kept
+        if seen is None or seen != kept:
+            credentials = self._read_all()
+            self._kept = seen, credentials
+        return credentials
+
+    def _look(self) -> object:
+        """What tells one version of the files from another in a tenth of the time that reading them takes.
+
+        None if they are so young that another version could look the same.
+        """
+        found = [_stat(f"{self._directory}/{name}") for name in _NAMES]
+        newest = max((stat.st_mtime for stat in found if stat), default=0)
+        if time.time() - newest < _YOUNG_SECONDS:
+            return None
+        return [stat and (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in found]
+
+    def _read_all(self) -> ReadOnlyCredentials:
+        # The kubelet swaps the link ..data when it updates a Secret: followed once, all files match.
+        version = (self._directory / "..data").resolve()
+        directory = version if version.is_dir() else self._directory
+        access_key, secret_key, token = _NAMES
+        return ReadOnlyCredentials(
+            self._read(directory, access_key),
+            self._read(directory, secret_key),
+            self._read(directory, token, required=False) or None,
+        )
+
+    def _read(self, directory: Path, name: str, *, required: bool = True) -> str:
+        try:
+            value = (directory / name).read_text().strip()
+        except FileNotFoundError:
+            value = ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidCredentials(f"cannot read {name} in {self._directory}: {error}") from error
+        if required and not value:
+            raise InvalidCredentials(f"no {name} in {self._directory}; the Secret must have this key, not empty")
+        return value
+
+
+def _stat(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)  # noqa: PTH116 - for each request
+    except OSError:
+        return None
+
+
+class MountedProvider(CredentialProvider):
+    """Puts :class:`MountedCredentials` at the head of boto3's chain."""
+
+    METHOD = "kubothek-mounted-secret"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+
+    def load(self) -> Credentials:
+        """The credentials; raises InvalidCredentials rather than let another provider's be used."""
+        return MountedCredentials(self._directory)

@@ -1,0 +1,193 @@
+"""SHA3-256 of many streams at once: several times as fast as one after the other, on one core.
+
+Streams of one :class:`Lanes` are hashed together, by ``sha3_multibuffer.c``: four or eight at a time, as the processor
+has it. Where that was not built, or does not run, ``hashlib`` does the same one by one (docs/decisions/0016-lanes.md).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Iterable, Sequence
+from hashlib import sha3_256
+from itertools import islice
+from pathlib import Path
+from threading import Condition, Lock
+from typing import Any, Final, Protocol, TypeAlias
+
+import pyarrow as pa
+
+Data: TypeAlias = Any
+"""Bytes in one piece: whatever has the buffer protocol."""
+AHEAD: Final = 4 << 20
+"""Bytes that wait until they are hashed: enough for all lanes, and still in a processor's caches."""
+_COMPANY: Final = 0.02
+"""Seconds that a stream which ends waits for others to fill lanes with, as long as there are any."""
+_LITTLE: Final = 1 << 18
+"""Bytes that are sooner hashed than waited with."""
+_LIBRARY: Final = Path(__file__).with_name("libsha3_multibuffer.so")
+_STREAM: Final = 25 * 8 + 136 + 8
+"""Bytes of ``struct stream``."""
+_DIGEST: Final = 32
+
+
+def _library() -> Any | None:
+    try:
+        library = ctypes.CDLL(str(_LIBRARY))
+    except OSError:
+        return None
+    library.lanes_hash.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int)
+    library.lanes_hash.restype = None
+    return library
+
+
+_NATIVE: Final = _library()
+WIDTH: Final[int] = _NATIVE.lanes_width() if _NATIVE is not None else 0
+"""Streams that this processor hashes at once; 0: one after the other, by ``hashlib``."""
+
+
+class Stream(Protocol):
+    """The hash of bytes that come in pieces, from one thread at a time."""
+
+    def update(self, data: Data) -> None:
+        """The bytes that follow. They are kept until they are hashed, and must not change."""
+
+    def digest(self) -> bytes:
+        """The hash of all bytes; nothing can follow."""
+
+
+class Lanes:
+    """Streams that are hashed together, each fed from any thread.
+
+    What is given waits until there are ``ahead`` bytes, or streams end, and is hashed then by the thread that brought
+    the last of them, without Python's lock: to their ends those that end, all others as long as lanes are full. They
+    are if ``WIDTH`` streams or more have about as many bytes.
+    """
+
+    def __init__(self, ahead: int = AHEAD, width: int = WIDTH) -> None:
+        """``width``  4 or 8, not more than the processor has; 0: ``hashlib``, and nothing waits"""
+        self._ahead = ahead
+        self._width = width
+        self._many = width * 3 // 4
+        self._changed = Condition()
+        self._turn = Lock()
+        self._waiting: _Waiting = {}
+        self._bytes = 0
+        self._going = 0
+        self._ending = 0
+
+    def stream(self, beginning: bytes = b"") -> Stream:
+        """A new stream, which begins with these bytes."""
+        if not self._width:
+            return sha3_256(beginning)
+        stream = _Lane(self)
+        with self._changed:
+            self._going += 1
+        if beginning:
+            stream.update(beginning)
+        return stream
+
+    def digests(self, streams: Sequence[Stream]) -> list[bytes]:
+        """The digests of several of its streams, which end together; nothing can follow. May wait for others to end."""
+        ending = [each for each in streams if isinstance(each, _Lane) and not each.ended]
+        with self._changed:
+            for each in ending:
+                self._waiting.setdefault(each, []).append(None)
+                each.ended = True
+            self._going -= len(ending)
+            self._ending += len(ending)
+            if self._enough():  # else whoever waits would wake up, take Python's lock, and wait again
+                self._changed.notify_all()
+            self._changed.wait_for(lambda: self._enough() or self._waiting.keys().isdisjoint(ending), _COMPANY)
+        self._hash(ending)
+        return [each.hashed() if isinstance(each, _Lane) else each.digest() for each in streams]
+
+    def _feed(self, stream: _Lane, data: pa.Buffer) -> None:
+        with self._changed:
+            self._waiting.setdefault(stream, []).append(data)
+            self._bytes += data.size
+            if self._bytes < self._ahead:
+                return
+        self._hash([stream])
+
+    def _enough(self) -> bool:
+        """Whether it is time to hash what waits: nothing else can come, it fills lanes, or is little or much."""
+        return not self._going or self._ending >= self._many or not _LITTLE < self._bytes < self._ahead
+
+    def _hash(self, streams: Sequence[_Lane]) -> None:
+        """See to it that all is hashed that came of these streams, if they end; else that less waits than did."""
+        with self._turn:  # the pieces of a stream are hashed in their order, so what was taken before has to be done
+            with self._changed:
+                if self._waiting.keys().isdisjoint(streams):
+                    return
+                taken, self._waiting, self._bytes, self._ending = self._waiting, {}, 0, 0
+                self._changed.notify_all()
+            rest = _hash(taken, self._width, self._many)
+            if sum(map(_size, rest.values())) > self._ahead // 2:  # of a few streams, which will not be more
+                rest = _hash(rest, self._width)
+            with self._changed:
+                for stream, buffers in rest.items():
+                    self._waiting[stream] = [*buffers, *self._waiting.get(stream, ())]
+                    self._bytes += _size(buffers)
+
+
+class _Lane:
+    """A stream whose state lies in memory that is its own."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+        self._memory = ctypes.create_string_buffer(_STREAM)
+        self.address = ctypes.addressof(self._memory)
+        self.ended = False
+
+    def update(self, data: Data) -> None:
+        assert not self.ended, "nothing can follow a digest"
+        buffer = pa.py_buffer(data)
+        if buffer.size:  # without data it would be the end
+            self._lanes._feed(self, buffer)
+
+    def digest(self) -> bytes:
+        return self._lanes.digests([self])[0]
+
+    def hashed(self) -> bytes:
+        return self._memory.raw[:_DIGEST]
+
+
+_Waiting: TypeAlias = dict[_Lane, list[pa.Buffer | None]]
+"""What came of each stream; None is its end."""
+
+
+def digests(data: Iterable[Data]) -> list[bytes]:
+    """The SHA3-256 of each of these."""
+    buffers = [pa.py_buffer(each) for each in data]
+    if not WIDTH or len(buffers) < 2:
+        return [sha3_256(each).digest() for each in buffers]
+    lanes = Lanes()
+    waiting: _Waiting = {_Lane(lanes): [each, None] if each.size else [None] for each in buffers}
+    _hash(waiting, WIDTH)
+    return [stream.hashed() for stream in waiting]
+
+
+def _hash(waiting: _Waiting, width: int, least: int = 0) -> _Waiting:
+    """Hash all, or, of streams that do not end, as much as keeps ``least`` lanes busy; returns what is left of these.
+
+    Longest streams first, so that lanes end together.
+    """
+    assert _NATIVE is not None, "there are lanes only where it is"
+    ordered = sorted(waiting.items(), key=lambda item: (item[1][-1] is not None, -_size(item[1])))
+    pieces = array("Q")
+    for stream, buffers in ordered:
+        for each in buffers:
+            pieces.extend((stream.address, each.address, each.size) if each is not None else (stream.address, 0, 0))
+    _NATIVE.lanes_hash(pieces.buffer_info()[0], len(pieces) // 3, width, least)
+    left = iter(pieces[2::3])
+    rest: _Waiting = {}
+    for stream, buffers in ordered:
+        sized = zip(buffers, islice(left, len(buffers)), strict=True)
+        if ends := [each.slice(each.size - size) for each, size in sized if each is not None and size]:
+            rest[stream] = [*ends]
+    return rest
+
+
+def _size(buffers: Iterable[pa.Buffer | None]) -> int:
+    return sum(each.size for each in buffers if each is not None)

@@ -1,0 +1,376 @@
+"""Writing data files: rows in any order in, target-sized Parquet files per partition out, in bounded memory.
+
+Files are ``<uuid>/<table>/<partition path>/<uuid4 hex>.parquet`` without the partition columns, in stored
+types (Kartothek specification, "Data files of partitions"); the names of files of a bucket end with its mark. Nothing
+here is visible to
+readers until a commit names the files.
+"""
+
+from __future__ import annotations
+
+import uuid as uuids
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kubothek.errors import StoreError
+from kubothek.storage.base import Store
+from kubothek.storage.sha3_multibuffer import Lanes, Stream
+from kubothek.table.bucketing import Bucketing
+from kubothek.table.layout import CODECS, MIB, Layout
+from kubothek.table.log.model import keys
+from kubothek.table.log.model.changes import PartitionFile
+from kubothek.table.partitioning import Group, check_partition_keys, split
+from kubothek.table.schema import conform, footer_metadata
+from kubothek.table.sorting import SortedRuns
+
+MEMORY_BUDGET: Final = 256 * MIB
+
+_ROW_GROUP_BYTES: Final = 64 * MIB
+_OPEN_FILE_BYTES: Final = 2 * MIB
+"""What an open Parquet writer costs beside its data: the last column's dictionary encoder, measured."""
+_COLUMN_BYTES: Final = 256
+"""What a buffered piece of one column costs beside its data, roughly."""
+_BLOCKS_OF_A_RUN: Final = 16
+_UPLOADS_AT_ONCE: Final = 8
+_UNHASHED: Final = 16
+"""The part of the budget, one of so many, that finished files may take until several are hashed at once."""
+
+
+class Observer(Protocol):
+    """Who looks at all rows on their way into files, in the same pass: indices, statistics."""
+
+    def observe(self, label: str, batches: Sequence[pa.RecordBatch]) -> None:
+        """Take note of one row group, without the partition columns, of the file with this label.
+
+        Called in the order of the rows, for every row, before it is written. What it raises fails the write.
+        """
+
+    def wrote(self, label: str, key: str, content: pa.Buffer, footer: pq.FileMetaData) -> None:
+        """The file with this label is whole, and will go to this key; ``footer`` is part of ``content``."""
+
+
+class ParquetPart:
+    """One data file, encoded in memory one row group at a time. ``label`` is what the head will know it by.
+
+    ``ascending``  columns of numbers that mostly grow: their differences are small, a dictionary would only be tried
+    """
+
+    def __init__(self, label: str, schema: pa.Schema, layout: Layout, ascending: Sequence[str] = ()) -> None:
+        self.label = label
+        self.rows = 0
+        self._sink = pa.BufferOutputStream()
+        self._footers: list[pq.FileMetaData] = []
+        chosen = layout.dictionary_columns
+        if chosen is None and ascending:
+            chosen = tuple(path for field in schema for path in _paths(field.name, field.type))
+        dictionary: Any = True if chosen is None else [name for name in chosen if name not in ascending]
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            schema,
+            version="2.4",
+            compression=CODECS[layout.compression],
+            use_dictionary=dictionary,  # the stubs know bool only
+            column_encoding=dict.fromkeys(ascending, "DELTA_BINARY_PACKED") or None,
+            sorting_columns=_sorting_columns(schema, layout.sort_by),
+            coerce_timestamps="us",
+            metadata_collector=self._footers,
+            store_schema=False,
+        )
+        self._schema = schema
+        self._with_nulls: set[str] = set()
+
+    @property
+    def size(self) -> int:
+        """Encoded bytes so far."""
+        return self._sink.tell()
+
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Append the rows as one row group."""
+        table = pa.Table.from_batches(batches)
+        self._with_nulls.update(name for name in table.column_names if table.column(name).null_count)
+        self._writer.write_table(table, row_group_size=table.num_rows)
+        self.rows += table.num_rows
+
+    def finish(self) -> tuple[pa.Buffer, pq.FileMetaData]:
+        """The whole file, and its footer."""
+        self._writer.add_key_value_metadata(footer_metadata(self._schema, self._with_nulls))
+        self._writer.close()
+        return self._sink.getvalue(), self._footers[0]
+
+
+@dataclass
+class _Rows:
+    """What is in memory of one group. Without an order, an open file comes before the buffered rows."""
+
+    group: Group
+    runs: SortedRuns | None
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    buffered: int = 0
+    part: ParquetPart | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory."""
+        runs = self.runs.size if self.runs else 0
+        return self.buffered + runs + (self.part.size + _OPEN_FILE_BYTES if self.part else 0)
+
+    def buffer(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Keep rows as they are."""
+        for batch in batches:
+            self.batches.append(batch)
+            self.rows += batch.num_rows
+            self.buffered += batch.nbytes + _COLUMN_BYTES * batch.num_columns
+
+    def unbuffer(self) -> list[pa.RecordBatch]:
+        """All rows that are kept as they are; they are kept no longer."""
+        batches, self.batches, self.rows, self.buffered = self.batches, [], 0, 0
+        return batches
+
+
+class PartitionedWriter:
+    """Writes tables into files per partition and bucket. Not thread-safe; uploads run beside the encoding.
+
+    ``schema``         stored schema of the rows, see :mod:`kubothek.table.schema`
+    ``layout``         how files are made of them
+    ``table``          name of the table in the dataset, as its head has it
+    ``observer``       sees each row group that is encoded
+    ``presorted``      the rows of each group come in the order of the layout, and are left in it
+    ``ascending``      columns of integers or times that mostly grow
+    ``memory_budget``  bytes for rows, unfinished files and files on their way; when they exceed it, the
+                       largest partitions are written early: rows grouped by partition make the best files
+
+    Rows with an order stay in memory, compressed, as long as the budget allows, so that the files of a partition
+    are not only sorted but have ranges of their own. Raises PartitionInvalid or LayoutInvalid before anything is
+    written. Use it as a context manager: an error inside cancels what is still to be uploaded, and deletes what was, as
+    far as the store lets it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        uuid: str,
+        schema: pa.Schema,
+        layout: Layout,
+        *,
+        table: str = keys.DEFAULT_TABLE,
+        observer: Observer | None = None,
+        presorted: bool = False,
+        ascending: Sequence[str] = (),
+        memory_budget: int = MEMORY_BUDGET,
+    ) -> None:
+        check_partition_keys(schema, layout.partition_on)
+        layout.check(schema)
+        self._store = store
+        self._prefix = keys.data_prefix(uuid, table)
+        self._schema = schema
+        self._layout = layout
+        self._payload = pa.schema([f for f in schema if f.name not in layout.partition_on])
+        self._bucketing = Bucketing.of(layout, schema)
+        self._observer = observer
+        self._sort_by = () if presorted else layout.sort_by
+        self._ascending = tuple(name for name in ascending if name in self._payload.names)
+        self._budget = memory_budget - memory_budget // _UNHASHED
+        self._step = max(1, min(_ROW_GROUP_BYTES, layout.target_file_bytes, memory_budget // 4))
+        self._open: dict[Group, _Rows] = {}
+        self._held = 0
+        self._files: list[PartitionFile] = []
+        self._lanes = Lanes(memory_budget // _UNHASHED)
+        self._hashes: list[Stream] = []
+        self._flushed = 0
+        self._uploads: deque[tuple[Future[str], int]] = deque()
+        self._in_flight = 0
+        self._pool = ThreadPoolExecutor(_UPLOADS_AT_ONCE, thread_name_prefix="upload")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        if kind is not None:
+            with suppress(StoreError):
+                self._store.delete([file.key for file in self._files])
+
+    # --- rows in ---
+
+    def write(self, data: pa.Table | pa.RecordBatch) -> None:
+        """Add rows of any partitions, with all columns of the schema.
+
+        Raises SchemaMismatch, DataTypeMismatch, PartitionInvalid; failures of earlier uploads surface here too.
+        """
+        for batch in self._slices(conform(_as_table(data), self._schema)):
+            for group, rows in split(batch, self._layout.partition_on, self._bucketing):
+                self._add(group, rows)
+
+    def write_group(self, group: Group, data: pa.Table | pa.RecordBatch) -> None:
+        """Add rows of one group, as :func:`~.partitioning.split` gave them."""
+        for batch in self._slices(conform(_as_table(data), self._payload)):
+            self._add(group, batch)
+
+    def flush(self) -> list[PartitionFile]:
+        """Finish the files of all groups, whatever their size; those that were finished since the last time.
+
+        They are on their way to the store. Rows that come later go into new files.
+        """
+        for rows in list(self._open.values()):
+            self._publish(rows, wholly=True)
+        unhashed = self._files[self._flushed :]
+        digests, self._hashes = self._lanes.digests(self._hashes), []
+        done = [replace(file, sha3=digest.hex()) for file, digest in zip(unhashed, digests, strict=True)]
+        self._files[self._flushed :], self._flushed = done, len(self._files)
+        return done
+
+    def finish(self) -> list[PartitionFile]:
+        """Write what is left and wait until all is stored; the files in the order they were finished in."""
+        self.flush()
+        self._wait(0)
+        self._pool.shutdown()
+        return self._files
+
+    def _slices(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        """The table in contiguous pieces, several to a row group."""
+        pieces = max(1, 4 * table.nbytes // self._step)
+        rows = max(1, min(self._layout.row_group_rows, table.num_rows // pieces))
+        for start in range(0, table.num_rows, rows):
+            yield from table.slice(start, rows).combine_chunks().to_batches()
+
+    def _add(self, group: Group, batch: pa.RecordBatch) -> None:
+        if (rows := self._open.get(group)) is None:
+            runs = SortedRuns(self._sort_by, self._step // _BLOCKS_OF_A_RUN) if self._sort_by else None
+            rows = self._open[group] = _Rows(group, runs)
+        with self._accounted(rows):
+            rows.buffer([batch])
+            if rows.runs is None:
+                self._encode(rows)
+            elif rows.buffered >= self._step:
+                rows.runs.add(rows.unbuffer())
+        if self._held + self._in_flight > self._budget:
+            self._relieve()
+
+    # --- files out ---
+
+    def _relieve(self) -> None:
+        """Bring memory down to half the budget by writing the largest partitions now."""
+        goal = self._budget // 2
+        for rows in sorted(self._open.values(), key=lambda rows: rows.held, reverse=True):
+            if self._held <= goal:
+                break
+            self._publish(rows, wholly=False)
+        self._wait(goal)
+
+    def _publish(self, rows: _Rows, *, wholly: bool) -> None:
+        """Write what there is of a group; not ``wholly``: keep sorted rows that would only make a small file."""
+        with self._accounted(rows):
+            if rows.runs is not None:
+                if rows.batches:
+                    rows.runs.add(rows.unbuffer())
+                if self._merge(rows, rows.runs, keep=not wholly):
+                    return
+            self._encode(rows, rest=True)
+            if rows.part:
+                self._close(rows, rows.part)
+            del self._open[rows.group]
+
+    def _merge(self, rows: _Rows, runs: SortedRuns, *, keep: bool) -> bool:
+        """Write sorted rows; True if some are kept after all, because they are fewer than the last file took."""
+        files = len(self._files)
+        while runs.rows:
+            rows.buffer(runs.pop().to_batches())
+            self._encode(rows)
+            if keep and len(self._files) > files and not rows.part and runs.rows + rows.rows < self._files[-1].rows:
+                return True
+        return False
+
+    def _encode(self, rows: _Rows, *, rest: bool = False) -> None:
+        """Turn buffered rows into row groups, if there are enough for one, or all the rest."""
+        size = self._layout.row_group_rows
+        if not rows.rows or not (rest or rows.rows >= size or rows.buffered >= self._step):
+            return
+        table = pa.Table.from_batches(rows.unbuffer())
+        whole = table.num_rows if rest or table.num_rows < size else table.num_rows - table.num_rows % size
+        for start in range(0, whole, size):
+            self._write_row_group(rows, table.slice(start, min(size, whole - start)).to_batches())
+        rows.buffer(table.slice(whole).to_batches())
+
+    def _write_row_group(self, rows: _Rows, batches: Sequence[pa.RecordBatch]) -> None:
+        if (part := rows.part) is None:
+            part = rows.part = ParquetPart(self._new_label(rows.group), self._payload, self._layout, self._ascending)
+        if self._observer:
+            self._observer.observe(part.label, batches)
+        part.write(batches)
+        if part.size >= self._layout.target_file_bytes:
+            self._close(rows, part)
+
+    def _close(self, rows: _Rows, part: ParquetPart) -> None:
+        """Finish the group's file and send it off. The one place that every finished file passes."""
+        rows.part = None
+        content, footer = part.finish()
+        key = f"{self._prefix}{part.label}.parquet"
+        if self._observer:
+            self._observer.wrote(part.label, key, content, footer)
+        self._hashes.append(self._lanes.stream())
+        self._hashes[-1].update(content)
+        self._files.append(PartitionFile(part.label, key, part.rows, content.size))
+        self._wait(max(0, self._budget // 2 - content.size))
+        self._in_flight += content.size
+        self._uploads.append((self._pool.submit(self._store.put, key, memoryview(content)), content.size))
+
+    def _new_label(self, group: Group) -> str:
+        name = uuids.uuid4().hex + group.mark
+        if self._bucketing and group.bucket is not None:
+            name += self._bucketing.mark(group.bucket)
+        return f"{group.path}/{name}" if group.path else name
+
+    @contextmanager
+    def _accounted(self, rows: _Rows) -> Iterator[None]:
+        """Whatever happens to a group in here changes what is held."""
+        before = rows.held
+        yield
+        self._held += rows.held - before
+
+    def _wait(self, goal: int) -> None:
+        """Until at most ``goal`` bytes are on their way; raises what an upload raised."""
+        while self._uploads and (self._in_flight > goal or self._uploads[0][0].done()):
+            upload, size = self._uploads.popleft()
+            upload.result()
+            self._in_flight -= size
+
+
+def _sorting_columns(schema: pa.Schema, columns: Sequence[str]) -> list[pq.SortingColumn] | None:
+    """For the footer, which numbers the columns as they are stored: a struct is as many as it has fields."""
+    first, leaves = {}, 0
+    for name, data_type in zip(schema.names, schema.types, strict=True):
+        first[name] = leaves
+        leaves += _leaves(data_type)
+    return [pq.SortingColumn(first[name]) for name in columns] or None
+
+
+def _leaves(data_type: pa.DataType) -> int:
+    if pa.types.is_struct(data_type):
+        return sum(_leaves(field.type) for field in data_type)
+    return _leaves(data_type.value_type) if pa.types.is_list(data_type) else 1
+
+
+def _paths(name: str, data_type: pa.DataType) -> Iterator[str]:
+    """What Parquet calls the columns of a field."""
+    if pa.types.is_struct(data_type):
+        for field in data_type:
+            yield from _paths(f"{name}.{field.name}", field.type)
+    elif pa.types.is_list(data_type):
+        yield from _paths(f"{name}.list.element", data_type.value_type)
+    else:
+        yield name
+
+
+def _as_table(data: pa.Table | pa.RecordBatch) -> pa.Table:
+    return data if isinstance(data, pa.Table) else pa.Table.from_batches([data])

@@ -1,0 +1,80 @@
+"""Gathering index entries in the pass that writes data files, or in one that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kubothek.storage import Store
+from kubothek.table.indexes.entries import entries, sort_distinct
+from kubothek.table.indexes.model import Collected, IndexFile
+from kubothek.table.indexes.native import write_files
+from kubothek.table.indexes.types import distinct
+
+MEMORY_BUDGET: Final = 24 << 20
+"""Sorting takes several times as much for a moment."""
+_PIECE_BYTES: Final = 256
+"""What a small table costs beside its data, roughly."""
+
+
+class IndexCollector:
+    """Observes rows on their way into data files, and stores which values are in which file.
+
+    ``columns``        stored type by name of the columns to index
+    ``memory_budget``  bytes of entries that are held; more are stored as a sorted file at once
+
+    What it stores are files as native indices have them, whatever kind of index they end in: nobody sees them
+    until a commit does, and those of a commit that fails are the collector's. Not thread-safe.
+    """
+
+    def __init__(
+        self, store: Store, uuid: str, columns: Mapping[str, pa.DataType], *, memory_budget: int = MEMORY_BUDGET
+    ) -> None:
+        self._store = store
+        self._uuid = uuid
+        self._columns = dict(columns)
+        self._budget = memory_budget
+        self._labels: set[str] = set()
+        self._held: dict[str, list[pa.Table]] = {column: [] for column in columns}
+        self._bytes = 0
+        self._files: dict[str, tuple[IndexFile, ...]] = dict.fromkeys(columns, ())
+
+    def observe(self, label: str, batches: Sequence[pa.RecordBatch]) -> None:
+        """These rows go into the file of this label, which may get more."""
+        self.note(label)
+        for column in self._columns:
+            self.observe_values(label, column, pa.chunked_array([batch.column(column) for batch in batches]))
+
+    def note(self, label: str) -> None:
+        """There is a file of this label, whatever values it holds."""
+        self._labels.add(label)
+
+    def observe_values(self, label: str, column: str, values: pa.ChunkedArray[Any]) -> None:
+        """These values of one column go into the file of this label."""
+        found = distinct(values, self._columns[column])
+        if len(found):
+            table = entries(found, label)
+            self._held[column].append(table)
+            self._bytes += table.nbytes + _PIECE_BYTES
+        if self._bytes > self._budget:
+            self._store_held()
+
+    def add(self, other: Collected) -> None:
+        """Take over what another collector of the same columns gathered, in a task elsewhere."""
+        self._labels |= other.labels
+        for column, files in other.files.items():
+            self._files[column] += files
+
+    def finish(self) -> Collected:
+        """Store what is held; all that was observed."""
+        self._store_held()
+        return Collected(frozenset(self._labels), dict(self._files))
+
+    def _store_held(self) -> None:
+        for column, held in self._held.items():
+            if held:
+                self._files[column] += write_files(self._store, self._uuid, column, [sort_distinct(held)])
+                held.clear()
+        self._bytes = 0

@@ -1,0 +1,116 @@
+"""Index entries in memory: tables of ``value`` and ``label``, a row for each label of each value.
+
+``label`` is dictionary-encoded: an index has many values to a label. *Sorted* entries are ordered by value and hold
+no pair twice. All of it is Arrow's work, nothing here looks at single values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import Any, Final, TypeAlias, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kubothek.table.indexes.types import bound_of
+
+VALUE: Final = "value"
+LABEL: Final = "label"
+LABEL_TYPE: Final = pa.dictionary(pa.int32(), pa.string())
+
+Stream: TypeAlias = Callable[[], Iterator[pa.Table]]
+"""Opens sorted entries, piece by piece: no piece is empty, and each begins where the one before ended or above."""
+
+
+def entries(values: pa.Array[Any], label: str) -> pa.Table:
+    """The entries of one label."""
+    labels = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(values)), pa.array([label]))
+    return pa.table({VALUE: values, LABEL: labels})
+
+
+def no_entries(value_type: pa.DataType) -> pa.Table:
+    """None at all."""
+    return pa.schema([(VALUE, value_type), (LABEL, LABEL_TYPE)]).empty_table()
+
+
+def sort_distinct(tables: Sequence[pa.Table]) -> pa.Table:
+    """All of these entries (of one value type; at least one table), sorted."""
+    table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    if not table.num_rows:
+        return table
+    chunks = _labels(table)
+    codes = pa.chunked_array([chunk.indices for chunk in chunks])
+    coded = pa.Table.from_arrays([table.column(VALUE), codes], names=[VALUE, "code"])
+    pairs = coded.group_by([VALUE, "code"], use_threads=False).aggregate([])
+    ordered = pairs.sort_by([(VALUE, "ascending"), ("code", "ascending")]).combine_chunks()
+    labels = pa.DictionaryArray.from_arrays(_one(ordered.column("code")), chunks[0].dictionary)
+    return pa.Table.from_arrays([ordered.column(VALUE), pa.chunked_array([labels])], names=[VALUE, LABEL])
+
+
+def with_labels(table: pa.Table, labels: Container[str]) -> pa.Table:
+    """Those entries whose label is one of these."""
+    table = table.unify_dictionaries()
+    if not table.num_rows:
+        return table
+    chunks = _labels(table)
+    kept = pa.array([label in labels for label in chunks[0].dictionary.to_pylist()], pa.bool_())
+    if pc.all(kept).as_py():
+        return table
+    return table.filter(pa.chunked_array([kept.take(chunk.indices) for chunk in chunks]))
+
+
+def labels_in(table: pa.Table) -> frozenset[str]:
+    """The labels that have an entry."""
+    return texts(table.column(LABEL)) if table.num_rows else frozenset()
+
+
+def texts(labels: pa.ChunkedArray[Any]) -> frozenset[str]:
+    """These labels as a set; none of them is NULL."""
+    return frozenset(cast("list[str]", pc.unique(labels.cast(pa.string())).to_pylist()))
+
+
+def merge(streams: Sequence[Stream]) -> Iterator[pa.Table]:
+    """All entries of sorted streams, sorted, piece by piece; no value is divided between two pieces.
+
+    In memory are one piece of each stream, and all entries of the value at which a piece ends.
+    """
+    heads = [head for head in map(_Head, streams) if head.piece is not None]
+    while heads:
+        bound = min((head.last for head in heads), key=bound_of)
+        yield sort_distinct([part for head in heads for part in head.take(bound)])
+        heads = [head for head in heads if head.piece is not None]
+
+
+class _Head:
+    """Where one stream of a merge stands: ``piece`` is what is to be taken next, None at its end."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._pieces = stream()
+        self.piece: pa.Table | None = next(self._pieces, None)
+
+    @property
+    def last(self) -> Any:
+        """The last value of the piece."""
+        assert self.piece is not None, "asked only before the end"
+        return self.piece.column(VALUE)[-1]
+
+    def take(self, bound: Any) -> Iterator[pa.Table]:
+        """Take all entries up to this value."""
+        while self.piece is not None:
+            count: int = pc.sum(pc.less_equal(self.piece.column(VALUE), bound).cast(pa.int64())).as_py() or 0
+            if count:
+                yield self.piece.slice(0, count)
+            if count < self.piece.num_rows:
+                self.piece = self.piece.slice(count)
+                return
+            self.piece = next(self._pieces, None)
+
+
+def _labels(table: pa.Table) -> list[Any]:
+    """The labels, in chunks with one dictionary."""
+    return table.column(LABEL).chunks
+
+
+def _one(column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
+    """The column as one array: of ``int32``, it always is."""
+    return pa.concat_arrays(column.chunks)

@@ -1,0 +1,115 @@
+"""Index objects that were opened, kept for the next lookup in bounded memory: none of them ever changes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
+from typing import Any, Final, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from kubothek.errors import IndexStale, ObjectNotFound
+from kubothek.storage import Store
+from kubothek.storage.immutable_cache import Kept, by_store
+from kubothek.table.indexes.entries import LABEL
+from kubothek.table.indexes.integrity import check_bytes, check_rows, check_size
+from kubothek.table.indexes.model import IndexFile
+from kubothek.table.indexes.native import Manifest, read_manifest
+from kubothek.table.untrusted_parquet import DAMAGED, checked_footer
+
+BUDGET: Final = 128 << 20
+"""Bytes that are kept for each store."""
+_WHOLE_BYTES: Final = 1 << 20
+"""Files up to this size are kept; of larger ones the footer, and a handle."""
+_HANDLE_BYTES: Final = 1 << 20
+_FOOTER_FACTOR: Final = 4
+"""What a parsed footer takes, in terms of its size in the file."""
+_MANIFEST_FILE_BYTES: Final = 600
+
+
+class OpenedFile:
+    """One Parquet file of an index. Safe to use from several threads.
+
+    One thread at a time reads a file that is not in memory: each scan opens it anew, for which Arrow finds its size by
+    going to its end and back, and takes no lock for that as it does to go somewhere and read there.
+    """
+
+    def __init__(self, store: Store, key: str, committed: IndexFile | None = None) -> None:
+        """``committed``: what the manifest of a native index says of the file. Raises IndexStale if it is another."""
+        try:
+            source = store.open(key)
+            size = source.seek(0, io.SEEK_END)
+            source.seek(0)
+            if committed is not None:
+                check_size(committed, size)
+            whole = size <= _WHOLE_BYTES
+            data = source.read() if whole else b""
+            if whole:
+                check_bytes(key, data)
+            checked_footer(io.BytesIO(data) if whole else source)
+            file = pa.py_buffer(data) if whole else pa.PythonFile(source, mode="r")
+            options = ds.ParquetReadOptions(dictionary_columns=[LABEL])
+            fragment: Any = ds.ParquetFileFormat(read_options=options).make_fragment(cast("Any", file))
+            fragment.ensure_complete_metadata()
+        except ObjectNotFound as error:
+            raise IndexStale(f"{key}: the index file is gone; kubothek index --rebuild makes one") from error
+        except DAMAGED as error:
+            raise IndexStale(f"{key}: not an index file: {error}; kubothek index --rebuild makes one") from error
+        self._fragment = fragment
+        self._reading: AbstractContextManager[object] = nullcontext() if whole else Lock()
+        self.key = key
+        self.schema: pa.Schema = fragment.physical_schema
+        self.rows: int = fragment.metadata.num_rows
+        if committed is not None:
+            check_rows(committed, self.rows)
+        self.cost = _FOOTER_FACTOR * fragment.metadata.serialized_size + (size if whole else _HANDLE_BYTES)
+
+    def read(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
+        """The rows that match; row groups whose statistics rule a match out are not read."""
+        return self._read(lambda: self._fragment.to_table(columns=list(columns), filter=where, use_threads=False))
+
+    def read_near(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
+        """All rows of the row groups whose statistics do not rule a match out: for who looks for many matches."""
+        return self._read(lambda: self._fragment.subset(where).to_table(columns=list(columns), use_threads=False))
+
+    def _read(self, read: Callable[[], pa.Table]) -> pa.Table:
+        try:
+            with self._reading:
+                return read()
+        except DAMAGED as error:
+            raise IndexStale(f"{self.key}: {error}; build the index anew: kubothek index --rebuild") from error
+
+
+class Opened:
+    """The files and manifests of one store that were used last."""
+
+    def __init__(self, store: Store, budget: int = BUDGET) -> None:
+        self._store = store
+        self._kept: Kept[str, Any] = Kept(budget)
+
+    @property
+    def cost(self) -> int:
+        """What all take, in bytes."""
+        return self._kept.cost
+
+    def file(self, key: str, committed: IndexFile | None = None) -> OpenedFile:
+        """Raises IndexStale if it is gone, or not the one that was ``committed``."""
+        found: OpenedFile = self._kept.get(key, lambda: OpenedFile(self._store, key, committed), lambda file: file.cost)
+        return found
+
+    def manifest(self, key: str) -> Manifest:
+        """Raises IndexStale if it is gone."""
+        found: Manifest = self._kept.get(
+            key,
+            lambda: read_manifest(self._store, key),
+            lambda manifest: _MANIFEST_FILE_BYTES * (1 + len(manifest.files)) + sum(map(len, manifest.uncovered)),
+        )
+        return found
+
+
+opened = by_store(Opened)
+"""What is kept of a store, as long as the store is."""

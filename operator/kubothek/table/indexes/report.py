@@ -1,0 +1,54 @@
+"""How the indices of a table are, for people and for the operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kubothek.errors import IndexStale
+from kubothek.storage import Store
+from kubothek.table.indexes.compact import needs_compaction
+from kubothek.table.indexes.model import IndexKind, IndexState
+from kubothek.table.indexes.object_cache import opened
+
+
+class IndexHealth(StrEnum):
+    """Whether an index needs work. All answers are right in any case."""
+
+    READY = "Ready"
+    PARTIAL = "Partial"
+    """Lookups are slow: files are not in it, or its own files are many."""
+    WAITING = "Waiting"
+    """Its column has no type yet; it is made with the first values."""
+    STALE = "Stale"
+    """It cannot be read: commits and lookups fail until it is built anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """One index. ``rows``: values of a Kartothek index; entries, a row for each file of a value, of a native one."""
+
+    column: str
+    kind: IndexKind
+    health: IndexHealth
+    rows: int
+
+
+def report(store: Store, state: IndexState) -> tuple[IndexReport, ...]:
+    """All indices of a head, by column; two small requests for each. Writes nothing."""
+    waiting = {column: IndexReport(column, kind, IndexHealth.WAITING, 0) for column, kind in state.pending.items()}
+    there = {column: _report(store, state, column, kind) for column, kind in state.kinds().items()}
+    return tuple(each for _, each in sorted((waiting | there).items()))
+
+
+def _report(store: Store, state: IndexState, column: str, kind: IndexKind) -> IndexReport:
+    try:
+        if kind is IndexKind.NATIVE:
+            manifest = opened(store).manifest(state.native[column])
+            health = IndexHealth.PARTIAL if needs_compaction(manifest) else IndexHealth.READY
+            return IndexReport(column, kind, health, manifest.rows)
+        listed = state.kartothek[column]
+        rows = opened(store).file(listed).rows if isinstance(listed, str) else len(listed)
+        return IndexReport(column, kind, IndexHealth.READY, rows)
+    except IndexStale:
+        return IndexReport(column, kind, IndexHealth.STALE, 0)

@@ -1,0 +1,417 @@
+"""The log of one dataset: the only door through which a table changes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+from uuid import uuid4
+
+from kubothek.errors import (
+    CommitError,
+    DatasetNotFound,
+    ForeignOverwrite,
+    LakeError,
+    NotAdopted,
+    OwnedByAnother,
+    VersionIncomplete,
+)
+from kubothek.storage import Store
+from kubothek.table.indexes.model import Dialect
+from kubothek.table.indexes.report import IndexReport, report
+from kubothek.table.log.actions import convert, tombstone
+from kubothek.table.log.consistency import require_sound_ledger
+from kubothek.table.log.history.rebuild import rebuild
+from kubothek.table.log.history.snapshot import Snapshot, snapshot_of
+from kubothek.table.log.history.tags import retag, versions_of
+from kubothek.table.log.history.versions import History, Version
+from kubothek.table.log.interop.recover import accept_overwritten, versions_in
+from kubothek.table.log.interop.unconditional import OneWriterStore
+from kubothek.table.log.journal import Draft, Journal, Observed, system_clock
+from kubothek.table.log.legacy_heads import one_table
+from kubothek.table.log.model import keys
+from kubothek.table.log.model.record import Record, Totals
+from kubothek.table.log.multi.cube_head_target import way_of
+from kubothek.table.log.ownership import Claim, ensure_claim, owner_of, require_unowned
+from kubothek.table.log.settle import Patience, look, settle_thoroughly, unadopted
+from kubothek.table.log.transaction import AlreadyApplied, Request, Transaction, applied, require_alive
+
+PATIENCE: Final = timedelta(minutes=5)
+"""How long a commit goes on racing for the head."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetState:
+    """A dataset as one look showed it; ``version`` None = there is none.
+
+    ``totals``   None if unknown: a foreign writer's head that was not adopted yet
+    ``problem``  ``Reason: text`` if the asking claim cannot write it, or it is not whole
+    ``indices``  of a head that is ours
+    ``tags``     versions by name
+    ``partition_on``  the columns that name the directories; None if there is no table
+    """
+
+    uuid: str
+    version: int | None = None
+    etag: str | None = None
+    totals: Totals | None = None
+    time: datetime | None = None
+    owner: str | None = None
+    deleted: bool = False
+    problem: str | None = None
+    indices: tuple[IndexReport, ...] = ()
+    dialect: Dialect = Dialect.KARTOTHEK
+    tags: Mapping[str, int] = field(default_factory=dict)
+    partition_on: tuple[str, ...] | None = None
+
+
+class DatasetLog:
+    """The commits of one dataset in one store; cheap to make, does nothing until asked.
+
+    ``claim``               who writes: checked before every write. None = a person with the store's credentials,
+                            who needs no claim
+    ``unowned_only``        such a person keeps away from datasets that somebody has claimed
+    ``conditional_writes``  what the store's probe found. Without them only the owner may write, one commit at
+                            a time, and the caller sees to that
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        uuid: str,
+        *,
+        claim: Claim | None = None,
+        unowned_only: bool = False,
+        clock: Callable[[], datetime] = system_clock,
+        rng: random.Random | None = None,
+        patience: timedelta = PATIENCE,
+        conditional_writes: bool = True,
+    ) -> None:
+        if not conditional_writes:
+            store = OneWriterStore(store)
+        self.uuid = uuid
+        self._store = store
+        self._claim = claim
+        self._unowned_only = unowned_only
+        self._patience = patience
+        self._conditional_writes = conditional_writes
+        open_journal = partial(Journal, store, clock=clock, rng=rng or random.SystemRandom())
+        self._journal = open_journal(uuid)
+        self._way = way_of(self._journal, open_journal)
+
+    def by_hand(self) -> DatasetLog:
+        """Return the log for what a person decides about a dataset that a manifest owns, as ``kubothek heal`` does."""
+        if not self._unowned_only:
+            return self
+        return DatasetLog(
+            self._store,
+            self.uuid,
+            clock=self._journal.clock,
+            patience=self._patience,
+            conditional_writes=self._conditional_writes,
+        )
+
+    @property
+    def journal(self) -> Journal:
+        """The steps of the protocol itself: for maintenance, which needs more than versions."""
+        return self._journal
+
+    # --- writing ---
+
+    def begin(self, commit_id: str, digest: str, *, adopts: bool = True) -> Transaction | AlreadyApplied:
+        """Start a commit, or learn that it has happened.
+
+        ``commit_id`` names the commit within the dataset for ever; ``digest`` is of everything that says what
+        it does. Settles what foreign writers and crashes left; without ``adopts`` a foreign head is adopted only when
+        the transaction commits, so that a change that is refused leaves it as it is. Raises OwnedByAnother,
+        DatasetDeleted, IdReused, ForeignOverwrite, HeadMissing, HeadUnreadable, NotAdopted, NeedsConversion.
+        """
+        request = Request(keys.check_id(commit_id), digest, self._claim)
+        # The head first, the marker second: the other way round, a commit in between would be missed.
+        seen = self._settled(adopts=adopts)
+        marker = applied(self._journal, request, seen)
+        if seen is not None and seen.marker is None and (marker or (seen.base and seen.base.id == commit_id)):
+            seen = self._settled()  # it may have been overwritten
+            marker = applied(self._journal, request, seen)
+        if marker is not None:
+            return AlreadyApplied(marker.version, marker.record, marker.time, marker.totals, marker.added)
+        return Transaction(self._way, request, seen, self._patience)
+
+    def begin_new(self, what: str, digest: str = "", *, adopts: bool = True) -> Transaction:
+        """Start a commit under an id that is drawn here, behind ``what``, and so was never used: nobody can repeat it.
+
+        A request less than :meth:`begin`, whose errors it raises but for those about the id.
+        """
+        request = Request(f"{what}:{uuid4()}", digest, self._claim)
+        return Transaction(self._way, request, self._settled(adopts=adopts), self._patience)
+
+    def _settled(self, *, adopts: bool = True) -> Observed | None:
+        seen = self.settled(adopts=adopts)
+        require_alive(seen, self._claim)
+        return seen
+
+    def settle(self) -> DatasetState:
+        """Put right what foreign writers and crashes left, and say how the dataset is then."""
+        self._require_claim()
+        settle_thoroughly(self._journal, self._new_patience())
+        self._way.settled(self._new_patience())
+        return self.inspect()
+
+    def observed(self) -> Observed | None:
+        """The head as it is, a foreign one as its adoption would make it; None if there is no dataset. Writes nothing.
+
+        Raises OwnedByAnother, HeadMissing, HeadUnreadable, NeedsConversion.
+        """
+        if self._claim:
+            self._require_owner(owner_of(self._store, self.uuid))
+        elif self._unowned_only:
+            require_unowned(self._store, self.uuid)
+        seen = look(self._journal)
+        return unadopted(self._journal, seen) if seen and seen.marker is None else seen
+
+    def settled(self, *, adopts: bool = True) -> Observed | None:
+        """The head with nothing left to settle; None if there is no dataset. May commit what it settles."""
+
+        def look() -> Observed | None:
+            return self._store.together(self._require_claim, self._journal.observe)[1]
+
+        return self._way.settled(self._new_patience(), look, adopts=adopts)
+
+    def convert(self, table: str | None = None) -> list[str]:
+        """Make another library's dataset one that can be written; see :mod:`kubothek.table.log.actions.convert`.
+
+        ``table`` stays, if there are several; returns the uuids of the datasets that the others became.
+        """
+        self._require_claim()
+
+        def begin_other(uuid: str) -> convert.Begin:
+            log = DatasetLog(self._store, uuid, patience=self._patience, conditional_writes=self._conditional_writes)
+            return log.begin
+
+        return convert.convert(self._journal, self._new_patience(), table, begin_other)
+
+    def delete(self) -> int | None:
+        """Replace the head by a tombstone; returns its version. The data stays for the grace period.
+
+        None if there is nothing to delete: no dataset, or one that a later incarnation made after this one was
+        deleted. Harmless to repeat.
+        """
+        incarnation = self._claim.incarnation if self._claim else ""
+        self._require_claim()
+        seen = self._until_swapped(
+            lambda seen: tombstone.drop(self._journal, seen, incarnation=incarnation, by=self._by),
+            done=lambda seen: seen.head.tombstone is not None or incarnation in seen.head.fenced,
+        )
+        return seen.version if seen and seen.head.tombstone else None
+
+    def restore(self) -> int:
+        """Take the tombstone back; returns the version. Does nothing to a dataset that is not deleted.
+
+        Raises RestoreExpired, VersionIncomplete, DatasetNotFound.
+        """
+        self._require_claim()
+        seen = self._until_swapped(
+            lambda seen: tombstone.restore(self._journal, seen, by=self._by),
+            done=lambda seen: seen.head.tombstone is None,
+            check=partial(tombstone.require_within_grace, self._journal),
+        )
+        if seen is None:
+            raise self._not_found()
+        return seen.version
+
+    def set_tags(self, wanted: Mapping[str, int]) -> int:
+        """Make the tags exactly these: versions by name. Returns the version of the dataset after it.
+
+        A tagged version is kept whole and readable, whatever expires, until its last tag is gone. Harmless to repeat.
+        Raises InputError for a name, VersionNotFound or VersionIncomplete for a version that cannot be tagged; and
+        DatasetNotFound, DatasetDeleted, OwnedByAnother.
+        """
+        return self._retag(lambda _: wanted)
+
+    def tag(self, name: str, version: int | None = None) -> int:
+        """Give a version a name, which another one loses by it; None = the present one. Returns its number.
+
+        Raises what :meth:`set_tags` raises.
+        """
+        chosen = version
+
+        def wanted(seen: Observed) -> Mapping[str, int]:
+            nonlocal chosen
+            chosen = seen.version if chosen is None else chosen
+            return {**versions_of(seen.head), name: chosen}
+
+        self._retag(wanted)
+        assert chosen is not None, "there is a dataset"
+        return chosen
+
+    def untag(self, name: str) -> None:
+        """Take a tag away, if it is there. Raises what :meth:`set_tags` raises."""
+        self._retag(lambda seen: {k: v for k, v in versions_of(seen.head).items() if k != name})
+
+    def _retag(self, wanted: Callable[[Observed], Mapping[str, int]]) -> int:
+        self._require_claim()
+
+        def done(seen: Observed) -> bool:
+            require_alive(seen, self._claim)
+            if seen.head.tombstone:
+                raise self._not_found(seen)
+            return versions_of(seen.head) == dict(wanted(seen))
+
+        seen = self._until_swapped(
+            lambda seen: retag(self._journal, seen, wanted(seen), by=self._by),
+            done=done,
+        )
+        if seen is None:
+            raise self._not_found()
+        return seen.version
+
+    def accept_overwritten(self) -> None:
+        """A person has seen the ForeignOverwrite: take the note away, and let the lost commits' ids be used again."""
+        self._require_claim()
+
+        def accept(seen: Observed) -> Draft:
+            for key in seen.head.overwritten:
+                if (record := keys.parse_record(self.uuid, key)) is not None:
+                    self._journal.markers.revoke(record.marker)
+            return accept_overwritten(self._journal, seen)
+
+        self._until_swapped(accept, done=lambda seen: not seen.head.overwritten)
+
+    def _until_swapped(
+        self,
+        decide: Callable[[Observed], Draft],
+        *,
+        done: Callable[[Observed], bool],
+        check: Callable[[Observed, Record], None] | None = None,
+    ) -> Observed | None:
+        """Commit what is decided for the present head until it is as wanted; None if there is no dataset."""
+        patience = self._new_patience()
+        while True:
+            seen = self._way.settled(patience)
+            if seen is None:
+                return None
+            if done(seen):
+                return seen
+            before_swap = partial(check, seen) if check else None
+            if self._way.publish(decide(seen), seen, before_swap=before_swap) is None:
+                patience.pause()
+
+    # --- reading ---
+
+    def snapshot(self, version: Version | None = None, *, table: str | None = None, raw: bool = False) -> Snapshot:
+        """The present version, that of a number, of a time, or of a tag. Writes nothing.
+
+        ``table`` is needed only where another library put several into one dataset. Of a member of a cube, the present
+        version is the one that the cube's head names; ``raw`` asks for its own head. Raises DatasetNotFound,
+        HeadMissing, VersionNotFound, VersionIncomplete; InputError if the table is not there, or not named.
+        """
+        if version is None and not raw and (shown := self._way.shown()) is not None:
+            if shown[0] is None:
+                raise DatasetNotFound(f"dataset {self.uuid!r} in {self._store.url} does not belong to its cube now")
+            return shown[0]
+        seen = self._look()
+        if version is None:
+            return snapshot_of(self._journal, seen, table)
+        history = History(self._journal, seen)
+        record = history.find(version)
+        head = rebuild(self._journal, record)
+        history.require_files(head, record.version)
+        head = one_table(head, table) if table else head
+        schema = self._journal.schemas.get(head.schema_hash)
+        return Snapshot(head, schema, record.version, None, record.totals, record.time)
+
+    def tags(self) -> dict[str, int]:
+        """The tagged versions by name. Raises DatasetNotFound, HeadMissing."""
+        return versions_of(self._look().head)
+
+    def history(self) -> Iterator[Record]:
+        """All commits, newest first; read as they are asked for. Raises DatasetNotFound, HeadMissing."""
+        return History(self._journal, self._look()).records()
+
+    def inspect(self) -> DatasetState:
+        """How the dataset is. Writes nothing, and raises only for the store's own failures."""
+        owner, seen = None, None
+        try:
+            owner = owner_of(self._store, self.uuid)
+            seen = look(self._journal)
+            self._require_owner(owner)
+            if owner is None:
+                self._require_adoptable(seen)
+            self._require_nothing_overwritten(seen)
+            require_sound_ledger(self._journal, seen)
+            problem = None
+        except (CommitError, VersionIncomplete) as error:
+            problem = f"{error.reason}: {error}"
+        if seen is None or ((stone := seen.head.tombstone) is not None and stone.of_nothing):
+            return DatasetState(self.uuid, owner=owner, problem=problem)
+        return DatasetState(
+            uuid=self.uuid,
+            version=seen.version,
+            etag=seen.etag,
+            totals=seen.totals,
+            time=seen.marker.time if seen.marker else seen.modified,
+            owner=owner,
+            deleted=seen.head.tombstone is not None,
+            problem=problem,
+            indices=report(self._store, seen.head.index_state) if seen.marker and not seen.head.tombstone else (),
+            dialect=seen.head.index_state.dialect,
+            tags=versions_of(seen.head),
+            partition_on=seen.head.partition_keys if not seen.head.tombstone else None,
+        )
+
+    def _require_owner(self, owner: str | None) -> None:
+        if self._claim and owner not in (None, self._claim.owner):
+            raise OwnedByAnother(f"dataset {self.uuid!r} belongs to {owner}; {self._claim.owner} may only read it")
+
+    def _require_adoptable(self, seen: Observed | None) -> None:
+        """What another library made is not claimed by accident. What Kubothek ever committed to is no other's."""
+        if self._claim and not self._claim.adopts and seen and not seen.version and not self._journal.was_committed():
+            raise NotAdopted(
+                f"dataset {self.uuid!r} in {self._store.url} was made by another program: set spec.adopt to true to "
+                "take it over as it is, or choose another spec.uuid"
+            )
+
+    def _require_nothing_overwritten(self, seen: Observed | None) -> None:
+        if seen and (gone := seen.head.overwritten):
+            raise ForeignOverwrite(
+                f"another program overwrote {versions_in(gone, self.uuid)}; commit again what is missing"
+            )
+
+    # --- helpers ---
+
+    @property
+    def _by(self) -> str:
+        return self._claim.owner if self._claim else ""
+
+    def _look(self) -> Observed:
+        seen = look(self._journal)
+        if seen is None or seen.head.tombstone:
+            raise self._not_found(seen)
+        return seen
+
+    def _not_found(self, seen: Observed | None = None) -> LakeError:
+        if seen is not None and (stone := seen.head.tombstone) and not stone.of_nothing:
+            return DatasetNotFound(f"dataset {self.uuid!r} was deleted at {stone.time.isoformat()}")
+        return DatasetNotFound(f"there is no dataset {self.uuid!r} in {self._store.url}")
+
+    def _require_claim(self) -> None:
+        if self._claim:
+            ensure_claim(
+                self._store,
+                self.uuid,
+                self._claim,
+                before_first=lambda: self._require_adoptable(self._journal.observe()),
+            )
+            return
+        if self._unowned_only:
+            require_unowned(self._store, self.uuid)
+        if not self._conditional_writes:
+            raise OwnedByAnother(
+                f"{self._store.url} has no conditional writes: only the owner of {self.uuid!r} may write it"
+            )
+
+    def _new_patience(self) -> Patience:
+        return Patience(self._journal, self._patience)

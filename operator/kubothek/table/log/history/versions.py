@@ -1,0 +1,161 @@
+"""Which versions there were, and which of them can be asked for (commit-protocol, "History")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from kubothek.errors import VersionIncomplete, VersionNotFound
+from kubothek.table.log.history.presence import absent
+from kubothek.table.log.journal import Journal, Observed
+from kubothek.table.log.model import keys
+from kubothek.table.log.model.head import Head
+from kubothek.table.log.model.markers import Marker
+from kubothek.table.log.model.record import Record, utc
+from kubothek.table.log.records import chain, down_to, records_from
+
+_SHOWN: Final = 5
+
+Version: TypeAlias = int | datetime | str
+"""How a version is asked for: by its number, by a time at which it was current, by a tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The versions below one observed head.
+
+    A version is found from the nearest one above it that is known to be on the chain, by pointers. Markers tell
+    which are: whoever builds on a commit marks it first, in the place of what it merged again, if anything. Some
+    that are on the chain are not found so, none that is not.
+    """
+
+    journal: Journal
+    seen: Observed
+
+    def records(self) -> Iterator[Record]:
+        """All commits of the chain down to the horizon, newest first.
+
+        Includes those of a deleted incarnation below this one: history is not rewritten.
+        """
+        newest = self._newest()
+        if newest is None:
+            return
+        yield from chain(self.journal, newest, down_to(self.journal.uuid, self.seen.head.horizon))
+
+    def find(self, version: Version) -> Record:
+        """The commit that made a version. Raises VersionNotFound."""
+        if isinstance(version, str):
+            return self.tagged(version)
+        return self.as_of(version) if isinstance(version, datetime) else self.at(version)
+
+    def tagged(self, name: str) -> Record:
+        """The commit that made the version of this tag. Raises VersionNotFound."""
+        tags = self.seen.head.tags
+        if name not in tags:
+            raise VersionNotFound(
+                f"dataset {self.journal.uuid!r} has no tag {name!r}; its tags: {', '.join(sorted(tags)) or 'none'}"
+            )
+        return self.journal.record(tags[name].record)
+
+    def at(self, version: int) -> Record:
+        """The commit that made this version. Raises VersionNotFound."""
+        for tag in self.seen.head.tags.values():
+            if tag.version == version:
+                return self.journal.record(tag.record)
+        newest = self._newest()
+        if newest is None or not self._oldest <= version <= newest.version:
+            raise self._no_version(version)
+        candidates = records_from(self.journal, version, newest.version)
+        start = self._first_on_chain(candidates)
+        for record in chain(self.journal, self.journal.record(start) if start else newest):
+            if record.version == version:
+                return record
+            if record.version < version:
+                break
+        raise self._no_version(version)
+
+    def as_of(self, time: datetime) -> Record:
+        """The commit that was the newest at this time, by the writers' clocks. Raises VersionNotFound."""
+        moment, newest = utc(time), self._newest()
+        if newest and newest.time <= moment:
+            return newest
+        if newest:
+            start = self._first_after(list(records_from(self.journal, self._oldest, newest.version)), moment)
+            above = self.journal.record(start) if start else newest
+            for record in chain(self.journal, above, down_to(self.journal.uuid, self._oldest)):
+                if record.time <= moment:
+                    return record
+        raise VersionNotFound(
+            f"dataset {self.journal.uuid!r} has no version as old as {moment.isoformat()}; the oldest that can "
+            f"be asked for is {self._oldest}"
+        )
+
+    def require_files(self, head: Head, version: int) -> None:
+        """Raises VersionIncomplete if a file of an old version is gone. Those of the present head are not looked at.
+
+        A foreign writer's garbage collection deletes what the present head does not list.
+        """
+        current = set(self.seen.head.files().values())
+        old = [key for key in head.files().values() if key not in current]
+        if missing := missing_files(self.journal, head, old):
+            raise VersionIncomplete(
+                f"version {version} of {self.journal.uuid!r}: {len(missing)} of its files are gone, among them "
+                f"{', '.join(missing[:_SHOWN])}; another program's garbage collection deletes what only history "
+                "needs"
+            )
+
+    def _newest(self) -> Record | None:
+        """The commit that made the head, or that a foreign head builds on."""
+        return self.journal.record(self.seen.marker.record) if self.seen.marker else self.seen.base
+
+    @property
+    def _oldest(self) -> int:
+        """The oldest version that can be asked for."""
+        return max(self.seen.head.horizon, self.seen.head.epoch + 1)
+
+    def _no_version(self, version: int) -> VersionNotFound:
+        if 0 < version < self._oldest:
+            return VersionNotFound(
+                f"version {version} of {self.journal.uuid!r} has expired; the oldest that is kept is {self._oldest}"
+            )
+        return VersionNotFound(
+            f"dataset {self.journal.uuid!r} has no version {version}; its versions are from {self._oldest} to "
+            f"{self.seen.version}, and numbers can be missing"
+        )
+
+    def _first_on_chain(self, candidates: Iterable[keys.RecordKey]) -> str | None:
+        return next((candidate.key for candidate in candidates if self._marker(candidate)), None)
+
+    def _first_after(self, listed: Sequence[keys.RecordKey], moment: datetime) -> str | None:
+        """The first that is known to be on the chain and younger; times do not fall along it."""
+        found = None
+        low, high = 0, len(listed)
+        while low < high:
+            middle = (low + high) // 2
+            marked = ((place, marker) for place in range(middle, high) if (marker := self._marker(listed[place])))
+            place, marker = next(marked, (middle, None))
+            if marker is None:
+                high = middle
+            elif marker.time > moment:
+                found, high = listed[place].key, middle
+            else:
+                low = place + 1
+        return found
+
+    def _marker(self, candidate: keys.RecordKey) -> Marker | None:
+        """The marker of a record that is known to be on the chain."""
+        head = self.seen.head
+        if candidate.key in head.overwritten or candidate.key in head.lost:
+            return None
+        newest = keys.parse_record(self.journal.uuid, head.commit)
+        if newest and newest.marker == candidate.marker and newest.key != candidate.key:
+            return None  # what the head's own commit merged again, if that has no marker yet
+        marker = self.journal.markers.get(candidate.marker)
+        return marker if marker and marker.record == candidate.key else None
+
+
+def missing_files(journal: Journal, head: Head, wanted: Sequence[str]) -> list[str]:
+    """Which of these data files do not exist: a request each if they are few, else one listing of the table."""
+    return absent(journal.store, keys.data_prefix(journal.uuid, head.table), wanted)

@@ -1,0 +1,90 @@
+"""Partition paths: what a data file's key says about all of its rows.
+
+A *partition path* is ``<column>=<value>/…``, each part percent-encoded, empty for a table without partitions
+(Kartothek specification, "Filenames"). Writing them is :mod:`kubothek.table.partitioning`'s business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date, datetime
+from typing import Final
+from urllib.parse import quote, unquote, unquote_to_bytes
+
+import pyarrow as pa
+
+from kubothek.errors import PartitionInvalid
+
+_AS_OURS: Final = re.compile(r"(?:[\w.~-]+=[\w.~-]*/)*[\w.~-]+=[\w.~-]*", re.ASCII)
+"""A path that quoting anew would leave as it is: most are, and there can be a hundred thousand."""
+
+PartitionValue = int | float | str | bytes | bool | date | datetime
+
+
+def partition_path(key: str) -> str:
+    """The partition path of a data file's key, ``""`` if the table is not partitioned.
+
+    Each value is quoted as Kubothek writes it, however the writer of the file did, so that paths compare.
+    Components without ``=`` say nothing about partitions and are skipped, as in kartothek (facts 1.1).
+    """
+    directories = key.split("/")[2:-1]
+    path = "/".join(directories)
+    if _AS_OURS.fullmatch(path):
+        return path
+    return "/".join(
+        f"{_requote(name)}={_requote(value)}"
+        for name, equals, value in (directory.partition("=") for directory in directories)
+        if equals
+    )
+
+
+def parse_path(path: str, schema: pa.Schema) -> dict[str, PartitionValue]:
+    """The typed values in a partition path of any writer, in its order.
+
+    Parts that are not ``<column>=<value>`` are ignored, as kartothek does. Raises PartitionInvalid for a
+    column that is not in the schema and for a value that is not of its column's type.
+    """
+    values: dict[str, PartitionValue] = {}
+    for segment in path.split("/"):
+        name, equals, text = segment.partition("=")
+        if not equals or "=" in text:
+            continue
+        column = unquote(name)
+        if column not in schema.names:
+            raise PartitionInvalid(f"path {path!r}: {column!r} is not a column of the table")
+        data_type = schema.field(column).type
+        try:
+            values[column] = value_parser(data_type)(text)
+            pa.scalar(values[column], data_type)  # which a number of more digits is not
+        except NOT_A_VALUE as error:
+            raise PartitionInvalid(
+                f"path {path!r}: {text!r} in column {column!r} is not of type {data_type}"
+            ) from error
+    return values
+
+
+NOT_A_VALUE: Final = (ValueError, KeyError, OverflowError, TypeError, pa.ArrowException)
+"""What :func:`value_parser` and Arrow raise for a text that is not a value of its column's type."""
+
+
+def value_parser(data_type: pa.DataType) -> Callable[[str], PartitionValue]:
+    """From the encoded text to a value; bool, binary and time zones occur in tables of other writers only."""
+    types = pa.types
+    if types.is_integer(data_type):
+        return int
+    if types.is_floating(data_type):
+        return lambda text: float(unquote(text))
+    if types.is_timestamp(data_type):
+        return lambda text: datetime.fromisoformat(unquote(text))
+    if types.is_date(data_type):
+        return date.fromisoformat
+    if types.is_boolean(data_type):
+        return {"True": True, "False": False}.__getitem__
+    if types.is_binary(data_type):
+        return unquote_to_bytes
+    return lambda text: unquote(text, errors="strict")
+
+
+def _requote(text: str) -> str:
+    return quote(unquote(text), safe="")

@@ -1,0 +1,52 @@
+"""Schema objects: the schema of a version, under the hash of its bytes; the only one our readers use.
+
+The bytes are those of the ``_common_metadata`` that goes with it, so restoring that copy is writing them again.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import pyarrow as pa
+
+from kubothek.errors import ObjectNotFound, VersionIncomplete
+from kubothek.storage import Store
+from kubothek.table.log.model import keys
+from kubothek.table.schema import parse_common_metadata, render_common_metadata
+
+
+class Schemas:
+    """The schema objects of one dataset; remembers those it has seen, they never change."""
+
+    def __init__(self, store: Store, uuid: str) -> None:
+        self._store = store
+        self._uuid = uuid
+        self._bytes: dict[str, bytes] = {}
+        self._parsed: dict[str, pa.Schema] = {}
+
+    def data(self, schema_hash: str) -> bytes:
+        """The bytes of ``_common_metadata`` for this schema. Raises VersionIncomplete if the object is gone."""
+        if schema_hash not in self._bytes:
+            key = keys.schema(self._uuid, schema_hash)
+            try:
+                self._bytes[schema_hash] = self._store.get(key)
+            except ObjectNotFound as error:
+                raise VersionIncomplete(f"{key}: the schema object is gone; restore it from a backup") from error
+        return self._bytes[schema_hash]
+
+    def get(self, schema_hash: str | None) -> pa.Schema | None:
+        """The schema; None for a dataset that has none yet."""
+        if schema_hash is not None and schema_hash not in self._parsed:
+            self._parsed[schema_hash] = parse_common_metadata(self.data(schema_hash))
+        return None if schema_hash is None else self._parsed[schema_hash]
+
+    def put(self, schema: pa.Schema, current: str | None) -> str:
+        """Store the schema and return its hash; nothing is written if it is the ``current`` one."""
+        if current is not None and self.get(current) == schema:
+            return current
+        data = render_common_metadata(schema)
+        schema_hash = sha256(data).hexdigest()
+        # Also when it is there already: a collector may own an old object that nothing references.
+        self._store.put(keys.schema(self._uuid, schema_hash), data)
+        self._bytes[schema_hash] = data
+        return schema_hash

@@ -1,0 +1,42 @@
+"""The compare-and-swap of a head: the one conditional PUT by which a commit happens (docs/commit-protocol.md)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kubothek.errors import PreconditionFailed, StoreUnavailable
+from kubothek.storage import Store
+
+_UNANSWERED: Final = 3
+"""Swaps in a row that the store does not answer, after which its error is raised: its disk is full, or it is gone."""
+
+
+class HeadSwap:
+    """Swaps one head, and counts the swaps in a row that the store did not answer."""
+
+    def __init__(self, store: Store, key: str) -> None:
+        self._store = store
+        self._key = key
+        self._unanswered = 0
+
+    def __call__(self, data: bytes, etag: str | None) -> str | None:
+        """Put a head in the place of the one with this ETag (None: of none). Return the new ETag.
+
+        None if the swap was lost, or its answer: look again. Raises StoreUnavailable after three unanswered swaps in a
+        row; the swap may have happened.
+        """
+        try:
+            if etag is None:
+                swapped = self._store.put_if_absent(self._key, data)
+            else:
+                swapped = self._store.put_if_match(self._key, data, etag)
+        except PreconditionFailed:
+            self._unanswered = 0
+            return None
+        except StoreUnavailable:
+            self._unanswered += 1
+            if self._unanswered >= _UNANSWERED:
+                raise
+            return None
+        self._unanswered = 0
+        return swapped

@@ -1,0 +1,62 @@
+"""Whether a change that was made for one head may go on top of another; pure.
+
+The heads themselves are compared, not the commits between them: what decides is whether the change would have
+been the same, had it been made for the newer head. A pair of commits that cancel each other out is no
+conflict, and a foreign change takes part like any other (commit-protocol, "Conflict").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from kubothek.table.log.model.changes import Nothing, ReadPredicate, depends_on
+from kubothek.table.log.model.head import Head
+from kubothek.table.log.model.paths import partition_path
+from kubothek.table.log.model.record import Delta
+
+_SHOWN = 10
+
+
+def conflicts(base: Head, now: Head, *, removed: Mapping[str, str], reads: ReadPredicate) -> tuple[str, ...]:
+    """What stands against putting the change on top of ``now``, in words; empty if nothing does.
+
+    ``removed`` maps label to key. The rules:
+
+    a. every label it removes is still there, with the same file;
+    b. no file that matches its read predicate came or went since ``base``.
+
+    Indices are in nobody's way: every commit makes those of the head that it is put on exact (``lake.indices``).
+    """
+    if base is now:
+        return ()
+    found = [f"file {key} is no longer in the table" for label, key in removed.items() if not now.holds(label, key)]
+    if not isinstance(reads, Nothing):
+        changed = _changed_paths(base, now)
+        found += [_describe(path) for path in sorted(changed) if depends_on(reads, path)]
+    return tuple(dict.fromkeys(found))
+
+
+def touches(delta: Delta, removed: Mapping[str, str], reads: ReadPredicate) -> bool:
+    """Whether one commit took a file that a change removes, or changed files that match what it reads."""
+    if any(removed.get(label) == key for label, key in delta.removed):
+        return True
+    paths = {partition_path(key) for _, key in delta.files}
+    return any(depends_on(reads, path) for path in paths)
+
+
+def summary(found: Collection[str]) -> str:
+    """The first few of a list of conflicts, and how many more there are."""
+    shown = "; ".join(list(found)[:_SHOWN])
+    return shown if len(found) <= _SHOWN else f"{shown}; and {len(found) - _SHOWN} more"
+
+
+def _changed_paths(base: Head, now: Head) -> set[str]:
+    """The partition paths in which a file came or went."""
+    if base.partitions is now.partitions:
+        return set()
+    paths = {partition_path(base.file(k)) for k, v in base.partitions.items() if now.partitions.get(k) != v}
+    return paths | {partition_path(now.file(k)) for k, v in now.partitions.items() if base.partitions.get(k) != v}
+
+
+def _describe(path: str) -> str:
+    return f"partition {path} changed" if path else "the table changed"

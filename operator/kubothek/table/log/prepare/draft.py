@@ -1,0 +1,269 @@
+"""From what a caller asks for to a commit on the present head: checks, conflicts, schema, totals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from kubothek.errors import Conflict, Drift, InputError, LedgerOnly, PartitionInvalid, VersionNotFound
+from kubothek.table.log.file_sizes import size_of_removed
+from kubothek.table.log.history.snapshot import live_head
+from kubothek.table.log.history.tags import require_untagged, versions_of
+from kubothek.table.log.journal import Draft, Journal, Observed
+from kubothek.table.log.model.changes import ROW_OPERATIONS, Change, Operation
+from kubothek.table.log.model.deltas import metadata_delta
+from kubothek.table.log.model.directories import recount
+from kubothek.table.log.model.head import DRIFT, HORIZON, INTAKE, LAYOUT, LEDGER, OWN_PREFIX, TABLE, Head
+from kubothek.table.log.model.keys import DEFAULT_TABLE
+from kubothek.table.log.model.record import Delta, Totals, after, size_of
+from kubothek.table.log.prepare.conflict import conflicts, summary
+from kubothek.table.log.prepare.indexing import index_delta, index_metadata, indices_after
+from kubothek.table.log.prepare.skipping import skipping_after, skipping_metadata
+from kubothek.table.schema import carried_over, merge
+from kubothek.table.time_zones import ZONES, zones_after, zones_of
+
+_CREATED = "creation_time"
+
+
+def draft(
+    journal: Journal,
+    change: Change,
+    *,
+    commit_id: str,
+    spec_digest: str,
+    base: Head,
+    on: Observed | None,
+    made_for: pa.Schema | None = None,
+) -> Draft:
+    """The commit of a change that was made for ``base``, on top of the head ``on``.
+
+    ``made_for``  the schema of ``base``; None: the one that it names
+
+    Raises Conflict, SchemaMismatch, PartitionInvalid, IndexStale, IndexInvalid, VersionNotFound, VersionTagged,
+    LedgerOnly, Drift, or InputError for a change that cannot be right on any head.
+    """
+    ground = on.head if on else Head(journal.uuid)
+    live = live_head(journal, on)
+    current = journal.schemas.get(live.schema_hash)
+    made_for = made_for or journal.schemas.get(base.schema_hash)
+    merged = require_valid(change, base=base, made_for=made_for, on=on, live=live, current=current)
+    removed = {label: base.file(label) for label in change.removed}
+    schema_hash = journal.schemas.put(merged, live.schema_hash) if change.schema and merged else live.schema_hash
+    horizon = _horizon(change, on)
+    partition_keys = live.partition_keys if change.partition_keys is None else change.partition_keys
+    added = {file.label: file.key for file in change.added}
+    schema = journal.schemas.get(schema_hash)
+    indices = indices_after(
+        journal,
+        live,
+        added=added,
+        removed=removed,
+        schema=schema,
+        partition_keys=partition_keys,
+        change=change.index,
+    )
+    skipping = skipping_after(
+        journal,
+        live,
+        added=added,
+        removed=removed,
+        schema=schema,
+        partition_keys=partition_keys,
+        change=change.skipping,
+    )
+    derived = index_metadata(indices) | skipping_metadata(skipping)
+    metadata = _metadata(journal, change, live, derived | _zones(change, live, current), horizon)
+    to_set, dropped = metadata_delta(ground.metadata, metadata)
+    totals = (on and on.totals) or Totals()
+    return Draft(
+        id=commit_id,
+        digest=spec_digest,
+        operation=change.operation,
+        by=change.by,
+        base=ground,
+        delta=Delta(
+            added=change.added,
+            positions=change.positions,
+            removed=tuple(removed.items()),
+            indices=index_delta(ground, indices),
+            metadata=to_set,
+            dropped=dropped,
+            partition_keys=None if partition_keys == ground.partition_keys else partition_keys,
+            schema=None if schema_hash == live.schema_hash else schema_hash,
+        ),
+        totals=after(
+            totals,
+            size_of(change.added),
+            _size_of_removed(journal, change, removed, live, totals),
+            partitions=len(recount(live.directories, removed=removed.values(), added=added.values())),
+        ),
+        reads=change.reads,
+        ledger=change.ledger.move if change.ledger else None,
+    )
+
+
+def require_valid(
+    change: Change,
+    *,
+    base: Head,
+    made_for: pa.Schema | None,
+    on: Observed | None,
+    live: Head,
+    current: pa.Schema | None,
+) -> pa.Schema | None:
+    """Raise what :func:`draft` raises for a change that does not fit; writes nothing. Returns the schema after it.
+
+    ``made_for``, ``current``  the schemas of ``base`` and of ``live``, the head ``on`` as changes build on it
+    """
+    _check(change, base)
+    _require_ledger(change, live)
+    _require_no_conflict(change, base, live, {label: base.file(label) for label in change.removed})
+    _require_unexpired(change, live)
+    require_untagged(live, _horizon(change, on), change.spares)
+    schema = _schema(change, live, made_for, current)
+    _zones(change, live, current)
+    _require_partition_keys(change, live, fresh=on is None or on.head.tombstone is not None)
+    return schema
+
+
+def require_rows_open(head: Head) -> None:
+    """Raises LedgerOnly if the rows of this head are those of a chain."""
+    if head.chain is not None:
+        raise LedgerOnly(
+            f"dataset {head.uuid!r} is a ledger: its rows change through its sources, and what is wrong is corrected "
+            "by them; push the rows to it, or poll it"
+        )
+
+
+def require_no_drift(head: Head) -> None:
+    """Raises Drift if another program has changed the table of a ledger."""
+    if head.drift is not None:
+        raise Drift(
+            f"dataset {head.uuid!r} is a ledger, and another program has changed its table, after {head.drift}. Look "
+            f"at what it did, then have the table made anew from the chain: kubothek heal {head.uuid} --restore-view"
+        )
+
+
+def _require_ledger(change: Change, live: Head) -> None:
+    """Rows of a ledger change with its chain, and a chain begins with the dataset or not at all."""
+    if change.ledger is None:
+        if change.operation in ROW_OPERATIONS:
+            require_rows_open(live)
+    elif live.chain is None and (live.partitions or live.schema_hash):
+        raise InputError(f"dataset {live.uuid!r} has a table without a chain; make the ledger under another name")
+    elif not change.ledger.rebuilds:
+        require_no_drift(live)
+
+
+def _size_of_removed(
+    journal: Journal, change: Change, removed: Mapping[str, str], live: Head, totals: Totals
+) -> Totals:
+    if change.freed is None:
+        return size_of_removed(journal.store, tuple(removed.items()), live, totals)
+    return Totals(rows=change.freed.rows, files=len(removed), bytes=change.freed.bytes)
+
+
+def _check(change: Change, base: Head) -> None:
+    if twice := [label for label, n in Counter(file.label for file in change.added).items() if n > 1]:
+        raise InputError(f"the label {twice[0]!r} is given to two files")
+    if twice := [label for label, n in Counter(change.removed).items() if n > 1]:
+        raise InputError(f"the label {twice[0]!r} is removed twice")
+    if unknown := [label for label in change.removed if label not in base.partitions]:
+        raise InputError(f"the label {unknown[0]!r} is to be removed, but is not in the table")
+    if own := [key for key in change.metadata if key.startswith(OWN_PREFIX)]:
+        raise InputError(f"metadata key {own[0]!r}: {OWN_PREFIX}* is Kubothek's own; choose another name")
+    try:
+        orjson.dumps(dict(change.metadata))
+    except TypeError as error:
+        raise InputError(f"metadata {sorted(change.metadata)}: a value is not JSON: {error}") from error
+
+
+def _require_no_conflict(change: Change, base: Head, live: Head, removed: Mapping[str, str]) -> None:
+    found = conflicts(
+        base,
+        live,
+        removed=removed,
+        reads=change.reads,
+    )
+    found += tuple(
+        f"the source {source!r} has taken other files"
+        for source in change.intake
+        if base.intake(source) != live.intake(source)
+    )
+    if change.ledger is not None and change.ledger.move.base != (live.chain and live.chain.head):
+        found += ("its chain has got blocks",)
+    if not found:
+        taken = [f.label for f in change.added if f.label in live.partitions and f.label not in removed]
+        found = tuple(f"the label {label!r} is in the table already" for label in taken)
+    if found:
+        raise Conflict(
+            f"dataset {live.uuid!r} changed while this {change.operation} was on its way: {summary(found)}. "
+            "Nothing was committed; run it again on the table as it is now"
+        )
+
+
+def _require_unexpired(change: Change, live: Head) -> None:
+    """The head may have moved since the version was looked up, and an expiry with it."""
+    if change.restores is None or change.restores in versions_of(live).values():
+        return
+    if change.restores < live.horizon:
+        raise VersionNotFound(
+            f"version {change.restores} of {live.uuid!r} has expired; the oldest that is kept is {live.horizon}"
+        )
+
+
+def _next_version(on: Observed | None) -> int:
+    """The version of a commit on this head, as :meth:`Journal.publish` numbers it."""
+    return (on.version if on else 0) + 1
+
+
+def _horizon(change: Change, on: Observed | None) -> int:
+    return max(change.horizon, _next_version(on) if change.purges else 0)
+
+
+def _schema(change: Change, live: Head, made_for: pa.Schema | None, current: pa.Schema | None) -> pa.Schema | None:
+    if change.schema is None:
+        if change.added and current is None:
+            raise InputError(f"dataset {live.uuid!r} has no schema yet: its first files must come with one")
+        return current
+    if current is None or change.replaces_schema:
+        return change.schema
+    schema = carried_over(change.schema, made_for, current) if made_for else change.schema
+    return merge(current, schema, evolve=change.evolves)
+
+
+def _zones(change: Change, live: Head, current: pa.Schema | None) -> dict[str, Any]:
+    """The zones of the table's columns. Raises SchemaMismatch if a faster commit gave one another kind."""
+    anew = change.replaces_schema and change.operation is Operation.OVERWRITE
+    if not change.zones and not anew:
+        return {}
+    before = None if change.replaces_schema else current
+    return {ZONES: zones_after(before, zones_of(live.metadata), change.zones) or None}
+
+
+def _require_partition_keys(change: Change, live: Head, *, fresh: bool) -> None:
+    if change.partition_keys is None:
+        return
+    if not fresh and not change.replaces_schema and change.partition_keys != live.partition_keys:
+        raise PartitionInvalid(
+            f"dataset {live.uuid!r} is partitioned on {list(live.partition_keys)}, not on "
+            f"{list(change.partition_keys)}; that cannot be changed"
+        )
+
+
+def _metadata(journal: Journal, change: Change, live: Head, derived: Mapping[str, Any], horizon: int) -> dict[str, Any]:
+    created = journal.clock().replace(tzinfo=None).isoformat()
+    layout = {} if change.layout is None else {LAYOUT: dict(change.layout)}
+    table = {} if change.table in (None, DEFAULT_TABLE) else {TABLE: change.table}
+    intake = {INTAKE + source: page for source, page in change.intake.items()}
+    ledger: dict[str, Any] = {} if change.ledger is None else {LEDGER: change.ledger.note.to_json()}
+    if change.ledger is not None and change.ledger.rebuilds:
+        ledger[DRIFT] = None
+    raised = {HORIZON: horizon} if horizon > live.horizon else {}
+    own = {**layout, **table, **intake, **ledger, **raised, **derived}
+    merged = {_CREATED: created, **live.metadata, **change.metadata, **own}
+    return {key: value for key, value in merged.items() if value is not None}

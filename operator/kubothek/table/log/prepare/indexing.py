@@ -1,0 +1,133 @@
+"""Indices in a commit: from the head that is there and what changes, to what the next head says of indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from kubothek.table.indexes.kartothek import dialect_of
+from kubothek.table.indexes.maintain import Files, adopt, maintain
+from kubothek.table.indexes.model import NO_CHANGE, Dialect, IndexChange, IndexState
+from kubothek.table.log.journal import Journal
+from kubothek.table.log.model.head import DIALECT, INDEX, PENDING, Head
+
+
+def indices_after(
+    journal: Journal,
+    head: Head,
+    *,
+    added: Mapping[str, str],
+    removed: Mapping[str, str],
+    schema: pa.Schema | None,
+    partition_keys: Sequence[str],
+    change: IndexChange = NO_CHANGE,
+    lenient: bool = False,
+) -> IndexState:
+    """The indices once these files (key by label) came and went; stores what is new.
+
+    ``lenient``: an index that cannot be kept exact is dropped. Else it raises IndexStale; also IndexInvalid.
+    """
+    before = _without_lost_columns(head.index_state, journal.schemas.get(head.schema_hash), schema)
+    if not before.wanted() and not change.wanted:
+        return before if change.dialect is None else replace(before, dialect=change.dialect)
+    files = _files(head, added, removed, schema, partition_keys)
+    return maintain(journal.store, before, files, journal.clock(), change, lenient=lenient)
+
+
+def indices_of_foreign(
+    journal: Journal,
+    before: Head,
+    foreign: Head,
+    *,
+    added: Mapping[str, str],
+    removed: Mapping[str, str],
+    schema: pa.Schema,
+) -> IndexState:
+    """The indices of a foreign head that changed these files of ``before``, made exact.
+
+    A table that Kubothek meets for the first time keeps its dialect, so that who made it can go on; its indices are
+    taken to know all of its files, of which no entry tells those that hold nothing but nulls.
+    """
+    state = before.index_state
+    if not state.wanted() and not foreign.indices:
+        return state
+    files = _files(before, added, removed, schema, foreign.partition_keys)
+    if not before.version:
+        state = replace(state, dialect=dialect_of(journal.store, foreign.indices, schema))
+        files = replace(files, added=frozenset())
+    return adopt(journal.store, state, foreign.indices, files, journal.clock())
+
+
+def index_metadata(state: IndexState) -> dict[str, Any]:
+    """What the head's metadata say of these indices; None takes the key away."""
+    return {
+        INDEX: dict(state.native) or None,
+        PENDING: {column: str(kind) for column, kind in state.pending.items()} or None,
+        DIALECT: None if state.dialect is Dialect.KARTOTHEK else str(state.dialect),
+    }
+
+
+def index_delta(before: Head, state: IndexState) -> dict[str, Any]:
+    """How the head's ``indices`` change: the new ones by column, None for one that goes."""
+    old, new = before.indices, state.kartothek
+    return {column: new.get(column) for column in {**old, **new} if old.get(column) != new.get(column)}
+
+
+def _without_lost_columns(state: IndexState, before: pa.Schema | None, after: pa.Schema | None) -> IndexState:
+    """The state without those that wait for the type of a column which the change takes away: it takes them along.
+
+    One on a column that never was stays, to be refused: that is a mistake somebody made.
+    """
+    lost = set() if before is None or after is None else set(before.names) - set(after.names)
+    pending = {column: kind for column, kind in state.pending.items() if column not in lost}
+    return replace(state, pending=pending) if len(pending) < len(state.pending) else state
+
+
+class _FilesAfter(Mapping[str, str]):
+    """Key by label once files came and went: a view, as a commit that adds a few files looks up just those."""
+
+    def __init__(self, before: Head, added: Mapping[str, str], gone: Set[str]) -> None:
+        self._before = before
+        self._added = added
+        self._gone = gone
+
+    def __getitem__(self, label: str) -> str:
+        if label in self._added:
+            return self._added[label]
+        if label in self._gone:
+            raise KeyError(label)
+        return self._before.file(label)
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._added or (label in self._before.partitions and label not in self._gone)
+
+    def __iter__(self) -> Iterator[str]:
+        for label in self._before.partitions:
+            if label not in self._gone and label not in self._added:
+                yield label
+        yield from self._added
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _files(
+    before: Head,
+    added: Mapping[str, str],
+    removed: Mapping[str, str],
+    schema: pa.Schema | None,
+    partition_keys: Sequence[str],
+) -> Files:
+    """A file that only changes its place is in both, and no change for an index."""
+    moved = {label for label, key in added.items() if removed.get(label) == key}
+    gone = removed.keys() - moved
+    return Files(
+        files=_FilesAfter(before, added, gone),
+        added=added.keys() - moved,
+        removed=gone,
+        schema=schema,
+        partition_keys=partition_keys,
+    )

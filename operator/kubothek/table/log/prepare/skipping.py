@@ -1,0 +1,85 @@
+"""Skipping metadata in a commit: from the head that is there and what changes, to what the next head says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from kubothek.table.log.journal import Journal
+from kubothek.table.log.model.head import SKIPPING, Head
+from kubothek.table.skipping.change import NO_SKIPPING_CHANGE, SkippingChange
+from kubothek.table.skipping.collect.collectors import entry_schema
+from kubothek.table.skipping.entries import wish_id
+from kubothek.table.skipping.model import NONE, SkippingState
+from kubothek.table.skipping.names import wish_of
+from kubothek.table.skipping.refresh import tidied
+
+
+def skipping_after(
+    journal: Journal,
+    head: Head,
+    *,
+    added: Mapping[str, str],
+    removed: Mapping[str, str],
+    schema: pa.Schema | None,
+    partition_keys: Sequence[str],
+    change: SkippingChange = NO_SKIPPING_CHANGE,
+) -> SkippingState:
+    """The skipping metadata once these files (key by label) came and went; stores what a bounded merge makes of parts.
+
+    No file is described here: one without an entry is read, and maintenance describes it.
+    """
+    before = head.skipping
+    begins = None if before.indices or head.partitions else change.begins
+    wish = change.wanted or begins or before
+    wish = replace(wish, without=before.without if change.without is None else change.without)
+    if not wish.indices:
+        return replace(wish, parts=(), without=0)
+    stays = len(removed) < len(head.partitions)
+    kept = tuple(part for part in before.parts if stays and change.instead_of.isdisjoint(part.keys))
+    if schema is None:
+        return replace(wish, parts=kept)
+    entries = entry_schema(wish, schema, partition_keys)
+    tag, known = wish_id(entries, wish.encryption), {part.keys for part in kept}
+    # A writer that did not know of the present wish described its files by another one.
+    new = tuple(part for part in change.written if part.keys not in known and wish_of(part.keys[0]) == tag)
+    state = replace(wish, parts=kept + new)
+    if not new:
+        return state
+    keys = _Keys(head, added, removed)
+    parts = tidied(
+        journal.store,
+        head.uuid,
+        head.table,
+        entries,
+        state.parts,
+        keys.__contains__,
+        encryption=state.encryption,
+    )
+    return replace(state, parts=tuple(parts))
+
+
+def skipping_metadata(state: SkippingState) -> dict[str, Any]:
+    """What the head's metadata say of it; None takes the key away."""
+    return {SKIPPING: None if state == NONE else state.to_json()}
+
+
+class _Keys:
+    """The keys of the table's files after a change; worked out when a merge asks, which few commits do."""
+
+    def __init__(self, head: Head, added: Mapping[str, str], removed: Mapping[str, str]) -> None:
+        self._head = head
+        self._added = added
+        self._removed = removed
+        self._known: set[str] | None = None
+
+    def __contains__(self, key: str) -> bool:
+        if self._known is None:
+            self._known = (set(self._head.files().values()) - set(self._removed.values())) | set(self._added.values())
+        return key in self._known
+
+    def __len__(self) -> int:
+        return len(self._head.partitions) - len(self._removed) + len(self._added)

@@ -1,0 +1,116 @@
+"""Reading many records at once: chains are pointers, and a request per pointer would be slow."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeVar
+
+from kubothek.errors import ObjectNotFound, VersionIncomplete
+from kubothek.table.log.journal import Journal
+from kubothek.table.log.model import keys
+from kubothek.table.log.model.record import Record
+
+_THREADS: Final = 16
+_FIRST_WINDOW: Final = 16
+_LARGEST_WINDOW: Final = 1024
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record, and when it was written by the store's clock."""
+
+    record: Record
+    written: datetime
+
+
+def parallel(act: Callable[[T], R], items: list[T]) -> list[R]:
+    """``act`` on each item, in order, many at a time: for requests that wait for a store."""
+    if len(items) < 2:
+        return [act(item) for item in items]
+    with ThreadPoolExecutor(min(_THREADS, len(items))) as pool:
+        return list(pool.map(act, items))
+
+
+def chain(
+    journal: Journal, start: Record, link: Callable[[Record], str | None] = lambda record: record.parent
+) -> Iterator[Record]:
+    """The record and what it links to, newest first; fetched in windows that grow, some read ahead in vain.
+
+    Raises VersionIncomplete at a record that is gone.
+    """
+    yield start
+    if (key := link(start)) is not None:
+        for found in stored_chain(journal, key, link):
+            yield found.record
+
+
+def stored_chain(
+    journal: Journal, key: str, link: Callable[[Record], str | None] = lambda record: record.parent
+) -> Iterator[Stored]:
+    """As :func:`chain`, from the record of this key on, with the time of each."""
+    ahead: dict[str, Stored] = {}
+    window = _FIRST_WINDOW
+    following: str | None = key
+    while following is not None:
+        if following not in ahead:
+            ahead = _window(journal, following, window)
+            window = min(2 * window, _LARGEST_WINDOW)
+        found = ahead.pop(following, None) or stored(journal, following)
+        yield found
+        following = link(found.record)
+
+
+def stored(journal: Journal, key: str) -> Stored:
+    """One record. Raises VersionIncomplete if it is gone or no record."""
+    try:
+        data, info = journal.store.get_with_info(key)
+    except ObjectNotFound as error:
+        raise VersionIncomplete(f"{key}: the record is gone; restore it from a backup") from error
+    return Stored(Record.parse(key, data), info.modified)
+
+
+def down_to(uuid: str, version: int) -> Callable[[Record], str | None]:
+    """The link to the parent, as far as that is not below ``version``: records of expired versions may be gone."""
+
+    def link(record: Record) -> str | None:
+        parent = keys.parse_record(uuid, record.parent)
+        return parent.key if parent is not None and parent.version >= version else None
+
+    return link
+
+
+def records_from(journal: Journal, version: int, to: int | None = None) -> Iterator[keys.RecordKey]:
+    """All records, committed or not, of this version and later ones, in order of version; listed lazily."""
+    for info in journal.store.list(keys.records(journal.uuid), keys.records_of(journal.uuid, version)):
+        record = keys.parse_record(journal.uuid, info.key)
+        if record is None:
+            continue
+        if to is not None and record.version > to:
+            return
+        yield record
+
+
+def _window(journal: Journal, key: str, size: int) -> dict[str, Stored]:
+    newest = keys.parse_record(journal.uuid, key)
+    if newest is None or newest.version <= 1:
+        return {}
+    by_version = defaultdict(list)
+    for found in records_from(journal, max(0, newest.version - size), newest.version):
+        by_version[found.version].append(found.key)
+    # Where several attempts were made at a version, only the pointer tells which one to read.
+    wanted = [attempts[0] for attempts in by_version.values() if len(attempts) == 1]
+
+    def read_ahead(key: str) -> Stored | None:
+        try:
+            return stored(journal, key)
+        except VersionIncomplete:
+            return None  # perhaps nobody needs it: a collector takes what is below the horizon
+
+    return {found.record.key: found for found in parallel(read_ahead, wanted) if found is not None}

@@ -1,0 +1,208 @@
+"""Giving a table the skipping metadata that it shall have, and describing files that have no entry: one commit that
+changes no row.
+
+The files are described before the commit; what others commit meanwhile is described by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kubothek.errors import DatasetNotFound
+from kubothek.storage import Store
+from kubothek.table.log.dataset_log import DatasetLog
+from kubothek.table.log.history.presence import absent
+from kubothek.table.log.history.snapshot import Snapshot
+from kubothek.table.log.model.changes import Change, Operation
+from kubothek.table.log.model.head import Head
+from kubothek.table.log.model.paths import parse_path, partition_path
+from kubothek.table.log.settings import read_settings
+from kubothek.table.log.transaction import Transaction
+from kubothek.table.skipping.change import SkippingChange
+from kubothek.table.skipping.collect.collect_files import Described, Told, describe_files
+from kubothek.table.skipping.collect.collectors import Describing, entry_schema, usable
+from kubothek.table.skipping.entries import EntrySchema, wish_id
+from kubothek.table.skipping.indexes import check
+from kubothek.table.skipping.model import NONE, Part, SkippingState, require_footer_key
+from kubothek.table.skipping.names import wish_of
+from kubothek.table.skipping.prune.entry_cache import opened
+from kubothek.table.skipping.refresh import merged
+from kubothek.table.skipping.sentinel import resume
+
+MANY_PARTS: Final = 4
+"""More are merged: as many as a few commits leave."""
+
+Files = Sequence[tuple[str, Mapping[str, Any]]]
+"""Keys of data files, each with the values of its partition columns."""
+Builder = Callable[[Described, Store, Files, Told], tuple[Part, ...]]
+"""Describes files: here, or with Spark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reskipped:
+    """What was done.
+
+    ``version``    of the commit; None if there was nothing to do
+    ``described``  files that got an entry
+    ``missing``    files that have none after it: they cannot be described, or were committed meanwhile
+    ``merged``     parts that were put together
+    """
+
+    version: int | None
+    described: int = 0
+    missing: int = 0
+    merged: int = 0
+
+
+def reskip(
+    store: Store,
+    log: DatasetLog,
+    wanted: SkippingState | None = None,
+    *,
+    rebuild: bool = False,
+    build: Builder = describe_files,
+    by: str = "",
+    told: Told = lambda done, total: None,
+) -> Reskipped:
+    """Give the table exactly the skipping indices that are wanted (None: those it has), and each file its entry.
+
+    ``wanted``   the wish; its parts are of no account. Without indices the metadata go
+    ``rebuild``  describe all files anew
+    ``build``    what describes files
+
+    Raises SkippingInvalid for an index that the table's columns cannot have, DatasetNotFound, and what
+    :meth:`DatasetLog.begin` and commits raise. Running it again is harmless.
+    """
+    started = log.begin_new("skipping")
+    snapshot = started.snapshot
+    if not snapshot.exists:
+        raise DatasetNotFound(f"there is no dataset {log.uuid!r} in {store.url}: nothing to describe")
+    return _Reskipping(store, log, started, snapshot, by).run(wanted, build, told, rebuild=rebuild)
+
+
+class _Reskipping:
+    """One call of :func:`reskip`."""
+
+    def __init__(self, store: Store, log: DatasetLog, started: Transaction, snapshot: Snapshot, by: str) -> None:
+        self._store = store
+        self._log = log
+        self._started = started
+        self._head = snapshot.head
+        self._schema = pa.schema([]) if snapshot.schema is None else snapshot.schema
+        self._by = by
+
+    def run(self, wanted: SkippingState | None, build: Builder, told: Told, *, rebuild: bool) -> Reskipped:
+        before = self._head.skipping
+        wish = replace(before if wanted is None else wanted, parts=(), without=0)
+        require_footer_key(wish)
+        if wanted is not None and len(self._schema):
+            check(wish.indices, self._schema, self._head.partition_keys)
+        entries = entry_schema(wish, self._schema, self._head.partition_keys)
+        present, described = ([], set[str]()) if rebuild else self._present(before, wish, entries)
+        missing = [key for key in self._head.files().values() if key not in described] if entries.definitions else []
+        made: tuple[Part, ...] = ()
+        if missing:
+            made = build(self._described(wish), self._store, self._with_partitions(missing), told)
+        without = len(missing) - sum(part.rows for part in made)
+        changed = wish != replace(before, parts=(), without=0)
+        gone = frozenset(key for part in before.parts if part not in present for key in part.keys)
+        change = tidy(self._store, self._head, entries, wish, present, made)
+        if not (made or change.instead_of or changed or gone or without != before.without):
+            return Reskipped(None, missing=without)
+        change = replace(change, wanted=wish if changed else None, instead_of=change.instead_of | gone, without=without)
+        committed = self._started.commit(Change(operation=Operation.INDEX, skipping=change, by=self._by))
+        resume_xskipper(self._store, self._log)
+        merged_parts = sum(not change.instead_of.isdisjoint(part.keys) for part in present)
+        return Reskipped(committed.version, len(missing) - without, without, merged_parts)
+
+    def _present(self, before: SkippingState, wish: SkippingState, entries: EntrySchema) -> tuple[list[Part], set[str]]:
+        """The parts that go with the wish and can be read, and the keys of the files that have an entry in them."""
+        tag = wish_id(entries, wish.encryption)
+        present, described = [], set[str]()
+        for part in before.parts:
+            if wish_of(part.keys[0]) != tag or not entries.definitions:
+                continue
+            if (keys := opened(self._store).keys(part)) is not None:
+                present.append(part)
+                described.update(keys.to_pylist())  # type: ignore[arg-type]  # keys are never null
+        return present, described
+
+    def _described(self, wish: SkippingState) -> Described:
+        head = self._head
+        describing = replace(Describing.of(head.skipping, len(head.partitions)), wish=wish)
+        return Described(head.uuid, head.table, self._schema, head.partition_keys, describing)
+
+    def _with_partitions(self, keys: Sequence[str]) -> Files:
+        return [(key, parse_path(partition_path(key), self._schema)) for key in keys]
+
+
+def tidy(
+    store: Store,
+    head: Head,
+    entries: EntrySchema,
+    wish: SkippingState,
+    present: Sequence[Part],
+    written: Sequence[Part],
+) -> SkippingChange:
+    """The change that adds parts to those of a head; all as few as can be, if they are many or tell of files gone.
+
+    ``entries``  those that the present ones are of. Memory: the entries of one part, and the keys of all.
+    """
+    parts = [*present, *written]
+    rows = sum(part.rows for part in parts)
+    if len(parts) <= MANY_PARTS and rows <= 2 * len(head.partitions) + MANY_PARTS:
+        return SkippingChange(written=tuple(written))
+    own = {key for part in written for key in _keys(store, part)}
+    own.update(head.files().values())
+    found = merged(store, head.uuid, head.table, entries, parts, holds=own.__contains__, encryption=wish.encryption)
+    return SkippingChange(written=found, instead_of=frozenset(key for part in present for key in part.keys))
+
+
+def tidied_with(store: Store, snapshot: Snapshot, written: Sequence[Part]) -> SkippingChange:
+    """The same for a change of the rows of this snapshot that wrote these parts."""
+    head = snapshot.head
+    state = head.skipping
+    if snapshot.schema is None or not state.indices:
+        return SkippingChange(written=tuple(written))
+    entries = entry_schema(state, snapshot.schema, head.partition_keys)
+    tag = wish_id(entries, state.encryption)
+    present = [part for part in state.parts if wish_of(part.keys[0]) == tag]
+    return tidy(store, head, entries, state, present, written)
+
+
+def _keys(store: Store, part: Part) -> list[str]:
+    keys = opened(store).keys(part)
+    return [] if keys is None else keys.to_pylist()  # type: ignore[return-value]  # keys are never null
+
+
+def undescribed(store: Store, snapshot: Snapshot) -> int:
+    """How many files of the table at least may get an entry that they have not. One request for each part, few bytes.
+
+    Entries of files that are gone may hide some.
+    """
+    head, schema = snapshot.head, snapshot.schema
+    state = head.skipping
+    if schema is None or not usable(state, schema, head.partition_keys):
+        return 0
+    gone = set(absent(store, "", [key for part in state.parts for key in part.keys]))
+    described = sum(part.rows for part in state.parts if gone.isdisjoint(part.keys))
+    return max(0, len(head.partitions) - state.without - described)
+
+
+def resume_xskipper(store: Store, log: DatasetLog) -> None:
+    """After a change of the wish, and in maintenance: delete files of another wish, so that Xskipper can go on."""
+    seen = log.settled()
+    if seen is None or seen.head.tombstone:
+        return
+    head, schema = seen.head, log.journal.schemas.get(seen.head.schema_hash)
+    state = head.skipping
+    tag = None
+    if state != NONE and schema is not None:
+        tag = wish_id(entry_schema(state, schema, head.partition_keys), state.encryption)
+    kept = {key for part in state.parts for key in part.keys}
+    grace = read_settings(store).grace
+    resume(store, head.uuid, tag, kept, now=log.journal.clock(), grace=grace)

@@ -1,0 +1,27 @@
+"""Maintenance: what keeps a table healthy and changes no row of it. See docs/maintenance.md."""
+
+from __future__ import annotations
+
+from kubothek.table.maintenance.compaction import Compaction, CompactionPlan, Wish, compact, plan_compaction
+from kubothek.table.maintenance.grouping import Bundle, Thresholds
+from kubothek.table.maintenance.heal import Healed, ailments, heal, settle
+from kubothek.table.maintenance.health import Health, health
+from kubothek.table.maintenance.rewriting import Compactor, rewrite_here
+
+__all__ = [
+    "Bundle",
+    "Compaction",
+    "CompactionPlan",
+    "Compactor",
+    "Healed",
+    "Health",
+    "Thresholds",
+    "Wish",
+    "ailments",
+    "compact",
+    "heal",
+    "health",
+    "plan_compaction",
+    "rewrite_here",
+    "settle",
+]

@@ -1,0 +1,241 @@
+"""Compaction: small files of one partition become target-sized ones, in one commit that changes no row.
+
+It is in nobody's way. It depends on nothing but the files that it takes away: appends meanwhile go on top of it, or it
+on top of them. Where another commit took one of these files first, the bundle it was in is left out, and the rest is
+committed. A commit whose files it took instead is made anew (``Transaction.commit``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from kubothek.errors import Conflict, FilterInvalid, VersionIncomplete
+from kubothek.storage import Store
+from kubothek.table.bucketing import Bucketing
+from kubothek.table.clustering import Clustering
+from kubothek.table.expressions import Predicate
+from kubothek.table.indexes import Collected, IndexChange
+from kubothek.table.layout import Layout
+from kubothek.table.log import (
+    AlreadyApplied,
+    Change,
+    DatasetLog,
+    Freed,
+    Head,
+    Operation,
+    PartitionFile,
+    Snapshot,
+    Totals,
+    Transaction,
+    partition_path,
+)
+from kubothek.table.log.model.record import size_of
+from kubothek.table.log.update_skipping import tidied_with
+from kubothek.table.maintenance.grouping import Bundle, Thresholds, bundles
+from kubothek.table.maintenance.rewriting import Compacting, Compactor, Replaced, rewrite_here
+from kubothek.table.maintenance.sizes import sizes
+from kubothek.table.operations.filters import bind, require_table
+from kubothek.table.scan.plan import plan
+from kubothek.table.skipping.change import SkippingChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What shall be compacted.
+
+    ``where``            on partition columns: which partitions; None = all
+    ``layout``           of the new files; None = the table's
+    ``target_bytes``     the size of the new files; None = the layout's
+    ``min_files``        small files that a partition (or bucket) must have
+    ``min_small_share``  of its files, the share that must be small
+    ``clustering``       the order that rows get; then it is files that are not in it that count, in place of small ones
+    """
+
+    where: Predicate | None = None
+    layout: Layout | None = None
+    target_bytes: int | None = None
+    min_files: int = 2
+    min_small_share: float = 0.0
+    clustering: Clustering | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What a compaction would do: ``files`` were looked at, of which ``bundles`` would be rewritten."""
+
+    files: Totals
+    bundles: tuple[Bundle, ...]
+
+    @property
+    def rewritten(self) -> Totals:
+        """The files that would be."""
+        return size_of(file for bundle in self.bundles for file in bundle.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What a compaction did.
+
+    ``version``     of its commit; None if there was nothing to do, or nothing was left to do when it was done
+    ``removed``     the files that went, and ``added`` those that came, with the same rows
+    ``partitions``  of these files
+    ``given_way``   partition paths of bundles that other commits changed meanwhile
+    ``repeated``    whether it had happened before, under the same id. What went is told as long as the record before
+                    it is there
+    """
+
+    version: int | None
+    removed: Totals = field(default_factory=Totals)
+    added: Totals = field(default_factory=Totals)
+    partitions: int = 0
+    given_way: tuple[str, ...] = ()
+    repeated: bool = False
+
+
+def plan_compaction(store: Store, log: DatasetLog, snapshot: Snapshot, wish: Wish) -> CompactionPlan:
+    """What there is to do for this snapshot.
+
+    Reads records, and footers for what these do not tell. Raises FilterInvalid, DatasetNotFound, LayoutInvalid.
+    """
+    require_table(snapshot)
+    layout = _layout(snapshot, wish)
+    schema = pa.schema([]) if snapshot.schema is None else snapshot.schema
+    if wish.clustering is not None:
+        wish.clustering.check(schema, layout.partition_on)
+    files = sizes(store, log, _selected(store, snapshot, wish.where))
+    thresholds = Thresholds(
+        target_bytes=layout.target_file_bytes, min_files=wish.min_files, min_small_share=wish.min_small_share
+    )
+    return CompactionPlan(size_of(files), bundles(files, Bucketing.of(layout, schema), thresholds, wish.clustering))
+
+
+def compact(
+    store: Store,
+    log: DatasetLog,
+    wish: Wish,
+    *,
+    commit_id: str,
+    digest: str,
+    compactor: Compactor | None = None,
+    by: str = "",
+) -> Compaction:
+    """Compact a dataset. Running it again under the same id is harmless.
+
+    Raises what :func:`plan_compaction`, :func:`~.rewriting.rewrite_bundles` and :meth:`DatasetLog.begin` raise; never
+    Conflict.
+    """
+    started = log.begin(commit_id, digest)
+    if isinstance(started, AlreadyApplied):
+        return _repeated(log, started)
+    snapshot = started.snapshot
+    planned = plan_compaction(store, log, snapshot, wish)
+    if not planned.bundles:
+        return Compaction(None)
+    compacting = Compacting.of(store, snapshot, _new_files(snapshot, wish), clustering=wish.clustering)
+    done = (compactor or rewrite_here(store))(compacting, planned.bundles)
+    with started as now:
+        now.note_written(*(file.key for file in _added(done.replaced)))
+        skipping = tidied_with(store, snapshot, done.gathered.skipping)
+        return _committed(now, done.replaced, done.gathered.index, skipping, by)
+
+
+def _repeated(log: DatasetLog, done: AlreadyApplied) -> Compaction:
+    """What a compaction did that happened before: what it added, and by how much the table is smaller since."""
+    added, removed, partitions = done.added, Totals(), 0
+    with suppress(VersionIncomplete):  # its version has expired
+        record = log.journal.record(done.record_key)
+        partitions = len({partition_path(file.key) for file in record.delta.added})
+        assert record.parent is not None, "a compaction is no table's first commit"
+        before = log.journal.record(record.parent).totals
+        removed = Totals(
+            rows=added.rows,
+            files=before.files + added.files - done.totals.files,
+            bytes=before.bytes + added.bytes - done.totals.bytes,
+        )
+    return Compaction(done.version, removed, added, partitions, repeated=True)
+
+
+class _NothingLeft(Exception):
+    """Other commits took files of every bundle."""
+
+
+def _committed(
+    started: Transaction, replaced: Sequence[Replaced], collected: Collected, skipping: SkippingChange, by: str
+) -> Compaction:
+    left = list(replaced)
+
+    def make_way(snapshot: Snapshot) -> Change:
+        whole = [each for each in left if all(snapshot.head.holds(file.label, file.key) for file in each.removed)]
+        if not whole:
+            raise _NothingLeft
+        if len(whole) == len(left):
+            raise Conflict(f"compaction of {snapshot.head.uuid!r} cannot go on the table as it is now; run it again")
+        left[:] = whole
+        return _change(left, collected, skipping, by)
+
+    try:
+        version = started.commit(_change(left, collected, skipping, by), on_conflict=make_way).version
+    except _NothingLeft:
+        version, left = None, []
+    kept = {id(each) for each in left}
+    return Compaction(
+        version,
+        size_of(_removed(left)),
+        size_of(_added(left)),
+        len({each.path for each in left}),
+        tuple(dict.fromkeys(each.path for each in replaced if id(each) not in kept)),
+    )
+
+
+def _change(replaced: Sequence[Replaced], collected: Collected, skipping: SkippingChange, by: str) -> Change:
+    """``collected`` and ``skipping`` may know of files that are left out: indices look at those that are added only."""
+    removed = _removed(replaced)
+    return Change(
+        operation=Operation.COMPACT,
+        added=tuple(_added(replaced)),
+        removed=tuple(file.label for file in removed),
+        freed=Freed(sum(file.rows for file in removed), sum(file.bytes for file in removed)),
+        index=IndexChange(collected=collected),
+        skipping=skipping,
+        by=by,
+    )
+
+
+def _removed(replaced: Sequence[Replaced]) -> list[PartitionFile]:
+    return [file for each in replaced for file in each.removed]
+
+
+def _added(replaced: Sequence[Replaced]) -> list[PartitionFile]:
+    return [file for each in replaced for file in each.added]
+
+
+def _layout(snapshot: Snapshot, wish: Wish) -> Layout:
+    layout = Layout.of(snapshot.head, wish.layout)
+    if snapshot.schema is not None:
+        layout.check(snapshot.schema)
+    return layout if wish.target_bytes is None else replace(layout, target_file_bytes=wish.target_bytes)
+
+
+def _new_files(snapshot: Snapshot, wish: Wish) -> Layout:
+    """The layout of the new files, which are sorted by what the clustering sorts by, if anything."""
+    layout, order = _layout(snapshot, wish), wish.clustering
+    return layout if order is None else replace(layout, sort_by=() if order.curve else order.by)
+
+
+def _selected(store: Store, snapshot: Snapshot, where: Predicate | None) -> Head:
+    """The head with the files of the partitions that are meant."""
+    head = snapshot.head
+    if where is None:
+        return head
+    bound = bind(where, snapshot)
+    if others := sorted(bound.columns - set(head.partition_keys)):
+        raise FilterInvalid(
+            f"where names {', '.join(map(repr, others))}: a compaction takes whole partitions, so filter on partition "
+            f"columns only ({', '.join(map(repr, head.partition_keys)) or 'this table has none'})"
+        )
+    labels = [file.label for file in plan(store, snapshot, bound).files]
+    return replace(head, partitions={label: head.partitions[label] for label in labels})

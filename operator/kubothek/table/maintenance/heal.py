@@ -1,0 +1,272 @@
+"""Healing: what is derived from a table's data is made anew where it is missing or lags behind; lost data is reported.
+
+Derived are the schema object and its copy for other libraries, markers, checkpoints, secondary indices and skipping
+metadata. Each can be made from something else that is checked by a hash or is data itself, so a repair is right or does
+not happen. Data files are derived from nothing: see :mod:`~kubothek.table.maintenance.lost_files`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice
+from typing import Final
+
+from kubothek.errors import DatasetNotFound, IndexStale, ObjectNotFound, PreconditionFailed, VersionIncomplete
+from kubothek.storage import Store
+from kubothek.table.indexes.integrity import check_object
+from kubothek.table.indexes.model import IndexKind
+from kubothek.table.indexes.names import digest_in
+from kubothek.table.indexes.native import read_manifest
+from kubothek.table.indexes.object_cache import OpenedFile
+from kubothek.table.indexes.report import IndexHealth, report
+from kubothek.table.log import DatasetLog, Head, Record, Snapshot
+from kubothek.table.log.history.presence import absent
+from kubothek.table.log.history.rebuild import rebuild
+from kubothek.table.log.journal import Journal, Observed
+from kubothek.table.log.model import keys
+from kubothek.table.log.model.markers import Marker
+from kubothek.table.log.model.record import Distance
+from kubothek.table.log.records import chain
+from kubothek.table.log.update_indexes import reindex
+from kubothek.table.log.update_skipping import reskip, resume_xskipper, undescribed
+from kubothek.table.maintenance.lost_files import look_thoroughly
+from kubothek.table.maintenance.sizes import whole_records
+from kubothek.words import count
+
+_SAMPLE: Final = 4
+"""Files of a native index that an inspection asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """What a healing did.
+
+    ``repaired``  what was made anew, each as a few words
+    ``corrupt``   which data files are lost, of which versions, and which version is whole; None if none is lost
+    """
+
+    repaired: tuple[str, ...] = ()
+    corrupt: str | None = None
+
+
+def heal(store: Store, log: DatasetLog, *, by: str = "") -> Healed:
+    """Look at all that a dataset names, and make anew what can be. Running it again is harmless.
+
+    Lists the data files. Indices and skipping metadata change by a commit, nothing else does. Raises DatasetNotFound;
+    VersionIncomplete if the schema is lost; and what settles a head: HeadMissing, OwnedByAnother, NeedsConversion,
+    Contended.
+    """
+    repaired: list[str] = []
+    journal = log.journal
+    seen = journal.observe()
+    if seen is not None and not seen.head.tombstone:
+        if restore_schema(journal, seen.head):
+            repaired.append("the schema")
+        if seen.marker is not None and not seen.marked:
+            repaired.append(f"the marker of version {seen.version}")
+    seen = log.settled()
+    if seen is None:
+        raise DatasetNotFound(f"there is no dataset {log.uuid!r} in {store.url}: nothing to heal")
+    if seen.head.tombstone:
+        return Healed(tuple(repaired))
+    if journal.heal_common_metadata(seen.head):
+        repaired.append("_common_metadata")
+    log.settle()
+    seen = log.settled()
+    assert seen is not None, "it was there"
+    repaired += _heal_history(log, seen)
+    damage = look_thoroughly(store, log, log.snapshot())
+    if damage is not None:
+        return Healed(tuple(repaired), str(damage))
+    return Healed((*repaired, *_heal_indices(store, log, seen.head, by), *_heal_skipping(store, log, by)))
+
+
+def ailments(store: Store, log: DatasetLog, snapshot: Snapshot) -> tuple[str, ...]:
+    """What :func:`heal` would make anew, as far as a cheap look at the present version shows it; nothing is written.
+
+    Two small requests for each index, one for each part of the skipping metadata, a few files of native indices drawn
+    at random, and the newest checkpoints. What settles a head (markers, ``_common_metadata``) needs no
+    healing.
+    """
+    if not snapshot.exists:
+        return ()
+    found = [f"the index on {column!r}" for column in sorted(_unusable(store, snapshot.head, sample=_SAMPLE))]
+    if lacking := undescribed(store, snapshot):
+        found.append(f"the skipping metadata of {count(lacking, 'file')}")
+    if _lacks_checkpoint(log.journal):
+        found.append("the last checkpoint")
+    return tuple(found)
+
+
+def settle(log: DatasetLog) -> None:
+    """As :meth:`DatasetLog.settle`, which needs the schema; made anew if that is what is missing."""
+    try:
+        log.settle()
+    except VersionIncomplete:
+        seen = log.journal.observe()
+        if seen is None or not restore_schema(log.journal, seen.head):
+            raise
+        log.settle()
+
+
+def restore_schema(journal: Journal, head: Head) -> bool:
+    """Make the schema object anew from ``_common_metadata``, if it is gone; whether it was.
+
+    They have the same bytes, and the object's name is their hash. Raises VersionIncomplete if the copy is gone as well
+    or of another schema.
+    """
+    if head.schema_hash is None or not absent(journal.store, "", [keys.schema(journal.uuid, head.schema_hash)]):
+        return False
+    copy = keys.common_metadata(journal.uuid, head.table)
+    try:
+        data = journal.store.get(copy)
+    except ObjectNotFound:
+        data = b""
+    if sha256(data).hexdigest() != head.schema_hash:
+        raise VersionIncomplete(
+            f"{keys.schema(journal.uuid, head.schema_hash)}: the schema of version {head.version} is gone, and {copy} "
+            "is no copy of it; restore either from a backup"
+        )
+    journal.store.put(keys.schema(journal.uuid, head.schema_hash), data)
+    return True
+
+
+# --- history ---------------------------------------------------------------------------------------------------------
+
+
+def _heal_history(log: DatasetLog, seen: Observed) -> Iterator[str]:
+    """Markers and checkpoints of the versions that can be asked for; memory: two keys a version."""
+    journal = log.journal
+    markers: dict[str, str] = {}
+    checkpoints: dict[str, str] = {}
+    for record in whole_records(log):
+        if record.version <= seen.head.since:
+            break
+        markers.setdefault(keys.marker(journal.uuid, record.id), record.key)
+        if record.since_checkpoint == Distance():
+            checkpoints[keys.checkpoint(journal.uuid, record.version)] = record.key
+    for key in absent(journal.store, keys.markers(journal.uuid), markers):
+        record = journal.record(markers[key])
+        if _mark_again(journal.store, key, record):
+            yield f"the marker of version {record.version}"
+    for tag in seen.head.tags.values():
+        if tag.version < seen.head.horizon:
+            checkpoints[keys.checkpoint(journal.uuid, tag.version)] = tag.record
+    for key in absent(journal.store, keys.checkpoints(journal.uuid), checkpoints):
+        with suppress(VersionIncomplete):  # nothing tells any more what it held
+            head = rebuild(journal, journal.record(checkpoints[key]))
+            journal.put_checkpoint(head.version, head.render())
+            yield f"the checkpoint of version {head.version}"
+    if _cannot_be_rebuilt(journal, seen):
+        # Older versions cannot be read any more; this one, and those to come, must not share that.
+        journal.put_checkpoint(seen.head.version, seen.head.render())
+        yield f"the checkpoint of version {seen.version}"
+
+
+def _mark_again(store: Store, key: str, record: Record) -> bool:
+    """A commit of the chain has happened, whatever became of its marker. One that came meanwhile stays."""
+    try:
+        store.put_if_absent(key, Marker.of(record).render())
+    except PreconditionFailed:
+        return False
+    return True
+
+
+def _cannot_be_rebuilt(journal: Journal, seen: Observed) -> bool:
+    """Whether a checkpoint of the present version would make it one that can be read once it is an old one."""
+    assert seen.marker is not None, "a settled head is ours"
+    try:
+        record = journal.record(seen.marker.record)
+    except VersionIncomplete:
+        return False  # no checkpoint is of use without it
+    try:
+        rebuild(journal, record)
+    except VersionIncomplete:
+        return True
+    return False
+
+
+def _lacks_checkpoint(journal: Journal) -> bool:
+    """Whether the present version cannot be rebuilt, or only from an older checkpoint than there should be."""
+    seen = journal.observe()
+    if seen is None or seen.marker is None:
+        return False
+    commits = seen.marker.since_checkpoint.commits
+    due = seen.version - commits
+    if due < 1 or _newest_checkpoint(journal, after=due - 1):
+        return False
+    # Numbers of versions can be missing, and a collector takes checkpoints for which it puts a later one.
+    newest = _newest_checkpoint(journal)
+    try:
+        for record in islice(chain(journal, journal.record(seen.marker.record)), commits + 1):
+            if record.version <= newest or record.since_checkpoint == Distance():
+                return record.version > newest
+    except VersionIncomplete:
+        return True
+    return False
+
+
+def _newest_checkpoint(journal: Journal, *, after: int = 0) -> int:
+    """The version of the newest checkpoint above ``after``; 0 if there is none. There is one in a hundred versions."""
+    listed = journal.store.list(keys.checkpoints(journal.uuid), keys.checkpoint(journal.uuid, after))
+    return max((keys.checkpoint_version(info.key) or 0 for info in listed), default=0)
+
+
+# --- indices ---------------------------------------------------------------------------------------------------------
+
+
+def _heal_indices(store: Store, log: DatasetLog, head: Head, by: str) -> tuple[str, ...]:
+    broken = _unusable(store, head)
+    partial = [each for each in report(store, head.index_state) if each.health is IndexHealth.PARTIAL]
+    if not broken and not partial:
+        return ()
+    done = reindex(store, log, broken=broken, by=by)
+    return tuple(f"the index on {column!r}" for column in sorted((*done.built, *done.tidied)))
+
+
+def _heal_skipping(store: Store, log: DatasetLog, by: str) -> tuple[str, ...]:
+    """Describe what has no entry: files that a foreign writer added, or that came while the wish changed."""
+    done = reskip(store, log, by=by)
+    if done.version is None:
+        resume_xskipper(store, log)
+    return (f"the skipping metadata of {count(done.described, 'file')}",) if done.described else ()
+
+
+def _unusable(store: Store, head: Head, *, sample: int | None = None) -> set[str]:
+    """The columns whose index is gone, damaged or cannot be read; ``sample``: how many of its files to look at."""
+    state = head.index_state
+    found = {each.column for each in report(store, state) if each.health is IndexHealth.STALE}
+    for column, kind in state.kinds().items():
+        if column not in found and _is_damaged(store, head, column, kind, sample):
+            found.add(column)
+    return found
+
+
+def _is_damaged(store: Store, head: Head, column: str, kind: IndexKind, sample: int | None) -> bool:
+    """Whether an object of an index is gone, or is not the one that was committed; kept copies would not show it.
+
+    Without a ``sample`` every object is read as a whole. An index that another program wrote, and that names none of
+    the table's files, counts as damaged: nothing tells whether they hold NULLs only.
+    """
+    state = head.index_state
+    try:
+        if kind is IndexKind.KARTOTHEK:
+            listed = state.kartothek[column]
+            if not isinstance(listed, str):
+                return False
+            opened = OpenedFile(store, listed)
+            if sample is None:
+                check_object(store, listed)
+            return digest_in(listed) is None and not opened.rows and bool(head.partitions)
+        files = read_manifest(store, state.native[column]).files
+        for file in files if sample is None or len(files) <= sample else random.sample(files, sample):
+            OpenedFile(store, file.key, file)
+            if sample is None:
+                check_object(store, file.key)
+    except IndexStale:
+        return True
+    return False

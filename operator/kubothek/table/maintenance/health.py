@@ -1,0 +1,142 @@
+"""How a table is: its files, how many of them are small, and what only its history holds.
+
+Worked out from the head and the commit records; the bucket is not listed. After a commit it costs what that commit
+changed, as an inventory is carried along (:mod:`~kubothek.table.maintenance.inventory`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kubothek.storage import Store
+from kubothek.table.bucketing import Bucketing
+from kubothek.table.clustering import Clustering
+from kubothek.table.layout import MIB, Layout
+from kubothek.table.log import DatasetLog, Snapshot, Totals
+from kubothek.table.maintenance.garbage import estimate
+from kubothek.table.maintenance.grouping import most_small
+from kubothek.table.maintenance.inventory import keep, take
+from kubothek.table.operations.filters import require_table
+
+BOUNDS: Final = (64 << 10, MIB, 8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, None)
+"""The upper ends of the histogram's steps, in bytes; None = none."""
+_NO_BOUND: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the histogram: files below ``below`` bytes and not in the step before it."""
+
+    below: int | None
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """A table at one version.
+
+    ``totals``         of its files
+    ``small``          of the files below half of ``target_bytes``, the size that its layout wants
+    ``most_small``     the most of them that one partition, or one bucket of it, has, as far as they can become fewer;
+                       of files that are not in order, where a clustering was asked for
+    ``histogram``      all files by size
+    ``versions``       that can be asked for
+    ``history``        of files that these versions need and the present one does not: what expiry would free
+    ``garbage``        of files that no version needs, estimated; a collection deletes those that are old enough
+    ``time``           of the last commit; None if a foreign writer's head is still to be adopted
+    """
+
+    version: int
+    totals: Totals
+    target_bytes: int
+    small: Totals
+    most_small: int
+    histogram: tuple[Step, ...]
+    versions: int
+    history: Totals
+    garbage: Totals
+    time: datetime | None
+
+    @property
+    def small_share(self) -> float:
+        """Of all files, the share that is small: 0 to 1."""
+        return self.small.files / self.totals.files if self.totals.files else 0.0
+
+
+def health(
+    store: Store,
+    log: DatasetLog,
+    snapshot: Snapshot,
+    *,
+    clustering: Clustering | None = None,
+    estimates: bool = True,
+    keeps: bool = False,
+) -> Health:
+    """How the table of this snapshot, the present one, is. Raises DatasetNotFound, LayoutInvalid.
+
+    Reads the last inventory, and the records since; all records down to the horizon if there is none, and footers of
+    files that no record tells the size of. Files that history holds, and whose record had expired before any inventory
+    was taken, are not counted.
+
+    ``clustering`` in which order the table is to be
+    ``estimates``  list the records, and read some, for how much garbage there is; else that is as it was when somebody
+                   did so last
+    ``keeps``      leave the inventory for the next one to look
+    """
+    require_table(snapshot)
+    inventory = take(store, log, snapshot)
+    garbage = estimate(log, inventory) if estimates else inventory.garbage
+    if keeps:
+        keep(store, log.uuid, replace(inventory, garbage=garbage), anyhow=garbage != inventory.garbage)
+    live = snapshot.head.files()
+    present, history = inventory.files.slice(0, len(live)), inventory.files.slice(len(live))
+    layout = Layout.of(snapshot.head)
+    sizes = present.column("bytes").combine_chunks()
+    small = pc.less(pc.multiply(sizes, pa.scalar(2)), pa.scalar(layout.target_file_bytes))
+    places = _places(present)
+    bucketing = Bucketing.of(layout, pa.schema([]) if snapshot.schema is None else snapshot.schema)
+    labels = pa.array(live, pa.string())
+    due = small if clustering is None else pc.is_null(clustering.read(labels))
+    return Health(
+        version=snapshot.version,
+        totals=_totals(present, places),
+        target_bytes=layout.target_file_bytes,
+        small=_totals(present.filter(small), places.filter(small)),
+        most_small=most_small(labels, places, due, bucketing),
+        histogram=tuple(_histogram(sizes)),
+        versions=len(inventory.versions),
+        history=_totals(history, _places(history)),
+        garbage=garbage,
+        time=snapshot.time,
+    )
+
+
+def _totals(files: pa.Table, places: pa.Array[Any]) -> Totals:
+    return Totals(
+        rows=pc.sum(files.column("rows")).as_py() or 0,
+        files=files.num_rows,
+        bytes=pc.sum(files.column("bytes")).as_py() or 0,
+        partitions=len(places.unique()),
+    )
+
+
+def _places(files: pa.Table) -> pa.Array[Any]:
+    """The directory of each file: where a partition's files are."""
+    found: pa.Array[Any] = files.column("key").combine_chunks()
+    return pc.list_element(pc.split_pattern(found, "/", max_splits=1, reverse=True), 0)
+
+
+def _histogram(sizes: pa.Array[Any]) -> Iterator[Step]:
+    low = 0
+    for below in BOUNDS:
+        high = pa.scalar(_NO_BOUND if below is None else below)
+        here = sizes.filter(pc.and_(pc.greater_equal(sizes, pa.scalar(low)), pc.less(sizes, high)))
+        yield Step(below, len(here), pc.sum(here).as_py() or 0)
+        low = below or low

@@ -1,0 +1,154 @@
+"""Bundles of small files written once more as larger ones, and the proof that they hold the same rows.
+
+:mod:`kubothek.spark.compact` does the same on many machines, with :func:`rewrite_bundles` in each task.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+import pyarrow as pa
+
+from kubothek.errors import RowsChanged
+from kubothek.storage import Store
+from kubothek.table.bucketing import Bucketing
+from kubothek.table.clustering import Clustering
+from kubothek.table.files import PartitionedWriter
+from kubothek.table.layout import MIB
+from kubothek.table.log import PartitionFile
+from kubothek.table.maintenance.content import Content
+from kubothek.table.maintenance.grouping import Bundle, tasks
+from kubothek.table.maintenance.ordering import in_order
+from kubothek.table.maintenance.reading import rows_of
+from kubothek.table.operations.copying import Copying
+from kubothek.table.operations.gathering import Gathered
+from kubothek.table.partitioning import Group, split
+
+TASK_BYTES: Final = 256 * MIB
+"""What one task rewrites at most, if it is not a single bundle."""
+_TASKS_A_CORE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """One bundle after its rewrite: ``removed`` go when ``added``, which nobody sees yet, come."""
+
+    path: str
+    removed: tuple[PartitionFile, ...]
+    added: tuple[PartitionFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What became of bundles; ``gathered`` are the index entries and descriptions of the new files."""
+
+    replaced: tuple[Replaced, ...] = ()
+    gathered: Gathered = field(default_factory=Gathered)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """What several tasks did."""
+        return cls(
+            tuple(each for part in parts for each in part.replaced),
+            Gathered.joined(part.gathered for part in parts),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Compacting(Copying):
+    """How bundles are rewritten; travels to executors. ``clustering``: in which order; None = as the layout says."""
+
+    clustering: Clustering | None
+
+
+Compactor = Callable[[Compacting, Sequence[Bundle]], Rewritten]
+"""Rewrites bundles: here, or with Spark."""
+
+
+def rewrite_here(store: Store, told: Callable[[int, int], None] = lambda done, total: None) -> Compactor:
+    """Rewriting in this process, with a thread for each core; ``told`` hears of files done, and of all files."""
+
+    def run(compacting: Compacting, bundles: Sequence[Bundle]) -> Rewritten:
+        cores = os.cpu_count() or 1
+        parts = tasks(bundles, most_bytes=TASK_BYTES, at_least=_TASKS_A_CORE * cores)
+        total = sum(len(bundle.files) for bundle in bundles)
+        done: list[Rewritten] = []
+        files = 0
+        with ThreadPoolExecutor(cores, thread_name_prefix="compact") as pool:
+            try:
+                for part, result in zip(
+                    parts, pool.map(lambda task: rewrite_bundles(compacting, store, task), parts), strict=True
+                ):
+                    done.append(result)
+                    files += sum(len(bundle.files) for bundle in part)
+                    told(files, total)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        return Rewritten.joined(done)
+
+    return run
+
+
+def rewrite_bundles(compacting: Compacting, store: Store, bundles: Sequence[Bundle]) -> Rewritten:
+    """Rewrite these bundles, one after the other, in bounded memory; then read back what was stored.
+
+    Raises VersionIncomplete if a file is gone, what :class:`~kubothek.table.files.PartitionedWriter` raises, and
+    RowsChanged unless the new files of each bundle hold exactly the rows of the old ones.
+    """
+    replaced, before = [], []
+    gatherer = compacting.gatherer(store)
+    with compacting.writer(store, gatherer, presorted=compacting.clustering is not None) as writer:
+        for bundle in bundles:
+            before.append(_copy(compacting, store, bundle, writer))
+            replaced.append(Replaced(bundle.group.path, bundle.files, tuple(writer.flush())))
+        writer.finish()
+    for each, content in zip(replaced, before, strict=True):
+        _prove(compacting, store, each, content)
+    return Rewritten(tuple(replaced), gatherer.finish())
+
+
+def _copy(compacting: Compacting, store: Store, bundle: Bundle, writer: PartitionedWriter) -> Content:
+    """Write the rows of a bundle; what they were."""
+    found = Content()
+    bucketing = Bucketing.of(compacting.layout, compacting.schema)
+
+    def read(columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        return rows_of(compacting, store, bundle.files, columns)
+
+    def read_all() -> Iterator[pa.RecordBatch]:
+        nonlocal found
+        for batch in read():
+            found += _content(batch)
+            yield batch
+
+    mark, rows = "", read_all()
+    if compacting.clustering is not None:
+        mark = compacting.clustering.new_mark()
+        rows = in_order(read_all, read, bundle.rows, compacting.clustering)
+    for batch in rows:
+        if bucketing is None or bundle.group.bucket is not None:
+            writer.write_group(bundle.group._replace(mark=mark), batch)
+            continue
+        for group, part in split(batch, (), bucketing):
+            writer.write_group(Group(bundle.group.path, group.bucket, mark), part)
+    return found
+
+
+def _prove(copying: Copying, store: Store, replaced: Replaced, before: Content) -> None:
+    after = sum(map(_content, rows_of(copying, store, replaced.added)), Content())
+    counted = sum(file.rows for file in replaced.added)
+    if before != after or counted != after.rows:
+        raise RowsChanged(
+            f"partition {replaced.path!r} of {copying.table.uuid!r}: {len(replaced.removed)} files hold {before.rows} "
+            f"rows of content {before.total:032x}, but the {len(replaced.added)} that were to take their place hold "
+            f"{after.rows} of {after.total:032x}. Nothing was committed; please report this as a fault of Kubothek"
+        )
+
+
+def _content(batch: pa.RecordBatch) -> Content:
+    return Content.of([batch])

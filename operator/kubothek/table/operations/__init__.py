@@ -1,0 +1,46 @@
+"""Operations: from a snapshot, and files that were written for it, to a :class:`Change`.
+
+Each function decides one kind of change and leaves committing to the caller, who calls it again for a newer
+snapshot if another commit got in the way::
+
+    def make(snapshot: Snapshot) -> Change:
+        return delete(store, snapshot, where)
+
+    transaction.commit(make(transaction.snapshot), on_conflict=make)
+
+What a filter selects is planned from what the head and the indices know; nothing is listed. All that can be wrong
+with a request is found before anything is written.
+"""
+
+from __future__ import annotations
+
+from kubothek.table.operations.append import append
+from kubothek.table.operations.delete import delete
+from kubothek.table.operations.overwrite import fitting, overwrite
+from kubothek.table.operations.replace import check_replace, replace, require_met
+from kubothek.table.operations.rewrite import Rewrite, Rewriter, Rewritten, rewrite_here
+from kubothek.table.operations.rollback import rollback
+from kubothek.table.operations.rows import Check, Rows, write_rows
+from kubothek.table.operations.update import parse_values, update
+from kubothek.table.operations.written import Written
+
+__all__ = [
+    "Check",
+    "Rewrite",
+    "Rewriter",
+    "Rewritten",
+    "Rows",
+    "Written",
+    "append",
+    "check_replace",
+    "delete",
+    "fitting",
+    "overwrite",
+    "parse_values",
+    "replace",
+    "require_met",
+    "rewrite_here",
+    "rollback",
+    "update",
+    "write_rows",
+]

@@ -1,0 +1,147 @@
+"""Row-level changes: copies of the files that hold matching rows, with these rows changed or left out.
+
+A file is looked at in two steps. The first reads the columns of the filter only and counts; a file without matches
+is not touched. The second streams the file's rows into new files of the table's layout: an updated row that belongs
+to another partition now goes there. The work of several files shares a writer, so small files do not stay small.
+
+:mod:`kubothek.spark.rewrite` does the same on many machines with :func:`rewrite_files`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kubothek.errors import RowsLost
+from kubothek.storage import Store
+from kubothek.table.expressions import Predicate
+from kubothek.table.log import PartitionFile
+from kubothek.table.operations.copying import Copying
+from kubothek.table.operations.filters import surely
+from kubothek.table.operations.gathering import Gathered
+from kubothek.table.scan.plan import PlannedFile
+from kubothek.table.scan.read import read_failure
+
+_BATCHES_AHEAD: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite(Copying):
+    """What becomes of the rows that match; travels to executors.
+
+    ``where``   bound to ``schema``
+    ``values``  what matching rows get, by column; None = matching rows go
+    """
+
+    where: Predicate
+    values: tuple[tuple[str, Any], ...] | None
+
+    @property
+    def matches(self) -> pc.Expression:
+        """Whether a row matches; never null."""
+        return surely(self.where.expression())
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What a rewrite did. The new files are not visible yet.
+
+    ``removed``   labels of the files that held matches
+    ``added``     files that take their place
+    ``matched``   number of rows that matched
+    ``kept``      number of rows in these files that did not
+    ``gathered``  index entries of ``added``, and their descriptions
+    """
+
+    removed: tuple[str, ...] = ()
+    added: tuple[PartitionFile, ...] = ()
+    matched: int = 0
+    kept: int = 0
+    gathered: Gathered = field(default_factory=Gathered)
+
+
+Rewriter = Callable[[Rewrite, Sequence[PlannedFile]], Rewritten]
+"""Does a rewrite: here, or with Spark."""
+
+
+def rewrite_here(store: Store, told: Callable[[int, int, int], None] = lambda done, total, rows: None) -> Rewriter:
+    """Rewriting in this process; ``told`` hears of files done, files in all, and rows that matched so far."""
+
+    def run(rewrite: Rewrite, files: Sequence[PlannedFile]) -> Rewritten:
+        return rewrite_files(rewrite, store, files, lambda done, rows: told(done, len(files), rows))
+
+    return run
+
+
+def rewrite_files(
+    rewrite: Rewrite,
+    store: Store,
+    files: Sequence[PlannedFile],
+    told: Callable[[int, int], None] = lambda done, rows: None,
+) -> Rewritten:
+    """Rewrite those of the files that hold matches, one after the other, in bounded memory.
+
+    Raises VersionIncomplete if a file is gone, what :class:`PartitionedWriter` raises, and RowsLost if not exactly
+    the rows that had to be were written.
+    """
+    removed = []
+    matched = kept = 0
+    gatherer = rewrite.gatherer(store)
+    with rewrite.writer(store, gatherer) as writer:
+        for done, file in enumerate(files):
+            hits, rows = count_matches(rewrite, store, file)
+            if hits:
+                removed.append(file.label)
+                matched, kept = matched + hits, kept + rows - hits
+                if rewrite.values is not None or hits < rows:
+                    for batch in _stream(rewrite, store, file):
+                        writer.write(batch)
+            told(done + 1, matched)
+        added = tuple(writer.finish())
+    result = Rewritten(tuple(removed), added, matched, kept, gatherer.finish())
+    require_all_rows(rewrite, result)
+    return result
+
+
+def require_all_rows(rewrite: Rewrite, done: Rewritten) -> None:
+    """Raises RowsLost unless the new files have exactly the rows that were to be kept."""
+    written = sum(file.rows for file in done.added)
+    expected = done.kept if rewrite.values is None else done.kept + done.matched
+    if written != expected:
+        raise RowsLost(f"{expected} rows of {rewrite.table.uuid!r} were to be rewritten, but {written} were; try again")
+
+
+def count_matches(rewrite: Rewrite, store: Store, file: PlannedFile) -> tuple[int, int]:
+    """How many rows of the file match, and how many it has; reads the columns of the filter.
+
+    Raises VersionIncomplete if it is gone.
+    """
+    dataset = rewrite.open(store, [file.key])
+    try:
+        rows = dataset.count_rows()
+        return (rows if file.all_rows else dataset.count_rows(filter=rewrite.matches)), rows
+    except (OSError, pa.ArrowException) as error:
+        raise read_failure(store, dataset, error) from error
+
+
+def _stream(rewrite: Rewrite, store: Store, file: PlannedFile) -> Iterator[pa.RecordBatch]:
+    """The rows as they are after the change, a few batches in memory at a time."""
+    dataset = rewrite.open(store, [file.key])
+    names = rewrite.schema.names
+    if rewrite.values is None:
+        columns, kept = {name: pc.field(name) for name in names}, ~rewrite.matches
+    else:
+        values = {
+            name: pc.if_else(rewrite.matches, pa.scalar(value, rewrite.schema.field(name).type), pc.field(name))
+            for name, value in rewrite.values
+        }
+        columns, kept = {name: values.get(name, pc.field(name)) for name in names}, None
+    try:
+        scanner = dataset.scanner(columns=cast("Any", columns), filter=kept, batch_readahead=_BATCHES_AHEAD)
+        yield from scanner.to_batches()
+    except (OSError, pa.ArrowException) as error:
+        raise read_failure(store, dataset, error) from error

@@ -1,0 +1,64 @@
+"""Rollback: the table as it was at a version, as a new version. It reads everything."""
+
+from __future__ import annotations
+
+from kubothek.errors import SchemaMismatch
+from kubothek.storage import Store
+from kubothek.table.log import Change, DatasetLog, Everything, Operation, Snapshot, Version
+from kubothek.table.log.file_sizes import measure
+from kubothek.table.log.model.deltas import difference
+from kubothek.table.operations.compatibility import misfit
+from kubothek.table.operations.filters import require_table
+from kubothek.table.schema import merge
+from kubothek.table.skipping.change import SkippingChange
+
+
+def rollback(
+    store: Store,
+    log: DatasetLog,
+    snapshot: Snapshot,
+    to: Version,
+    *,
+    allow_schema_change: bool = False,
+    by: str = "",
+) -> Change:
+    """The change that brings back the files of a version, each under its label and in its place.
+
+    ``to``  a version, a time at which it was current, or a tag of it
+
+    The schema stays as it is where that version's files go with it: columns may have come since, or gained a type.
+    Another one comes back if ``allow_schema_change`` says that this is meant, else SchemaMismatch. The layout, the
+    indices and the user's metadata stay as they are. Raises VersionNotFound for a version that never was, or has
+    expired; VersionIncomplete if files of it are gone; DatasetNotFound.
+    """
+    require_table(snapshot)
+    target = log.snapshot(to)
+    problem = _misfit(snapshot, target)
+    if problem is not None and not allow_schema_change:
+        raise SchemaMismatch(
+            f"version {target.version} has another schema: {problem}; allowSchemaChange: true brings it back as well"
+        )
+    labels, positions, removed = difference(snapshot.head, target.head)
+    return Change(
+        operation=Operation.ROLLBACK,
+        added=measure(store, [(label, target.head.file(label)) for label in labels]),
+        positions=positions,
+        removed=tuple(label for label, _ in removed),
+        reads=Everything(),
+        schema=None if problem is None else target.schema,
+        replaces_schema=problem is not None,
+        restores=target.version,
+        partition_keys=target.head.partition_keys,
+        skipping=SkippingChange(written=target.head.skipping.parts),
+        by=by,
+    )
+
+
+def _misfit(snapshot: Snapshot, target: Snapshot) -> str | None:
+    """Why the old files cannot be read with the schema of now; None if they can."""
+    problem = misfit(snapshot, target.schema, target.head.partition_keys, evolve=True)
+    if problem is not None or snapshot.schema is None or target.schema is None:
+        return problem
+    merged = merge(snapshot.schema, target.schema, evolve=True)
+    other = [field.name for field in merged if field not in list(snapshot.schema)]
+    return f"the table has no such column any more: {', '.join(map(repr, other))}" if other else None

@@ -1,0 +1,1 @@
+"""Scans: which files a filter leaves, and their rows as Arrow batches."""

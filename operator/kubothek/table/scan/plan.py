@@ -1,0 +1,213 @@
+"""Which files hold rows that match: from partition keys and buckets, then secondary indices, then skipping metadata,
+then file statistics.
+
+Each step asks only about what the one before it left. All follow one meaning of predicates (NULL never matches), and
+each may keep a file too many, never drop one that holds a match: the rows are the same with and without an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import compress
+from operator import and_, or_
+from typing import Final, NamedTuple, overload
+
+import numpy as np
+import pyarrow as pa
+
+from kubothek.storage import Store
+from kubothek.table.expressions import TRUE, Predicate, Range, Term, intervals
+from kubothek.table.indexes import lookup_interval
+from kubothek.table.log.history.snapshot import Snapshot
+from kubothek.table.log.model.head import Head
+from kubothek.table.log.model.paths import parse_path, partition_path
+from kubothek.table.path_columns import Mask, PathColumns, path_columns
+from kubothek.table.scan import statistics
+from kubothek.table.scan.bucket_pruning import by_bucket
+from kubothek.table.skipping.prune.plan import Skipping
+
+_FOOTERS: Final = range(2, 10_001)
+"""For how many files statistics are worth a request or two each: whoever reads one file looks at its footer anyway,
+and whoever reads more than these shall start before all of them were looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """One file to read. ``all_rows``: every one of its rows matches, as far as its path and footer tell."""
+
+    label: str
+    key: str
+    all_rows: bool
+
+
+SKIPPING_STEP: Final = "skipping metadata"
+
+
+class Step(NamedTuple):
+    """What a step of planning left. A step that had nothing to decide by leaves what there was."""
+
+    name: str
+    files_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The files that may hold matching rows, in head order, and how they were found."""
+
+    files: Sequence[PlannedFile]
+    steps: tuple[Step, ...]
+
+
+def plan(store: Store, snapshot: Snapshot, where: Predicate | None = None) -> Plan:
+    """The files of the snapshot that may hold rows for which ``where`` is TRUE; None = all rows.
+
+    Reads index objects, skipping metadata and, for a moderate number of files, footers; lists nothing. Raises
+    FilterInvalid for a predicate that does not fit the schema, PartitionInvalid for a path that does not, IndexStale
+    for a damaged index.
+    """
+    head, schema = snapshot.head, pa.schema([]) if snapshot.schema is None else snapshot.schema
+    bound = TRUE if where is None else where.bind(schema)
+    steps = [Step("table", len(head.partitions))]
+    candidates = _by_path(bound, path_columns(head, schema, bound.columns), len(head.partitions))
+    candidates = _by_bucket(candidates, head, schema)
+    steps.append(Step("partition keys", candidates.count))
+    candidates = _by_index(candidates, store, head, schema)
+    steps.append(Step("secondary indices", candidates.count))
+    candidates = _by_skipping(candidates, store, head)
+    steps.append(Step(SKIPPING_STEP, candidates.count))
+    files: Sequence[PlannedFile] = _Files(head, candidates)
+    if candidates.undecided in _FOOTERS:
+        files = _by_statistics(store, bound, schema, files)
+    steps.append(Step("file statistics", len(files)))
+    return Plan(files, tuple(steps))
+
+
+# --- partition keys and indices: vectors over all files ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """One conjunction. ``may``: files that may hold rows for which it is TRUE; ``rest``: what paths do not decide."""
+
+    rest: tuple[Term, ...]
+    may: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """``all_rows``: files of which every row matches."""
+
+    branches: tuple[_Branch, ...]
+    all_rows: Mask
+
+    @property
+    def may(self) -> Mask:
+        return reduce(or_, (branch.may for branch in self.branches), self.all_rows)
+
+    @property
+    def count(self) -> int:
+        return int(np.count_nonzero(self.may))
+
+    @property
+    def undecided(self) -> int:
+        """How many files there are of which a footer could tell more."""
+        open_ones = [branch.may & ~self.all_rows for branch in self.branches if branch.rest]
+        return int(np.count_nonzero(reduce(or_, open_ones))) if open_ones else 0
+
+
+def _by_path(bound: Predicate, columns: PathColumns, count: int) -> _Candidates:
+    branches, all_rows = [], np.zeros(count, np.bool_)
+    for terms in bound.conjunctions:
+        if any(term.never for term in terms) or any(each.empty for each in intervals(terms).values()):
+            continue
+        here = [term for term in terms if term.column in columns]
+        everywhere = np.ones(count, np.bool_)
+        may = reduce(and_, (columns[term.column].where(term, unknown=True) for term in here), everywhere)
+        if len(here) == len(terms):
+            sure = (columns[term.column].where(term, unknown=False) for term in here)
+            all_rows = all_rows | reduce(and_, sure, everywhere)
+        branches.append(_Branch(tuple(term for term in terms if term.column not in columns), may))
+    return _Candidates(tuple(branches), all_rows)
+
+
+def _by_bucket(candidates: _Candidates, head: Head, schema: pa.Schema) -> _Candidates:
+    branches = (_Branch(each.rest, by_bucket(each.may, head, schema, each.rest)) for each in candidates.branches)
+    return _Candidates(tuple(branches), candidates.all_rows)
+
+
+def _by_index(candidates: _Candidates, store: Store, head: Head, schema: pa.Schema) -> _Candidates:
+    branches = tuple(_indexed(branch, store, head, schema) for branch in candidates.branches)
+    return _Candidates(branches, candidates.all_rows)
+
+
+def _indexed(branch: _Branch, store: Store, head: Head, schema: pa.Schema) -> _Branch:
+    may = branch.may
+    for column, interval in intervals(branch.rest).items():
+        if not may.any():
+            break
+        labels = lookup_interval(store, head, schema, column, interval)
+        if labels is not None:
+            held = np.fromiter(map(labels.__contains__, head.partitions), np.bool_, len(may))
+            may = may & held
+    return _Branch(branch.rest, may)
+
+
+def _by_skipping(candidates: _Candidates, store: Store, head: Head) -> _Candidates:
+    columns = {term.column for branch in candidates.branches for term in branch.rest}
+    skipping = Skipping(store, head, columns)
+    branches = tuple(_Branch(each.rest, skipping.may(each.rest, each.may)) for each in candidates.branches)
+    return _Candidates(branches, candidates.all_rows)
+
+
+class _Files(Sequence[PlannedFile]):
+    """The candidates, each made when it is asked for."""
+
+    def __init__(self, head: Head, candidates: _Candidates) -> None:
+        may = candidates.may
+        self._head = head
+        self._labels = list(compress(head.partitions, may.tobytes()))
+        self._all_rows = candidates.all_rows[may]
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} files>"
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    @overload
+    def __getitem__(self, at: int) -> PlannedFile: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[PlannedFile]: ...
+
+    def __getitem__(self, at: int | slice) -> PlannedFile | Sequence[PlannedFile]:
+        if isinstance(at, slice):
+            return [self[position] for position in range(*at.indices(len(self)))]
+        label = self._labels[at]
+        return PlannedFile(label, self._head.file(label), bool(self._all_rows[at]))
+
+    def __iter__(self) -> Iterator[PlannedFile]:
+        for label, all_rows in zip(self._labels, self._all_rows.tolist(), strict=True):
+            yield PlannedFile(label, self._head.file(label), all_rows)
+
+
+# --- statistics: file by file ----------------------------------------------------------------------------------
+
+
+def _by_statistics(
+    store: Store, bound: Predicate, schema: pa.Schema, files: Sequence[PlannedFile]
+) -> Sequence[PlannedFile]:
+    undecided = [(file.key, _known(file.key, schema)) for file in files if not file.all_rows]
+    found = iter(statistics.verdicts(store, bound, schema, undecided))
+    kept = []
+    for file in files:
+        verdict = True if file.all_rows else next(found)
+        if verdict is not False:
+            kept.append(PlannedFile(file.label, file.key, verdict is True))
+    return tuple(kept)
+
+
+def _known(key: str, schema: pa.Schema) -> Mapping[str, Range]:
+    return {name: Range.of(value) for name, value in parse_path(partition_path(key), schema).items()}

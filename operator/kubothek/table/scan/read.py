@@ -1,0 +1,148 @@
+"""Reading a table: the planned files as Arrow batches of the stored schema.
+
+What other writers stored is read as kartothek and plateau read it (Kartothek specification, "Data files of
+partitions"): a data file may have
+narrower types, either string type, other column orders, columns too many (ignored) or too few (null); the
+partition columns come from the path, also where a file contradicts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from difflib import get_close_matches
+from functools import reduce
+from operator import and_
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from kubothek.errors import InputError, LakeError, StoreError, VersionIncomplete
+from kubothek.storage.base import Store
+from kubothek.table.expressions import Predicate
+from kubothek.table.filesystem import arrow_filesystem
+from kubothek.table.log.history.snapshot import Snapshot
+from kubothek.table.log.model.head import Head
+from kubothek.table.log.model.paths import parse_path
+from kubothek.table.scan.plan import Plan, plan
+
+_BATCHES_AHEAD = 8
+_FILES_AHEAD = 4
+_FILES_AT_ONCE = 1024
+"""So many are open to Arrow at a time: it keeps the footers of what it has read."""
+_GONE = ("No such file or directory", "Path does not exist")
+
+
+def arrow_dataset(store: Store, head: Head, schema: pa.Schema) -> ds.FileSystemDataset:
+    """The files of a head as an Arrow dataset of the stored schema; nothing is read or listed yet.
+
+    Filters on partition columns skip files by their path, others skip row groups by their statistics.
+    """
+    return open_files(store, head.files().values(), schema)
+
+
+def open_files(
+    store: Store, keys: Collection[str], schema: pa.Schema, filesystem: fs.FileSystem | None = None
+) -> ds.FileSystemDataset:
+    """Data files as an Arrow dataset of the stored schema; ``filesystem``: the store's, if the caller has it already.
+
+    Raises PartitionInvalid for a path that does not fit the schema, AccessDenied for a symbolic link.
+    """
+    store.check_no_links(keys)
+    filesystem = filesystem or arrow_filesystem(store)
+    form = ds.ParquetFileFormat()
+    partitions = _Partitions(schema)
+    fragments = [form.make_fragment(key, filesystem, partition_expression=partitions.of(key)) for key in keys]
+    return ds.FileSystemDataset(fragments, schema, form, filesystem)
+
+
+def scan(
+    store: Store,
+    snapshot: Snapshot,
+    columns: Sequence[str] | None = None,
+    where: Predicate | None = None,
+) -> pa.RecordBatchReader:
+    """The rows in the order of the head's files, as a stream; a few batches are in memory at a time.
+
+    ``columns``  names, in the order wanted; None = all
+    ``where``    only rows for which this is TRUE
+
+    Raises, before any batch, InputError for a column that is not there, and what :func:`~.plan.plan` raises. The
+    stream raises VersionIncomplete if a file is gone, StoreError if one cannot be read.
+    """
+    schema = pa.schema([]) if snapshot.schema is None else snapshot.schema
+    names = schema.names if columns is None else list(columns)
+    for name in names:
+        if name not in schema.names:
+            raise _unknown_column(name, schema)
+    bound = None if where is None else where.bind(schema)
+    planned = plan(store, snapshot, bound)
+    batches = _batches(store, planned, schema, names, bound)
+    return pa.RecordBatchReader.from_batches(pa.schema([schema.field(name) for name in names]), batches)
+
+
+def read_failure(store: Store, dataset: ds.FileSystemDataset, error: Exception) -> LakeError:
+    """What to raise for a read that failed below Arrow, which has only words for it.
+
+    Whether the store itself is in trouble is asked of the store.
+    """
+    if any(sign in str(error) for sign in _GONE):
+        return VersionIncomplete(
+            f"a file that the version needs is gone from {store.url}; read a newer version, or restore the "
+            f"file: {error}"
+        )
+    try:
+        store.stat(dataset.files[0])
+    except StoreError as failure:
+        return failure
+    return StoreError(f"cannot read the table in {store.url}: {error}")
+
+
+def _batches(
+    store: Store, planned: Plan, schema: pa.Schema, names: list[str], where: Predicate | None
+) -> Iterator[pa.RecordBatch]:
+    filesystem = arrow_filesystem(store)
+    for start in range(0, len(planned.files), _FILES_AT_ONCE):
+        files = planned.files[start : start + _FILES_AT_ONCE]
+        dataset = open_files(store, [file.key for file in files], schema, filesystem)
+        everything = where is None or all(file.all_rows for file in files)
+        try:
+            yield from dataset.scanner(
+                columns=names,
+                filter=None if everything or where is None else where.expression(),
+                batch_readahead=_BATCHES_AHEAD,
+                fragment_readahead=_FILES_AHEAD,
+            ).to_batches()
+        except (OSError, pa.ArrowException) as error:
+            raise read_failure(store, dataset, error) from error
+
+
+class _Partitions:
+    """What is true of all rows of a file, from its key: ``<uuid>/<table>/<column>=<value>/…/<file>``.
+
+    Directories repeat from file to file, so each is parsed once.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._parsed: dict[str, list[pc.Expression]] = {}
+
+    def of(self, key: str) -> pc.Expression | None:
+        directories = key.split("/")[2:-1]
+        equalities = [equality for directory in directories for equality in self._parse(directory)]
+        return reduce(and_, equalities) if equalities else None
+
+    def _parse(self, directory: str) -> list[pc.Expression]:
+        if (known := self._parsed.get(directory)) is None:
+            known = self._parsed[directory] = [
+                pc.field(name) == pa.scalar(value, self._schema.field(name).type)
+                for name, value in parse_path(directory, self._schema).items()
+            ]
+        return known
+
+
+def _unknown_column(name: str, schema: pa.Schema) -> InputError:
+    near = get_close_matches(name, schema.names, n=3)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(schema.names)}"
+    return InputError(f"no column {name!r}; {hint}")

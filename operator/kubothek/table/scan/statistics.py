@@ -1,0 +1,122 @@
+"""What Parquet footers tell of files without reading them: the ranges of columns, row group by row group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from math import nan
+from typing import Any, Final, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kubothek.storage import Store
+from kubothek.storage.immutable_cache import Kept
+from kubothek.table.expressions import Predicate, Range
+from kubothek.table.filesystem import arrow_filesystem
+from kubothek.table.log.records import parallel
+
+KEPT_BYTES: Final = 64 << 20
+"""Of footers that were read, in all stores; files never change."""
+_PARSED: Final = 12
+"""What a parsed footer takes, in terms of its bytes in the file, measured."""
+_UNKNOWN: Final = Range()
+_ABSENT: Final = Range(nulls=True, values=False)
+"""A column that a file does not have is NULL in it (Kartothek specification, "Data files of partitions")."""
+
+
+def verdicts(
+    store: Store, where: Predicate, schema: pa.Schema, files: list[tuple[str, Mapping[str, Range]]]
+) -> list[bool | None]:
+    """What the bound predicate says of each file, given its key and what else is known of its columns.
+
+    True, False or None as in :meth:`~kubothek.table.expressions.Predicate.verdict`. A file whose footer cannot be read
+    may hold anything: whoever reads it will say what is wrong with it.
+    """
+    filesystem = arrow_filesystem(store)
+    store.check_no_links(key for key, _ in files)
+
+    def one(file: tuple[str, Mapping[str, Range]]) -> bool | None:
+        key, known = file
+        try:
+            footer = _FOOTERS.get((store.url, key), partial(pq.read_metadata, key, filesystem=filesystem), _size)
+        except (OSError, pa.ArrowException):
+            return None
+        return _of_file(where, footer, schema, known)
+
+    return parallel(one, files)
+
+
+def _of_file(where: Predicate, footer: pq.FileMetaData, schema: pa.Schema, known: Mapping[str, Range]) -> bool | None:
+    columns = {name: schema.field(name).type for name in where.columns - known.keys() if name in schema.names}
+    groups = {where.verdict_within({**known, **ranges}) for ranges in _row_groups(footer, columns)}
+    if len(groups) == 1:
+        return groups.pop()
+    return None if groups else False
+
+
+def _row_groups(footer: pq.FileMetaData, columns: Mapping[str, pa.DataType]) -> Iterator[dict[str, Range]]:
+    leaves = {footer.schema.column(n).path: n for n in range(footer.num_columns)}
+    for n in range(footer.num_row_groups):
+        group = footer.row_group(n)
+        if group.num_rows:
+            yield {name: _range(group, leaves, name, data_type) for name, data_type in columns.items()}
+
+
+def _range(group: pq.RowGroupMetaData, leaves: Mapping[str, int], name: str, data_type: pa.DataType) -> Range:
+    if "." in name or any(path.startswith(f"{name}.") for path in leaves):
+        return _UNKNOWN  # nested, or named as a nested one is
+    if name not in leaves:
+        return _ABSENT
+    statistics = group.column(leaves[name]).statistics
+    if statistics is None:
+        return _UNKNOWN
+    count = statistics.null_count
+    nulls, values = (True, True) if count is None else (count > 0, count < group.num_rows)
+    if not statistics.has_min_max or not values:
+        return Range(nulls=nulls, values=values)
+    low, high = _comparable(statistics, data_type)
+    return Range(low, high, nulls=nulls, values=values)
+
+
+def _comparable(statistics: pq.Statistics, data_type: pa.DataType) -> tuple[Any, Any]:
+    """The bounds as the column's values are in Python; (None, None) if another writer's type tells nothing of them."""
+    types = pa.types
+    try:
+        low, high = cast("tuple[Any, Any]", (statistics.min, statistics.max))
+    except (ValueError, OverflowError):  # beyond Python's years
+        return None, None
+    found = {type(low), type(high)}
+    if types.is_floating(data_type) and found <= {int, float}:
+        return float(low), nan  # NaN is not in statistics, may be in the data, and is above all numbers
+    if types.is_timestamp(data_type) and isinstance(low, datetime):
+        above = timedelta(microseconds=1) if getattr(high, "nanosecond", 0) else timedelta()
+        return _moment(low, data_type), _moment(high, data_type) + above
+    plain = next((kind for applies, kind in _PLAIN if applies(data_type)), None)
+    return (low, high) if found == {plain} else (None, None)
+
+
+_PLAIN: Final[tuple[tuple[Callable[[pa.DataType], bool], type], ...]] = (
+    (pa.types.is_integer, int),
+    (pa.types.is_boolean, bool),
+    (pa.types.is_string, str),
+    (pa.types.is_binary, bytes),
+    (pa.types.is_decimal, Decimal),
+    (pa.types.is_date, date),
+)
+
+
+def _moment(found: datetime, data_type: Any) -> datetime:
+    """In microseconds and UTC, aware if the column is; a moment without zone is one in UTC."""
+    utc = found.astimezone(UTC) if found.tzinfo else found
+    return datetime.combine(utc.date(), utc.time(), UTC if data_type.tz else None)
+
+
+def _size(footer: pq.FileMetaData) -> int:
+    return _PARSED * footer.serialized_size
+
+
+_FOOTERS: Final[Kept[tuple[str, str], pq.FileMetaData]] = Kept(KEPT_BYTES)
+"""By store and key."""

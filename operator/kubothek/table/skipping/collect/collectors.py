@@ -1,0 +1,242 @@
+"""Describing data files in the pass that writes them.
+
+What Parquet's writer worked out anyway is taken from the file: MinMax from its footer, where it is exact, and the
+distinct texts of a column from its dictionary. Everything else comes from the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kubothek.errors import SkippingInvalid
+from kubothek.storage import Store
+from kubothek.table.skipping.collect.background import Aside
+from kubothek.table.skipping.collect.dictionaries import distinct_texts, told_by_dictionaries
+from kubothek.table.skipping.collect.footers import Footers, told_by_footers
+from kubothek.table.skipping.entries import Describer, EntrySchema, fields, wish_id
+from kubothek.table.skipping.files.writing import modified, write
+from kubothek.table.skipping.indexes import check
+from kubothek.table.skipping.model import IndexDefinition, Part, SkippingState
+from kubothek.table.skipping.names import wish_of
+from kubothek.table.skipping.refresh import merged
+from kubothek.table.skipping.sentinel import pause
+
+FALSE_FILES: Final = 0.1
+"""So many files more than those that hold the value does a lookup in Bloom filters open, on average."""
+_FPP: Final = (1e-7, 1e-4)
+_PART_BYTES: Final = 64 << 20
+"""Entries that are held; more are stored as a part at once."""
+_MOST_PARTS: Final = 8
+FEW_ROWS: Final = 1 << 13
+"""The texts of a smaller row group are sooner looked through than found in the file."""
+
+Described = Sequence["pa.Array[Any] | None"]
+"""The entries of one file, in the order of the definitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Describing:
+    """What files are described by; plain data, travels to executors.
+
+    ``wish``   without parts
+    ``files``  how many files the table has: Bloom filters are more exact where there are many
+    ``tags``   for which wishes the parts were written that the table has
+    """
+
+    wish: SkippingState = field(default_factory=SkippingState)
+    files: int = 0
+    tags: frozenset[str | None] = frozenset()
+
+    @classmethod
+    def of(cls, state: SkippingState, files: int) -> Self:
+        """What describes the files of a table with this metadata, and so many files."""
+        return cls(replace(state, parts=()), files, frozenset(wish_of(part.keys[0]) for part in state.parts))
+
+    def fpp(self, more: int = 0) -> float:
+        """The share of files that a Bloom filter may name falsely, in a table that may grow tenfold.
+
+        As long as the table, with ``more`` files that are on their way, has so many digits of files, less than ten to
+        that power come; so each digit adds no more than a tenth of what a lookup may open in vain.
+        """
+        least, most = _FPP
+        wanted: float = FALSE_FILES / 10 ** (len(str(self.files + more)) + 1)
+        return max(least, min(most, wanted))
+
+
+def usable(wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]) -> tuple[IndexDefinition, ...]:
+    """The definitions of the wish that go with the schema: columns may be gone, or have become others."""
+    found: list[IndexDefinition] = []
+    for definition in wish.indices:
+        try:
+            check([definition], schema, partition_keys)
+        except SkippingInvalid:
+            continue
+        found.append(definition)
+    return tuple(found)
+
+
+def entry_schema(wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]) -> EntrySchema:
+    """What an entry of a table of this stored schema is like."""
+    try:
+        return fields(wish.indices, schema, partition_keys)
+    except SkippingInvalid:
+        return fields(usable(wish, schema, partition_keys), schema, partition_keys)
+
+
+class EntryWriter:
+    """Holds entries, and stores them in parts of bounded size."""
+
+    def __init__(self, store: Store, uuid: str, table: str, entries: EntrySchema, describing: Describing) -> None:
+        self._store = store
+        self._uuid = uuid
+        self._table = table
+        self._entries = entries
+        self._encryption = describing.wish.encryption
+        self._tags = describing.tags
+        self._held: list[tuple[str, Mapping[str, Any], Described]] = []
+        self._bytes = 0
+        self._parts: list[Part] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is held that it should be stored."""
+        return self._bytes > _PART_BYTES
+
+    def add(self, key: str, partition: Mapping[str, Any], described: Described) -> None:
+        """The entries of one file; ``partition``: the values of its partition columns."""
+        self._held.append((key, partition, described))
+        self._bytes += sum(each.nbytes for each in described if each is not None)
+
+    def add_parts(self, parts: Sequence[Part]) -> None:
+        """Take over what another one stored, in a task elsewhere."""
+        self._parts += parts
+
+    def flush(self) -> None:
+        """Store what is held. The files that it is of must be in the store."""
+        if not self._held:
+            return
+        if self._tags - {wish_id(self._entries, self._encryption)}:
+            pause(self._store, self._uuid, self._table, self._entries)
+        times = modified(self._store, [key for key, _, _ in self._held])
+        rows = [self._entries.row(key, times.get(key, 0), part, found) for key, part, found in self._held]
+        entries = pa.concat_tables(rows)
+        part = write(self._store, self._uuid, self._table, self._entries, entries, encryption=self._encryption)
+        self._parts.append(part)
+        self._held.clear()
+        self._bytes = 0
+
+    def finish(self) -> tuple[Part, ...]:
+        """Store what is held; all that was stored, in few parts."""
+        self.flush()
+        if len(self._parts) > _MOST_PARTS:
+            found = merged(
+                self._store, self._uuid, self._table, self._entries, self._parts, encryption=self._encryption
+            )
+            return tuple(found)
+        return tuple(self._parts)
+
+
+class SkippingCollector:
+    """Observes rows on their way into data files, and stores an entry for each file. Not thread-safe.
+
+    ``schema``  the stored one of the table
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        uuid: str,
+        table: str,
+        schema: pa.Schema,
+        partition_keys: Sequence[str],
+        describing: Describing,
+    ) -> None:
+        self._entries = entry_schema(describing.wish, schema, partition_keys)
+        self._describing = describing
+        self._files = 0
+        self._from_footers = told_by_footers(self._entries.definitions, schema)
+        self._texts = told_by_dictionaries(self._entries.definitions, schema)
+        self._from_dictionaries = [each for some in self._texts.values() for each in some]
+        told = {*self._from_footers, *(each.column for each in self._from_dictionaries)}
+        self._others = [each for each in self._entries.definitions if each.column not in told]
+        self._open: dict[str, _File] = {}
+        self._aside = Aside()
+        self._written = EntryWriter(store, uuid, table, self._entries, describing)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to describe."""
+        return not self._entries.definitions
+
+    def observe(self, label: str, batches: Sequence[pa.RecordBatch]) -> None:
+        """A row group that goes into the file of this label, which may get more."""
+        if self.is_idle:
+            return
+        if (file := self._open.get(label)) is None:
+            fpp = self._describing.fpp(self._files)
+            rows = Describer(self._entries, self._others, fpp=fpp)
+            texts = Describer(self._entries, self._from_dictionaries, fpp=fpp)
+            file = self._open[label] = _File(rows, texts, Footers(self._from_footers))
+            self._files += 1
+        is_small = sum(batch.num_rows for batch in batches) < FEW_ROWS
+        if not is_small:
+            file.large.append(file.groups)
+        file.groups += 1
+        self._aside.run(partial(self._look, file, batches, is_small=is_small), sum(batch.nbytes for batch in batches))
+
+    def _look(self, file: _File, batches: Sequence[pa.RecordBatch], *, is_small: bool) -> None:
+        for batch in batches:
+            if self._others:
+                file.rows.update(batch)
+            if is_small and self._texts:
+                file.texts.update(batch)
+        file.footers.observe(batches)
+
+    def wrote(
+        self, label: str, key: str, content: pa.Buffer, footer: pq.FileMetaData, partition: Mapping[str, Any]
+    ) -> None:
+        """The file is whole, and lies, or will, under this key; ``partition``: the values of its partition columns."""
+        if (file := self._open.pop(label, None)) is not None:
+            self._aside.run(partial(self._describe, file, key, content, footer, partition), content.size)
+
+    def _describe(
+        self, file: _File, key: str, content: pa.Buffer, footer: pq.FileMetaData, partition: Mapping[str, Any]
+    ) -> None:
+        if self._texts and file.large:
+            for name, values in distinct_texts(content, footer, list(self._texts), file.large):
+                file.texts.update(pa.table({name: values}))
+        rows, texts, told = file.rows.finish(), file.texts.finish(), file.footers.finish(footer)
+        if rows is None or texts is None or told is None:
+            return  # a file that cannot be fully described has no entry (seen with Xskipper 1.7)
+        found = zip(self._entries.definitions, rows, texts, strict=True)
+        entry = [told.get(definition.column, row if text is None else text) for definition, row, text in found]
+        self._written.add(key, partition, entry)
+
+    def add(self, parts: Sequence[Part]) -> None:
+        """Take over what another collector stored, in a task elsewhere."""
+        self._written.add_parts(parts)
+
+    def finish(self) -> tuple[Part, ...]:
+        """Store all entries, once the files are in the store."""
+        self._aside.finish()
+        return self._written.finish()
+
+
+@dataclass(slots=True)
+class _File:
+    """A file that is being written: what is gathered from its rows, from texts, and from its footer.
+
+    ``large``  numbers of the row groups whose texts are left for the dictionaries
+    """
+
+    rows: Describer
+    texts: Describer
+    footers: Footers
+    groups: int = 0
+    large: list[int] = field(default_factory=list)

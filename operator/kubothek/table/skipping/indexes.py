@@ -1,0 +1,131 @@
+"""What an index type is, and which there are: the plug-in interface, in the three parts that Xskipper's has.
+
+An index type says what to collect of a file (here), in which form to store it (its entry type; the metadata column is
+made of it), and what an entry means for a predicate (:mod:`.planning.clauses`). Xskipper's own three are in
+:mod:`.kinds` and :mod:`.sketches.bloom_index`; types of one's own are stored beside Xskipper's directory, as its
+REFRESH fails on what it does not know.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Final, Protocol
+
+import pyarrow as pa
+
+from kubothek.errors import SkippingInvalid
+from kubothek.table.schema import type_name
+from kubothek.table.skipping.columns import find
+from kubothek.table.skipping.model import IndexDefinition
+
+
+class Values:
+    """The values of one column in one batch: what several indices on the column look at, worked out once."""
+
+    def __init__(self, array: pa.Array[Any]) -> None:
+        self.array = array
+
+    @cached_property
+    def unique(self) -> pa.Array[Any]:
+        """Each value once, without NULL."""
+        found = self.array.unique()
+        return found.drop_null() if found.null_count else found
+
+
+class Collector(Protocol):
+    """Gathers what one index stores of one file. ``update`` gets a :class:`Values` for each column of the index."""
+
+    def update(self, values: Sequence[Values]) -> None:
+        """Some rows of the file; never empty."""
+
+    def finish(self) -> pa.Array[Any] | None:
+        """The entry, an array of one element of the entry type; None if this file cannot be told of.
+
+        Of Xskipper's types the file then has no entries at all, as a null would mean that it holds no values.
+        """
+
+
+class IndexType(ABC):
+    """One type of index. Stateless.
+
+    ``name``     as in manifests; in lower case in what Xskipper reads
+    ``foreign``  whether Xskipper knows it
+    """
+
+    name: ClassVar[str]
+    foreign: ClassVar[bool] = False
+
+    @abstractmethod
+    def check(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> None:
+        """Raises SkippingInvalid if columns of these types cannot have this index, or its params make no sense."""
+
+    @abstractmethod
+    def entry_type(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> pa.DataType:
+        """What an entry is, in memory and in files."""
+
+    @abstractmethod
+    def collector(self, definition: IndexDefinition, types: Sequence[pa.DataType]) -> Collector:
+        """For one file."""
+
+
+_TYPES: Final[dict[str, IndexType]] = {}
+
+
+def register(index_type: IndexType) -> None:
+    """From now on there are indices of this type; its name is free, whatever its case."""
+    name = index_type.name.lower()
+    if name in _TYPES and type(_TYPES[name]) is not type(index_type):
+        raise ValueError(f"there is another index type {name!r}")
+    _TYPES[name] = index_type
+
+
+def is_known(name: str) -> bool:
+    """Whether there is such an index type."""
+    return name.lower() in _TYPES
+
+
+def index_type(name: str) -> IndexType:
+    """Raises SkippingInvalid, naming those there are."""
+    if (found := _TYPES.get(name.lower())) is None:
+        there_are = ", ".join(sorted(each.name for each in _TYPES.values()))
+        raise SkippingInvalid(f"there is no index type {name!r}; there are {there_are}")
+    return found
+
+
+def types_of(definition: IndexDefinition, schema: pa.Schema) -> list[pa.DataType]:
+    """The types of its columns. Raises SkippingInvalid for one that is not there."""
+    return [find(schema, column).type for column in definition.columns]
+
+
+def check(definitions: Iterable[IndexDefinition], schema: pa.Schema, partition_keys: Sequence[str] = ()) -> None:
+    """Raises SkippingInvalid, naming the index, for one that a table of this schema cannot have, or has twice.
+
+    A column that is all NULL, and has no type yet, can have one: it has entries as soon as there are values.
+    """
+    partitions = {key.lower() for key in partition_keys}
+    seen: set[str] = set()
+    for definition in definitions:
+        kind = index_type(definition.type)
+        what = f"{kind.name} on {', '.join(map(repr, definition.columns))}"
+        if not definition.columns:
+            raise SkippingInvalid(f"{kind.name}: name the column that it is on")
+        if definition.column in seen:
+            raise SkippingInvalid(f"{what} is there twice")
+        seen.add(definition.column)
+        if found := [column for column in definition.columns if column.lower() in partitions]:
+            raise SkippingInvalid(
+                f"{what}: {found[0]!r} is a partition column, which needs none: paths tell its values"
+            )
+        try:
+            types = types_of(definition, schema)
+            if not any(map(pa.types.is_null, types)):
+                kind.check(definition, types)
+        except SkippingInvalid as error:
+            raise SkippingInvalid(f"{what}: {error}") from error
+
+
+def refuse(data_type: pa.DataType, *, instead: str = "") -> SkippingInvalid:
+    """For an index type that does not go with values of this type."""
+    return SkippingInvalid(f"values of type {type_name(data_type)} cannot have it{instead}")

@@ -1,0 +1,32 @@
+"""The skipping metadata that a table begins with: its first files are described in the commit that brings them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from kubothek.errors import SkippingInvalid, SkippingUnreadable
+from kubothek.storage import Store
+from kubothek.table.skipping.files.encryption import MasterKeys
+from kubothek.table.skipping.indexes import check
+from kubothek.table.skipping.model import SkippingState, require_footer_key
+
+
+def beginning(
+    store: Store, wish: SkippingState, schema: pa.Schema, partition_keys: Sequence[str]
+) -> SkippingState | None:
+    """The wish, if a table of this stored schema can have all of it and each key is at hand; else None.
+
+    Rows matter more than their metadata: whoever is asked for these alone (:mod:`kubothek.table.log.update_skipping`)
+    says what is wrong with the wish.
+    """
+    labels = {each.key for each in wish.indices if each.key is not None}
+    try:
+        check(wish.indices, schema, partition_keys)
+        require_footer_key(wish)
+        if wish.encryption is not None:
+            MasterKeys.of(store).require({wish.encryption.footer_key, *labels})
+    except (SkippingInvalid, SkippingUnreadable):
+        return None
+    return wish if wish.indices else None

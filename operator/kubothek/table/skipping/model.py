@@ -1,0 +1,164 @@
+"""What a table's skipping metadata is, as plain data: which indices are wanted, and which files hold their entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from kubothek.errors import SkippingInvalid
+from kubothek.table.checked_types import checked
+from kubothek.table.name_lists import names_in
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDefinition:
+    """One index on one or more columns.
+
+    ``type``     as in manifests: ``MinMax``, ``ValueList``, ``BloomFilter``, or one that was registered
+    ``columns``  names; of a field in a struct its path, ``nest.a``. Xskipper ignores case, so they are kept in lower
+                 case in what it reads
+    ``params``   of the index type, as text
+    ``key``      label of the master key that encrypts its entries; None: they are not encrypted
+    """
+
+    type: str
+    columns: tuple[str, ...]
+    params: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.columns) is not tuple:  # a text is one name
+            object.__setattr__(self, "columns", names_in(f"columns of the {self.type} index", self.columns))
+
+    @property
+    def name(self) -> str:
+        """The index type as Xskipper writes it."""
+        return self.type.lower()
+
+    @property
+    def column(self) -> str:
+        """The name of the column that holds its entries (Xskipper's Metadatastore Spec, "Per-Index Columns")."""
+        return entry_column(self.columns, self.name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, for heads and job specs."""
+        found: dict[str, Any] = {"type": self.type, "columns": list(self.columns)}
+        if self.params:
+            found["params"] = dict(self.params)
+        if self.key is not None:
+            found["key"] = self.key
+        return found
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """The inverse of :meth:`to_json`."""
+        return cls(found["type"], tuple(found["columns"]), dict(found.get("params", {})), found.get("key"))
+
+
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """What is needed as soon as one index has a key.
+
+    ``footer_key``        label of the master key for footers and for all columns that are no index
+    ``plaintext_footer``  footers are signed, not encrypted: whoever lacks the key still sees the schema
+    """
+
+    footer_key: str
+    plaintext_footer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Entries of some data files, immutable: what one commit added, or what a merge made of several.
+
+    ``key``  of the file in Xskipper's directory; empty: only index types of our own are wanted
+    ``own``  of the file with the entries that Xskipper has no form for; None: there are none
+    """
+
+    key: str
+    rows: int
+    bytes: int
+    own: str | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All of its objects."""
+        return tuple(key for key in (self.key, self.own) if key)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, for heads."""
+        return {"key": self.key, "rows": self.rows, "bytes": self.bytes, "own": self.own}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """The inverse of :meth:`to_json`. Raises KeyError, ValueError."""
+        part = cls(found["key"], found["rows"], found["bytes"], found.get("own"))
+        if not part.keys:
+            raise ValueError("a part without an object")
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class SkippingState:
+    """The skipping metadata of one head.
+
+    ``indices``  the wish: what every later commit describes its files by
+    ``without``  files that had none when all were last looked at: they cannot be described
+    ``parts``    the entries. A file of the head without one is read; an entry of another file says nothing
+    """
+
+    indices: tuple[IndexDefinition, ...] = ()
+    parts: tuple[Part, ...] = ()
+    encryption: Encryption | None = None
+    without: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, for heads."""
+        found: dict[str, Any] = {
+            "indices": [each.to_json() for each in self.indices],
+            "parts": [each.to_json() for each in self.parts],
+        }
+        if self.without:
+            found["without"] = self.without
+        if self.encryption is not None:
+            found["encryption"] = {
+                "footer_key": self.encryption.footer_key,
+                "plaintext_footer": self.encryption.plaintext_footer,
+            }
+        return found
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """The inverse of :meth:`to_json`. Raises AttributeError, KeyError, TypeError, ValueError."""
+        secret = found.get("encryption")
+        state = cls(
+            tuple(map(IndexDefinition.from_json, found.get("indices", ()))),
+            tuple(map(Part.from_json, found.get("parts", ()))),
+            None if secret is None else Encryption(**secret),
+            found.get("without", 0),
+        )
+        return checked(state)
+
+
+NONE: Final = SkippingState()
+
+
+def entry_column(columns: Iterable[str], name: str) -> str:
+    """The column for an index of this name (Xskipper's Metadatastore Spec, "Version 2" to "Version 4"). Lengths are in
+    UTF-16 units.
+
+    As all lengths stand at the end, no column's name is another's beginning followed by more of the same kind, which
+    encryption of columns by name relies on.
+    """
+    encoded = [column.lower().replace("#", "##").replace(".", "$#$") for column in columns]
+    lengths = "-".join(str(len(each.encode("utf-16-le")) // 2) for each in encoded)
+    return f"{'_'.join(encoded)}_{name}_{lengths}"
+
+
+def require_footer_key(state: SkippingState) -> None:
+    """Raises SkippingInvalid if an index is to be encrypted and there is no key for the footers."""
+    if state.encryption is None and any(each.key for each in state.indices):
+        raise SkippingInvalid(
+            "an index has a key: name a footerKey too, which encrypts what the columns have in common"
+        )

@@ -1,0 +1,155 @@
+"""Choosing indices: from a sample of the table's values, and from what queries filter by.
+
+The rule (docs/skipping.md says it to users). In a sample of files, a column is *clustered* if a range of values is met
+by at most half of them, and *told apart* if a value is, on average, in at most half of them.
+
+* MinMax: numbers, dates and moments that are clustered, strings as well if their values are short. Also columns that
+  queries compare by ranges, and, while there is one file only, all numbers, dates and moments: 16 bytes a file.
+* ValueList: columns of few values in each file that are told apart; of rather more if queries ask for single values.
+* BloomFilter: columns of strings or whole numbers with many values that queries ask for one by one, if they are told
+  apart and MinMax does not do it.
+* Prefix, Suffix, TokenList: columns of strings for which queries have LIKE 'x%', '%x', '%x%', the first unless MinMax
+  does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kubothek.errors import SkippingInvalid
+from kubothek.table.skipping.indexes import check
+from kubothek.table.skipping.model import IndexDefinition
+from kubothek.table.skipping.prune.filters_seen import CONTAINS, EQUAL, PREFIX, RANGE, SUFFIX
+
+SAMPLE_FILES: Final = 16
+SAMPLE_ROWS: Final = 65_536
+MOST_CHOSEN: Final = 32
+FEW_VALUES: Final = 64
+RATHER_FEW_VALUES: Final = 256
+_HALF: Final = 0.5
+_SHARP: Final = 0.1
+_SHORT_BYTES: Final = 64
+
+Seen = Collection[tuple[str, str]]
+"""Columns, each with a way in which queries often compare it (:mod:`.filters_seen`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnProfile:
+    """What a sample of files tells of a column.
+
+    ``range_share``  of the files, those whose bounds hold a value that one of them begins with; 1 = no clustering
+    ``value_share``  of the files, those that hold one of their values, on average
+    ``values``       distinct values of the file that has most of them
+    ``width``        bytes of a value, on average
+    """
+
+    name: str
+    type: pa.DataType
+    files: int
+    range_share: float
+    value_share: float
+    values: int
+    width: float = 8.0
+
+
+def sampled(keys: Sequence[str]) -> list[str]:
+    """Files to look at: evenly spread, the first and the last among them."""
+    if len(keys) <= SAMPLE_FILES:
+        return list(keys)
+    return [keys[round(number * (len(keys) - 1) / (SAMPLE_FILES - 1))] for number in range(SAMPLE_FILES)]
+
+
+def profile(files: Sequence[pa.Table], schema: pa.Schema, partition_keys: Sequence[str] = ()) -> list[ColumnProfile]:
+    """What the first rows of some files tell of each column that may have an index."""
+    candidates = [each for each in schema if each.name not in partition_keys and _is_plain(each.type)]
+    return [found for each in candidates if (found := _profile(each, files)) is not None]
+
+
+def choose(
+    columns: Sequence[ColumnProfile], seen: Seen, given: Sequence[IndexDefinition], schema: pa.Schema
+) -> tuple[IndexDefinition, ...]:
+    """Those that are given, and what the rule adds: what queries ask for comes first, if there are too many."""
+    chosen = [
+        (column, kind)
+        for column in columns
+        for kind in _kinds(column, {how for name, how in seen if name == column.name})
+    ]
+    asked = {name for name, _ in seen}
+    chosen.sort(key=lambda each: each[0].name not in asked)
+    found = list(given)
+    there = {(each.type, tuple(column.lower() for column in each.columns)) for each in given}
+    for column, kind in chosen:
+        definition = IndexDefinition(kind, (column.name,), {"length": "8"} if kind in ("Prefix", "Suffix") else {})
+        if (kind, (column.name.lower(),)) in there or len(found) - len(given) >= MOST_CHOSEN:
+            continue
+        try:
+            check([definition], schema)
+        except SkippingInvalid:
+            continue
+        found.append(definition)
+    return tuple(found)
+
+
+def _kinds(column: ColumnProfile, how: Collection[str]) -> Iterable[str]:
+    types = pa.types
+    is_text = types.is_string(column.type) or types.is_large_string(column.type)
+    alone, clustered = column.files < 2, column.range_share <= _HALF
+    told_apart = column.value_share <= _HALF
+    wanted = RANGE in how or (not is_text if alone else clustered)
+    if wanted and _is_ordered(column.type, is_text=is_text) and (not is_text or column.width <= _SHORT_BYTES):
+        yield "MinMax"
+    few = column.values <= (RATHER_FEW_VALUES if EQUAL in how else FEW_VALUES)
+    if few and not alone and (told_apart or EQUAL in how) and column.width <= _SHORT_BYTES:
+        yield "ValueList"
+    hashed = is_text or types.is_integer(column.type)
+    sharp = clustered and column.range_share <= _SHARP and not alone
+    if EQUAL in how and not few and hashed and not sharp and (told_apart or alone):
+        yield "BloomFilter"
+    if is_text and PREFIX in how and (alone or not clustered):
+        yield "Prefix"
+    if is_text and SUFFIX in how:
+        yield "Suffix"
+    if is_text and CONTAINS in how:
+        yield "TokenList"
+
+
+def _is_plain(data_type: Any) -> bool:
+    return not (pa.types.is_nested(data_type) or pa.types.is_null(data_type) or pa.types.is_dictionary(data_type))
+
+
+def _is_ordered(data_type: Any, *, is_text: bool) -> bool:
+    types = pa.types
+    number = types.is_integer(data_type) or types.is_floating(data_type) or types.is_decimal(data_type)
+    return number or is_text or types.is_date(data_type) or types.is_timestamp(data_type)
+
+
+def _profile(field: pa.Field[Any], files: Sequence[pa.Table]) -> ColumnProfile | None:
+    """None for a column of which the sample has no values."""
+    uniques = [file.column(field.name).drop_null().unique() for file in files if field.name in file.column_names]
+    uniques = [each for each in uniques if len(each)]
+    if not uniques:
+        return None
+    everything = pa.chunked_array([chunk for each in uniques for chunk in [each]], uniques[0].type)
+    counts = everything.value_counts().field("counts")
+    # The share of the sample in which a value is: of values that are in it at all.
+    value_share = float(pc.mean(counts).as_py() or 0) / len(uniques)
+    width = everything.nbytes / len(everything)
+    shares = [1.0]
+    if _is_ordered(field.type, is_text=pa.types.is_string(field.type)):
+        bounds: list[Any] = [pc.min_max(each).as_py() for each in uniques]
+        inside = [sum(_holds(other, each["min"]) for other in bounds) for each in bounds]
+        shares = [count / len(bounds) for count in inside]
+    most = max(len(each) for each in uniques)
+    return ColumnProfile(field.name, field.type, len(uniques), mean(shares), value_share, most, width)
+
+
+def _holds(bounds: dict[str, Any], value: Any) -> bool:
+    low, high = bounds["min"], bounds["max"]
+    return value is not None and low is not None and bool(low <= value <= high)

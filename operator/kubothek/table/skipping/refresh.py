@@ -1,0 +1,213 @@
+"""Keeping metadata small as commits come: merging parts, leaving out entries of files that are gone.
+
+Metadata files are immutable. A commit adds one, and now and then puts one in the place of several
+(:func:`tidied`): each entry is written anew as often as the logarithm of their number, and there are only so many
+parts. Maintenance merges all (:func:`merged`). What was merged lies there until it is collected, because older
+versions name it. Real Xskipper reads it meanwhile: an entry that is there twice, or whose data file is gone, changes
+nothing of what it skips; it costs it time (seen with Xskipper 1.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from kubothek.errors import SkippingUnreadable
+from kubothek.storage import Store
+from kubothek.table.skipping.entries import KEY, MODIFIED, EntrySchema, wish_id
+from kubothek.table.skipping.files.reading import load
+from kubothek.table.skipping.files.writing import modified, write
+from kubothek.table.skipping.model import Encryption, Part
+from kubothek.table.skipping.names import wish_of
+
+Holds = Callable[[str], bool]
+"""Whether the table has a file of this key."""
+
+PARTS_AT_ONCE: Final = 4
+"""So many parts of one size class are merged into one."""
+_COMMIT_ROWS: Final = 1 << 16
+_COMMIT_BYTES: Final = 16 << 20
+"""What a commit merges at most."""
+_PART_ROWS: Final = 50_000
+_PART_BYTES: Final = 64 << 20
+"""Of a part that maintenance makes; Xskipper's own are of such sizes."""
+
+
+def tidied(
+    store: Store,
+    uuid: str,
+    table: str,
+    schema: EntrySchema,
+    parts: Sequence[Part],
+    holds: Holds,
+    *,
+    encryption: Encryption | None = None,
+) -> tuple[Part, ...]:
+    """The parts with the smallest ones merged, if there are many of one size; bounded work, for a commit.
+
+    A part that cannot be read is left out: its files have no entries then.
+    """
+    classes: dict[int, list[Part]] = {}
+    for part in _of_wish(parts, wish_id(schema, encryption)):
+        classes.setdefault(_size_class(part), []).append(part)
+    chosen: list[Part] = []
+    for _, some in sorted(classes.items()):
+        # What is merged may fill the next class, which is then merged in the same go.
+        if len(some) + bool(chosen) < PARTS_AT_ONCE:
+            break
+        if not _is_cheap([*chosen, *some]):
+            break
+        chosen += some
+    if not chosen:
+        return tuple(parts)
+    kept = tuple(part for part in parts if part not in chosen)
+    return kept + merged(store, uuid, table, schema, chosen, holds=holds, encryption=encryption)
+
+
+def merged(
+    store: Store,
+    uuid: str,
+    table: str,
+    schema: EntrySchema,
+    parts: Sequence[Part],
+    *,
+    holds: Holds = lambda _key: True,
+    times: Mapping[str, int] | None = None,
+    encryption: Encryption | None = None,
+) -> tuple[Part, ...]:
+    """The entries of all parts of the present wish in as few as there can be; parts of another are left as they are.
+
+    ``holds``  entries of other files are left out
+    ``times``  when the files were modified, in ms, by key: after a copy of the store they are others
+
+    An entry that is there twice is taken from the last part; a part that cannot be read is left out. In memory are
+    all keys, and the entries of one part and of one new one.
+    """
+    wish = wish_id(schema, encryption)
+    ours = _of_wish(parts, wish)
+    writer = _Writer(store, uuid, table, schema, encryption)
+    for part, rows in _kept(store, ours, holds):
+        try:
+            entries = aligned(load(store, part), schema)
+        except SkippingUnreadable:
+            continue
+        writer.add(_at(entries.take(rows), times))
+    return tuple(part for part in parts if part not in ours) + writer.finish()
+
+
+def carried(
+    source: Store,
+    parts: Sequence[Part],
+    target: Store,
+    uuid: str,
+    table: str,
+    schema: EntrySchema,
+    keys: Mapping[str, str],
+    *,
+    encryption: Encryption | None = None,
+) -> tuple[Part, ...]:
+    """The entries of files that were copied, for their copies; ``keys``: of each copy, by the key of its file.
+
+    A part of another wish, or one that cannot be read, is left out.
+    """
+    writer = _Writer(target, uuid, table, schema, encryption)
+    for part, rows in _kept(source, _of_wish(parts, wish_id(schema, encryption)), keys.__contains__):
+        try:
+            entries = aligned(load(source, part), schema).take(rows)
+        except SkippingUnreadable:
+            continue
+        copies = [keys[str(key)] for key in entries.column(KEY).to_pylist()]
+        entries = entries.set_column(entries.schema.get_field_index(KEY), KEY, pa.array(copies, pa.string()))
+        writer.add(_at(entries, modified(target, copies)))
+    return writer.finish()
+
+
+def aligned(entries: pa.Table, schema: EntrySchema) -> pa.Table:
+    """Entries as read, with exactly the columns of the schema; null for what is not there, or of another type."""
+    columns = []
+    for field in schema.arrow:
+        if field.name not in entries.column_names:
+            columns.append(pa.chunked_array([pa.nulls(entries.num_rows, field.type)]))
+            continue
+        column: Any = entries.column(field.name)
+        try:
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            columns.append(pa.chunked_array([pa.nulls(entries.num_rows, field.type)]))
+    return pa.Table.from_arrays(columns, schema=schema.arrow)
+
+
+def _kept(store: Store, parts: Sequence[Part], holds: Holds) -> list[tuple[Part, pa.Array[Any]]]:
+    """The rows of each part that are kept: of files that the table holds, each key once, the last one."""
+    readable, keys = [], []
+    for part in parts:
+        try:
+            keys.append(load(store, part, columns=()).column(KEY).combine_chunks())
+        except SkippingUnreadable:
+            continue
+        readable.append(part)
+    if not readable:
+        return []
+    everything: Any = pa.concat_arrays(keys)
+    numbers = np.arange(len(everything))
+    last = (
+        pa.Table.from_arrays([everything, pa.array(numbers)], ["key", "row"])
+        .group_by("key")
+        .aggregate([("row", "max")])
+    )
+    wanted = [holds(str(key)) for key in last.column("key").to_pylist()]
+    rows = np.sort(last.column("row_max").to_numpy()[np.array(wanted, np.bool_)])
+    found, start = [], 0
+    for part, array in zip(readable, keys, strict=True):
+        here = rows[(rows >= start) & (rows < start + len(array))] - start
+        if len(here):
+            found.append((part, pa.array(here)))
+        start += len(array)
+    return found
+
+
+def _at(entries: pa.Table, times: Mapping[str, int] | None) -> pa.Table:
+    if times is None:
+        return entries
+    moments = pa.array([times.get(str(key), 0) for key in entries.column(KEY).to_pylist()], pa.int64())
+    return entries.set_column(entries.schema.get_field_index(MODIFIED), MODIFIED, moments)
+
+
+class _Writer:
+    """Stores entries in parts of bounded size."""
+
+    def __init__(self, store: Store, uuid: str, table: str, schema: EntrySchema, encryption: Encryption | None) -> None:
+        self._place = (store, uuid, table, schema)
+        self._encryption = encryption
+        self._held: list[pa.Table] = []
+        self._parts: list[Part] = []
+
+    def add(self, entries: pa.Table) -> None:
+        self._held.append(entries)
+        if sum(t.num_rows for t in self._held) > _PART_ROWS or sum(t.nbytes for t in self._held) > _PART_BYTES:
+            self._flush()
+
+    def finish(self) -> tuple[Part, ...]:
+        self._flush()
+        return tuple(self._parts)
+
+    def _flush(self) -> None:
+        if self._held:
+            self._parts.append(write(*self._place, pa.concat_tables(self._held), encryption=self._encryption))
+        self._held.clear()
+
+
+def _of_wish(parts: Sequence[Part], wish: str) -> list[Part]:
+    return [part for part in parts if wish_of(part.keys[0]) == wish]
+
+
+def _is_cheap(parts: Sequence[Part]) -> bool:
+    return sum(part.rows for part in parts) <= _COMMIT_ROWS and sum(part.bytes for part in parts) <= _COMMIT_BYTES
+
+
+def _size_class(part: Part) -> int:
+    """Parts of one class differ in their rows by a factor of four at most."""
+    return (max(part.rows, 1).bit_length() - 1) // 2

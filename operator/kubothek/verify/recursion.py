@@ -1,0 +1,78 @@
+"""A derivative dataset and all that it comes from, back to the roots: each is verified once, inputs first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from kubothek.errors import InputMissing, LakeError, StoreError
+from kubothek.odf import Level
+from kubothek.odf.dataset import Ledger
+from kubothek.odf.derived.inputs import Inputs, inputs_of, located
+from kubothek.storage import Store
+from kubothek.storage.parallel import Spread, Told
+from kubothek.table.log import DatasetLog
+from kubothek.verify.datasets import DatasetVerdict, verify_dataset
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A dataset, and what was found."""
+
+    uuid: str
+    verdict: DatasetVerdict
+
+
+def verify_recursively(
+    store: Store,
+    uuid: str,
+    *,
+    level: Level = Level.FULL,
+    inputs: Inputs | None = None,
+    log_of: Callable[[str], DatasetLog] | None = None,
+    progress: Told = lambda done, total: None,
+    spread: Spread | None = None,
+) -> list[Verified]:
+    """Verify the dataset and all that it is made of, roots first, so that the first that is not sound is the cause.
+
+    An input that is not there is a finding of what it is an input of. Raises what verify_dataset raises.
+    """
+    inputs = inputs or inputs_of(store)
+    make = log_of or (lambda name: DatasetLog(store, name))
+    return [
+        Verified(name, verify_dataset(store, make(name), level=level, progress=progress, spread=spread, inputs=inputs))
+        for name in upstream_first(store, uuid, inputs, make)
+    ]
+
+
+def upstream_first(store: Store, uuid: str, inputs: Inputs, log_of: Callable[[str], DatasetLog]) -> list[str]:
+    """The names of the dataset and all that it is made of, each after its inputs."""
+    order: dict[str, None] = {}
+    entered: set[str] = set()
+    stack = [(uuid, iter(_inputs(store, uuid, inputs, log_of)))]
+    entered.add(uuid)
+    while stack:
+        name, rest = stack[-1]
+        following = next(rest, None)
+        if following is None:
+            order[name] = None
+            stack.pop()
+        elif following not in entered:
+            entered.add(following)
+            stack.append((following, iter(_inputs(store, following, inputs, log_of))))
+    return [*order]
+
+
+def _inputs(store: Store, uuid: str, inputs: Inputs, log_of: Callable[[str], DatasetLog]) -> Iterator[str]:
+    """The names of its inputs, as far as they are there; whoever verifies it says what is not."""
+    try:
+        transform = Ledger(store, log_of(uuid)).state.transform
+    except StoreError:
+        raise
+    except LakeError:
+        return
+    for each in transform.inputs if transform is not None else ():
+        try:
+            yield located(inputs, each).uuid
+        except InputMissing:
+            continue

@@ -1,3 +1,0 @@
-module kubothek.io/tests/cluster/pause
-
-go 1.26

@@ -1,5 +1,0 @@
-module kubothek.io/tests/cluster/prometheus-operator
-
-go 1.26
-
-require github.com/prometheus-operator/prometheus-operator v0.85.0

@@ -1,0 +1,361 @@
+"""A gateway's view of a real API server: whose tokens are good, who may what, and which Datasets are exposed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubothek.cluster.api import Api
+from kubothek.errors import DatasetNotFound, StoreUnavailable
+from kubothek.gateway.access import Principal, Verb
+from kubothek.gateway.kubernetes import access as access_module
+from kubothek.gateway.kubernetes.access import ClusterAccess
+from kubothek.gateway.kubernetes.catalogue import STALE, NamespaceCatalogue
+from kubothek.gateway.kubernetes.remembered import Remembered
+from kubothek.storage import StoreConfig, open_store
+from tests.cluster.apiserver import ADMIN, OPERATOR, ApiServer
+from tests.cluster.harness import PATIENCE, Clock, manifest, resource_path, until
+from tests.cluster.proxy import Fault, FaultProxy
+
+AUDIENCE = "gateway.test.svc"
+RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
+
+
+class People:
+    """Service accounts of a namespace, and what they may."""
+
+    def __init__(self, server: ApiServer, namespace: str) -> None:
+        self._server = server
+        self._namespace = namespace
+
+    def token(self, name: str, *audiences: str) -> str:
+        """Of a service account, which is made if need be."""
+        where = f"/api/v1/namespaces/{self._namespace}/serviceaccounts"
+        self._server.apply(
+            f"{where}/{name}", {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+        )
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": audiences}}
+        return str(self._server.request("POST", f"{where}/{name}/token", request)["status"]["token"])
+
+    def forget(self, name: str) -> None:
+        """Delete a service account."""
+        self._server.request("DELETE", f"/api/v1/namespaces/{self._namespace}/serviceaccounts/{name}")
+
+    def allow(self, name: str, verbs: list[str], *datasets: str) -> None:
+        """Give a service account a role."""
+        rule: dict[str, Any] = {"apiGroups": ["kubothek.io"], "resources": ["datasets"], "verbs": verbs}
+        if datasets:
+            rule["resourceNames"] = datasets
+        group = "rbac.authorization.k8s.io"
+        role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": {"name": name}, "rules": [rule]}
+        self._server.apply(f"{RBAC}/{self._namespace}/roles/{name}", role)
+        binding = {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": self._namespace}],
+        }
+        self._server.apply(f"{RBAC}/{self._namespace}/rolebindings/{name}", binding)
+
+    def disallow(self, name: str) -> None:
+        """Take the role away."""
+        self._server.request("DELETE", f"{RBAC}/{self._namespace}/rolebindings/{name}")
+
+
+@pytest.fixture
+def people(server: ApiServer, namespace: str) -> People:
+    return People(server, namespace)
+
+
+@pytest.fixture
+def access(api: Api, namespace: str) -> ClusterAccess:
+    return ClusterAccess(api, namespace, AUDIENCE)
+
+
+async def known(access: ClusterAccess, token: str) -> Principal:
+    found = await access.principal(token)
+    assert found is not None
+    return found
+
+
+async def test_a_token_is_good_only_if_it_was_made_for_the_gateway(
+    access: ClusterAccess, people: People, namespace: str
+) -> None:
+    found = await known(access, people.token("partner", AUDIENCE))
+    assert found.name == f"system:serviceaccount:{namespace}:partner"
+    assert await access.principal(people.token("partner", "another")) is None
+    assert await access.principal(people.token("partner", "another", AUDIENCE)) is not None
+    assert await access.principal(people.token("partner")) is None, "the usual token of a pod"
+    for stranger in (ADMIN, OPERATOR, "x", "a b", "nul\0", "é", people.token("partner", AUDIENCE)[:-3] + "abc"):
+        assert await access.principal(stranger) is None
+
+
+async def test_roles_say_who_may_do_what(access: ClusterAccess, people: People) -> None:
+    wide = await known(access, people.token("wide", AUDIENCE))
+    narrow = await known(access, people.token("narrow", AUDIENCE))
+    nobody = await known(access, people.token("nobody", AUDIENCE))
+    people.allow("wide", ["get", "ingest"])
+    people.allow("narrow", ["push", "get"], "flights")
+
+    async def rights(user: Principal, dataset: str) -> set[Verb]:
+        return {verb for verb in Verb if await access.may(user, verb, dataset)}
+
+    assert await rights(wide, "flights") == await rights(wide, "unheard-of") == {Verb.PULL, Verb.QUERY, Verb.INGEST}
+    assert await rights(narrow, "flights") == {Verb.PULL, Verb.QUERY, Verb.PUSH}
+    assert await rights(narrow, "planes") == set()
+    assert await rights(nobody, "flights") == set()
+    assert await rights(Principal(wide.name), "flights") == set(), "whom the cluster has not named"
+
+
+async def test_roles_of_another_namespace_do_not_count(
+    api: Api, server: ApiServer, make_namespace: Callable[[], str], people: People
+) -> None:
+    elsewhere = ClusterAccess(api, make_namespace(), AUDIENCE)
+    people.allow("partner", ["get", "push"])
+    assert not await elsewhere.may(await known(elsewhere, people.token("partner", AUDIENCE)), Verb.PULL, "flights")
+
+
+async def test_answers_are_remembered_for_seconds_and_no_longer(
+    access: ClusterAccess, people: People, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people.allow("partner", ["get"])
+    token = people.token("partner", AUDIENCE)
+    calls: list[str] = []
+
+    def count(position: int, call: Any) -> None:
+        calls.append(str(call))
+
+    proxy.decide = count
+    found = await asyncio.gather(*(known(access, token) for _ in range(50)))
+    assert all(await asyncio.gather(*(access.may(each, Verb.PULL, "flights") for each in found)))
+    assert len(calls) == 2, "50 requests, one review of each kind"
+    people.disallow("partner")
+    assert await access.may(found[0], Verb.PULL, "flights"), "that is what remembering means"
+    monkeypatch.setattr(access_module, "GOOD", 0.0)
+    forgetful = ClusterAccess(access._api, access._namespace, AUDIENCE)
+    async with asyncio.timeout(PATIENCE):  # the API server itself hears of roles a little later
+        while await forgetful.may(found[0], Verb.PULL, "flights"):
+            await asyncio.sleep(0.02)
+
+
+async def test_the_token_of_who_is_gone_is_nobodys(access: ClusterAccess, people: People) -> None:
+    token = people.token("former", AUDIENCE)  # not shown before: the API server remembers, too, for 10 s
+    people.forget("former")
+    assert await access.principal(token) is None
+
+
+@pytest.mark.parametrize("fault", Fault)
+async def test_without_an_answer_nobody_is_let_in_and_nothing_is_remembered(
+    access: ClusterAccess, people: People, proxy: FaultProxy, fault: Fault
+) -> None:
+    token = people.token("partner", AUDIENCE)
+    people.allow("partner", ["get"])
+    user = await known(access, token)
+    other = people.token("other", AUDIENCE)
+    proxy.decide = lambda position, call: fault
+    with pytest.raises(StoreUnavailable):
+        await access.principal(other)
+    with pytest.raises(StoreUnavailable):
+        await access.may(user, Verb.PULL, "flights")
+    proxy.decide = lambda position, call: None
+    assert await access.may(user, Verb.PULL, "flights")
+    assert await access.principal(other) is not None
+
+
+async def test_a_gateway_without_its_own_rights_lets_nobody_in(
+    server: ApiServer, namespace: str, people: People
+) -> None:
+    powerless = people.token("powerless")
+    client = await Api.connect(str(server.kubeconfig(powerless)))
+    try:
+        with pytest.raises(StoreUnavailable, match="forbidden"):
+            await ClusterAccess(client, namespace, AUDIENCE).principal(people.token("partner", AUDIENCE))
+    finally:
+        await client.close()
+
+
+async def test_what_is_remembered_is_bounded_expires_and_is_asked_for_once() -> None:
+    now, asked = 0.0, 0
+
+    async def ask() -> int:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0)
+        return asked
+
+    kept: Remembered[int, int] = Remembered(2, lambda answer: 10.0, lambda: now)
+    assert list(await asyncio.gather(kept.get(1, ask), kept.get(1, ask))) == [1, 1]
+    now = 9.9
+    assert await kept.get(1, ask) == 1
+    now = 10.0
+    assert await kept.get(1, ask) == 2
+    await kept.get(2, ask)
+    await kept.get(1, ask)
+    await kept.get(3, ask)
+    assert [await kept.get(1, ask), await kept.get(3, ask)] == [2, 4]
+    assert await kept.get(2, ask) == 5, "the one that was used longest ago was forgotten"
+
+    async def fail() -> int:
+        raise StoreUnavailable("no")
+
+    with pytest.raises(StoreUnavailable):
+        await kept.get(9, fail)
+    assert await kept.get(9, ask) == 6
+    gone = asyncio.create_task(kept.get(10, ask))
+    waiting = asyncio.create_task(kept.get(10, ask))
+    await asyncio.sleep(0)
+    gone.cancel()
+    assert await waiting == 7
+
+
+# --- what is exposed ---
+
+
+def put(server: ApiServer, kind: str, namespace: str, name: str, spec: dict[str, Any]) -> None:
+    server.apply(resource_path(kind, namespace, name), manifest(kind, namespace, name, spec))
+
+
+def delete(server: ApiServer, kind: str, namespace: str, name: str) -> None:
+    server.request("DELETE", resource_path(kind, namespace, name))
+
+
+EXPOSED = {"storeRef": {"name": "lake"}, "sharing": {"exposed": True}}
+
+
+@asynccontextmanager
+async def following(api: Api, namespace: str, clock: Clock | None = None) -> AsyncIterator[NamespaceCatalogue]:
+    catalogue = NamespaceCatalogue(api, namespace, "here", clock=clock or Clock())
+    task = asyncio.create_task(catalogue.run())
+    try:
+        await until(lambda: catalogue.ready or task.done())
+        yield catalogue
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_datasets_say_is_followed_at_once(api: Api, server: ApiServer, namespace: str) -> None:
+    put(server, "ObjectStore", namespace, "lake", {"url": "s3://lake", "credentialsSecretRef": {"name": "secret"}})
+    put(server, "Dataset", namespace, "hidden", {"storeRef": {"name": "lake"}})
+    put(server, "Dataset", namespace, "closed", {"storeRef": {"name": "lake"}, "sharing": {"exposed": False}})
+    put(server, "Dataset", namespace, "flights", {**EXPOSED, "uuid": "flights-2013"})
+    async with following(api, namespace) as catalogue:
+        assert catalogue.names() == ["flights"]
+        place = catalogue.place("flights")
+        assert place.uuid == "flights-2013"
+        assert place.claim is not None
+        assert place.claim.owner == f"here/{namespace}/flights"
+        assert place.store.config.credentials_dir == "/var/run/kubothek/credentials/lake"
+        assert not catalogue.public("flights")
+        for name in ("hidden", "closed", "flights-2013", "none"):
+            assert not catalogue.public(name)
+            with pytest.raises(DatasetNotFound):
+                catalogue.place(name)
+        put(
+            server,
+            "Dataset",
+            namespace,
+            "flights",
+            {**EXPOSED, "uuid": "flights-2013", "sharing": {"exposed": True, "public": True}},
+        )
+        await until(lambda: catalogue.public("flights"))
+        assert catalogue.place("flights") == place, "what is remembered of it still holds"
+        put(server, "Dataset", namespace, "more", EXPOSED)
+        await until(lambda: catalogue.names() == ["flights", "more"])
+        put(server, "Dataset", namespace, "flights", {"storeRef": {"name": "lake"}, "uuid": "flights-2013"})
+        await until(lambda: catalogue.names() == ["more"])
+        with pytest.raises(DatasetNotFound):
+            catalogue.place("flights")
+        assert not catalogue.public("flights")
+        delete(server, "ObjectStore", namespace, "lake")
+        await until(lambda: _raises(StoreUnavailable, lambda: catalogue.place("more")))
+        delete(server, "Dataset", namespace, "more")
+        await until(lambda: not catalogue.names())
+
+
+async def test_public_without_exposed_is_refused_by_the_api_server(server: ApiServer, namespace: str) -> None:
+    import urllib.error
+
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        put(server, "Dataset", namespace, "d", {"storeRef": {"name": "lake"}, "sharing": {"public": True}})
+    assert b"sharing.public goes with sharing.exposed" in caught.value.read()
+
+
+async def test_a_gap_in_the_watches_hides_nothing(
+    api: Api, server: ApiServer, namespace: str, proxy: FaultProxy
+) -> None:
+    put(server, "ObjectStore", namespace, "lake", {"url": "s3://lake"})
+    for name in ("one", "two"):
+        put(server, "Dataset", namespace, name, EXPOSED)
+    clock = Clock()
+    async with following(api, namespace, clock) as catalogue:
+        await until(lambda: proxy.streams == 2)
+        proxy.decide = lambda position, call: Fault.REFUSED
+        proxy.cut()
+        delete(server, "Dataset", namespace, "one")
+        put(server, "Dataset", namespace, "three", EXPOSED)
+        await asyncio.sleep(0.3)
+        assert catalogue.names() == ["one", "two"]
+        clock.now = STALE + 1
+        assert not catalogue.ready
+        with pytest.raises(StoreUnavailable):
+            catalogue.place("two")
+        with pytest.raises(StoreUnavailable):
+            catalogue.public("two")
+        proxy.decide = lambda position, call: None
+        await until(lambda: catalogue.ready and catalogue.names() == ["three", "two"])
+
+
+async def test_a_version_that_the_server_forgot_is_listed_anew(
+    api: Api, server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(server, "ObjectStore", namespace, "lake", {"url": "s3://lake"})
+    put(server, "Dataset", namespace, "one", EXPOSED)
+    watched = api.watch
+    tried = 0
+
+    def forgetful(kind: str, space: str, version: int) -> Any:
+        nonlocal tried
+        tried += 1
+        return watched(kind, space, 1 if tried <= 2 else version)
+
+    monkeypatch.setattr(api, "watch", forgetful)
+    async with following(api, namespace) as catalogue:
+        put(server, "Dataset", namespace, "two", EXPOSED)
+        await until(lambda: catalogue.names() == ["one", "two"])
+
+
+async def test_a_store_is_opened_once_for_each_way_to_reach_it(
+    api: Api, server: ApiServer, namespace: str, tmp_path: Path
+) -> None:
+    opened: list[StoreConfig] = []
+
+    def note(config: StoreConfig) -> Any:
+        opened.append(config)
+        return open_store(StoreConfig(tmp_path.as_uri()))
+
+    put(server, "ObjectStore", namespace, "lake", {"url": "s3://lake"})
+    catalogue = NamespaceCatalogue(api, namespace, "here", opened=note)
+    task = asyncio.create_task(catalogue.run())
+    await until(lambda: catalogue.ready)
+    put(server, "ObjectStore", namespace, "lake", {"url": "s3://lake", "interval": "1h"})
+    put(server, "ObjectStore", namespace, "lake", {"url": "s3://lake", "region": "eu-1"})
+    await until(lambda: len(opened) == 2)
+    assert [config.region for config in opened] == [None, "eu-1"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _raises(kind: type[Exception], act: Callable[[], object]) -> bool:
+    try:
+        act()
+    except kind:
+        return True
+    return False

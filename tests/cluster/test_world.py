@@ -1,0 +1,38 @@
+"""What reconcilers see of what cannot be read, and when they look again."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+from typing import Any
+
+from kubothek.api.gcpolicy import GCPolicy
+from kubothek.cluster.cache.state import ClusterState, ClusterWorld
+from kubothek.cluster.controller import spread
+from kubothek.controller.context import Settings
+
+
+def policy(name: str, namespace: str, selector: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubothek.io/v1alpha1",
+        "kind": "GCPolicy",
+        "metadata": {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}", "resourceVersion": "1"},
+        "spec": {"selector": selector, "schedule": {"cron": "@daily"}},
+    }
+
+
+def test_what_cannot_be_read_is_known_by_name_and_in_its_namespace_only() -> None:
+    state = ClusterState()
+    state.resources["GCPolicy"].put(policy("good", "team", {"all": True}))
+    state.resources["GCPolicy"].put(policy("bad", "team", {"everything": True}))
+    state.resources["GCPolicy"].put(policy("elsewhere", "other", {}))
+    world = ClusterWorld(state, Settings(cluster_id="c"), datetime(2026, 11, 21, tzinfo=UTC))
+    assert [found.name for found in world.list(GCPolicy, "team")] == ["good"]
+    assert world.invalid(GCPolicy, "team") == ["bad"]
+
+
+def test_another_look_is_never_so_late_that_a_slot_is_missed() -> None:
+    waits = [spread(seconds, random.Random(seed)) - seconds for seconds in (1.0, 60.0, 86400.0) for seed in range(50)]
+    assert all(0 <= wait <= 20 for wait in waits)
+    assert max(waits[:50]) <= 0.05
+    assert len(set(waits)) > 100

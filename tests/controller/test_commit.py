@@ -1,0 +1,775 @@
+"""When an attempt starts, and what its end means."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kubothek.api.commit import Commit
+from kubothek.api.jobs import CommitJob, Progress, StoreState
+from kubothek.controller.context import FailureClass, JobPhase
+from kubothek.controller.kinds import commit
+from tests.controller.fake import (
+    COMMIT_SPEC,
+    DATASET_SPEC,
+    STORE_SPEC,
+    Fake,
+    committed,
+    seen,
+    with_dataset,
+    with_running_commit,
+    with_store,
+)
+
+KEY = ("Commit", "january")
+RETRY, REPORT, INFRASTRUCTURE = FailureClass.RETRY, FailureClass.REPORT, FailureClass.INFRASTRUCTURE
+
+
+@pytest.fixture
+def world() -> Fake:
+    return Fake()
+
+
+@pytest.fixture
+def running(world: Fake) -> Fake:
+    with_running_commit(world)
+    return world
+
+
+def commit_jobs(world: Fake) -> list[CommitJob]:
+    return [launch.job for launch in world.launches if isinstance(launch.job, CommitJob)]
+
+
+def names(world: Fake) -> list[str]:
+    return [job.job for job in commit_jobs(world)]
+
+
+# --- the job ---
+
+
+def test_an_attempt_carries_all_that_its_job_needs(world: Fake) -> None:
+    world.create("ObjectStore", "landing", {"url": "s3://landing", "credentialsSecretRef": {"name": "other"}})
+    world.reconcile("ObjectStore", "landing")
+    world.job_ends("landing-inspect-1", store=StoreState(conditional_writes=True))
+    world.settle("ObjectStore", "landing")
+    world.create("Engine", "big", {"sparkFrom": "1Mi", "sparkConf": {"spark.sql.ansi.enabled": "true"}})
+    schema: list[dict[str, object]] = [
+        {"name": "month", "type": "int64"},
+        {"name": "carrier", "type": "string", "nullable": False},
+    ]
+    table: dict[str, object] = {
+        "partitionOn": ["month"],
+        "targetFileSize": "1Gi",
+        "compression": "NONE",
+        "schema": schema,
+    }
+    with_dataset(world, table=table, engineRef={"name": "big"})
+    source: dict[str, object] = {
+        "storeRef": {"name": "landing"},
+        "paths": ["a.csv", "b.csv"],
+        "format": "CSV",
+        "compression": "Gzip",
+    }
+    source |= {"csv": {"delimiter": ";"}, "schema": schema[:1]}
+    world.create("Commit", "january", COMMIT_SPEC | {"source": source, "onConflict": "Retry", "id": "2013-01"})
+    world.reconcile(*KEY)
+    launch = world.launches[-1]
+    job = launch.job
+    assert isinstance(job, CommitJob)
+    assert (job.job, job.uid, job.attempt) == ("january-1", world.commit().metadata.uid, 1)
+    assert (job.commit_id, job.operation, job.on_conflict) == ("2013-01", "Append", "Retry")
+    assert (job.store.url, job.store.conditional_writes) == ("s3://bucket/lake", True)
+    assert (job.dataset.uuid, job.dataset.claim.owner) == ("flights", "cluster/team/flights")
+    assert job.dataset.table.partition_on == ("month",)
+    assert (job.dataset.table.target_file_bytes, job.dataset.table.compression) == (2**30, "NONE")
+    assert [(c.name, c.type, c.nullable) for c in job.dataset.table.columns] == [
+        ("month", "int64", True),
+        ("carrier", "string", False),
+    ]
+    assert job.source is not None
+    assert job.source.store is not None
+    assert (job.source.store.name, job.source.paths, job.source.urls) == ("landing", ("a.csv", "b.csv"), ())
+    assert (job.source.format, job.source.compression, job.source.csv.delimiter) == ("CSV", "Gzip", ";")
+    assert [column.name for column in job.source.columns] == ["month"]
+    assert (job.spark.from_bytes, job.spark.conf) == (2**20, {"spark.sql.ansi.enabled": "true"})
+    assert not job.purge
+    assert launch.secrets == {"landing": "other"}
+    assert launch.engine is world.resources["Engine", "big"]
+    assert world.commit().status.id == "2013-01"
+    assert world.commit().status.start_time == world.now
+
+
+def test_purge_is_part_of_the_job_and_of_what_a_commit_id_stands_for(world: Fake) -> None:
+    with_dataset(world)
+    deletion = {"datasetRef": {"name": "flights"}, "operation": "Delete", "where": "month = 3"}
+    world.create("Commit", "january", deletion | {"purge": True})
+    world.reconcile(*KEY)
+    job = world.launches[-1].job
+    assert isinstance(job, CommitJob)
+    assert job.purge
+    world.create("Commit", "february", deletion)
+    plain = world.get(Commit, "team", "february")
+    assert plain is not None
+    assert plain.digest("lake") != job.digest
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"operation": "Delete", "where": "month = 1"}, {"where": "month = 1", "row_level": False}),
+        (
+            {"operation": "Update", "where": "TRUE", "set": {"a": "1"}, "rowLevel": True},
+            {"where": "TRUE", "new_values": {"a": "1"}, "row_level": True},
+        ),
+        ({"operation": "Rollback", "toVersion": 3}, {"to_version": 3, "to_time": None, "to_tag": None}),
+        ({"operation": "Rollback", "toTag": "audit"}, {"to_version": None, "to_tag": "audit"}),
+        (
+            {"operation": "Rollback", "toTime": "2026-11-21T12:00:00Z", "allowSchemaChange": True},
+            {"to_version": None, "to_time": datetime(2026, 11, 21, 12, tzinfo=UTC), "allow_schema_change": True},
+        ),
+    ],
+)
+def test_a_change_without_a_source_carries_what_it_says(
+    world: Fake, spec: dict[str, object], expected: dict[str, object]
+) -> None:
+    with_dataset(world)
+    world.create("Commit", "january", {"datasetRef": {"name": "flights"}} | spec)
+    world.reconcile(*KEY)
+    job = commit_jobs(world)[0]
+    assert (job.operation, job.source) == (spec["operation"], None)
+    assert job.model_dump(include=set(expected)) == expected
+
+
+def test_a_replace_carries_its_filter_and_its_source(running: Fake) -> None:
+    spec = COMMIT_SPEC | {"operation": "Replace", "where": "month = 1"}
+    running.create("Commit", "february", spec | {"id": "another"})
+    running.job_ends("january-1", **committed(version=1))
+    running.settle(*KEY)
+    running.reconcile("Commit", "february")
+    job = commit_jobs(running)[-1]
+    assert (job.operation, job.where) == ("Replace", "month = 1")
+    assert job.source is not None
+    assert job.digest != commit_jobs(running)[0].digest
+
+
+def test_urls_come_with_the_hosts_that_are_allowed() -> None:
+    world = Fake(allowed_source_hosts=("example.com",))
+    source = {"urls": ["https://example.com/a.csv"], "format": "CSV"}
+    with_running_commit(world, source=source)
+    job = commit_jobs(world)[0]
+    assert job.source is not None
+    assert (job.source.store, job.source.urls) == (None, ("https://example.com/a.csv",))
+    assert (job.source.allowed_hosts, job.source.allow_local) == (("example.com",), False)
+
+
+@pytest.mark.parametrize(
+    ("commit_engine", "dataset_engine", "others", "used"),
+    [
+        (None, None, (), None),
+        (None, None, ("default",), "default"),
+        (None, "big", ("default", "big"), "big"),
+        ("huge", "big", ("default", "big", "huge"), "huge"),
+    ],
+)
+def test_engines_are_layered(
+    world: Fake, commit_engine: str | None, dataset_engine: str | None, others: tuple[str, ...], used: str | None
+) -> None:
+    for name in others:
+        world.create("Engine", name, {})
+    with_dataset(world, **_engine_ref(dataset_engine))
+    with_running_commit(world, **_engine_ref(commit_engine))
+    engine = world.launches[-1].engine
+    assert (engine.name if engine else None) == used
+
+
+def _engine_ref(name: str | None) -> dict[str, Any]:
+    return {"engineRef": {"name": name}} if name else {}
+
+
+def test_the_id_is_namespace_and_name_unless_it_is_given(running: Fake) -> None:
+    assert commit_jobs(running)[0].commit_id == "team/january"
+
+
+def test_the_digest_is_that_of_the_change_alone(world: Fake) -> None:
+    with_dataset(world)
+    source = COMMIT_SPEC["source"]
+    assert isinstance(source, dict)
+    same: list[dict[str, object]] = [
+        {},
+        {"id": "other", "retryLimit": 9, "onConflict": "Retry", "suspend": False},
+        {"source": source | {"storeRef": {"name": "lake"}}},
+        {"source": source | {"compression": "Auto"}},
+    ]
+    other: list[dict[str, object]] = [
+        {"source": source | {"paths": ["in/b.csv"]}},
+        {"source": source | {"storeRef": {"name": "landing"}}},
+        {"source": source | {"csv": {"header": False}}},
+    ]
+
+    def digest(spec: dict[str, object]) -> str:
+        world.create("Commit", "x", COMMIT_SPEC | spec)
+        return world.commit("x").digest("lake")
+
+    assert len({digest(spec) for spec in same}) == 1
+    assert len({digest(spec) for spec in (*same, *other)}) == 4
+
+
+def test_the_digest_of_a_commit_is_the_same_in_every_release(world: Fake) -> None:
+    """A changed digest would make every commit that is applied again an IdReused."""
+    world.create("Commit", "x", COMMIT_SPEC)
+    assert world.commit("x").digest("lake") == "1195a1f21935f7f5cbf54118a5cbdd112e6777f1f3107561451af4a38530fd18"
+
+
+# --- the end ---
+
+
+def test_a_commit_that_is_made_is_ready_and_complete(running: Fake) -> None:
+    running.pass_time(timedelta(seconds=30))
+    running.job_ends("january-1", **committed(4))
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("True", "Succeeded")
+    assert running.kstatus(*KEY) == "Current"
+    status = running.commit().status
+    assert status.holds("Complete")
+    assert (status.version, status.rows, status.files, status.bytes) == (4, 10, 1, 1000)
+    assert status.table is not None
+    assert (status.table.version, status.table.rows) == (4, 40)
+    assert status.completion_time == running.now
+    assert status.progress is None
+    assert [event.reason for event in running.events[-2:]] == ["Progressing", "Succeeded"]
+
+
+def test_a_commit_that_had_happened_before_adds_nothing(running: Fake) -> None:
+    running.job_ends("january-1", **committed(4, already_applied=True))
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("True", "AlreadyApplied")
+    status = running.commit().status
+    assert status.holds("Complete")
+    assert (status.version, status.rows, status.files, status.bytes) == (4, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "reason", ["DataTypeMismatch", "SourceNotFound", "SchemaMismatch", "IdReused", "Conflict", "TooSlow"]
+)
+def test_what_repeating_cannot_mend_fails_for_good(running: Fake, reason: str) -> None:
+    running.job_fails("january-1", REPORT, reason, "in/a.csv, row 7: 'x' is no int64")
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("False", reason)
+    assert running.message(*KEY) == "in/a.csv, row 7: 'x' is no int64"
+    assert running.kstatus(*KEY) == "Failed"
+    assert running.commit().status.holds("Failed")
+    running.pass_time(timedelta(days=1))
+    running.settle(*KEY)
+    assert names(running) == ["january-1"]
+
+
+def test_an_end_outlives_its_pod_and_its_dataset(running: Fake) -> None:
+    running.job_ends("january-1", **committed(4))
+    running.settle(*KEY)
+    running.job_vanishes("january-1")
+    running.delete("Dataset", "flights")
+    running.edit(*KEY, suspend=True)
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("True", "Succeeded")
+    assert running.kstatus(*KEY) == "Current", "the edit is dealt with"
+    assert names(running) == ["january-1"]
+
+
+def test_a_failed_end_stays_too(running: Fake) -> None:
+    running.job_fails("january-1", REPORT, "SourceEmpty")
+    running.settle(*KEY)
+    running.job_vanishes("january-1")
+    running.edit(*KEY, retryLimit=9)
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("False", "SourceEmpty")
+    assert names(running) == ["january-1"]
+
+
+def test_progress_is_shown_while_the_job_runs(running: Fake) -> None:
+    running.job_runs("january-1", Progress(stage="Writing", tasks_done=3, tasks_total=8, rows=1000))
+    conditions = running.commit().status.conditions
+    running.settle(*KEY)
+    progress = running.commit().status.progress
+    assert progress is not None
+    assert (progress.stage, progress.tasks_done, progress.tasks_total, progress.rows) == ("Writing", 3, 8, 1000)
+    assert running.commit().status.conditions == conditions, "progress is no transition"
+
+
+def test_a_result_that_was_lost_is_asked_for_again(running: Fake) -> None:
+    running.job_is("january-1", JobPhase.SUCCEEDED)
+    running.reconcile(*KEY)
+    assert names(running) == ["january-1", "january-2"]
+    running.job_ends("january-2", **committed(4, already_applied=True))
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("True", "AlreadyApplied")
+
+
+# --- attempts ---
+
+
+def test_a_failure_that_may_pass_is_tried_again_after_a_growing_wait(running: Fake) -> None:
+    waits = []
+    for number in (1, 2, 3):
+        running.job_fails(f"january-{number}", RETRY, "StoreUnavailable", "no answer")
+        wait = running.settle(*KEY).requeue_after
+        assert running.condition(*KEY) == ("False", "ProgressingWithRetry")
+        assert "StoreUnavailable" in running.message(*KEY)
+        assert "no answer" in running.message(*KEY)
+        assert running.kstatus(*KEY) == "InProgress"
+        assert wait is not None
+        waits.append(wait.total_seconds())
+        running.pass_time(wait / 2)
+        running.settle(*KEY)
+        assert names(running)[-1] == f"january-{number}", "not yet"
+        running.pass_time(wait / 2)
+        running.reconcile(*KEY)
+        assert names(running)[-1] == f"january-{number + 1}"
+    assert waits == [2, 4, 8]
+    running.job_fails("january-4", RETRY, "StoreUnavailable", "no answer")
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("False", "RetryLimitReached")
+    assert "no answer; raise spec.retryLimit to try again" in running.message(*KEY)
+    assert running.kstatus(*KEY) == "Failed"
+    assert running.commit().status.holds("Failed")
+
+
+def test_a_failure_is_counted_once_however_often_it_is_seen(running: Fake) -> None:
+    running.job_fails("january-1", RETRY, "StoreUnavailable")
+    for _ in range(10):
+        running.reconcile(*KEY)
+    status = running.commit().status
+    assert (status.failures, status.attempt) == (1, 2)
+
+
+def test_raising_the_limit_revives_a_commit(running: Fake) -> None:
+    running.edit(*KEY, retryLimit=0)
+    running.job_fails("january-1", RETRY, "StoreUnavailable")
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("False", "RetryLimitReached")
+    running.edit(*KEY, retryLimit=1)
+    running.pass_time(timedelta(seconds=2))
+    running.reconcile(*KEY)
+    assert names(running) == ["january-1", "january-2"]
+    assert running.kstatus(*KEY) == "InProgress"
+    assert not running.commit().status.holds("Failed")
+
+
+def test_the_engine_decides_how_often_and_how_soon(world: Fake) -> None:
+    world.create("Engine", "default", {"retry": {"limit": 1, "backoff": {"initial": "30s"}}})
+    with_running_commit(world)
+    world.job_fails("january-1", RETRY, "StoreUnavailable")
+    assert world.settle(*KEY).requeue_after == timedelta(seconds=30)
+    world.pass_time(timedelta(seconds=30))
+    world.reconcile(*KEY)
+    world.job_fails("january-2", RETRY, "StoreUnavailable")
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "RetryLimitReached")
+
+
+def test_lost_pods_have_a_budget_of_their_own(running: Fake) -> None:
+    running.edit(*KEY, retryLimit=0)
+    for number in range(1, 11):
+        if number % 2:
+            running.job_fails(f"january-{number}", INFRASTRUCTURE, "Evicted", "the node ran out of memory")
+        else:
+            running.settle(*KEY)
+            running.job_vanishes(f"january-{number}")
+        wait = running.settle(*KEY).requeue_after
+        running.pass_time(wait or timedelta(0))
+        running.settle(*KEY)
+        assert names(running)[-1] == f"january-{number + 1}"
+    status = running.commit().status
+    assert (status.failures, status.disruptions) == (0, 10)
+    running.job_fails("january-11", INFRASTRUCTURE, "Evicted")
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("False", "RetryLimitReached")
+    assert "create the Commit anew" in running.message(*KEY)
+    running.edit(*KEY, retryLimit=20)
+    running.settle(*KEY)
+    assert names(running)[-1] == "january-11", "the limit is about other failures"
+
+
+def test_the_first_lost_pod_is_replaced_at_once(running: Fake) -> None:
+    running.job_vanishes("january-1")
+    running.reconcile(*KEY)
+    assert names(running) == ["january-1", "january-2"]
+    assert running.cancelled == ["january-1"], "in case it only looked lost"
+    assert running.condition(*KEY) == ("Unknown", "Progressing")
+
+
+def test_a_lost_pod_is_told_of_while_the_next_one_works(running: Fake) -> None:
+    running.job_fails("january-1", INFRASTRUCTURE, "Disrupted", "EvictionByEvictionAPI: evicting")
+    (event,) = running.reconcile(*KEY).events
+    assert (event.type, event.reason) == ("Warning", "Disrupted")
+    assert "EvictionByEvictionAPI: evicting; another attempt follows at once" in event.message
+    running.job_runs("january-2")
+    running.settle(*KEY)
+    assert "the attempt before ended: Disrupted: EvictionByEvictionAPI: evicting" in running.message(*KEY)
+    assert running.commit().status.setback == "Disrupted: EvictionByEvictionAPI: evicting"
+
+
+def test_a_job_on_a_node_that_fell_silent_is_waited_for_and_told_of(running: Fake) -> None:
+    running.job_is("january-1", JobPhase.RUNNING, "NodeLost", "the node n1 does not tell that the pod has ended")
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("False", "NodeLost")
+    assert "the node n1" in running.message(*KEY)
+    assert names(running) == ["january-1"], "two at once are for the commit protocol to bear, not to be asked for"
+
+
+def test_a_clock_that_is_set_back_makes_no_wait_longer(running: Fake) -> None:
+    running.pass_time(timedelta(hours=1))
+    running.job_fails("january-1", RETRY, "StoreUnavailable")
+    running.settle(*KEY)
+    running.pass_time(timedelta(hours=-1))
+    running.settle(*KEY)
+    assert names(running) == ["january-1", "january-2"]
+
+
+def test_a_crash_between_announcement_and_launch_repeats_the_launch(world: Fake) -> None:
+    with_dataset(world)
+    world.create("Commit", "january", COMMIT_SPEC)
+    world.reconcile(*KEY)
+    world.job_vanishes("january-1")
+    world.reconcile(*KEY)
+    assert names(world) == ["january-1", "january-1"]
+    assert world.commit().status.disruptions == 0
+
+
+def test_a_crash_between_counting_and_cancelling_a_lost_job_leaves_no_two(running: Fake) -> None:
+    lost = running.jobs.pop("january-1")
+    outcome = commit.reconcile(running.commit(), running)
+    running.publish("Commit", "january", outcome)  # and no action is performed
+    running.jobs["january-1"] = lost  # it only looked lost
+    running.reconcile(*KEY)
+    assert running.cancelled == ["january-1"]
+    assert names(running)[-1] == "january-2"
+
+
+def test_a_job_of_an_earlier_commit_of_this_name_is_passed_over_when_it_has_ended(running: Fake) -> None:
+    running.delete(*KEY)
+    running.create("Commit", "january", COMMIT_SPEC | {"id": "other"})
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("False", "NameTaken")
+    assert names(running) == ["january-1"]
+    running.job_ends("january-1", **committed(4))
+    running.settle(*KEY)
+    assert names(running) == ["january-1", "january-2"]
+    assert not running.commit().status.holds("Complete")
+
+
+@pytest.mark.parametrize("reason", ["ImagePullFailed", "ConfigError", "InvalidImageName"])
+@pytest.mark.parametrize("phase", [JobPhase.PENDING, JobPhase.FAILED])
+def test_a_broken_engine_stalls_and_its_repair_revives(world: Fake, reason: str, phase: JobPhase) -> None:
+    world.create("Engine", "default", {"image": "missing:1"})
+    with_running_commit(world)
+    world.job_is("january-1", phase, reason, failure=REPORT if phase is JobPhase.FAILED else None)
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", reason)
+    assert world.kstatus(*KEY) == "Failed"
+    assert not world.commit().status.holds("Failed"), "not for good"
+    world.edit("Engine", "default", image="there:1")
+    world.reconcile(*KEY)
+    assert names(world) == ["january-1", "january-2"]
+    assert "january-1" in world.cancelled or phase is JobPhase.FAILED
+    world.job_ends("january-2", **committed(1))
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("True", "Succeeded")
+
+
+def test_an_image_that_can_be_pulled_after_all_needs_no_repair(running: Fake) -> None:
+    running.job_is("january-1", JobPhase.PENDING, "ImagePullFailed")
+    running.settle(*KEY)
+    running.job_runs("january-1")
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("Unknown", "Progressing")
+
+
+def test_an_edit_of_the_engine_does_not_disturb_a_running_job(world: Fake) -> None:
+    world.create("Engine", "default", {})
+    with_running_commit(world)
+    world.edit("Engine", "default", image="other:1")
+    assert world.settle(*KEY).actions == ()
+
+
+def test_a_pod_that_fits_nowhere_is_waited_for(running: Fake) -> None:
+    running.job_is("january-1", JobPhase.PENDING, "Unschedulable", "0/3 nodes are available")
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("False", "Unschedulable")
+    assert running.kstatus(*KEY) == "InProgress"
+
+
+@pytest.mark.parametrize(("reason", "kstatus"), [("QuotaExceeded", "InProgress"), ("AdmissionDenied", "Failed")])
+def test_a_refused_launch_is_tried_again_without_using_the_budget(world: Fake, reason: str, kstatus: str) -> None:
+    with_dataset(world)
+    world.refusals["january-1"] = (reason, "exceeded quota: pods")
+    world.create("Commit", "january", COMMIT_SPEC)
+    assert world.settle(*KEY).requeue_after is not None
+    assert world.condition(*KEY) == ("False", reason)
+    assert world.kstatus(*KEY) == kstatus
+    del world.refusals["january-1"]
+    world.settle(*KEY)
+    status = world.commit().status
+    assert (status.attempt, status.failures, status.disruptions) == (1, 0, 0)
+    assert world.condition(*KEY) == ("Unknown", "Progressing")
+
+
+# --- what it waits for ---
+
+
+def test_a_commit_without_its_dataset_says_what_to_do_and_recovers(world: Fake) -> None:
+    world.create("Commit", "january", COMMIT_SPEC)
+    outcome = world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "DatasetNotFound")
+    assert "no valid Dataset 'flights' in namespace 'team': create it" in world.message(*KEY)
+    assert world.kstatus(*KEY) == "InProgress"
+    assert [(event.type, event.reason) for event in world.events] == [("Warning", "DatasetNotFound")]
+    assert outcome.requeue_after is not None
+    world.pass_time(outcome.requeue_after)
+    world.settle(*KEY)
+    assert world.kstatus(*KEY) == "Failed", "those who wait for it are told"
+    assert not world.commit().status.holds("Failed"), "but not for good"
+    with_dataset(world)
+    world.reconcile(*KEY)
+    assert names(world) == ["january-1"]
+
+
+def test_everything_may_be_applied_in_any_order(world: Fake) -> None:
+    world.create("Commit", "january", COMMIT_SPEC)
+    world.settle(*KEY)
+    world.create("Dataset", "flights", DATASET_SPEC)
+    world.settle("Dataset", "flights")
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "DependencyNotReady")
+    world.create("ObjectStore", "lake", STORE_SPEC)
+    world.reconcile("ObjectStore", "lake")
+    world.job_ends("lake-inspect-1", store=StoreState(conditional_writes=True), datasets=(seen(),))
+    for kind, name in (("ObjectStore", "lake"), ("Dataset", "flights")):
+        world.settle(kind, name)
+    world.reconcile(*KEY)
+    assert names(world) == ["january-1"]
+    assert all(event.type == "Normal" for event in world.events if event.reason == "DependencyNotReady")
+
+
+def test_a_dataset_that_cannot_be_written_is_waited_for_not_failed_on(world: Fake) -> None:
+    with_dataset(world, seen(problem="OwnedByAnother: cluster/other/flights owns it"))
+    world.create("Commit", "january", COMMIT_SPEC)
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "DependencyNotReady")
+    assert world.message(*KEY) == "Dataset 'flights' is not ready (OwnedByAnother): its status says what to do"
+    assert names(world) == []
+
+
+@pytest.mark.parametrize("kind", ["Dataset", "ObjectStore"])
+def test_a_suspended_dependency_starts_nothing(world: Fake, kind: str) -> None:
+    with_dataset(world)
+    name = "flights" if kind == "Dataset" else "lake"
+    world.edit(kind, name, suspend=True)
+    world.settle(kind, name)
+    world.create("Commit", "january", COMMIT_SPEC)
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "DependencyNotReady")
+    assert f"{kind} '{name}' is suspended" in world.message(*KEY)
+    world.edit(kind, name, suspend=False)
+    world.settle(kind, name)
+    world.reconcile(*KEY)
+    assert names(world) == ["january-1"]
+
+
+def test_a_store_that_does_not_answer_holds_commits_back(world: Fake) -> None:
+    with_dataset(world)
+    world.pass_time(timedelta(minutes=10))
+    world.reconcile("ObjectStore", "lake")
+    world.job_fails("lake-inspect-2", RETRY, "StoreUnavailable")
+    world.settle("ObjectStore", "lake")
+    world.create("Commit", "january", COMMIT_SPEC)
+    world.settle(*KEY)
+    assert world.message(*KEY) == "ObjectStore 'lake' is not ready (StoreUnavailable): its status says what to do"
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"source": {"paths": ["a"], "format": "CSV", "storeRef": {"name": "landing"}}}, "ObjectStoreNotFound"),
+        ({"engineRef": {"name": "big"}}, "EngineNotFound"),
+        ({"dependsOn": [{"name": "december"}]}, "CommitNotFound"),
+    ],
+)
+def test_whatever_is_missing_is_named(world: Fake, spec: dict[str, object], reason: str) -> None:
+    with_dataset(world)
+    world.create("Commit", "january", COMMIT_SPEC | spec)
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", reason)
+    assert names(world) == []
+
+
+def test_a_dataset_that_is_being_deleted_takes_no_commits(world: Fake) -> None:
+    with_dataset(world, deletionPolicy="Delete")
+    world.delete("Dataset", "flights")
+    world.create("Commit", "january", COMMIT_SPEC)
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "DependencyNotReady")
+    assert "is being deleted" in world.message(*KEY)
+
+
+def test_a_running_job_is_followed_whatever_becomes_of_its_dependencies(running: Fake) -> None:
+    running.edit(*KEY, suspend=True)
+    running.delete("Dataset", "flights")
+    running.delete("ObjectStore", "lake")
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("Unknown", "Progressing")
+    running.job_ends("january-1", **committed(1))
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("True", "Succeeded")
+
+
+def test_a_suspended_commit_rests_and_goes_on(world: Fake) -> None:
+    with_dataset(world)
+    world.create("Commit", "january", COMMIT_SPEC | {"suspend": True})
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "Suspended")
+    assert names(world) == []
+    world.edit(*KEY, suspend=False)
+    world.reconcile(*KEY)
+    assert names(world) == ["january-1"]
+
+
+def test_a_retry_does_not_start_while_suspended(running: Fake) -> None:
+    running.edit(*KEY, suspend=True)
+    running.job_fails("january-1", RETRY, "StoreUnavailable")
+    running.settle(*KEY)
+    running.pass_time(timedelta(hours=1))
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("False", "Suspended")
+    assert names(running) == ["january-1"]
+
+
+def test_a_commit_that_is_being_deleted_or_frozen_is_left_alone(world: Fake) -> None:
+    with_dataset(world)
+    world.create("Commit", "january", COMMIT_SPEC, finalizers=("foregroundDeletion",))
+    world.delete(*KEY)
+    assert world.reconcile(*KEY).actions == ()
+    world.create("Commit", "frozen", COMMIT_SPEC, annotations={"kubothek.io/reconcile": "disabled"})
+    assert world.reconcile("Commit", "frozen").actions == ()
+    assert names(world) == []
+
+
+# --- one at a time ---
+
+
+def finish(world: Fake, name: str, version: int) -> None:
+    world.job_ends(f"{name}-1", **committed(version))
+    world.settle("Commit", name)
+
+
+def test_commits_of_one_dataset_run_one_at_a_time_by_age_then_name(world: Fake) -> None:
+    with_dataset(world)
+    world.create("Commit", "z-oldest", COMMIT_SPEC)
+    world.pass_time(timedelta(seconds=1))
+    world.create("Commit", "b", COMMIT_SPEC)
+    world.create("Commit", "a", COMMIT_SPEC)
+    order = []
+    for version in (1, 2, 3):
+        for name in ("a", "b", "z-oldest"):
+            world.settle("Commit", name)
+        (active,) = [name for name in ("a", "b", "z-oldest") if world.condition("Commit", name)[0] == "Unknown"]
+        waiting = [name for name in ("a", "b", "z-oldest") if world.condition("Commit", name) == ("False", "Waiting")]
+        assert len(waiting) == 3 - version
+        order.append(active)
+        finish(world, active, version)
+    assert order == ["z-oldest", "a", "b"]
+    assert all(event.type == "Normal" for event in world.events)
+
+
+def test_datasets_do_not_wait_for_each_other(world: Fake) -> None:
+    world.create("Dataset", "other", DATASET_SPEC)
+    world.create("Dataset", "flights", DATASET_SPEC)
+    with_store(world, seen(), seen(uuid="other"))
+    for name in ("flights", "other"):
+        world.settle("Dataset", name)
+        with_running_commit(world, f"of-{name}", datasetRef={"name": name})
+    assert names(world) == ["of-flights-1", "of-other-1"]
+
+
+def test_a_commit_keeps_its_place_while_it_waits_for_a_retry(running: Fake) -> None:
+    running.create("Commit", "later", COMMIT_SPEC)
+    running.job_fails("january-1", RETRY, "StoreUnavailable")
+    running.settle(*KEY)
+    running.settle("Commit", "later")
+    assert running.condition("Commit", "later") == ("False", "Waiting")
+
+
+@pytest.mark.parametrize("end", ["failed", "suspended", "deleted"])
+def test_what_has_ended_or_rests_gives_way(world: Fake, end: str) -> None:
+    with_dataset(world)
+    world.create("Commit", "january", COMMIT_SPEC | {"suspend": end == "suspended"})
+    world.create("Commit", "later", COMMIT_SPEC)
+    world.reconcile(*KEY)
+    if end == "failed":
+        world.job_fails("january-1", REPORT, "SourceNotFound")
+        world.settle(*KEY)
+    elif end == "deleted":
+        world.delete(*KEY)
+    world.reconcile("Commit", "later")
+    assert names(world)[-1] == "later-1"
+
+
+def test_a_suspended_commit_whose_job_runs_does_not_give_way(running: Fake) -> None:
+    running.edit(*KEY, suspend=True)
+    running.create("Commit", "later", COMMIT_SPEC)
+    running.settle("Commit", "later")
+    assert running.condition("Commit", "later") == ("False", "Waiting")
+
+
+def test_an_older_commit_that_comes_to_light_late_waits_for_the_running_job(running: Fake) -> None:
+    running.create("Commit", "aaa", COMMIT_SPEC, creationTimestamp="2020-01-01T00:00:00Z")
+    running.settle("Commit", "aaa")
+    assert running.condition("Commit", "aaa") == ("False", "Waiting")
+    finish(running, "january", 1)
+    running.reconcile("Commit", "aaa")
+    assert names(running)[-1] == "aaa-1"
+
+
+def test_depends_on_reorders_without_a_deadlock(world: Fake) -> None:
+    with_dataset(world)
+    world.create("Commit", "january", COMMIT_SPEC | {"dependsOn": [{"name": "later"}]})
+    world.pass_time(timedelta(seconds=1))
+    world.create("Commit", "later", COMMIT_SPEC)
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "DependencyNotReady")
+    assert "Commit 'later' of spec.dependsOn is not complete" in world.message(*KEY)
+    world.reconcile("Commit", "later")
+    assert names(world) == ["later-1"]
+    finish(world, "later", 1)
+    world.reconcile(*KEY)
+    assert names(world) == ["later-1", "january-1"]
+
+
+def test_a_failed_dependency_is_told_and_can_be_made_good(world: Fake) -> None:
+    with_running_commit(world, "first")
+    world.create("Commit", "january", COMMIT_SPEC | {"dependsOn": [{"name": "first"}]})
+    world.job_fails("first-1", REPORT, "SourceNotFound")
+    world.settle("Commit", "first")
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "DependencyFailed")
+    assert world.kstatus(*KEY) == "Failed"
+    world.delete("Commit", "first")
+    world.jobs.clear()
+    world.create("Commit", "first", COMMIT_SPEC)
+    world.reconcile("Commit", "first")
+    finish(world, "first", 1)
+    world.reconcile(*KEY)
+    assert names(world)[-1] == "january-1"
+
+
+def test_a_circle_of_dependencies_is_told(world: Fake) -> None:
+    with_dataset(world)
+    for name, other in (("a", "b"), ("b", "c"), ("c", "a")):
+        world.create("Commit", name, COMMIT_SPEC | {"dependsOn": [{"name": other}]})
+    world.create("Commit", "into-it", COMMIT_SPEC | {"dependsOn": [{"name": "a"}]})
+    for name in "abc":
+        world.settle("Commit", name)
+        assert world.condition("Commit", name) == ("False", "DependencyCycle")
+    world.settle("Commit", "into-it")
+    assert world.condition("Commit", "into-it") == ("False", "DependencyNotReady")

@@ -1,0 +1,447 @@
+"""A Cube, its Datasets, and the Commits that change it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kubothek.api import jobs
+from kubothek.api.cube import Cube
+from kubothek.api.dataset import Dataset
+from kubothek.controller.context import FailureClass
+from kubothek.controller.kinds.members import refusal_key
+from tests.controller.fake import COMMIT_SPEC, STORE_SPEC, Fake, seen
+
+KEY = ("Cube", "geo")
+BUILD = ("Commit", "build")
+SPEC: dict[str, Any] = {
+    "storeRef": {"name": "lake"},
+    "dimensionColumns": ["x", "y"],
+    "partitionColumns": ["p"],
+    "indexColumns": ["i"],
+    "datasets": [{"name": "seed"}, {"name": "Names_1", "partitionOn": []}],
+}
+ADOPTED: dict[str, Any] = {"storeRef": {"name": "lake"}, "adopt": True}
+SOURCE = {"paths": ["in/a.csv"], "format": "CSV"}
+MEMBERS = ["geo-seed", "geo-names-1"]
+
+
+def rows(*names: str) -> list[dict[str, Any]]:
+    return [{"name": name, "source": SOURCE} for name in names]
+
+
+def change(operation: str, **spec: Any) -> dict[str, Any]:
+    return {"cube": {"cubeRef": {"name": "geo"}, "operation": operation} | spec}
+
+
+BUILD_SPEC = change("Build", datasets=rows("seed", "Names_1"))
+
+
+def found(version: int | None = None, *members: str, **changes: Any) -> jobs.CubeState:
+    """What a job tells of the cube."""
+    if version is None:
+        return jobs.CubeState(prefix="geo", **changes)
+    shape = {"seed": "seed", "dimension_columns": ("x", "y"), "partition_columns": ("p",), "index_columns": ("i",)}
+    return jobs.CubeState(prefix="geo", version=version, members=members, **(shape | changes))
+
+
+def inspect(world: Fake, *cubes: jobs.CubeState, datasets: tuple[jobs.DatasetState, ...] = ()) -> None:
+    """The inspection that is due ends with these answers."""
+    world.pass_time(timedelta(minutes=11))
+    world.settle("ObjectStore", "lake")
+    last = world.store.status.last_inspection
+    assert last is not None
+    asked = {
+        ref.uuid
+        for launch in world.launches[-1:]
+        if isinstance(launch.job, jobs.InspectJob)
+        for ref in launch.job.datasets
+    }
+    states = datasets or tuple(seen(uuid=uuid) for uuid in sorted(asked))
+    state = jobs.StoreState(conditional_writes=True)
+    world.job_ends(f"lake-inspect-{last.attempt}", store=state, cubes=cubes, datasets=states)
+    world.settle("ObjectStore", "lake")
+
+
+def settle(world: Fake) -> None:
+    """The Cube and its Datasets, until nothing changes."""
+    for _ in range(2):
+        world.settle(*KEY)
+        for dataset in [r for r in world.resources.values() if isinstance(r, Dataset)]:
+            world.settle("Dataset", dataset.name)
+    world.settle(*KEY)
+
+
+def cube(world: Fake) -> Cube:
+    resource = world.resources[KEY]
+    assert isinstance(resource, Cube)
+    return resource
+
+
+def dataset(world: Fake, name: str) -> Dataset:
+    resource = world.resources["Dataset", name]
+    assert isinstance(resource, Dataset)
+    return resource
+
+
+def cube_jobs(world: Fake) -> list[jobs.CubeJob]:
+    return [launch.job for launch in world.launches if isinstance(launch.job, jobs.CubeJob)]
+
+
+@pytest.fixture
+def world() -> Fake:
+    fake = Fake()
+    fake.create("ObjectStore", "lake", STORE_SPEC)
+    return fake
+
+
+@pytest.fixture
+def ready(world: Fake) -> Fake:
+    world.create(*KEY, SPEC, labels={"tier": "hot"})
+    settle(world)
+    inspect(world, found())
+    settle(world)
+    return world
+
+
+@pytest.fixture
+def built(ready: Fake) -> Fake:
+    ready.create(*BUILD, BUILD_SPEC)
+    ready.settle(*BUILD)
+    done = jobs.CommitOutcome(
+        version=1,
+        rows=12,
+        files=2,
+        bytes=2000,
+        members=(
+            jobs.MemberOutcome(name="seed", version=1, rows=10, files=1, bytes=1000),
+            jobs.MemberOutcome(name="Names_1", version=1, rows=2, files=1, bytes=1000),
+        ),
+    )
+    states = (seen(1, "geo++Names_1"), seen(1, "geo++seed"))
+    ready.job_ends("build-1", commit=done, cube=found(1, "seed", "Names_1"), datasets=states)
+    ready.settle(*BUILD)
+    settle(ready)
+    return ready
+
+
+# --- its datasets ----------------------------------------------------------------------------------------------------
+
+
+def test_each_dataset_of_a_cube_is_a_dataset_that_it_owns(world: Fake) -> None:
+    spec = SPEC | {"maintenance": {"compaction": {"minFiles": 4}}, "engineRef": {"name": "big"}}
+    world.create("Engine", "big", {})
+    world.create(*KEY, spec, labels={"tier": "hot"})
+    world.settle(*KEY)
+    seed, names = dataset(world, "geo-seed"), dataset(world, "geo-names-1")
+    assert (seed.uuid, names.uuid) == ("geo++seed", "geo++Names_1")
+    assert (seed.spec.table.partition_on, names.spec.table.partition_on) == (("p",), ())
+    assert seed.cube == "geo"
+    assert seed.controller is not None
+    assert seed.controller.uid == cube(world).metadata.uid
+    assert seed.metadata.labels == {"tier": "hot", "kubothek.io/cube": "geo"}, "so that a GCPolicy selects them"
+    assert seed.spec.maintenance.compaction is not None
+    assert seed.spec.engine_ref == cube(world).spec.engine_ref
+    assert seed.spec.deletion_policy == "Retain"
+    assert world.kstatus(*KEY) == "InProgress"
+
+
+def test_it_is_ready_when_the_store_and_its_datasets_have_been_looked_at(ready: Fake) -> None:
+    assert ready.condition(*KEY) == ("True", "Succeeded")
+    assert [(m.name, m.dataset, m.version) for m in cube(ready).status.members] == [
+        ("seed", "geo-seed", None),
+        ("Names_1", "geo-names-1", None),
+    ]
+    inspections = [launch.job for launch in ready.launches if isinstance(launch.job, jobs.InspectJob)]
+    (asked,) = inspections[-1].cubes
+    assert (asked.prefix, asked.dimension_columns, asked.index_columns) == ("geo", ("x", "y"), ("i",))
+    assert {member.name: member.dataset.claim.owner for member in asked.members} == {
+        "seed": "cluster/team/geo-seed",
+        "Names_1": "cluster/team/geo-names-1",
+    }
+
+
+def test_nothing_more_is_done_when_all_is_as_it_should_be(ready: Fake) -> None:
+    assert ready.settle(*KEY).actions == ()
+
+
+def test_an_edit_reaches_its_datasets_and_a_label_of_others_stays(ready: Fake) -> None:
+    ready.resources["Dataset", "geo-seed"] = dataset(ready, "geo-seed").model_copy(
+        update={
+            "metadata": dataset(ready, "geo-seed").metadata.model_copy(
+                update={"labels": dataset(ready, "geo-seed").metadata.labels | {"theirs": "yes"}}
+            )
+        }
+    )
+    ready.edit(*KEY, maintenance={"compaction": {"minFiles": 9}}, datasets=[{"name": "seed"}, {"name": "new"}])
+    ready.settle(*KEY)
+    compaction = dataset(ready, "geo-seed").spec.maintenance.compaction
+    assert compaction is not None
+    assert compaction.min_files == 9
+    assert dataset(ready, "geo-seed").metadata.labels["theirs"] == "yes"
+    assert dataset(ready, "geo-new").uuid == "geo++new"
+    assert ("Dataset", "geo-names-1") in ready.resources, "data that is no longer listed is not let go of"
+
+
+def test_a_dataset_of_the_same_name_is_left_alone(world: Fake) -> None:
+    world.create("Dataset", "geo-seed", {"storeRef": {"name": "lake"}})
+    world.create(*KEY, SPEC)
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "NameCollision")
+    assert world.kstatus(*KEY) == "Failed"
+    assert dataset(world, "geo-seed").uuid == "geo-seed"
+    world.delete("Dataset", "geo-seed")
+    world.settle(*KEY)
+    assert dataset(world, "geo-seed").uuid == "geo++seed"
+
+
+def test_one_that_cannot_be_read_collides_as_well(world: Fake) -> None:
+    world.unreadable["Dataset"] = ("geo-names-1",)
+    world.create(*KEY, SPEC)
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "NameCollision")
+
+
+def test_a_dataset_that_is_refused_is_told(world: Fake) -> None:
+    world.refusals[refusal_key("geo-seed")] = ("Forbidden", "exceeded quota")
+    world.create(*KEY, SPEC)
+    settle(world)
+    inspect(world, found())
+    settle(world)
+    assert world.condition(*KEY) == ("False", "DatasetRefused")
+    assert "exceeded quota" in world.message(*KEY)
+
+
+def test_a_dataset_that_was_deleted_is_made_again(ready: Fake) -> None:
+    ready.delete("Dataset", "geo-seed")
+    ready.settle(*KEY)
+    assert dataset(ready, "geo-seed").cube == "geo"
+
+
+def test_a_deleted_cube_is_let_go_at_once(ready: Fake) -> None:
+    assert cube(ready).metadata.finalizers == ()
+    ready.delete(*KEY)
+    assert KEY not in ready.resources
+
+
+@pytest.mark.parametrize(
+    ("state", "expected", "writable"),
+    [
+        ({"problem": "OwnedByAnother: prod/x"}, ("False", "DatasetNotReady"), False),
+        ({"corrupt": "a.parquet is lost"}, ("False", "DatasetTrouble"), True),
+    ],
+)
+def test_trouble_of_a_dataset_is_trouble_of_the_cube(
+    ready: Fake, state: dict[str, Any], expected: tuple[str, str], writable: bool
+) -> None:
+    inspect(ready, found(1, "seed"), datasets=(seen(1, "geo++Names_1"), seen(1, "geo++seed", **state)))
+    settle(ready)
+    assert ready.condition(*KEY) == expected
+    assert "'geo-seed'" in ready.message(*KEY)
+    assert cube(ready).writable is writable
+
+
+def test_what_the_store_says_of_the_cube_is_shown(ready: Fake) -> None:
+    inspect(ready, found(None, problem="CubeBroken: v is in two datasets"))
+    settle(ready)
+    assert ready.condition(*KEY) == ("False", "CubeBroken")
+
+
+def test_a_suspended_cube_suspends_its_datasets(ready: Fake) -> None:
+    ready.edit(*KEY, suspend=True)
+    settle(ready)
+    assert ready.condition(*KEY) == ("True", "Suspended")
+    assert dataset(ready, "geo-seed").spec.suspend
+    ready.create(*BUILD, BUILD_SPEC)
+    ready.settle(*BUILD)
+    assert cube_jobs(ready) == []
+
+
+# --- adoption --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_in_the_store_is_found_by_its_prefix(world: Fake) -> None:
+    world.create(*KEY, ADOPTED)
+    world.settle(*KEY)
+    assert not [r for r in world.resources.values() if isinstance(r, Dataset)]
+    inspect(world, found(0, "seed", "Extra_2"))
+    settle(world)
+    seed, extra = dataset(world, "geo-seed"), dataset(world, "geo-extra-2")
+    assert (extra.uuid, extra.spec.adopt, seed.spec.table.partition_on) == ("geo++Extra_2", True, ())
+    inspect(world, found(0, "seed", "Extra_2"), datasets=(seen(0, "geo++Extra_2"), seen(0, "geo++seed")))
+    settle(world)
+    assert world.condition(*KEY) == ("True", "Succeeded")
+    shape = cube(world).status.shape
+    assert shape is not None
+    assert (shape.seed, shape.dimension_columns, shape.datasets) == ("seed", ("x", "y"), ("seed", "Extra_2"))
+
+
+def test_nothing_to_adopt_is_a_mistake(world: Fake) -> None:
+    world.create(*KEY, ADOPTED)
+    world.settle(*KEY)
+    inspect(world, found())
+    settle(world)
+    assert world.condition(*KEY) == ("False", "CubeNotFound")
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"), [(("seed", "n" * 40), "NameTooLong"), (("seed", "a_b", "A-b"), "NameCollision")]
+)
+def test_datasets_whose_names_do_not_go_are_told(world: Fake, members: tuple[str, ...], reason: str) -> None:
+    world.create(*KEY, ADOPTED)
+    world.settle(*KEY)
+    inspect(world, found(0, *members))
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", reason)
+    assert "spec.uuidPrefix" in world.message(*KEY) or "a-b" in world.message(*KEY)
+
+
+# --- commits ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_carries_all_that_its_job_needs(ready: Fake) -> None:
+    ready.create(*BUILD, BUILD_SPEC | {"id": "first"})
+    ready.settle(*BUILD)
+    (job,) = cube_jobs(ready)
+    assert (job.job, job.commit_id, job.operation, job.by) == ("build-1", "first", "Build", "cluster/team/geo")
+    assert (job.cube.prefix, job.cube.seed, job.cube.partition_columns) == ("geo", "seed", ("p",))
+    assert [(member.name, member.partition_on) for member in job.cube.members] == [("seed", None), ("Names_1", ())]
+    assert [(each.name, each.source.paths) for each in job.rows] == [
+        (name, ("in/a.csv",)) for name in ("seed", "Names_1")
+    ]
+    store = job.rows[0].source.store
+    assert store is not None
+    assert store.name == "lake"
+
+
+def test_the_other_fields_reach_the_job_too(built: Fake) -> None:
+    built.create("ObjectStore", "archive", {"url": "s3://archive", "credentialsSecretRef": {"name": "keys"}})
+    built.reconcile("ObjectStore", "archive")
+    built.job_ends("archive-inspect-1", store=jobs.StoreState(conditional_writes=True))
+    built.settle("ObjectStore", "archive")
+    to = {"storeRef": {"name": "archive"}, "uuidPrefix": "g2", "rename": {"Names_1": "n"}, "overwrite": True}
+    built.create("Commit", "copy", change("Copy", to=to, members=["seed"]))
+    built.settle("Commit", "copy")
+    job = cube_jobs(built)[-1]
+    assert job.target is not None
+    assert (job.target.store.url, job.target.prefix, job.target.rename) == ("s3://archive", "g2", {"Names_1": "n"})
+    assert (job.target.overwrite, job.members) == (True, ("seed",))
+    assert built.launches[-1].secrets == {"archive": "keys"}
+
+
+def test_its_end_is_known_to_the_commit_the_cube_and_the_datasets(built: Fake) -> None:
+    commit = built.commit("build")
+    assert (commit.status.version, commit.status.rows) == (1, 12)
+    assert [(m.name, m.version, m.rows) for m in commit.status.members] == [("seed", 1, 10), ("Names_1", 1, 2)]
+    assert dataset(built, "geo-seed").status.version == 1
+    status = cube(built).status
+    assert (status.version, status.rows, status.bytes) == (1, 10, 2000)
+    assert [m.version for m in status.members] == [1, 1]
+    assert built.kstatus(*KEY) == "Current"
+
+
+def test_commits_of_a_cube_run_one_after_the_other(ready: Fake) -> None:
+    ready.create(*BUILD, BUILD_SPEC)
+    ready.pass_time(timedelta(seconds=1))
+    ready.create("Commit", "more", change("Append", datasets=rows("seed")))
+    ready.settle("Commit", "more")
+    assert ready.condition("Commit", "more") == ("False", "Waiting")
+    assert "Cube 'geo'" in ready.message("Commit", "more")
+    ready.settle(*BUILD)
+    ready.job_fails("build-1", FailureClass.REPORT, "CubeInvalid")
+    ready.settle(*BUILD)
+    ready.settle("Commit", "more")
+    assert [job.job for job in cube_jobs(ready)] == ["build-1", "more-1"]
+
+
+def test_a_dataset_that_the_cube_is_not_to_have_is_refused(ready: Fake) -> None:
+    ready.create(*BUILD, change("Build", datasets=rows("seed", "other")))
+    ready.settle(*BUILD)
+    assert ready.condition(*BUILD) == ("False", "MemberNotFound")
+    assert "'other'" in ready.message(*BUILD)
+    ready.edit(*KEY, datasets=[*SPEC["datasets"], {"name": "other"}])
+    settle(ready)
+    inspect(ready, found())
+    settle(ready)
+    ready.settle(*BUILD)
+    assert [job.job for job in cube_jobs(ready)] == ["build-1"]
+
+
+def test_it_waits_for_its_cube_and_goes_on_by_itself(world: Fake) -> None:
+    world.create(*BUILD, BUILD_SPEC)
+    world.settle(*BUILD)
+    assert world.condition(*BUILD) == ("False", "CubeNotFound")
+    world.create(*KEY, SPEC)
+    settle(world)
+    world.settle(*BUILD)
+    assert world.condition(*BUILD) == ("False", "DependencyNotReady")
+    inspect(world, found())
+    settle(world)
+    world.settle(*BUILD)
+    assert len(cube_jobs(world)) == 1
+
+
+def test_a_member_is_written_through_its_cube_only(built: Fake) -> None:
+    built.create("Commit", "plain", COMMIT_SPEC | {"datasetRef": {"name": "geo-seed"}})
+    built.settle("Commit", "plain")
+    assert built.condition("Commit", "plain") == ("False", "MemberOfCube")
+    assert "spec.cube" in built.message("Commit", "plain")
+    query = {"sql": "SELECT 1", "storeRef": {"name": "lake"}, "result": {"datasetRef": {"name": "geo-seed"}}}
+    built.create("Query", "fill", query)
+    built.settle("Query", "fill")
+    assert built.condition("Query", "fill") == ("False", "MemberOfCube")
+
+
+def test_maintenance_of_a_member_gives_way_to_changes_of_the_cube(built: Fake) -> None:
+    built.create("Commit", "more", change("Append", datasets=rows("seed")))
+    built.settle("Commit", "more")
+    built.create("Compaction", "tidy", {"datasetRef": {"name": "geo-names-1"}})
+    built.settle("Compaction", "tidy")
+    assert built.condition("Compaction", "tidy") == ("False", "Waiting")
+    built.job_fails("more-1", FailureClass.REPORT, "CubeInvalid")
+    built.settle("Commit", "more")
+    built.settle("Compaction", "tidy")
+    assert built.launches[-1].job.job == "tidy-compaction-1"
+
+
+def test_what_lands_for_a_member_is_taken_once_it_is_built(ready: Fake) -> None:
+    source = {"name": "landing", "prefix": "in/", "format": "CSV"}
+    ready.edit(*KEY, datasets=[{"name": "seed", "sources": [source]}, {"name": "Names_1", "partitionOn": []}])
+    settle(ready)
+    inspect(ready, found())
+    settle(ready)
+    assert not [launch for launch in ready.launches if isinstance(launch.job, jobs.IntakeJob)]
+    inspect(ready, found(1, "seed"), datasets=(seen(uuid="geo++Names_1"), seen(1, "geo++seed")))
+    settle(ready)
+    (intake,) = [launch.job for launch in ready.launches if isinstance(launch.job, jobs.IntakeJob)]
+    assert intake.dataset.uuid == "geo++seed"
+    ready.create("Commit", "more", change("Append", datasets=rows("seed")))
+    ready.settle("Commit", "more")
+    assert ready.condition("Commit", "more") == ("False", "Waiting"), "they take turns"
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+def test_a_question_needs_a_store_and_no_cube(world: Fake) -> None:
+    inspect(world)
+    asked: dict[str, Any] = {"uuidPrefix": "geo", "conditions": "p = 1", "partitionBy": ["p"], "payloadColumns": ["v"]}
+    asked |= {"newestOnly": True, "explain": True}
+    result = {"location": {"path": "reports"}}
+    world.create(
+        "Query", "cells", {"storeRef": {"name": "lake"}, "cube": asked, "asOf": {"version": 3}, "result": result}
+    )
+    world.settle("Query", "cells")
+    job = world.launches[-1].job
+    assert isinstance(job, jobs.QueryJob)
+    assert job.cube == jobs.CubeQuestion(
+        prefix="geo",
+        conditions="p = 1",
+        partition_by=("p",),
+        payload_columns=("v",),
+        newest_only=True,
+        explain=True,
+    )
+    assert (job.sql, job.as_of_version) == (None, 3)

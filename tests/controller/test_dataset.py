@@ -1,0 +1,489 @@
+"""What a Dataset says about its table, and what happens to its data at the end."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from kubothek.api.jobs import DeleteJob, InspectJob, RestoreJob, StoreState
+from kubothek.api.meta import FINALIZER
+from kubothek.controller.context import FailureClass, JobPhase
+from tests.controller.fake import (
+    COMMIT_SPEC,
+    DATASET_SPEC,
+    STORE_SPEC,
+    Fake,
+    committed,
+    seen,
+    with_dataset,
+    with_running_commit,
+    with_store,
+)
+
+OK = StoreState(conditional_writes=True)
+KEY = ("Dataset", "flights")
+STORE = ("ObjectStore", "lake")
+
+
+@pytest.fixture
+def world() -> Fake:
+    return Fake()
+
+
+def inspect_again(world: Fake, number: int, state: object) -> None:
+    world.pass_time(timedelta(minutes=10))
+    world.reconcile(*STORE)
+    world.job_ends(f"lake-inspect-{number}", store=OK, datasets=(state,))
+    world.settle(*STORE)
+    world.settle(*KEY)
+
+
+# --- readiness ---
+
+
+def test_a_dataset_waits_for_its_store_in_whatever_order_they_come(world: Fake) -> None:
+    world.create("Dataset", "flights", DATASET_SPEC)
+    outcome = world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "ObjectStoreNotFound")
+    assert world.kstatus(*KEY) == "InProgress"
+    assert outcome.requeue_after is not None
+    world.pass_time(outcome.requeue_after)
+    world.settle(*KEY)
+    assert world.kstatus(*KEY) == "Failed", "a mistake by now, rather than a matter of order"
+    assert [event.type for event in world.events] == ["Warning"]
+    assert "create it" in world.message(*KEY)
+    with_store(world, seen())
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("True", "Succeeded")
+
+
+def test_a_dataset_is_not_ready_before_it_was_looked_for(world: Fake) -> None:
+    world.create("ObjectStore", "lake", STORE_SPEC)
+    world.create("Dataset", "flights", DATASET_SPEC)
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("Unknown", "Progressing"), "the first inspection of the store looks for it as well"
+    world.reconcile(*STORE)
+    world.job_ends("lake-inspect-1", store=OK)
+    world.settle(*STORE)
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("Unknown", "Progressing")
+
+
+def test_a_new_dataset_is_ready_for_its_first_commit(world: Fake) -> None:
+    with_dataset(world)
+    assert world.condition(*KEY) == ("True", "Succeeded")
+    assert world.kstatus(*KEY) == "Current"
+    status = world.dataset.status
+    assert (status.uuid, status.version, status.rows, status.size) == ("flights", None, 0, "0 B")
+    assert world.launches[-1].job.verb == "inspect"
+
+
+def test_the_numbers_are_those_of_the_inspected_head(world: Fake) -> None:
+    with_dataset(world, seen(3, uuid="Old"), uuid="Old")
+    status = world.dataset.status
+    assert (status.uuid, status.version, status.rows, status.files, status.bytes) == ("Old", 3, 30, 3, 3000)
+    assert (status.partitions, status.size, status.etag) == (1, "2.93 KiB", "e3")
+    assert status.last_commit_time is not None
+
+
+def test_a_dataset_that_another_owns_is_stalled_until_it_is_not(world: Fake) -> None:
+    problem = "OwnedByAnother: cluster/other/flights owns it; choose another uuid"
+    with_dataset(world, seen(7, problem=problem))
+    assert world.condition(*KEY) == ("False", "OwnedByAnother")
+    assert world.message(*KEY) == "cluster/other/flights owns it; choose another uuid"
+    assert world.kstatus(*KEY) == "Failed"
+    inspect_again(world, 2, seen(7))
+    assert world.condition(*KEY) == ("True", "Succeeded")
+
+
+def test_a_dataset_of_another_library_is_adopted_soon_after_the_edit_that_says_so(world: Fake) -> None:
+    with_dataset(world, seen(0, problem="NotAdopted: plateau made it; set spec.adopt to true"))
+    assert world.condition(*KEY) == ("False", "NotAdopted")
+    world.edit(*KEY, adopt=True)
+    world.pass_time(timedelta(seconds=5))
+    world.settle(*STORE)
+    job = world.launches[-1].job
+    assert isinstance(job, InspectJob)
+    assert [dataset.adopt for dataset in job.datasets] == [True]
+
+
+def test_a_store_that_is_away_for_a_while_changes_nothing(world: Fake) -> None:
+    with_dataset(world, seen(3))
+    world.pass_time(timedelta(minutes=10))
+    world.reconcile(*STORE)
+    world.job_fails("lake-inspect-2", FailureClass.RETRY, "StoreUnavailable")
+    world.settle(*STORE)
+    before = world.dataset.status
+    world.reconcile(*KEY)
+    assert world.dataset.status == before
+
+
+def test_a_missing_engine_is_named(world: Fake) -> None:
+    with_dataset(world, engineRef={"name": "big"})
+    assert world.condition(*KEY) == ("False", "EngineNotFound")
+    assert "'big'" in world.message(*KEY)
+    world.create("Engine", "big", {})
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("True", "Succeeded")
+
+
+def test_a_suspended_dataset_stays_ready(world: Fake) -> None:
+    with_dataset(world, seen(3))
+    world.edit(*KEY, suspend=True)
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("True", "Suspended")
+    assert world.kstatus(*KEY) == "Current"
+
+
+def test_a_frozen_dataset_is_left_alone(world: Fake) -> None:
+    world.create(
+        "Dataset",
+        "flights",
+        DATASET_SPEC | {"deletionPolicy": "Delete"},
+        annotations={"kubothek.io/reconcile": "disabled"},
+    )
+    assert world.reconcile(*KEY).actions == ()
+
+
+# --- projection ---
+
+
+def test_a_commit_moves_the_numbers_at_once(world: Fake) -> None:
+    job = with_running_commit(world)
+    world.pass_time(timedelta(minutes=1))
+    world.job_ends(job, **committed(1))
+    world.settle("Commit", "january")
+    world.settle(*KEY)
+    assert (world.dataset.status.version, world.dataset.status.rows) == (1, 10)
+
+
+def test_numbers_stay_when_the_jobs_that_told_them_are_gone(world: Fake) -> None:
+    with_dataset(world, seen(3))
+    world.jobs.clear()
+    world.settle(*KEY)
+    assert world.dataset.status.version == 3
+
+
+def test_a_commit_that_ends_during_an_inspection_is_newer_than_its_answer(world: Fake) -> None:
+    job = with_running_commit(world)
+    world.pass_time(timedelta(minutes=10))
+    world.reconcile(*STORE)
+    world.pass_time(timedelta(seconds=1))
+    world.job_ends(job, **committed(1))
+    world.settle("Commit", "january")
+    world.job_ends("lake-inspect-2", store=OK, datasets=(seen(),))
+    world.settle(*STORE)
+    world.settle(*KEY)
+    assert world.dataset.status.version == 1
+
+
+def test_an_inspection_is_right_about_a_bucket_that_was_replaced(world: Fake) -> None:
+    job = with_running_commit(world)
+    world.job_ends(job, **committed(9))
+    world.settle("Commit", "january")
+    world.settle(*KEY)
+    assert world.dataset.status.version == 9
+    inspect_again(world, 2, seen(2))
+    assert world.dataset.status.version == 2
+
+
+def test_the_last_answer_but_one_is_still_read(world: Fake) -> None:
+    """The next inspection may start before the Dataset has been reconciled."""
+    world.create("Dataset", "flights", DATASET_SPEC)
+    with_store(world, seen(4))
+    world.pass_time(timedelta(minutes=10))
+    world.reconcile(*STORE)
+    world.settle(*KEY)
+    assert world.dataset.status.version == 4
+
+
+def test_a_dataset_does_not_take_what_was_told_of_an_earlier_one(world: Fake) -> None:
+    with_dataset(world, seen(4))
+    world.delete(*KEY)
+    world.pass_time(timedelta(seconds=1))
+    world.create("Dataset", "flights", DATASET_SPEC)
+    world.settle(*KEY)
+    assert world.dataset.status.version is None
+    assert world.condition(*KEY) == ("Unknown", "Progressing")
+
+
+def test_commits_of_other_datasets_do_not_count(world: Fake) -> None:
+    with_dataset(world)
+    world.create("Dataset", "other", DATASET_SPEC)
+    world.pass_time(timedelta(seconds=5))
+    world.reconcile(*STORE)
+    world.job_ends("lake-inspect-2", store=OK, datasets=(seen(), seen(uuid="other")))
+    world.settle(*STORE)
+    world.settle("Dataset", "other")
+    job = with_running_commit(world, datasetRef={"name": "other"})
+    world.job_ends(job, **committed(5))
+    world.settle("Commit", "january")
+    world.settle(*KEY)
+    assert world.dataset.status.version is None
+
+
+# --- the finalizer ---
+
+
+def test_the_finalizer_is_there_only_for_the_policy_delete(world: Fake) -> None:
+    with_dataset(world)
+    assert not world.dataset.metadata.finalizers
+    world.edit(*KEY, deletionPolicy="Delete")
+    world.settle(*KEY)
+    assert world.dataset.metadata.finalizers == (FINALIZER,)
+    world.edit(*KEY, deletionPolicy="Retain")
+    world.settle(*KEY)
+    assert not world.dataset.metadata.finalizers
+
+
+def test_the_finalizer_is_set_even_before_the_store_is_there(world: Fake) -> None:
+    world.create("Dataset", "flights", DATASET_SPEC | {"deletionPolicy": "Delete"})
+    world.settle(*KEY)
+    assert world.dataset.metadata.finalizers == (FINALIZER,)
+
+
+# --- deletion ---
+
+
+@pytest.fixture
+def doomed(world: Fake) -> Fake:
+    """A Dataset with the policy Delete that is being deleted."""
+    with_dataset(world, seen(3), deletionPolicy="Delete")
+    world.delete(*KEY)
+    world.events.clear()
+    world.launches.clear()
+    return world
+
+
+def gone(world: Fake) -> bool:
+    return KEY not in world.resources
+
+
+def kept(world: Fake) -> str:
+    """The reason of the one event, which must say that the data is kept."""
+    assert gone(world)
+    (event,) = world.events
+    assert event.type == "Warning"
+    assert "is kept in ObjectStore 'lake'" in event.message
+    return event.reason
+
+
+def test_deleting_a_dataset_that_retains_does_nothing(world: Fake) -> None:
+    with_dataset(world, seen(3))
+    world.delete(*KEY)
+    assert gone(world)
+
+
+def test_deleting_with_somebody_elses_finalizer_does_nothing(world: Fake) -> None:
+    with_dataset(world, seen(3))
+    world._metadata(*KEY, finalizers=("other.io/hold",))
+    world.delete(*KEY)
+    outcome = world.reconcile(*KEY)
+    assert (outcome.actions, outcome.events) == ((), ())
+
+
+def test_the_data_is_deleted_by_a_job_and_then_the_resource_goes(doomed: Fake) -> None:
+    doomed.reconcile(*KEY)
+    (launch,) = doomed.launches
+    assert isinstance(launch.job, DeleteJob)
+    assert launch.job.job == "flights-delete-1"
+    assert launch.job.dataset.claim.incarnation == doomed.dataset.metadata.uid
+    assert doomed.kstatus(*KEY) == "Terminating"
+    doomed.job_runs("flights-delete-1")
+    assert doomed.settle(*KEY).requeue_after == timedelta(minutes=5)
+    assert doomed.condition(*KEY) == ("Unknown", "Deleting")
+    doomed.job_ends("flights-delete-1")
+    doomed.reconcile(*KEY)
+    assert gone(doomed)
+    assert [event.reason for event in doomed.events] == ["Deleting", "Deleted"]
+
+
+@pytest.mark.parametrize("reason", ["DatasetNotFound", "DatasetDeleted"])
+def test_what_is_not_there_is_deleted(doomed: Fake, reason: str) -> None:
+    doomed.reconcile(*KEY)
+    doomed.job_fails("flights-delete-1", FailureClass.REPORT, reason)
+    doomed.reconcile(*KEY)
+    assert gone(doomed)
+    assert doomed.events[-1].type == "Normal"
+
+
+@pytest.mark.parametrize("reason", ["OwnedByAnother", "NotAdopted"])
+def test_the_data_of_another_is_not_deleted(doomed: Fake, reason: str) -> None:
+    doomed.reconcile(*KEY)
+    doomed.events.clear()
+    doomed.job_fails("flights-delete-1", FailureClass.REPORT, reason)
+    doomed.reconcile(*KEY)
+    assert kept(doomed) == reason
+
+
+def test_a_refused_deletion_is_tried_until_it_works(doomed: Fake) -> None:
+    doomed.reconcile(*KEY)
+    doomed.job_fails("flights-delete-1", FailureClass.REPORT, "AccessDenied", "no right to write")
+    outcome = doomed.settle(*KEY)
+    assert doomed.condition(*KEY) == ("False", "AccessDenied")
+    assert "no right to write; mend it" in doomed.message(*KEY)
+    assert outcome.requeue_after == timedelta(seconds=2)
+    doomed.pass_time(timedelta(seconds=2))
+    doomed.reconcile(*KEY)
+    doomed.job_ends("flights-delete-2")
+    doomed.reconcile(*KEY)
+    assert gone(doomed)
+
+
+def test_a_deletion_that_fails_for_a_while_is_tried_again(doomed: Fake) -> None:
+    doomed.reconcile(*KEY)
+    for number in (1, 2, 3):
+        doomed.job_fails(f"flights-delete-{number}", FailureClass.RETRY, "StoreUnavailable")
+        wait = doomed.settle(*KEY).requeue_after
+        assert doomed.condition(*KEY) == ("False", "ProgressingWithRetry")
+        assert wait is not None
+        doomed.pass_time(wait)
+        doomed.reconcile(*KEY)
+    assert [launch.job.attempt for launch in doomed.launches] == [1, 2, 3, 4]
+
+
+def test_a_deletion_does_not_hold_the_resource_beyond_the_deadline(doomed: Fake) -> None:
+    doomed.reconcile(*KEY)
+    doomed.events.clear()
+    doomed.job_is("flights-delete-1", JobPhase.PENDING, "Unschedulable")
+    outcome = doomed.settle(*KEY)
+    assert outcome.requeue_after == timedelta(minutes=5)
+    doomed.events.clear()
+    doomed.pass_time(outcome.requeue_after)
+    doomed.reconcile(*KEY)
+    assert kept(doomed) == "DeletionDeadlineExceeded"
+    assert doomed.cancelled == ["flights-delete-1"]
+
+
+def test_a_terminating_namespace_is_not_held(doomed: Fake) -> None:
+    doomed.refusals["flights-delete-1"] = ("NamespaceTerminating", "the namespace is being terminated")
+    doomed.reconcile(*KEY)
+    assert kept(doomed) == "NamespaceTerminating"
+
+
+def test_a_store_that_is_gone_does_not_hold_the_resource(doomed: Fake) -> None:
+    doomed.delete(*STORE)
+    doomed.reconcile(*KEY)
+    assert kept(doomed) == "ObjectStoreNotFound"
+
+
+def test_a_suspended_dataset_keeps_its_data(world: Fake) -> None:
+    with_dataset(world, seen(3), deletionPolicy="Delete", suspend=True)
+    world.delete(*KEY)
+    world.events.clear()
+    world.reconcile(*KEY)
+    assert kept(world) == "Suspended"
+
+
+def test_a_policy_that_changes_during_deletion_keeps_the_data(doomed: Fake) -> None:
+    doomed.reconcile(*KEY)
+    doomed.edit(*KEY, deletionPolicy="Retain")
+    doomed.reconcile(*KEY)
+    assert gone(doomed)
+    assert doomed.events[-1].reason == "Retained"
+    assert doomed.cancelled == ["flights-delete-1"]
+
+
+def test_a_missing_engine_does_not_keep_the_data(world: Fake) -> None:
+    with_dataset(world, seen(3), deletionPolicy="Delete", engineRef={"name": "gone"})
+    world.delete(*KEY)
+    world.reconcile(*KEY)
+    assert world.launches[-1].job.verb == "delete"
+    assert world.launches[-1].engine is None
+
+
+def test_a_lost_deletion_is_repeated(doomed: Fake) -> None:
+    doomed.reconcile(*KEY)
+    doomed.settle(*KEY)
+    doomed.job_vanishes("flights-delete-1")
+    doomed.settle(*KEY)
+    assert [launch.job.job for launch in doomed.launches] == ["flights-delete-1", "flights-delete-2"]
+
+
+# --- restoration ---
+
+
+@pytest.fixture
+def tombstone(world: Fake) -> Fake:
+    """A new Dataset whose uuid was deleted before."""
+    with_dataset(world, seen(8, deleted=True))
+    return world
+
+
+def test_a_deleted_dataset_is_ready_for_a_new_table_and_says_what_else_can_be_done(tombstone: Fake) -> None:
+    assert tombstone.condition(*KEY) == ("True", "Succeeded")
+    assert "spec.restore brings the deleted one back" in tombstone.message(*KEY)
+    assert tombstone.dataset.status.deleted
+
+
+def test_restore_brings_the_data_back_before_any_commit(tombstone: Fake) -> None:
+    tombstone.edit(*KEY, restore=True)
+    tombstone.create("Commit", "january", COMMIT_SPEC)
+    tombstone.reconcile(*KEY)
+    job = tombstone.launches[-1].job
+    assert isinstance(job, RestoreJob)
+    assert job.job == "flights-restore-1"
+    assert tombstone.condition(*KEY) == ("Unknown", "Restoring")
+    tombstone.settle("Commit", "january")
+    assert tombstone.condition("Commit", "january") == ("False", "DependencyNotReady")
+    tombstone.job_ends("flights-restore-1", dataset=seen(9))
+    tombstone.settle(*KEY)
+    assert tombstone.condition(*KEY) == ("True", "Succeeded")
+    assert (tombstone.dataset.status.version, tombstone.dataset.status.deleted) == (9, False)
+    tombstone.reconcile("Commit", "january")
+    assert tombstone.launches[-1].job.verb == "commit"
+
+
+def test_an_old_answer_does_not_bring_the_tombstone_back(tombstone: Fake) -> None:
+    tombstone.edit(*KEY, restore=True)
+    tombstone.reconcile(*KEY)
+    tombstone.job_ends("flights-restore-1", dataset=seen(9))
+    tombstone.settle(*KEY)
+    assert len([launch for launch in tombstone.launches if launch.job.verb == "restore"]) == 1
+    assert not tombstone.dataset.status.deleted
+
+
+def test_restore_of_what_was_not_deleted_does_nothing(world: Fake) -> None:
+    with_dataset(world, seen(3), restore=True)
+    assert world.condition(*KEY) == ("True", "Succeeded")
+    assert [launch.job.verb for launch in world.launches] == ["inspect"]
+
+
+def test_a_restoration_that_is_too_late_says_so_and_can_be_given_up(tombstone: Fake) -> None:
+    tombstone.edit(*KEY, restore=True)
+    tombstone.reconcile(*KEY)
+    tombstone.job_fails("flights-restore-1", FailureClass.REPORT, "VersionNotFound", "the grace period is over")
+    tombstone.settle(*KEY)
+    assert tombstone.condition(*KEY) == ("False", "VersionNotFound")
+    assert "set spec.restore to false to start a new table" in tombstone.message(*KEY)
+    assert tombstone.kstatus(*KEY) == "Failed"
+    tombstone.pass_time(timedelta(hours=1))
+    tombstone.settle(*KEY)
+    assert tombstone.launches[-1].job.job == "flights-restore-1", "not tried again"
+    tombstone.edit(*KEY, restore=False)
+    tombstone.settle(*KEY)
+    assert tombstone.condition(*KEY) == ("True", "Succeeded")
+    tombstone.edit(*KEY, restore=True)
+    tombstone.reconcile(*KEY)
+    assert tombstone.launches[-1].job.job == "flights-restore-2", "the first name has an old end"
+
+
+def test_a_restoration_is_tried_until_the_store_answers(tombstone: Fake) -> None:
+    tombstone.edit(*KEY, restore=True)
+    tombstone.reconcile(*KEY)
+    for number in range(1, 8):
+        tombstone.job_fails(f"flights-restore-{number}", FailureClass.RETRY, "StoreUnavailable")
+        wait = tombstone.settle(*KEY).requeue_after
+        assert wait is not None
+        assert tombstone.condition(*KEY) == ("False", "ProgressingWithRetry")
+        tombstone.pass_time(wait)
+        tombstone.reconcile(*KEY)
+    assert wait == timedelta(minutes=1)
+
+
+def test_a_suspended_dataset_is_not_restored(tombstone: Fake) -> None:
+    tombstone.edit(*KEY, restore=True, suspend=True)
+    tombstone.settle(*KEY)
+    assert tombstone.condition(*KEY) == ("False", "Suspended")
+    assert tombstone.launches[-1].job.verb == "inspect"

@@ -1,0 +1,145 @@
+"""The job that makes the indices of a table what its Dataset says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kubothek.api.jobs import DatasetState, IndexJob, IndexSpec, IndexState, TableSpec
+from kubothek.controller.context import FailureClass
+from tests.controller.fake import Fake, committed, seen, with_dataset, with_running_commit
+
+KEY = ("Dataset", "flights")
+X: dict[str, Any] = {"indices": [{"column": "x"}]}
+
+
+@pytest.fixture
+def world() -> Fake:
+    return Fake()
+
+
+def having(version: int, *indices: IndexState, **changes: Any) -> DatasetState:
+    return seen(version, indices=indices, **changes)
+
+
+def on(column: str, **changes: Any) -> IndexState:
+    return IndexState(column=column, **({"kind": "Native"} | changes))
+
+
+def index_jobs(world: Fake) -> list[str]:
+    return [launch.job.job for launch in world.launches if isinstance(launch.job, IndexJob)]
+
+
+def wanted(world: Fake) -> TableSpec:
+    """What the last job was told."""
+    job = world.launches[-1].job
+    assert isinstance(job, IndexJob)
+    return job.dataset.table
+
+
+def test_editing_the_spec_starts_a_job_that_knows_what_is_wanted(world: Fake) -> None:
+    with_dataset(world, having(3))
+    world.edit(*KEY, table={"indices": [{"column": "x", "kind": "Kartothek"}], "dialect": "Plateau"})
+    world.settle(*KEY)
+    assert index_jobs(world) == ["flights-index-1"]
+    table = wanted(world)
+    assert table.indices == (IndexSpec(column="x", kind="Kartothek"),)
+    assert table.dialect == "Plateau"
+    assert world.condition(*KEY) == ("True", "Succeeded"), "commits go on"
+    indexed = having(4, on("x", kind="Kartothek", rows=7), dialect="Plateau")
+    world.job_ends("flights-index-1", dataset=indexed)
+    world.settle(*KEY)
+    status = world.dataset.status
+    assert [(i.column, i.kind, i.state, i.rows) for i in status.indices] == [("x", "Kartothek", "Ready", 7)]
+    assert (status.version, status.dialect) == (4, "Plateau")
+    assert index_jobs(world) == ["flights-index-1"], "nothing is left to do"
+
+
+def test_an_empty_list_drops_and_no_list_keeps(world: Fake) -> None:
+    with_dataset(world, having(3, on("x")))
+    world.settle(*KEY)
+    assert index_jobs(world) == []
+    world.edit(*KEY, table={"indices": []})
+    world.settle(*KEY)
+    assert index_jobs(world) == ["flights-index-1"]
+    assert wanted(world).indices == ()
+
+
+def test_a_table_that_is_not_there_yet_gets_its_indices_from_the_first_commit(world: Fake) -> None:
+    with_dataset(world, table=X)
+    assert index_jobs(world) == []
+    job = with_running_commit(world)
+    first = committed(1) | {"dataset": having(1, on("x"))}
+    world.job_ends(job, **first)
+    world.settle("Commit", "january")
+    world.settle(*KEY)
+    assert [index.column for index in world.dataset.status.indices] == ["x"]
+    assert index_jobs(world) == []
+
+
+@pytest.mark.parametrize("state", ["Partial", "Stale"])
+def test_an_index_that_needs_work_gets_it_once_a_version(world: Fake, state: str) -> None:
+    with_dataset(world, having(3, on("x", state=state)))
+    assert index_jobs(world) == ["flights-index-1"]
+    world.job_ends("flights-index-1", dataset=having(3, on("x", state=state)))
+    world.settle(*KEY)
+    assert index_jobs(world) == ["flights-index-1"], "it could not help"
+    world.job_runs(with_running_commit(world))
+    world.job_ends("january-1", **(committed(4) | {"dataset": having(4, on("x", state=state))}))
+    world.settle("Commit", "january")
+    world.settle(*KEY)
+    assert index_jobs(world) == ["flights-index-1", "flights-index-2"]
+
+
+def test_an_index_that_waits_for_values_is_left_alone(world: Fake) -> None:
+    with_dataset(world, having(3, on("x", state="Waiting")), table=X)
+    assert index_jobs(world) == []
+
+
+def test_what_cannot_be_indexed_is_said_and_tried_again_after_an_edit(world: Fake) -> None:
+    with_dataset(world, having(3), table=X)
+    world.job_fails("flights-index-1", FailureClass.REPORT, "IndexInvalid", "index on 'x': the table has none")
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "IndexStalled")
+    assert "IndexInvalid: index on 'x'" in world.message(*KEY)
+    assert world.dataset.writable, "commits go on all the same"
+    world.settle(*KEY)
+    assert index_jobs(world) == ["flights-index-1"]
+    world.edit(*KEY, table={"indices": [{"column": "y"}]})
+    world.settle(*KEY)
+    assert index_jobs(world) == ["flights-index-1", "flights-index-2"]
+    world.job_ends("flights-index-2", dataset=having(4, on("y")))
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("True", "Succeeded")
+
+
+def test_a_failed_attempt_is_made_again(world: Fake) -> None:
+    with_dataset(world, having(3), table=X)
+    world.job_fails("flights-index-1", FailureClass.RETRY, "StoreUnavailable")
+    outcome = world.settle(*KEY)
+    assert outcome.requeue_after is not None
+    world.pass_time(outcome.requeue_after + timedelta(seconds=1))
+    world.settle(*KEY)
+    assert index_jobs(world) == ["flights-index-1", "flights-index-2"]
+
+
+def test_a_suspended_dataset_starts_no_job(world: Fake) -> None:
+    with_dataset(world, having(3), table=X, suspend=True)
+    assert index_jobs(world) == []
+    world.edit(*KEY, suspend=False)
+    world.settle(*KEY)
+    assert index_jobs(world) == ["flights-index-1"]
+
+
+def test_an_index_that_went_is_made_again(world: Fake) -> None:
+    """The same difference as before, after it was gone for a while."""
+    with_dataset(world, having(3), table=X)
+    world.job_ends("flights-index-1", dataset=having(4, on("x")))
+    world.settle(*KEY)
+    job = with_running_commit(world)
+    world.job_ends(job, **(committed(5) | {"dataset": having(5)}))
+    world.settle("Commit", "january")
+    world.settle(*KEY)
+    assert index_jobs(world) == ["flights-index-1", "flights-index-2"]

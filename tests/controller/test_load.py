@@ -1,0 +1,305 @@
+"""Limits hold, nobody starves, namespaces share, and maintenance comes last."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubothek.api.jobs import HealthState
+from kubothek.controller.context import AwaitPlace, JobPhase, Limits, Load, Place
+from kubothek.controller.scheduling.concurrency import admit, place_of
+from tests.controller.fake import COMMIT_SPEC, Fake, committed, seen, with_dataset, with_running_commit
+
+A, B, C = (Place(name, "lake", maintenance=False) for name in "abc")
+TIDY_A, TIDY_B = (Place(name, "lake", maintenance=True) for name in "ab")
+KEY = ("Commit", "january")
+
+
+def may_start(place: Place, limits: Limits, taken: tuple[Place, ...] = (), wanted: tuple[Place, ...] = ()) -> bool:
+    return admit(place, limits, Load(Counter(taken), Counter(wanted))) is None
+
+
+# --- each limit ------------------------------------------------------------------------------------------------------
+
+
+def test_without_limits_everything_starts() -> None:
+    assert may_start(A, Limits(), taken=(A,) * 1000)
+    assert may_start(TIDY_A, Limits(), taken=(A,) * 1000, wanted=(A,) * 1000)
+
+
+@pytest.mark.parametrize(
+    ("limits", "inside", "outside"),
+    [
+        (Limits(jobs=2), B, None),
+        (Limits(jobs_per_namespace=2), Place("a", "other", maintenance=False), B),
+        (Limits(jobs_per_store=2), A, Place("a", "other", maintenance=False)),
+        (Limits(jobs_per_store=2), A, B),
+    ],
+)
+def test_a_limit_holds_back_what_it_is_about_and_nothing_else(
+    limits: Limits, inside: Place, outside: Place | None
+) -> None:
+    assert may_start(inside, limits, taken=(A,))
+    assert not may_start(inside, limits, taken=(A, A))
+    assert outside is None or may_start(outside, limits, taken=(A, A))
+
+
+def test_the_message_says_which_limit_it_is() -> None:
+    for limits, told in (
+        (Limits(jobs=1), "at most 1 jobs at a time"),
+        (Limits(jobs_per_namespace=1), "of a namespace"),
+        (Limits(jobs_per_store=1), "on ObjectStore 'lake'"),
+    ):
+        blocked = admit(A, limits, Load({A: 1}))
+        assert blocked is not None
+        assert blocked.state.reason == "ConcurrencyLimit"
+        assert told in blocked.state.message
+        assert not blocked.state.worrying, "it is the normal course of things"
+        assert blocked.again is not None
+
+
+@pytest.mark.parametrize("verb", ["inspect", "delete", "restore", "tag"])
+def test_jobs_that_touch_a_few_objects_take_no_place(verb: str) -> None:
+    assert place_of(verb, "a", "lake") is None
+
+
+# --- maintenance -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limits", [Limits(jobs=3), Limits(jobs_per_namespace=3), Limits(jobs_per_store=3)])
+def test_maintenance_leaves_one_place(limits: Limits) -> None:
+    assert may_start(TIDY_A, limits, taken=(TIDY_A,))
+    assert not may_start(TIDY_A, limits, taken=(TIDY_A, TIDY_A))
+    assert may_start(A, limits, taken=(TIDY_A, TIDY_A))
+
+
+def test_maintenance_takes_the_only_place_when_nobody_else_wants_it() -> None:
+    limits = Limits(jobs=1)
+    assert may_start(TIDY_A, limits)
+    assert not may_start(TIDY_A, limits, wanted=(B,))
+
+
+def test_maintenance_takes_no_place_that_user_work_waits_for_and_may_have() -> None:
+    assert not may_start(TIDY_A, Limits(jobs=4), taken=(A, A), wanted=(B, B))
+    assert may_start(TIDY_A, Limits(jobs=4), taken=(A, A), wanted=(B,)), "there is room for both"
+    held_back = Limits(jobs=4, jobs_per_namespace=1)
+    assert may_start(TIDY_B, held_back, taken=(A,), wanted=(A, A, A)), "no place is any use to those that wait"
+
+
+# --- fairness --------------------------------------------------------------------------------------------------------
+
+
+def test_a_namespace_alone_may_have_everything() -> None:
+    assert may_start(A, Limits(jobs=4), taken=(A, A, A), wanted=(A, A))
+
+
+def test_places_that_become_free_go_to_those_that_have_fewer() -> None:
+    limits = Limits(jobs=4)
+    assert not may_start(A, limits, taken=(A, A, A), wanted=(A, B))
+    assert may_start(B, limits, taken=(A, A, A), wanted=(A, B))
+    assert not may_start(A, limits, taken=(A, A, B), wanted=(A, B))
+    assert may_start(A, limits, taken=(A, B, B), wanted=(A, B))
+
+
+def test_each_of_many_namespaces_gets_at_least_one_place() -> None:
+    limits = Limits(jobs=2)
+    assert may_start(C, limits, taken=(A,), wanted=(A, B, C))
+    assert not may_start(A, limits, taken=(A,), wanted=(A, B, C))
+
+
+def test_what_is_left_over_goes_to_whoever_wants_it() -> None:
+    assert may_start(A, Limits(jobs=5), taken=(A, A, B, B), wanted=(A, B)), "five by two is two and one over"
+
+
+def test_nobody_is_fair_to_one_who_cannot_start() -> None:
+    limits = Limits(jobs=4, jobs_per_store=1)
+    elsewhere = Place("a", "other", maintenance=False)
+    assert may_start(elsewhere, limits, taken=(A, Place("a", "third", maintenance=False), B), wanted=(B, elsewhere))
+
+
+def test_user_work_does_not_wait_for_the_maintenance_of_others() -> None:
+    assert may_start(A, Limits(jobs=4), taken=(A, A, A), wanted=(TIDY_B,))
+
+
+# --- any history -----------------------------------------------------------------------------------------------------
+
+places = st.builds(Place, st.sampled_from("abc"), st.sampled_from(["lake", "pond"]), st.booleans())
+few = st.integers(0, 4)
+
+
+def scopes(place: Place, limits: Limits) -> list[tuple[int, tuple[str, ...]]]:
+    named = (
+        (limits.jobs, ()),
+        (limits.jobs_per_namespace, (place.namespace,)),
+        (limits.jobs_per_store, (place.namespace, place.store)),
+    )
+    return [(limit, scope) for limit, scope in named if limit]
+
+
+def within(scope: tuple[str, ...], taken: list[Place]) -> list[Place]:
+    return [place for place in taken if (place.namespace, place.store)[: len(scope)] == scope]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.builds(Limits, few, few, few), st.lists(places | st.integers(0, 20), max_size=30), st.randoms())
+def test_limits_hold_and_a_free_place_is_taken_whatever_comes_in_which_order(
+    limits: Limits, history: list[Place | int], chance: Random
+) -> None:
+    """A place is wanted, or a job (by its number) ends; then all that wait ask again, in any order, to a fixpoint."""
+    taken: list[Place] = []
+    wanted: list[Place] = []
+    for event in history:
+        if isinstance(event, Place):
+            wanted.append(event)
+        elif taken:
+            taken.pop(event % len(taken))
+        moved = True
+        while moved:
+            moved = False
+            chance.shuffle(wanted)
+            for place in list(wanted):
+                if may_start(place, limits, tuple(taken), tuple(wanted)):
+                    wanted.remove(place)
+                    taken.append(place)
+                    moved = True
+        for place in taken:
+            for limit, scope in scopes(place, limits):
+                here = within(scope, taken)
+                assert len(here) <= limit
+                assert sum(other.maintenance for other in here) <= max(1, limit - 1)
+        for place in wanted:
+            free = all(len(within(scope, taken)) < limit for limit, scope in scopes(place, limits))
+            assert place.maintenance or not free, "user work waits beside a free place"
+        if not any(not place.maintenance for place in wanted):
+            for place in wanted:
+                full = (
+                    len(here := within(scope, taken)) >= limit
+                    or sum(other.maintenance for other in here) >= max(1, limit - 1)
+                    for limit, scope in scopes(place, limits)
+                )
+                assert any(full), "maintenance waits though nobody else wants the place"
+
+
+def test_two_namespaces_with_long_queues_end_up_with_half_each() -> None:
+    limits, taken, wanted = Limits(jobs=4), [A, A, A, A], [A] * 50 + [B] * 50
+    for _ in range(10):
+        taken.pop(0)
+        for place in (A, B):  # the one that has more asks first
+            if may_start(place, limits, tuple(taken), tuple(wanted)):
+                wanted.remove(place)
+                taken.append(place)
+    assert Counter(taken) == {A: 2, B: 2}
+
+
+# --- what becomes of it in reconcilers -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def world() -> Fake:
+    return Fake(limits=Limits(jobs=2))
+
+
+OTHERS = Place("other", "lake", maintenance=False)
+FULL = Load({OTHERS: 2})
+
+
+def test_a_commit_waits_for_a_place_and_starts_when_there_is_one(world: Fake) -> None:
+    with_dataset(world)
+    world.load = FULL
+    world.create(*KEY, COMMIT_SPEC)
+    outcome = world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "ConcurrencyLimit")
+    assert world.kstatus(*KEY) == "InProgress"
+    assert outcome.actions == (AwaitPlace(Place("team", "lake", maintenance=False)),)
+    assert outcome.requeue_after is not None
+    assert world.commit().status.start_time is None
+    world.load = Load({OTHERS: 1})
+    world.settle(*KEY)
+    assert "january-1" in world.jobs
+
+
+def test_a_commit_that_waits_for_a_place_keeps_its_turn(world: Fake) -> None:
+    with_dataset(world)
+    world.load = FULL
+    world.create(*KEY, COMMIT_SPEC)
+    world.settle(*KEY)
+    world.pass_time(timedelta(seconds=1))
+    world.create("Commit", "february", COMMIT_SPEC)
+    world.load = Load()
+    world.settle("Commit", "february")
+    assert world.condition("Commit", "february") == ("False", "Waiting")
+    assert "february-1" not in world.jobs
+
+
+def test_a_job_that_runs_goes_on_whatever_the_limits_say(world: Fake) -> None:
+    job = with_running_commit(world)
+    world.load = FULL
+    world.settle(*KEY)
+    assert world.jobs[job].phase is JobPhase.RUNNING
+    world.job_ends(job, **committed(1))
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("True", "Succeeded")
+
+
+def test_a_look_at_a_source_waits_and_commits_do_not_wait_for_it(world: Fake) -> None:
+    world.load = FULL
+    with_dataset(world, sources=[{"name": "landing", "prefix": "in/", "format": "CSV"}])
+    assert world.awaited
+    assert world.condition("Dataset", "flights") == ("True", "Succeeded")
+    world.load = Load()
+    world.create(*KEY, COMMIT_SPEC)
+    world.settle(*KEY)
+    assert "january-1" in world.jobs
+    world.job_ends("january-1", **committed(1))
+    world.settle(*KEY)
+    world.settle("Dataset", "flights")
+    assert "flights-intake-1" in world.jobs
+
+
+def test_maintenance_waits_and_gives_way_to_a_commit_that_comes_meanwhile(world: Fake) -> None:
+    world.load = FULL
+    health = HealthState(version=3, worst_partition_small_files=9)
+    with_dataset(world, seen(3, health=health), maintenance={"compaction": {}})
+    assert world.awaited[-1] == Place("team", "lake", maintenance=True)
+    assert world.condition("Dataset", "flights") == ("True", "Succeeded")
+    with_waiting = COMMIT_SPEC | {"id": "x"}
+    world.create(*KEY, with_waiting)
+    world.settle(*KEY)
+    world.load = Load()
+    world.settle("Dataset", "flights")
+    assert "flights-compact-1" not in world.jobs, "the Commit could run now"
+
+
+def test_what_touches_a_few_objects_only_is_not_held_up(world: Fake) -> None:
+    world.load = FULL
+    with_dataset(world, seen(3), tags=[{"name": "a", "version": 1}])
+    assert "flights-tag-1" in world.jobs
+    assert world.store.ready
+
+
+def test_a_suspended_engine_starts_nothing_that_reads_data_and_stops_nothing(world: Fake) -> None:
+    running = with_running_commit(world)
+    world.create("Engine", "default", {"suspend": True})
+    world.settle("Engine", "default")
+    assert world.condition("Engine", "default") == ("True", "Suspended")
+    world.pass_time(timedelta(minutes=10))
+    world.settle("ObjectStore", "lake")
+    assert "lake-inspect-2" in world.jobs, "looking takes no place"
+    world.job_ends(running, **committed(1))
+    world.settle(*KEY)
+    assert world.commit().status.version == 1
+    february = ("Commit", "february")
+    world.create(*february, COMMIT_SPEC)
+    outcome = world.settle(*february)
+    assert world.condition(*february) == ("False", "DependencyNotReady")
+    assert "spec.suspend" in world.message(*february)
+    assert outcome.actions == ()
+    assert world.kstatus(*february) == "InProgress"
+    world.edit("Engine", "default", suspend=False)
+    world.settle(*february)
+    assert "february-1" in world.jobs

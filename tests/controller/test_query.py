@@ -1,0 +1,273 @@
+"""When an attempt of a Query starts, and what its end means."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kubothek.api.jobs import Progress, QueryJob, QueryOutcome, QueryRead, StoreState
+from kubothek.api.query import Query
+from kubothek.controller.context import FailureClass, JobPhase
+from tests.controller.fake import COMMIT_SPEC, Fake, committed, seen, with_dataset, with_store
+
+KEY = ("Query", "top")
+JOB = "top-query-1"
+SPEC: dict[str, Any] = {"sql": "SELECT 1", "storeRef": {"name": "lake"}, "result": {"location": {"path": "reports"}}}
+INTO_FLIGHTS = SPEC | {"result": {"datasetRef": {"name": "flights"}}}
+OUTCOME = QueryOutcome(
+    location="reports/x.parquet", rows=2, files=1, bytes=99, reads=(QueryRead(dataset="flights", version=3, files=4),)
+)
+
+
+@pytest.fixture
+def world() -> Fake:
+    return Fake()
+
+
+@pytest.fixture
+def running(world: Fake) -> Fake:
+    with_store(world)
+    world.create(*KEY, SPEC)
+    world.reconcile(*KEY)
+    world.job_runs(JOB)
+    world.settle(*KEY)
+    return world
+
+
+def query(world: Fake) -> Query:
+    found = world.resources[KEY]
+    assert isinstance(found, Query)
+    return found
+
+
+def query_jobs(world: Fake) -> list[QueryJob]:
+    return [launch.job for launch in world.launches if isinstance(launch.job, QueryJob)]
+
+
+# --- the job --------------------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_carries_all_that_its_job_needs(world: Fake) -> None:
+    world.create("ObjectStore", "out", {"url": "s3://out", "credentialsSecretRef": {"name": "writer"}})
+    world.reconcile("ObjectStore", "out")
+    world.job_ends("out-inspect-1", store=StoreState(conditional_writes=True))
+    world.settle("ObjectStore", "out")
+    with_store(world)
+    world.create("Engine", "big", {"driver": {"memory": "3Gi"}})
+    location = {"storeRef": {"name": "out"}, "path": "reports", "format": "CSV"}
+    spec = SPEC | {"result": {"location": location}, "engineRef": {"name": "big"}, "timeLimit": "90s"}
+    world.create(*KEY, spec | {"asOf": {"time": "2026-11-21T14:00:00Z"}})
+    world.reconcile(*KEY)
+    launch, job = world.launches[-1], query_jobs(world)[0]
+    assert (job.job, job.uid, job.attempt, job.sql) == (JOB, query(world).metadata.uid, 1, "SELECT 1")
+    assert (job.store.name, job.as_of_version, job.as_of_time) == ("lake", None, "2026-11-21T14:00:00Z")
+    assert job.location is not None
+    assert (job.location.store.url, job.location.path, job.location.format) == ("s3://out", "reports", "CSV")
+    assert (job.memory_bytes, job.time_limit_seconds, job.becomes) == (3 * 2**30, 90.0, None)
+    assert launch.secrets == {"out": "writer"}
+    assert launch.engine is world.resources["Engine", "big"]
+    assert query(world).status.start_time == world.now
+
+
+def test_a_query_into_a_dataset_makes_its_claim(world: Fake) -> None:
+    with_dataset(world, table={"partitionOn": ["month"]})
+    world.create(*KEY, INTO_FLIGHTS | {"asOf": {"version": 3}})
+    world.reconcile(*KEY)
+    (job,) = query_jobs(world)
+    assert job.becomes is not None
+    assert job.becomes.commit_id.startswith("query:team/")
+    assert job.becomes.dataset.claim.owner == "cluster/team/flights"
+    assert job.becomes.dataset.table.partition_on == ("month",)
+    assert (job.as_of_version, job.location) == (3, None)
+
+
+def test_a_query_can_read_what_has_a_tag(world: Fake) -> None:
+    with_store(world)
+    world.create(*KEY, SPEC | {"asOf": {"tag": "audit"}})
+    world.reconcile(*KEY)
+    (job,) = query_jobs(world)
+    assert (job.as_of_tag, job.as_of_version, job.as_of_time) == ("audit", None, None)
+
+
+def test_a_commit_of_the_same_name_has_jobs_of_its_own(world: Fake) -> None:
+    with_dataset(world)
+    world.create("Commit", "top", COMMIT_SPEC)
+    world.create(*KEY, SPEC)
+    world.reconcile("Commit", "top")
+    world.reconcile(*KEY)
+    assert [launch.job.job for launch in world.launches[-2:]] == ["top-1", JOB]
+
+
+# --- the end --------------------------------------------------------------------------------------------------------
+
+
+def test_a_query_that_is_answered_is_ready_and_complete(running: Fake) -> None:
+    running.job_ends(JOB, query=OUTCOME)
+    running.settle(*KEY)
+    status = query(running).status
+    assert running.condition(*KEY) == ("True", "Succeeded")
+    assert running.kstatus(*KEY) == "Current"
+    assert (status.location, status.rows, status.files, status.bytes) == ("reports/x.parquet", 2, 1, 99)
+    assert [(read.dataset, read.version, read.files) for read in status.reads] == [("flights", 3, 4)]
+    assert status.completion_time == running.now
+    assert status.progress is None
+
+
+def test_an_end_outlives_its_pod_and_its_store(running: Fake) -> None:
+    running.job_ends(JOB, query=OUTCOME)
+    running.settle(*KEY)
+    running.job_vanishes(JOB)
+    running.delete("ObjectStore", "lake")
+    before = query(running).status
+    running.settle(*KEY)
+    assert query(running).status == before
+    assert len(query_jobs(running)) == 1
+
+
+def test_the_dataset_of_the_result_tells_its_new_version_at_once(world: Fake) -> None:
+    with_dataset(world)
+    world.create(*KEY, INTO_FLIGHTS)
+    world.reconcile(*KEY)
+    world.job_ends(JOB, query=QueryOutcome(version=5, rows=50), dataset=seen(5))
+    world.settle(*KEY)
+    world.settle("Dataset", "flights")
+    assert query(world).status.version == 5
+    assert (world.dataset.status.version, world.dataset.status.rows) == (5, 50)
+
+
+def test_progress_is_shown_while_the_job_runs(running: Fake) -> None:
+    running.job_runs(JOB, Progress(stage="Running", rows=7))
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("Unknown", "Progressing")
+    progress = query(running).status.progress
+    assert progress is not None
+    assert (progress.stage, progress.rows) == ("Running", 7)
+
+
+@pytest.mark.parametrize("reason", ["QueryInvalid", "VersionNotFound", "IdReused", "SchemaMismatch"])
+def test_what_repeating_cannot_mend_fails_for_good(running: Fake, reason: str) -> None:
+    running.job_fails(JOB, FailureClass.REPORT, reason)
+    running.settle(*KEY)
+    running.pass_time(timedelta(days=1))
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("False", reason)
+    assert running.kstatus(*KEY) == "Failed"
+    assert len(query_jobs(running)) == 1
+
+
+def test_a_failure_that_may_pass_is_tried_again_under_the_next_number(running: Fake) -> None:
+    running.job_fails(JOB, FailureClass.RETRY, "StoreUnavailable")
+    outcome = running.reconcile(*KEY)
+    assert running.condition(*KEY) == ("False", "ProgressingWithRetry")
+    assert outcome.requeue_after is not None
+    running.pass_time(outcome.requeue_after)
+    running.reconcile(*KEY)
+    assert [job.job for job in query_jobs(running)] == [JOB, "top-query-2"]
+
+
+def test_raising_the_limit_revives_a_query(running: Fake) -> None:
+    running.edit(*KEY, retryLimit=0)
+    running.job_fails(JOB, FailureClass.RETRY, "StoreUnavailable")
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("False", "RetryLimitReached")
+    running.edit(*KEY, retryLimit=1)
+    running.pass_time(timedelta(minutes=10))
+    running.reconcile(*KEY)
+    assert [job.job for job in query_jobs(running)] == [JOB, "top-query-2"]
+
+
+def test_a_lost_pod_is_replaced_at_once(running: Fake) -> None:
+    running.job_vanishes(JOB)
+    running.reconcile(*KEY)
+    running.reconcile(*KEY)
+    assert running.cancelled == [JOB]
+    assert [job.job for job in query_jobs(running)] == [JOB, "top-query-2"]
+
+
+def test_a_broken_engine_stalls(running: Fake) -> None:
+    running.job_is(JOB, JobPhase.PENDING, "ImagePullFailed")
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("False", "ImagePullFailed")
+    assert running.kstatus(*KEY) == "Failed"
+
+
+# --- the start ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        (SPEC | {"storeRef": {"name": "nowhere"}}, "ObjectStoreNotFound"),
+        (SPEC | {"result": {"location": {"storeRef": {"name": "nowhere"}, "path": "x"}}}, "ObjectStoreNotFound"),
+        (INTO_FLIGHTS, "DatasetNotFound"),
+        (SPEC | {"engineRef": {"name": "nowhere"}}, "EngineNotFound"),
+        (SPEC | {"dependsOn": [{"name": "nowhere"}]}, "CommitNotFound"),
+    ],
+)
+def test_whatever_is_missing_is_named_and_waited_for(world: Fake, spec: dict[str, Any], reason: str) -> None:
+    with_store(world)
+    world.create(*KEY, spec)
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", reason)
+    assert world.kstatus(*KEY) == "InProgress"
+    world.pass_time(timedelta(minutes=6))
+    world.settle(*KEY)
+    assert world.kstatus(*KEY) == "Failed"
+    assert query_jobs(world) == []
+
+
+def test_a_query_waits_for_the_commits_that_it_depends_on(world: Fake) -> None:
+    with_dataset(world)
+    world.create("Commit", "january", COMMIT_SPEC)
+    world.create(*KEY, SPEC | {"dependsOn": [{"name": "january"}]})
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "DependencyNotReady")
+    world.reconcile("Commit", "january")
+    world.job_ends("january-1", **committed(1))
+    world.settle("Commit", "january")
+    world.reconcile(*KEY)
+    assert len(query_jobs(world)) == 1
+
+
+def test_a_failed_dependency_is_told(world: Fake) -> None:
+    with_dataset(world)
+    world.create("Commit", "january", COMMIT_SPEC)
+    world.reconcile("Commit", "january")
+    world.job_fails("january-1", FailureClass.REPORT, "SourceNotFound")
+    world.settle("Commit", "january")
+    world.create(*KEY, SPEC | {"dependsOn": [{"name": "january"}]})
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "DependencyFailed")
+    assert query_jobs(world) == []
+
+
+def test_a_suspended_query_rests_and_goes_on(world: Fake) -> None:
+    with_store(world)
+    world.create(*KEY, SPEC | {"suspend": True})
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "Suspended")
+    assert query_jobs(world) == []
+    world.edit(*KEY, suspend=False)
+    world.reconcile(*KEY)
+    assert len(query_jobs(world)) == 1
+
+
+def test_a_refused_launch_is_tried_again(world: Fake) -> None:
+    with_store(world)
+    world.create(*KEY, SPEC)
+    world.refusals[JOB] = ("QuotaExceeded", "no room")
+    world.reconcile(*KEY)
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "QuotaExceeded")
+    del world.refusals[JOB]
+    world.reconcile(*KEY)
+    assert world.jobs[JOB].phase is JobPhase.PENDING
+
+
+def test_a_query_that_is_being_deleted_or_frozen_is_left_alone(world: Fake) -> None:
+    with_store(world)
+    world.create(*KEY, SPEC, annotations={"kubothek.io/reconcile": "disabled"})
+    assert world.reconcile(*KEY).actions == ()
+    assert query_jobs(world) == []

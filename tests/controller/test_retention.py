@@ -1,0 +1,200 @@
+"""What becomes of runs that have ended, and of their pods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kubothek.api.meta import Resource
+from kubothek.api.query import Query
+from kubothek.controller.context import DeleteRun, FailureClass
+from kubothek.controller.scheduling.retention import SOONEST, kept
+from tests.controller.fake import COMMIT_SPEC, Fake, R, committed, with_dataset, with_running_commit
+
+HOUR = timedelta(hours=1)
+
+
+def ended(world: Fake, *, well: bool = True, **spec: Any) -> None:
+    """A Commit whose job ended, and whose Engine is what the world has."""
+    with_running_commit(world, **spec)
+    if well:
+        world.job_ends("january-1", **committed(1))
+    else:
+        world.job_fails("january-1", FailureClass.REPORT, "DataTypeMismatch")
+    world.settle("Commit", "january")
+
+
+@pytest.mark.parametrize(
+    ("retention", "well", "at_once", "after_a_day"),
+    [
+        ({}, True, True, True),
+        ({"policy": "OnFailure"}, True, False, False),
+        ({"policy": "OnFailure"}, False, True, True),
+        ({"policy": "OnFailure", "duration": "12h"}, False, True, False),
+        ({"policy": "Always", "duration": "12h"}, True, True, False),
+        ({"policy": "Never"}, False, False, False),
+    ],
+    ids=str,
+)
+def test_pods_are_kept_as_the_engine_says(retention: Any, *, well: bool, at_once: bool, after_a_day: bool) -> None:
+    world = Fake()
+    world.create("Engine", "default", {"podRetention": retention})
+    with_dataset(world)
+    ended(world, well=well)
+    assert ("january-1" in world.jobs) == at_once
+    before = world.commit().status
+    world.pass_time(24 * HOUR)
+    world.settle("Commit", "january")
+    assert ("january-1" in world.jobs) == after_a_day
+    assert world.commit().status == before
+
+
+def test_who_keeps_pods_for_a_time_is_told_when_to_look_again() -> None:
+    world = Fake()
+    world.create("Engine", "default", {"podRetention": {"duration": "12h"}})
+    with_dataset(world)
+    ended(world)
+    world.pass_time(HOUR)
+    assert world.reconcile("Commit", "january").requeue_after == 11 * HOUR
+
+
+def test_a_run_goes_when_its_time_is_over_and_not_before() -> None:
+    world = Fake()
+    with_dataset(world)
+    ended(world, ttlSecondsAfterFinished=7200)
+    world.pass_time(HOUR)
+    assert world.settle("Commit", "january").requeue_after == HOUR
+    world.pass_time(HOUR)
+    world.reconcile("Commit", "january")
+    assert ("Commit", "january") not in world.resources
+
+
+def test_a_run_that_has_not_ended_never_goes() -> None:
+    world = Fake()
+    with_running_commit(world, ttlSecondsAfterFinished=0)
+    world.pass_time(24 * HOUR)
+    world.settle("Commit", "january")
+    assert ("Commit", "january") in world.resources
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"annotations": {"argocd.argoproj.io/tracking-id": "x"}},
+        {"labels": {"kustomize.toolkit.fluxcd.io/name": "x"}},
+        {"labels": {"helm.toolkit.fluxcd.io/name": "x"}},
+        {"annotations": {"meta.helm.sh/release-name": "x"}},
+        {"labels": {"app.kubernetes.io/instance": "x"}},
+    ],
+    ids=str,
+)
+def test_what_a_tool_applied_stays(metadata: dict[str, dict[str, str]]) -> None:
+    world = Fake()
+    with_dataset(world)
+    world.create("Commit", "january", COMMIT_SPEC | {"ttlSecondsAfterFinished": 0}, **metadata)
+    world.reconcile("Commit", "january")
+    world.job_ends("january-1", **committed(1))
+    world.settle("Commit", "january")
+    world.pass_time(24 * HOUR)
+    world.settle("Commit", "january")
+    assert ("Commit", "january") in world.resources
+
+
+def test_a_commit_that_another_waits_for_stays_as_long() -> None:
+    world = Fake()
+    with_dataset(world)
+    world.create("Commit", "february", COMMIT_SPEC | {"dependsOn": [{"name": "january"}], "suspend": True})
+    ended(world, ttlSecondsAfterFinished=0)
+    world.pass_time(HOUR)
+    world.settle("Commit", "january")
+    assert ("Commit", "january") in world.resources
+    world.edit("Commit", "february", suspend=False)
+    world.reconcile("Commit", "february")
+    world.job_ends("february-1", **committed(2))
+    world.settle("Commit", "february")
+    world.reconcile("Commit", "january")
+    assert ("Commit", "january") not in world.resources
+
+
+def test_on_ones_own_machine_all_stays() -> None:
+    world = Fake(keep_runs=True)
+    world.create("Engine", "default", {"podRetention": {"policy": "Never"}})
+    with_dataset(world)
+    ended(world, ttlSecondsAfterFinished=0)
+    world.pass_time(HOUR)
+    world.settle("Commit", "january")
+    assert "january-1" in world.jobs
+
+
+def test_a_run_says_where_its_log_is_while_it_runs_and_after() -> None:
+    world = Fake(logs="https://grafana/explore?ns={namespace}&pod={pod}&from={start}&to={end}")
+    with_running_commit(world)
+    assert world.commit().status.logs == "https://grafana/explore?ns=team&pod=january-1&from=1795262400000&to=now"
+    world.pass_time(HOUR)
+    world.job_ends("january-1", **committed(1))
+    world.settle("Commit", "january")
+    assert (world.commit().status.logs or "").endswith("from=1795262400000&to=1795266000000")
+
+
+def test_without_a_place_for_logs_nothing_is_said_of_it() -> None:
+    world = Fake()
+    with_running_commit(world)
+    assert world.commit().status.logs is None
+
+
+@pytest.mark.parametrize("well", [True, False], ids=["complete", "failed"])
+def test_a_dataset_keeps_the_newest_runs_of_a_kind_and_what_tools_applied(*, well: bool) -> None:
+    world = Fake()
+    with_dataset(world, runHistory={"complete": 2} if well else {"failed": 2})
+    for number in range(1, 6):
+        name = f"c{number}"
+        labels = {"helm.toolkit.fluxcd.io/name": "x"} if number == 2 else {}
+        world.create("Commit", name, COMMIT_SPEC, labels=labels)
+        world.reconcile("Commit", name)
+        if well:
+            world.job_ends(f"{name}-1", **committed(number))
+        else:
+            world.job_fails(f"{name}-1", FailureClass.REPORT, "DataTypeMismatch")
+        world.pass_time(HOUR)
+        world.settle("Commit", name)
+        world.settle("Dataset", "flights")
+    there = {name for kind, name in world.resources if kind == "Commit"}
+    world.pass_time(HOUR)
+    world.settle("Commit", "c5")
+    left = {name for kind, name in world.resources if kind == "Commit"}
+    assert "c5" in there
+    assert left == {"c2", "c4", "c5"}
+
+
+def test_who_waits_for_whom_is_asked_once_a_round() -> None:
+    asked: list[type[Resource]] = []
+
+    class Counting(Fake):
+        def list(self, kind: type[R], namespace: str) -> Sequence[R]:
+            asked.append(kind)
+            return super().list(kind, namespace)
+
+    world = Counting()
+    with_dataset(world, runHistory={"complete": 1})
+    for number in range(1, 6):
+        world.create("Commit", f"c{number}", COMMIT_SPEC)
+        world.reconcile("Commit", f"c{number}")
+        world.job_ends(f"c{number}-1", **committed(number))
+        world.reconcile("Commit", f"c{number}")
+    world.create("Commit", "next", COMMIT_SPEC | {"dependsOn": [{"name": "c2"}], "suspend": True})
+    world.pass_time(HOUR)
+    asked.clear()
+    going = kept(world.commit("c5"), "c5", None, world).actions
+    assert {action.run.name for action in going if isinstance(action, DeleteRun)} == {"c1", "c3", "c4"}
+    assert asked.count(Query) == 1
+
+
+def test_the_round_that_ends_a_run_asks_for_another() -> None:
+    world = Fake()
+    with_running_commit(world)
+    world.job_ends("january-1", **committed(1))
+    assert world.reconcile("Commit", "january").requeue_after == SOONEST
+    assert world.reconcile("Commit", "january").requeue_after is None

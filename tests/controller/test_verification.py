@@ -1,0 +1,172 @@
+"""When an attempt of a Verification starts, and what its verdict means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubothek.api.jobs import FindingState, Progress, VerifyJob, VerifyOutcome
+from kubothek.api.verification import Verification
+from kubothek.controller.context import FailureClass
+from tests.controller.fake import Fake, seen, with_dataset, with_running_commit
+
+KEY = ("Verification", "check")
+JOB = "check-verification-1"
+SPEC: dict[str, Any] = {"datasetRef": {"name": "flights"}}
+SOUND = VerifyOutcome(version=3, files=2, unproven=0, rows=70, bytes=1000)
+FOUND = FindingState(code="FileHash", message="its bytes are others", object="flights/table/a.parquet")
+CORRUPT = SOUND.model_copy(update={"wrong": 2, "first": FOUND})
+
+
+@pytest.fixture
+def world() -> Fake:
+    fake = Fake()
+    with_dataset(fake, seen(3))
+    return fake
+
+
+@pytest.fixture
+def running(world: Fake) -> Fake:
+    world.create(*KEY, SPEC)
+    world.reconcile(*KEY)
+    world.job_runs(JOB)
+    world.settle(*KEY)
+    return world
+
+
+def verification(world: Fake) -> Verification:
+    found = world.resources[KEY]
+    assert isinstance(found, Verification)
+    return found
+
+
+def verify_jobs(world: Fake) -> list[VerifyJob]:
+    return [launch.job for launch in world.launches if isinstance(launch.job, VerifyJob)]
+
+
+def test_an_attempt_carries_all_that_its_job_needs(world: Fake) -> None:
+    world.create("Engine", "big", {"sparkFrom": "1Mi"})
+    bounds = {"since": {"version": 2}, "until": {"block": 9}}
+    world.create(*KEY, SPEC | bounds | {"level": "Physical", "engineRef": {"name": "big"}})
+    world.settle(*KEY)
+    (job,) = verify_jobs(world)
+    assert (job.job, job.uid, job.attempt) == (JOB, verification(world).metadata.uid, 1)
+    assert (job.level, job.since_version, job.since_block) == ("Physical", 2, None)
+    assert (job.until_version, job.until_block) == (None, 9)
+    assert (job.dataset.uuid, job.spark.from_bytes) == ("flights", 2**20)
+    assert world.launches[-1].engine is world.resources["Engine", "big"]
+
+
+def test_progress_is_shown_while_the_job_runs(running: Fake) -> None:
+    running.job_runs(JOB, Progress(stage="Verifying", tasks_done=3, tasks_total=8))
+    running.settle(*KEY)
+    progress = verification(running).status.progress
+    assert progress is not None
+    assert (progress.stage, progress.tasks_done, progress.tasks_total) == ("Verifying", 3, 8)
+    assert running.kstatus(*KEY) == "InProgress"
+
+
+def test_a_sound_dataset_is_told_with_what_was_looked_at(running: Fake) -> None:
+    running.job_ends(JOB, verify=SOUND)
+    running.settle(*KEY)
+    status = verification(running).status
+    assert running.condition(*KEY) == ("True", "Succeeded")
+    assert running.kstatus(*KEY) == "Current"
+    assert status.completion_time == running.now
+    assert (status.verdict, status.version, status.files, status.slices) == ("Sound", 3, 2, None)
+    assert (status.rows, status.bytes, status.wrong, status.first) == (70, 1000, 0, None)
+    assert status.holds("Complete")
+
+
+def test_a_corrupt_one_fails_the_run_for_good_and_says_where(running: Fake) -> None:
+    running.job_ends(JOB, verify=CORRUPT)
+    running.settle(*KEY)
+    status = verification(running).status
+    assert running.condition(*KEY) == ("False", "Corrupt")
+    assert running.kstatus(*KEY) == "Failed"
+    assert (status.holds("Failed"), status.holds("Corrupt"), status.holds("Complete")) == (True, True, False)
+    assert (status.verdict, status.wrong) == ("Corrupt", 2)
+    assert status.first is not None
+    assert (status.first.code, status.first.object) == ("FileHash", "flights/table/a.parquet")
+    running.edit(*KEY, retryLimit=9)
+    running.settle(*KEY)
+    assert len(verify_jobs(running)) == 1, "looking again is another Verification"
+    assert verification(running).status.first == status.first
+
+
+def test_a_failure_that_may_pass_is_tried_again_and_one_that_may_not_is_final(running: Fake) -> None:
+    running.job_fails(JOB, FailureClass.RETRY, "StoreUnavailable")
+    outcome = running.settle(*KEY)
+    assert outcome.requeue_after is not None
+    running.pass_time(outcome.requeue_after)
+    running.settle(*KEY)
+    assert [job.attempt for job in verify_jobs(running)] == [1, 2]
+    running.job_fails("check-verification-2", FailureClass.REPORT, "VersionNotFound", "there is no version 9")
+    running.settle(*KEY)
+    assert running.condition(*KEY) == ("False", "VersionNotFound")
+    assert verification(running).finished
+    assert verification(running).status.verdict is None
+
+
+def test_it_waits_for_its_dataset_and_goes_on_by_itself() -> None:
+    world = Fake()
+    world.create(*KEY, SPEC)
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "DatasetNotFound")
+    with_dataset(world, seen(3))
+    world.settle(*KEY)
+    assert len(verify_jobs(world)) == 1
+
+
+def test_it_waits_for_the_first_commit_but_not_where_a_head_is_missing() -> None:
+    world = Fake()
+    with_dataset(world, seen(None))
+    world.create(*KEY, SPEC)
+    world.settle(*KEY)
+    assert world.condition(*KEY) == ("False", "Waiting")
+    assert verify_jobs(world) == []
+    other = Fake()
+    with_dataset(other, seen(None, problem="HeadMissing: there are records"))
+    other.create(*KEY, SPEC)
+    other.settle(*KEY)
+    assert len(verify_jobs(other)) == 1
+
+
+@pytest.mark.parametrize("who", [KEY, ("Dataset", "flights"), ("ObjectStore", "lake")])
+def test_nothing_starts_while_it_its_dataset_or_its_store_is_suspended(world: Fake, who: tuple[str, str]) -> None:
+    world.create(*KEY, SPEC)
+    world.edit(*who, suspend=True)
+    world.settle(*who)
+    world.settle(*KEY)
+    assert verify_jobs(world) == []
+    world.edit(*who, suspend=False)
+    world.settle(*who)
+    world.settle(*KEY)
+    assert len(verify_jobs(world)) == 1
+
+
+def test_it_waits_for_no_writer_and_no_writer_for_it(world: Fake) -> None:
+    with_running_commit(world)
+    world.create(*KEY, SPEC)
+    world.settle(*KEY)
+    assert len(verify_jobs(world)) == 1
+
+
+def test_a_dataset_that_is_corrupt_can_be_verified() -> None:
+    world = Fake()
+    with_dataset(world, seen(3, corrupt="a.parquet is lost"))
+    world.create(*KEY, SPEC)
+    world.settle(*KEY)
+    assert world.condition("Dataset", "flights") == ("False", "Corrupt")
+    assert len(verify_jobs(world)) == 1
+
+
+def test_inputs_are_verified_along_and_the_one_that_is_not_sound_is_named(world: Fake) -> None:
+    world.create(*KEY, SPEC | {"recursive": True})
+    world.reconcile(*KEY)
+    assert verify_jobs(world)[0].recursive
+    world.job_ends(JOB, verify=CORRUPT.model_copy(update={"datasets": 3, "dataset": "planes"}))
+    world.settle(*KEY)
+    status = verification(world).status
+    assert (status.verdict, status.datasets, status.dataset) == ("Corrupt", 3, "planes")

@@ -1,0 +1,234 @@
+"""How many drivers wait for jobs, which jobs they take, and when they make room for others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from itertools import count, islice
+from typing import Any
+
+import pytest
+
+from kubothek.api.engine import Engine, Warm
+from kubothek.api.jobs import CommitJob, CompactJob
+from kubothek.api.jobs.parts import Claim, DatasetRef
+from kubothek.api.kinds import InvalidResource
+from kubothek.api.objectstore import ObjectStore
+from kubothek.controller.context import LaunchJob, WarmDriver
+from kubothek.controller.references import launch_job, store_ref
+from kubothek.controller.scheduling.warm_pool import busiest, key_of, tally
+from tests.controller.fake import DATASET_SPEC, START, STORE_SPEC, Fake
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+CREDENTIALS = {"credentialsSecretRef": {"name": "keys"}}
+
+
+@pytest.fixture
+def world() -> Fake:
+    """An engine with two waiting drivers for the one store of its datasets."""
+    world = Fake()
+    world.drivers = {}
+    world.create("Engine", "default", {"warm": {"min": 2, "max": 4, "idleTimeout": "10m"}})
+    world.create("ObjectStore", "lake", STORE_SPEC)
+    world.create("ObjectStore", "unused", {"url": "s3://bucket/unused"})
+    world.create("Dataset", "flights", DATASET_SPEC)
+    return world
+
+
+def settle(world: Fake) -> None:
+    """Until all is as it should be, and every driver is ready."""
+    world.settle("Engine", "default")
+    assert world.drivers is not None
+    world.drivers = {name: replace(driver, phase="Ready") for name, driver in world.drivers.items()}
+    world.settle("Engine", "default")
+
+
+def names(world: Fake) -> list[str]:
+    assert world.drivers is not None
+    return sorted(world.drivers)
+
+
+def take(world: Fake, name: str) -> None:
+    """A driver is given a job."""
+    assert world.drivers is not None
+    world.asked.setdefault(world.drivers.pop(name).key, []).append(world.now)
+
+
+def test_drivers_wait_where_datasets_of_the_engine_are(world: Fake) -> None:
+    settle(world)
+    assert names(world) == ["default-warm-1", "default-warm-2"]
+    assert world.engine.status.warm is not None
+    assert world.engine.status.warm.model_dump() == {"ready": 2, "starting": 0, "failed": 0, "last": 2}
+    world.create("Dataset", "others", {"storeRef": {"name": "unused"}, "engineRef": {"name": "big"}})
+    settle(world)
+    assert len(names(world)) == 2
+    world.create("Dataset", "ours", {"storeRef": {"name": "unused"}})
+    settle(world)
+    assert len(names(world)) == 4
+    world.edit("ObjectStore", "unused", suspend=True)
+    settle(world)
+    assert names(world) == ["default-warm-1", "default-warm-2"]
+
+
+def test_what_is_taken_is_replaced_and_a_burst_is_remembered(world: Fake) -> None:
+    settle(world)
+    take(world, "default-warm-1")
+    settle(world)
+    assert names(world) == ["default-warm-2", "default-warm-3"]
+    for number in (2, 3):
+        take(world, f"default-warm-{number}")
+    settle(world)
+    assert len(names(world)) == 3, "three jobs came within a minute"
+    for name in names(world):
+        take(world, name)
+    settle(world)
+    assert len(names(world)) == 4, "six jobs came, and four may wait"
+    world.pass_time(10 * MINUTE)
+    settle(world)
+    assert names(world) == ["default-warm-11", "default-warm-12"], "fresh ones, and no more than at least"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"image": "other:2"},
+        {"serviceAccountName": "other"},
+        {"driver": {"memory": "2Gi"}},
+        {"sparkConf": {"spark.sql.shuffle.partitions": "4"}},
+        {"warm": {"min": 2, "max": 4, "sparkUpTo": "1Gi"}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_an_edit_of_the_engine_drains_its_drivers(world: Fake, change: dict[str, Any]) -> None:
+    settle(world)
+    world.edit("Engine", "default", **change)
+    settle(world)
+    assert names(world) == ["default-warm-3", "default-warm-4"]
+
+
+def test_what_does_not_concern_drivers_leaves_them(world: Fake) -> None:
+    settle(world)
+    world.edit("Engine", "default", retry={"limit": 1}, sparkFrom="1Gi", warm={"min": 1, "max": 1})
+    settle(world)
+    assert names(world) == ["default-warm-2"], "the one that waited longest is let go"
+    world.edit("Engine", "default", warm=None)
+    settle(world)
+    assert names(world) == []
+    assert world.engine.status.warm is None
+
+
+def test_none_waits_beside_other_containers(world: Fake) -> None:
+    sidecar = {"spec": {"containers": [{"name": "proxy", "image": "envoy"}]}}
+    world.edit("Engine", "default", podTemplate={"driver": sidecar})
+    settle(world)
+    assert names(world) == []
+    assert "other containers" in world.message("Engine", "default")
+
+
+def test_where_there_are_no_pools_nothing_is_started(world: Fake) -> None:
+    world.drivers = None
+    world.settle("Engine", "default")
+    assert world.engine.status.warm is None
+
+
+def test_more_at_least_than_at_most_is_refused(world: Fake) -> None:
+    with pytest.raises(InvalidResource, match="exchange them"):
+        world.create("Engine", "odd", {"warm": {"min": 2, "max": 1}})
+
+
+# --- one key -------------------------------------------------------------------------------------------------------
+
+
+def driver(number: int, age: timedelta, phase: Any = "Ready") -> WarmDriver:
+    return WarmDriver(f"d-{number}", "key", phase, START - age)
+
+
+@pytest.mark.parametrize(
+    ("drivers", "start", "stop"),
+    [
+        ([], 1, ()),
+        ([driver(1, MINUTE)], 0, ()),
+        ([driver(1, MINUTE, "Starting")], 0, ()),
+        ([driver(1, 10 * MINUTE, "Starting")], 0, ()),  # a start may take longer than the timeout
+        ([driver(1, MINUTE, "Failed")], 0, ()),  # holds its place, lest the same fails over and over
+        ([driver(1, 10 * MINUTE, "Failed")], 1, ("d-1",)),
+        ([driver(1, 10 * MINUTE)], 1, ()),  # until the other one is ready
+        ([driver(1, 10 * MINUTE), driver(2, SECOND, "Starting")], 0, ()),
+        ([driver(1, 10 * MINUTE), driver(2, SECOND)], 0, ("d-1",)),
+        ([driver(1, MINUTE), driver(2, SECOND)], 0, ("d-1",)),
+    ],
+)
+def test_of_one_key_there_is_one(drivers: Sequence[WarmDriver], start: int, stop: tuple[str, ...]) -> None:
+    warm = Warm(min=1, max=1)
+    started, stopped, again = tally(warm, drivers, (), START)
+    assert (started, stopped) == (start, stop)
+    fresh = [each.since for each in drivers if START - each.since < 10 * MINUTE]  # ages that time alone changes
+    assert again == (min(fresh) + 10 * MINUTE - START if fresh else None)
+
+
+@pytest.mark.parametrize(("start", "idle"), [(60, 30), (300, 1), (5, 60)])
+def test_drivers_that_start_slowly_never_pile_up(start: int, idle: int) -> None:
+    warm, drivers, numbers, most = Warm(min=2, max=2, idle_timeout=f"{idle}s"), dict[str, WarmDriver](), count(), 0
+    for second in range(0, 3600, 5):
+        now = START + SECOND * second
+        for each in drivers.values():
+            if each.phase == "Starting" and now - each.since >= SECOND * start:
+                drivers[each.name] = replace(each, phase="Ready", since=now)
+        started, stopped, _ = tally(warm, list(drivers.values()), (), now)
+        for name in stopped:
+            del drivers[name]
+        for number in islice(numbers, started):
+            drivers[f"d-{number}"] = WarmDriver(f"d-{number}", "key", "Starting", now)
+        most = max(most, len(drivers))
+        assert second <= start or sum(each.phase == "Ready" for each in drivers.values()) >= 2
+    assert most <= 4, "those that wait, and those that replace them"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "most"), [((), 0), ((0, 59), 2), ((0, 60), 1), ((0, 50, 70, 90), 3), ((-600, -590, 0), 1)]
+)
+def test_the_busiest_minute(seconds: Sequence[int], most: int) -> None:
+    assert busiest([START + SECOND * each for each in seconds], START - MINUTE) == most
+
+
+# --- which jobs ----------------------------------------------------------------------------------------------------
+
+
+def launch(world: Fake, engine: str | None = "default", *stores: str) -> LaunchJob:
+    found = {name: world.get(ObjectStore, "team", name) for name in ("lake", *stores)}
+    assert all(found.values())
+    lake = world.store
+    dataset = DatasetRef(uuid="flights", claim=Claim(owner="c/team/flights", incarnation="u"))
+    job = CommitJob(job="january-1", uid="u", store=store_ref(lake), dataset=dataset, commit_id="january", digest="d")
+    given = world.get(Engine, "team", engine) if engine else None
+    return launch_job(job, lake, given, *(store for store in found.values() if store is not None))
+
+
+def test_a_driver_takes_what_it_mounts_everything_for(world: Fake) -> None:
+    settle(world)
+    assert world.drivers is not None
+    fitting = launch(world)
+    assert {key_of(fitting, world.settings)} == {driver.key for driver in world.drivers.values()}
+    assert fitting.job.store.name == "lake"
+    dataset = fitting.job.dataset if isinstance(fitting.job, CommitJob) else None
+    assert dataset is not None
+    upkeep = CompactJob(job="c-1", uid="u", store=fitting.job.store, dataset=dataset, commit_id="c", digest="d")
+    for other in (
+        launch(world, None),
+        replace(fitting, job=upkeep),
+        replace(fitting, mounts={"/var/run/identity": "key"}),
+        replace(fitting, secrets={"lake": "keys", "landing": "other-keys"}),
+        replace(fitting, volumes={"landing": "claim"}),
+    ):
+        assert key_of(other, world.settings) is None
+
+
+def test_other_secrets_are_another_key(world: Fake) -> None:
+    before = key_of(launch(world), world.settings)
+    keys = {before}
+    for change in (CREDENTIALS, {"credentialsSecretRef": {"name": "others"}}, {"keysSecretRef": {"name": "more"}}):
+        world.edit("ObjectStore", "lake", **change)
+        keys.add(key_of(launch(world), world.settings))
+    keys.add(key_of(launch(world), replace(world.settings, default_image="image:2")))
+    assert len(keys) == 5

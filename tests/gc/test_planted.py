@@ -1,0 +1,98 @@
+"""Each rule of the collector left out once: a test notices. A rule that nobody would miss is not tested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kubothek.errors import LakeError
+from kubothek.gc import collection, mark, plan
+from kubothek.gc.areas import Area, Turn, turn
+from kubothek.gc.mark import Moment, References
+from kubothek.gc.sorted_keys import unreferenced
+from kubothek.gc.sweep import Sweep
+from kubothek.storage import ObjectInfo
+from tests.gc import test_collect, test_crash, test_races
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def setting(target: object, name: str, value: object) -> Plant:
+    return lambda patch: patch.setattr(target, name, value)
+
+
+def marks_no_young_records(
+    journal: object, listing: Iterator[ObjectInfo], records: Area, moment: Moment, into: References, young: object
+) -> Iterator[ObjectInfo]:
+    return (i for i in unreferenced(listing, into.of(records)) if not moment.is_young(i.modified))
+
+
+def young_record_naming_an_old_file() -> None:
+    test_collect.test_record_that_was_never_committed_goes_when_it_is_old_and_its_files_after_it(
+        test_collect.four_versions()
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plant", "notices"),
+    [
+        pytest.param(
+            setting(plan, "turn", lambda kind, key: Turn(2 - turn(kind, key))),
+            lambda: test_crash.test_killed_at_any_call_and_run_again(after=True),
+            id="files go before what names them",
+        ),
+        pytest.param(
+            setting(plan, "turn", lambda kind, key: Turn.COMMITS),
+            test_crash.test_deletion_that_dies_inside_of_a_batch,
+            id="everything goes at once",
+        ),
+        pytest.param(
+            setting(Moment, "is_young", lambda self, written: False),
+            test_races.test_writer_whose_files_are_there_and_whose_head_is_not_yet,
+            id="no grace period",
+        ),
+        pytest.param(
+            setting(mark, "may_be_read", lambda **_: False),
+            test_races.test_plateau_builds_on_a_version_that_nobody_retains,
+            id="versions go as soon as they expire",
+        ),
+        pytest.param(
+            setting(collection, "mark_young_records", marks_no_young_records),
+            young_record_naming_an_old_file,
+            id="commits on their way are not read",
+        ),
+        pytest.param(
+            setting(References, "resolve", lambda self: None),
+            lambda: test_crash.test_killed_at_any_call_and_run_again(after=False),
+            id="manifests are not read",
+        ),
+        pytest.param(
+            setting(collection._Run, "_anchor", lambda self: None),
+            lambda: test_crash.test_killed_at_any_call_and_run_again(after=False),
+            id="no checkpoint before records go",
+        ),
+        pytest.param(
+            setting(collection._Run, "_expire", lambda self: (None, frozenset())),
+            test_races.test_swap_that_hangs_for_longer_than_any_grace_period,
+            id="no commit before the sweep",
+        ),
+        pytest.param(
+            setting(collection._Run, "_needed_since", lambda self, key: frozenset()),
+            test_races.test_swap_that_hangs_for_longer_than_any_grace_period,
+            id="what came before the expiry is not looked at",
+        ),
+        pytest.param(
+            setting(Sweep, "_look", lambda self, store, etag: etag),
+            test_races.test_grace_period_that_becomes_longer,
+            id="nothing is looked at again",
+        ),
+    ],
+)
+def test_rule_that_is_left_out_is_missed(
+    plant: Plant, notices: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, LakeError)):
+        notices()

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kubothek.errors import FormatInvalid
+from kubothek.odf.sources.readers import parse_ddl
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("x BOOLEAN", pa.bool_()),
+        ("x int", pa.int32()),
+        ("x Integer", pa.int32()),
+        ("x BIGINT", pa.int64()),
+        ("x DECIMAL(10, 2)", pa.decimal128(10, 2)),
+        ("x decimal(5)", pa.decimal128(5, 0)),
+        ("x FLOAT", pa.float32()),
+        ("x DOUBLE", pa.float64()),
+        ("x DOUBLE PRECISION", pa.float64()),
+        ("x UUID", pa.binary(16)),
+        ("x STRING", pa.string()),
+        ("x VARCHAR(20)", pa.string()),
+        ("x TIMESTAMP", pa.timestamp("us", "UTC")),
+        ("x TIMESTAMP(0)", pa.timestamp("ms", "UTC")),
+        ("x TIMESTAMP(3)", pa.timestamp("ms", "UTC")),
+        ("x TIMESTAMP(6)", pa.timestamp("us", "UTC")),
+        ("x TIMESTAMP(9)", pa.timestamp("ns", "UTC")),
+        ("x DATE", pa.date32()),
+        ("x TIME(3)", pa.time32("ms")),
+        ("x TIME(6)", pa.time64("us")),
+        ("x TIME", pa.time64("us")),
+    ],
+)
+def test_sl_19_types_of_the_schema_language(text: str, kind: pa.DataType) -> None:
+    assert parse_ddl([text]) == pa.schema([("x", kind)])
+
+
+def test_sl_20_not_null_and_quoted_names() -> None:
+    found = parse_ddl(
+        ['"Date (UTC)" TIMESTAMP(3) not null', "`a ``b` INT", '"say ""x""" string NULL', "t DATE NOT NULL, _1é BIGINT,"]
+    )
+    fields: list[pa.Field[Any]] = [
+        pa.field("Date (UTC)", pa.timestamp("ms", "UTC"), nullable=False),
+        pa.field("a `b", pa.int32()),
+        pa.field('say "x"', pa.string()),
+        pa.field("t", pa.date32(), nullable=False),
+        pa.field("_1é", pa.int64()),
+    ]
+    assert found == pa.schema(fields)
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        (["x"], "the type of 'x' is missing"),
+        (["x MONEY"], r"MONEY is no type; types are BOOLEAN, INT"),
+        (["x INT(3)"], r"INT\(3\) is no type"),
+        (["x DECIMAL(39, 2)"], "1 to 38 digits"),
+        (["x DECIMAL(3, 4)"], "1 to 38 digits"),
+        (["x TIMESTAMP(10)"], "at most 9 digits"),
+        (["x INT NOT"], "NOT is followed by NULL"),
+        (["x INT DEFAULT 3"], "'DEFAULT' is not understood"),
+        (["x-y INT"], "'-' cannot stand here; names with other characters are quoted"),
+        (["x DECIMAL(3"], "a bracket is never closed"),
+        (["x DECIMAL(a)"], "'a' is no number"),
+        (['"" INT'], "a column's name is empty"),
+        ([""], "a name is missing"),
+        ([], "no columns"),
+        (["x INT", "x DATE"], "'x' more than once"),
+        (['"x INT'], "cannot stand here"),
+    ],
+)
+def test_sl_20_what_is_no_schema_is_refused(columns: list[str], problem: str) -> None:
+    with pytest.raises(FormatInvalid, match=problem):
+        parse_ddl(columns)

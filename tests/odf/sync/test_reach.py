@@ -1,0 +1,99 @@
+"""How far a pull reaches: no token and no request goes where they must not."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import pytest
+
+from kubothek.errors import AccessDenied, InvalidCredentials, ObjectNotFound, StoreUnavailable
+from kubothek.ingest.fetch.policy import UrlPolicy
+from kubothek.odf import Multihash
+from kubothek.odf.sync import Reach, WebRepository
+from kubothek.odf.sync import Web as Client
+from kubothek.odf.sync.smart.client import Conversation
+from kubothek.storage.retry import Patience
+from tests.ingest.test_urls import resolving_to
+from tests.webserver import Web, web
+
+__all__ = ["web"]
+
+HASTY = Patience(unreachable=0.1, troubled=0.1, silence=5.0)
+BLOCK = Multihash.sha3(b"block")
+HERE = UrlPolicy(("127.0.0.1", "localhost"), allow_local=True)
+STRICT = UrlPolicy(("*",))
+
+
+@pytest.mark.parametrize("policy", [None, HERE])
+def test_redirects_are_followed_and_do_not_take_the_token_along(web: Web, policy: UrlPolicy | None) -> None:
+    path = f"/ds/blocks/{BLOCK}"
+    web.put("/there", b"block")
+    web.put(path, b"", status=302, Location=web.url("/there", host="localhost"))
+    found = WebRepository(Client(web.url("/ds"), Reach(token="t0ken", policy=policy), HASTY)).block(BLOCK)
+    assert found == b"block"
+    tokens = [(asked_path, headers.get("authorization")) for asked_path, headers in web.asked]
+    assert tokens == [(path, "Bearer t0ken"), ("/there", None)]
+
+
+@pytest.mark.parametrize("policy", [None, HERE])
+def test_what_is_sent_is_sent_as_a_whole_to_where_a_redirect_leads(web: Web, policy: UrlPolicy | None) -> None:
+    web.put("/here", b"", status=307, Location=web.url("/there"))
+    client = Client(web.url("/ds"), Reach(policy=policy), HASTY)
+    source = BytesIO(b"a slice")
+    with client.ask("PUT", web.url("/here"), "it", {"Content-Length": "7"}, source) as answer:
+        assert answer.status == 201
+    assert web.posted == [("/here", b"a slice"), ("/there", b"a slice")]
+
+
+def test_a_pull_whose_first_address_is_dead_uses_the_next(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolving_to(monkeypatch, "::1", "127.0.0.1")
+    path = f"/ds/blocks/{BLOCK}"
+    web.put(path, b"block")
+    policy = UrlPolicy(("data.example",), allow_local=True)
+    client = Client(web.url("/ds", host="data.example"), Reach(policy=policy), HASTY)
+    for _ in range(2):
+        assert WebRepository(client).block(BLOCK) == b"block"
+    assert web.visited == [f"data.example:{web.port}{path}"] * 2
+    nowhere = Client("http://data.example:1/ds", Reach(policy=policy), HASTY)
+    with pytest.raises(StoreUnavailable, match=r"cannot be reached: .*127\.0\.0\.1 refuses the connection"):
+        WebRepository(nowhere).head()
+
+
+def test_a_policy_judges_every_url_and_address(web: Web) -> None:
+    path = f"/ds/blocks/{BLOCK}"
+    for target in ("http://169.254.169.254/latest", "file:///etc/passwd", "ftp://localhost/x"):
+        web.put(path, b"", status=302, Location=target)
+        with pytest.raises(AccessDenied):
+            WebRepository(Client(web.url("/ds"), Reach(policy=HERE), HASTY)).block(BLOCK)
+    web.put(path, b"", status=302, Location=web.url(path))
+    with pytest.raises(AccessDenied, match="redirects"):
+        WebRepository(Client(web.url("/ds"), Reach(policy=HERE), HASTY)).block(BLOCK)
+    web.asked.clear()
+    for host in ("127.0.0.1", "localhost"):
+        client = Client(web.url("/ds", host=host), Reach(policy=STRICT), HASTY)
+        with pytest.raises(AccessDenied):
+            WebRepository(client).head()
+        with pytest.raises(AccessDenied), Conversation(client, "pull"):
+            pass
+    assert not web.asked
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (401, InvalidCredentials),
+        (403, AccessDenied),
+        (404, ObjectNotFound),
+        (429, StoreUnavailable),
+        (503, StoreUnavailable),
+    ],
+)
+def test_what_a_server_refuses_keeps_its_reason(web: Web, status: int, error: type[Exception]) -> None:
+    web.put(f"/ds/blocks/{BLOCK}", b"", status=status)
+    with pytest.raises(error):
+        WebRepository(Client(web.url("/ds"), Reach(), HASTY)).block(BLOCK)
+
+
+def test_nobody_there_is_said_at_once() -> None:
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        WebRepository(Client("http://127.0.0.1:9/ds", Reach(), HASTY)).head()

@@ -1,0 +1,278 @@
+"""Blocks byte for byte: HS-09 … HS-11, MF-02, MF-05, EV-01, MB-01, and what is not one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import shutil
+import subprocess
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import flatbuffers
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubothek.errors import FormatInvalid, InputError, UnsupportedVersion
+from kubothek.odf.spec.blocks import Block, Dialect, link_of
+from kubothek.odf.spec.decode import Decoder
+from kubothek.odf.spec.events import MetadataBlock, MetadataEvent, Seed, SetAttachments, SetInfo
+from kubothek.odf.spec.fields import Choice, Simple, Table, Type, Union, Vector, fields_of, union_of
+from kubothek.odf.spec.identity import DatasetId
+from kubothek.odf.spec.manifests import plain_value, read_value
+from kubothek.odf.spec.multihash import Codec, Multihash
+from kubothek.odf.spec.sources import Unknown
+from kubothek.odf.spec.timestamps import Timestamp
+from tests.odf.values import SOAK, events, examples
+from tests.odf.vectors import GOLDEN, VECTORS
+
+BLOCKS = VECTORS["blocks"]
+NAMES = [f"{vector['name']}-v{vector['manifestVersion']}" for vector in BLOCKS]
+
+
+@pytest.mark.parametrize("vector", BLOCKS, ids=NAMES)
+def test_hs_09_blocks_are_read_and_written_byte_for_byte(vector: dict[str, Any]) -> None:
+    block = Block.decode(bytes.fromhex(vector["hex"]))
+    expected = read_value(Table(MetadataBlock), vector["block"], "block")
+    assert block.content == expected
+    assert block.dialect == vector["manifestVersion"]
+    assert str(block.hash) == vector["hash"]  # HS-10, HS-11: of the whole manifest
+    assert block.canonical
+    written = Block.encode(expected, Dialect(vector["manifestVersion"]))
+    assert written.data.hex() == vector["hex"]
+    assert link_of(written.data) == (expected.sequence_number, expected.prev_block_hash)
+
+
+def test_ev_01_all_thirteen_events_have_vectors() -> None:
+    members = union_of(MetadataEvent).members
+    assert len(members) == 13
+    assert {vector["block"]["event"]["kind"] for vector in BLOCKS} == {member.__name__ for member in members}
+
+
+# --- the published schemas are those of the classes ------------------------------------------------------------------
+
+
+def _schemas() -> dict[str, dict[str, Any]]:
+    """The JSON schemas by name, the members of unions as ``Union.Member``."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in (GOLDEN / "schemas").rglob("*.json"):
+        schema = json.loads(path.read_text())
+        found[path.stem] = schema
+        found |= {f"{path.stem}.{name}": member for name, member in schema.get("$defs", {}).items()}
+    return found
+
+
+def test_mf_04_the_classes_have_the_fields_of_the_json_schemas() -> None:
+    schemas, seen = _schemas(), set()
+
+    def check(kind: Type, schema: dict[str, Any]) -> None:
+        name = schema.get("$ref", "").removeprefix("/schemas/")
+        schema = schemas[name] if name else schema
+        if isinstance(kind, Vector):
+            assert schema["type"] == "array"
+            check(kind.item, schema["items"])
+        elif isinstance(kind, Choice):
+            assert [choice.value for choice in kind.values] == schema["enum"]
+        elif isinstance(kind, Union):
+            refs = [each["$ref"].rpartition("/")[2] for each in schema["oneOf"]]
+            assert [member.kind for member in kind.members] == refs  # type: ignore[attr-defined]
+            for member, ref in zip(kind.members, refs, strict=True):
+                check(Table(member), schemas[ref if name == "MetadataEvent" else f"{name}.{ref}"])
+        elif isinstance(kind, Table):
+            seen.add(kind.record.__name__)
+            fields = fields_of(kind.record)
+            assert [field.text for field in fields] == list(schema["properties"]), kind
+            assert {field.text for field in fields if not field.optional} == set(schema["required"]), kind
+            for field in fields:
+                check(field.type, schema["properties"][field.text])
+        else:
+            assert schema["type"] == {Simple.NUMBER: "integer", Simple.FLAG: "boolean"}.get(kind, "string")
+
+    check(Table(MetadataBlock), schemas["MetadataBlock"])
+    assert len(seen) == 46
+
+
+def _flatc_value(kind: Type, value: Any) -> Any:
+    """A value as flatc prints it."""
+    if isinstance(kind, Union):
+        return _flatc_value(Table(type(value)), value)
+    if isinstance(kind, Table):
+        found: dict[str, Any] = {}
+        for field in fields_of(kind.record):
+            each = getattr(value, field.name)
+            if each is None or (not field.optional and each in (0, *getattr(field.type, "values", ())[:1])):
+                continue  # absent, or a default, which is not stored
+            if isinstance(field.type, Union):
+                found[f"{field.name}_type"] = type(each).__name__
+            found[field.name] = _flatc_value(field.type, each)
+        return found
+    if isinstance(kind, Vector):
+        if isinstance(kind.item, Union):
+            return [{"value_type": type(each).__name__, "value": _flatc_value(kind.item, each)} for each in value]
+        return [_flatc_value(kind.item, each) for each in value]
+    if isinstance(value, Timestamp):
+        data = value.pack()
+        names = {"year": (0, 4), "ordinal": (4, 6), "seconds_from_midnight": (8, 12), "nanoseconds": (12, 16)}
+        return {name: int.from_bytes(data[start:end], "little") for name, (start, end) in names.items()}
+    if isinstance(value, Enum):
+        return value.value
+    return list(bytes(value)) if isinstance(value, (bytes, Multihash, DatasetId)) else value
+
+
+def _with_flatc(blocks: list[Block], directory: Path) -> list[Any]:
+    """The blocks as the official compiler reads them by the published schema."""
+    flatc = shutil.which("flatc", path=str(Path(sys.executable).parent))
+    assert flatc, "flatc is part of the test extra"
+    files = []
+    for number, block in enumerate(blocks):
+        files.append(directory / f"{number}.bin")
+        manifest = Decoder(block.data)
+        position = manifest.follow(0)
+        content = manifest.slot(2, position, position - manifest.scalar(("i", 4), position), 10)
+        assert content is not None
+        files[-1].write_bytes(manifest.bytes_at(manifest.follow(content), "content"))
+    command = [flatc, "--json", "--strict-json", "--raw-binary", "--root-type", "MetadataBlock"]
+    subprocess.run([*command, "-o", directory, GOLDEN / "opendatafabric.fbs", "--", *files], check=True)
+    return [json.loads(file.with_suffix(".json").read_text()) for file in files]
+
+
+@examples(4, 50)
+@given(data=st.data())
+def test_hs_09_what_is_written_reads_the_same_by_the_published_schema(data: st.DataObject) -> None:
+    made = data.draw(st.lists(events(), min_size=8, max_size=24))
+    contents = [MetadataBlock(system_time=Timestamp(number), sequence_number=number, event=event)
+                for number, event in enumerate(made)]  # fmt: skip
+    directory = Path("/tmp") / f"kubothek-flatc-{random.getrandbits(64):x}"
+    directory.mkdir()
+    try:
+        blocks = [Block.encode(content, Dialect(2 + number % 2)) for number, content in enumerate(contents)]
+        for content, read in zip(contents, _with_flatc(blocks, directory), strict=True):
+            assert read == _flatc_value(Table(MetadataBlock), content)
+    finally:
+        shutil.rmtree(directory)
+
+
+@examples(60, 1000)
+@given(event=events(), dialect=st.sampled_from(Dialect), number=st.integers(0, 2**64 - 1))
+def test_ev_01_any_event_comes_back(event: MetadataEvent, dialect: Dialect, number: int) -> None:
+    before = Multihash.sha3(b"before")
+    content = MetadataBlock(system_time=Timestamp(0), prev_block_hash=before, sequence_number=number, event=event)
+    block = Block.decode(Block.encode(content, dialect).data)
+    assert block.content == content
+    assert block.canonical
+    plain = plain_value(Table(MetadataBlock), content)
+    assert read_value(Table(MetadataBlock), plain, "block") == content
+
+
+# --- other dialects, later versions, and bytes that are no block -----------------------------------------------------
+
+
+def _manifest(kind: int, version: int, content: bytes | None) -> bytes:
+    builder: Any = flatbuffers.Builder()
+    inner = builder.CreateByteVector(content) if content is not None else 0
+    builder.StartObject(3)
+    builder.PrependInt64Slot(0, kind, 0)
+    builder.PrependInt32Slot(1, version, 0)
+    builder.PrependUOffsetTRelativeSlot(2, inner, 0)
+    builder.Finish(builder.EndObject())
+    return bytes(builder.Output())
+
+
+def _inner(tag: int, extra: bool = False) -> bytes:
+    """A MetadataBlock with an event of some tag, perhaps with a field that no version has yet."""
+    builder: Any = flatbuffers.Builder()
+    builder.StartObject(1)
+    event = builder.EndObject()
+    builder.StartObject(7)
+    builder.Prep(4, 16)
+    builder.head -= 16
+    builder.Bytes[builder.head : builder.head + 16] = Timestamp(0).pack()
+    builder.Slot(0)
+    builder.PrependUint8Slot(3, tag, 0)
+    builder.PrependUOffsetTRelativeSlot(4, event, 0)
+    if extra:
+        builder.PrependUint64Slot(6, 7, 0)
+    builder.Finish(builder.EndObject())
+    return bytes(builder.Output())
+
+
+def test_ev_01_what_a_later_version_adds_is_kept_and_never_written_again() -> None:
+    data = _manifest(Codec.METADATA_BLOCK, 3, _inner(14))
+    block = Block.decode(data)
+    assert block.content.event == Unknown(14)
+    assert block.data == data
+    assert not block.canonical
+    with pytest.raises(InputError, match="later version"):
+        Block.encode(block.content)
+    extended = Block.decode(_manifest(Codec.METADATA_BLOCK, 2, _inner(8, extra=True)))
+    assert extended.content.event == SetInfo()
+    assert not extended.canonical
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (_manifest(Codec.METADATA_BLOCK, 1, _inner(8)), "version 1 is obsolete"),
+        (_manifest(Codec.DATASET_SNAPSHOT, 2, _inner(8)), "kind 0x400001"),
+        (_manifest(Codec.METADATA_BLOCK, 2, None), "without content"),
+        (_manifest(Codec.METADATA_BLOCK, 2, b""), "leads to 0, out of 0 bytes"),
+        (_manifest(Codec.METADATA_BLOCK, 2, _inner(0)), "MetadataBlock.event is missing"),
+        (_manifest(Codec.METADATA_BLOCK, 2, _inner(3)), "MetadataBlock.event.datasetId is missing"),
+        (b"", "out of 0 bytes"),
+    ],
+)
+def test_mf_05_other_manifests_are_refused(data: bytes, message: str) -> None:
+    with pytest.raises(FormatInvalid, match=message):
+        Block.decode(data)
+
+
+def test_mf_05_a_manifest_of_a_later_version_is_refused_as_such() -> None:
+    with pytest.raises(UnsupportedVersion, match="manifest version 4, 2 and 3 are read"):
+        Block.decode(_manifest(Codec.METADATA_BLOCK, 4, _inner(8)))
+
+
+@pytest.mark.parametrize("vector", BLOCKS[14:20], ids=NAMES[14:20])
+def test_gr_10_damaged_blocks_end_in_an_error(vector: dict[str, Any]) -> None:
+    data = bytes.fromhex(vector["hex"])
+    whole = Block.decode(data)
+    for length in range(0, len(data), 1 if SOAK else 3):
+        with pytest.raises(FormatInvalid):
+            Block.decode(data[:length])
+    for place in range(len(data)):
+        for bit in range(8) if SOAK else (place % 8,):
+            changed = bytearray(data)
+            changed[place] ^= 1 << bit
+            try:
+                found = Block.decode(bytes(changed))
+            except (FormatInvalid, UnsupportedVersion):
+                continue
+            assert found.hash != whole.hash
+
+
+def test_gr_10_shared_parts_cannot_make_much_of_little() -> None:
+    """A few thousand offsets to one large text would be gigabytes."""
+    builder: Any = flatbuffers.Builder()
+    text = builder.CreateString("x" * 10_000)
+    builder.StartVector(4, 10_000, 4)
+    for _ in range(10_000):
+        builder.PrependUOffsetTRelative(text)
+    keywords = builder.EndVector()
+    builder.StartObject(2)
+    builder.PrependUOffsetTRelativeSlot(1, keywords, 0)
+    builder.Finish(builder.EndObject())
+    with pytest.raises(FormatInvalid, match="more than the buffer"):
+        Decoder(bytes(builder.Output())).root(SetInfo)
+
+
+def test_mb_01_what_no_block_can_hold_is_refused() -> None:
+    content = MetadataBlock(system_time=Timestamp(0), sequence_number=2**64, event=SetInfo())
+    with pytest.raises(InputError, match="sequenceNumber 18446744073709551616"):
+        Block.encode(content)
+    with pytest.raises(InputError):
+        Block.encode(dataclasses.replace(content, sequence_number=0, event=SetAttachments(attachments=Unknown(2))))
+    with pytest.raises(TypeError):
+        Seed()  # type: ignore[call-arg]

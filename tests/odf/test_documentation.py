@@ -1,0 +1,38 @@
+"""docs/odf.md names tests and codes that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "odf.md").read_text()
+
+
+def _texts(directory: str) -> str:
+    return "\n".join(path.read_text() for path in sorted(ROOT.glob(f"{directory}/*.py")))
+
+
+def test_every_row_names_tests_that_exist_or_a_reason() -> None:
+    lake = ("ledger*", "derivative", "transform", "exchange", "gateway", "engine")
+    rooms = (*lake, "spark", "cli", "jobs", "reconcile", "kubernetes", "cluster", "e2e")
+    texts = "\n".join(_texts(f"tests/{room}") for room in rooms)
+    tests = set(re.findall(r"^def (test_\w+)", texts, re.M))
+    rows = re.findall(r"^\| ([A-Z]+-\d\d[^|]*) \| (?:M|M\*|S/M|I) \| (.*) \|$", PAGE, re.M)
+    assert len(rows) > 150
+    for ids, cell in rows:
+        named = re.findall(r"`(test_\w+)`", cell)
+        assert set(named) <= tests, ids
+        assert named or len(cell) > 10, ids
+
+
+def test_every_code_and_rule_of_a_problem_is_on_the_page() -> None:
+    problems = re.findall(
+        r'(?:Problem|broken|_note)\(\s*"(\w+)",\s*"([A-Z]+-\d+)"',
+        _texts("operator/kubothek/odf/**"),
+    )
+    assert len(problems) > 40
+    codes = set(re.findall(r"`([A-Z]\w+)`", PAGE))
+    assert {code for code, _ in problems} <= codes
+    for _, rule in problems:
+        assert re.search(rf"\b{rule}\b", PAGE) or rule == "SA-01", rule  # optional, but what is there must be safe

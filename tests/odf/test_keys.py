@@ -1,0 +1,135 @@
+"""Verification of what merge strategies promise: which operations they give, and which keys they let through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kubothek.odf import Layout, verify
+from kubothek.odf.problems import Problem, Severity
+from kubothek.odf.spec.events import AddPushSource, SourceState
+from kubothek.odf.spec.sources import (
+    MergeStrategy,
+    MergeStrategyAppend,
+    MergeStrategyLedger,
+    MergeStrategySnapshot,
+    ReadStepCsv,
+)
+from kubothek.odf.validation import keys
+from kubothek.storage import Store
+from tests.odf.making import Maker, changes, rows
+
+LEDGER = MergeStrategyLedger(primary_key=("city",))
+SNAPSHOT = MergeStrategySnapshot(primary_key=("city",))
+APPEND = MergeStrategyAppend()
+
+
+def source(merge: MergeStrategy, name: str = "default") -> AddPushSource:
+    return AddPushSource(source_name=name, read=ReadStepCsv(schema=("city STRING", "population BIGINT")), merge=merge)
+
+
+def named(start: int, minutes: int, *cities: str | None, **columns: Any) -> pa.Table:
+    return rows(start, len(cities), minutes, city=list(cities), **columns)
+
+
+def found(store: Store) -> list[Problem]:
+    """What is wrong beyond notes; the chain is sound."""
+    verdict = verify(store, Layout(), threads=2)
+    assert verdict.sound, verdict.problems
+    return [each for each in verdict.problems if each.severity is Severity.REFUSED]
+
+
+@pytest.mark.parametrize("merge", [APPEND, LEDGER])
+def test_operations_of_a_source_that_only_appends_are_named(store: Store, merge: MergeStrategy) -> None:
+    maker = Maker(store)
+    maker.start()
+    maker.add(source(merge))
+    maker.data(rows(0, 3, 1), 1)
+    maker.data(changes(), 2)
+    problem = found(store)[0]
+    assert (problem.code, problem.number, problem.row, problem.column) == ("DataStrategy", 4, 4, "op")
+    assert f"operation 1 of merge strategy {merge.kind}, which only appends" in problem.message
+
+
+def test_operations_of_snapshots_and_unknown_sources_are_no_finding(store: Store) -> None:
+    maker = Maker(store)
+    maker.start()
+    maker.data(rows(0, 3, 1), 1)
+    maker.add(source(SNAPSHOT), 1)
+    maker.add(source(APPEND, "other"), 1)
+    maker.data(changes(), 2)
+    assert found(store) == []
+
+
+def test_a_key_that_ledger_repeats_is_named(store: Store) -> None:
+    maker = Maker(store)
+    maker.start()
+    maker.add(source(LEDGER))
+    maker.data(named(0, 1, "Oslo", "Rome", None), 1)
+    maker.data(named(3, 2, "Bonn", "Bonn"), 2)  # within one slice other programs append both
+    assert found(store) == []
+    maker.data(named(5, 3, "Bern", "Rome", "Oslo"), 3)
+    (problem,) = found(store)
+    assert (problem.code, problem.rule, problem.number, problem.row) == ("DataKey", "MS-02", 5, 6)
+    assert "the primary key (city) of the record at offset 1, which Ledger never does" in problem.message
+
+
+def test_a_null_key_that_ledger_repeats_is_named(store: Store) -> None:
+    maker = Maker(store)
+    maker.start()
+    maker.add(source(LEDGER))
+    maker.data(named(0, 1, None), 1)
+    maker.data(named(1, 2, None), 2)
+    assert [each.row for each in found(store)] == [1]
+
+
+def test_a_key_that_snapshot_appends_while_it_is_there_is_named(store: Store) -> None:
+    maker = Maker(store)
+    maker.start()
+    maker.add(source(SNAPSHOT))
+    maker.data(named(0, 1, "Oslo", "Rome", population=[1, 2]), 1)
+    maker.data(named(2, 2, "Oslo", op=[1], population=[1], event_time=[BEFORE]), 2)
+    maker.data(named(3, 3, "Oslo", population=[5]), 3)  # it was gone
+    assert found(store) == []
+    maker.data(named(4, 4, "Rome", population=[6]), 4)
+    (problem,) = found(store)
+    assert (problem.code, problem.rule, problem.row) == ("DataKey", "MS-04", 4)
+    assert "offset 1, which Snapshot never does" in problem.message
+
+
+BEFORE = rows(0, 1, 1).column("event_time")[0].as_py()
+
+
+def test_keys_are_those_of_the_source_that_brought_the_data(store: Store) -> None:
+    maker = Maker(store)
+    maker.start()
+    maker.add(source(LEDGER, "one"))
+    maker.add(source(APPEND, "two"))
+    maker.data(named(0, 1, "Oslo"), 1, new_source_state=SourceState(source_name="two", kind="x", value="1"))
+    maker.data(named(1, 2, "Oslo"), 2, new_source_state=SourceState(source_name="two", kind="x", value="2"))
+    assert found(store) == []
+    maker.data(named(2, 3, "Oslo"), 3, new_source_state=SourceState(source_name="one", kind="x", value="3"))
+    assert [(each.code, each.row) for each in found(store)] == [("DataKey", 2)]
+
+
+def test_keys_with_equal_hashes_are_compared(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = keys._hashes
+    monkeypatch.setattr(keys, "_hashes", lambda *given: (real(*given)[0] * 0, real(*given)[1]))
+    maker = Maker(store)
+    maker.start()
+    maker.add(source(LEDGER))
+    maker.data(named(0, 1, "Oslo"), 1)
+    maker.data(named(1, 2, "Rome"), 2)
+    assert found(store) == []
+
+
+def test_keys_of_a_large_chain_are_not_compared(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "MOST_RECORDS", 1)
+    maker = Maker(store)
+    maker.start()
+    maker.add(source(LEDGER))
+    maker.data(named(0, 1, "Oslo", "Oslo"), 1)
+    (problem,) = [each for each in verify(store, Layout()).problems if each.code == "DataKey"]
+    assert problem.severity is Severity.NOTE

@@ -1,0 +1,116 @@
+"""Which indices `auto` chooses, from values and from what queries filter by."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from kubothek.table.expressions import parse
+from kubothek.table.skipping.model import IndexDefinition
+from kubothek.table.skipping.prune.auto import SAMPLE_FILES, Seen, choose, profile, sampled
+from kubothek.table.skipping.prune.filters_seen import filters_of
+
+_COLUMNS: list[tuple[str, pa.DataType]] = [
+    ("day", pa.date32()),
+    ("id", pa.int64()),
+    ("zone", pa.string()),
+    ("flag", pa.bool_()),
+    ("tail", pa.string()),
+    ("message", pa.string()),
+    ("place", pa.struct([("x", pa.float64())])),
+    ("empty", pa.string()),
+]
+SCHEMA = pa.schema(_COLUMNS)
+ROWS = 1000
+
+
+def files(count: int) -> list[pa.Table]:
+    """Days ascend from file to file, each has one zone of its own, ids and tails are all over, and all differ."""
+    return [
+        pa.table(
+            {
+                "day": pa.array([number] * ROWS, pa.date32()),
+                "id": [row * count + number for row in range(ROWS)],
+                "zone": [f"zone-{number}"] * ROWS,
+                "flag": [row % 2 == 0 for row in range(ROWS)],
+                "tail": [f"N{(row * 7919 + number) % 100000:05}{number}" for row in range(ROWS)],
+                "message": [
+                    f"word{row} and a text that is longer than any index should hold for each of the values"
+                    for row in range(ROWS)
+                ],
+                "place": [{"x": 1.0}] * ROWS,
+                "empty": pa.nulls(ROWS, pa.string()),
+            },
+            schema=SCHEMA,
+        )
+        for number in range(count)
+    ]
+
+
+def chosen(count: int, seen: Seen = (), *given: IndexDefinition) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for each in choose(profile(files(count), SCHEMA), seen, given, SCHEMA):
+        found.setdefault(each.columns[0], []).append(each.type)
+    return found
+
+
+def test_values_alone_decide_for_what_is_cheap() -> None:
+    assert chosen(8) == {"day": ["MinMax", "ValueList"], "zone": ["MinMax", "ValueList"]}
+
+
+def test_of_one_file_nothing_can_be_told_but_bounds_cost_nothing() -> None:
+    assert chosen(1) == {"day": ["MinMax"], "id": ["MinMax"]}
+
+
+@pytest.mark.parametrize(
+    ("seen", "column", "types"),
+    [
+        (("id", "Equal"), "id", ["BloomFilter"]),
+        (("id", "Range"), "id", ["MinMax"]),
+        (("tail", "Equal"), "tail", ["BloomFilter"]),
+        (("tail", "Prefix"), "tail", ["Prefix"]),
+        (("tail", "Suffix"), "tail", ["Suffix"]),
+        (("message", "Contains"), "message", ["TokenList"]),
+        (("flag", "Equal"), "flag", ["ValueList"]),
+        (("zone", "Prefix"), "zone", ["MinMax", "ValueList"]),  # bounds do it
+        (("day", "Equal"), "day", ["MinMax", "ValueList"]),
+        (("empty", "Equal"), "empty", None),
+        (("place", "Equal"), "place", None),
+    ],
+)
+def test_queries_decide_for_what_has_a_price(seen: tuple[str, str], column: str, types: list[str] | None) -> None:
+    assert chosen(8, [seen]).get(column) == types
+
+
+def test_what_is_given_stays_and_comes_first() -> None:
+    given = IndexDefinition("BloomFilter", ("day",), {"ndv": "7"}), IndexDefinition("MinMax", ("Day",))
+    found = choose(profile(files(8), SCHEMA), (), given, SCHEMA)
+    assert found[:2] == given
+    assert [each.type for each in found if each.columns[0].lower() == "day"] == ["BloomFilter", "MinMax", "ValueList"]
+
+
+def test_a_sample_is_spread() -> None:
+    keys = [f"{number:04}" for number in range(1000)]
+    found = sampled(keys)
+    assert len(found) == SAMPLE_FILES
+    assert (found[0], found[-1]) == ("0000", "0999")
+    assert sampled(keys[:3]) == keys[:3]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("id = 1", ["id:Equal"]),
+        ("id IN (1, 2) AND day > DATE '2026-01-01'", ["id:Equal", "day:Range"]),
+        ("tail LIKE 'N1%'", ["tail:Prefix"]),
+        ("tail LIKE '%1'", ["tail:Suffix"]),
+        ("tail LIKE '%1%'", ["tail:Contains"]),
+        ("tail LIKE 'N%1'", ["tail:Range", "tail:Prefix", "tail:Suffix"]),
+        ("tail >= 'a' AND tail < 'c'", ["tail:Range"]),
+        ("id = 1 OR zone = 'x'", ["id:Equal", "zone:Equal"]),
+        ("id != 1 OR zone IS NULL", []),
+    ],
+)
+def test_what_a_query_filters_by(where: str, expected: list[str]) -> None:
+    found = filters_of(parse(where).bind(SCHEMA))
+    assert sorted(found) == sorted(each for each in expected if each != "tail:Range" or "N%1" not in where)

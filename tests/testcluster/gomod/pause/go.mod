@@ -1,0 +1,3 @@
+module kubothek.io/tests/testcluster/pause
+
+go 1.26

@@ -1,0 +1,42 @@
+"""The cluster itself: everything that the operator's tests rely on works before they start."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.testcluster import Cluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """A namespace under the restricted Pod Security Standard."""
+    name = f"restricted-{uuid.uuid4().hex[:8]}"
+    cluster.run_kubectl("create", "namespace", name)
+    cluster.run_kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+    yield name
+    cluster.run_kubectl("delete", "namespace", name, "--wait=false")
+
+
+def test_the_restricted_standard_is_enforced(cluster: Cluster, namespace: str) -> None:
+    with pytest.raises(RuntimeError, match="violates PodSecurity"):
+        cluster.run_kubectl(f"--namespace={namespace}", "run", "root", "--image=kubothek/kubothek:dev")
+
+
+def test_the_s3_server_keeps_its_data_over_an_outage(cluster: Cluster) -> None:
+    client, key = cluster.s3_client(), f"outage-{uuid.uuid4().hex}"
+    client.put_object(Bucket=cluster.s3_bucket, Key=key, Body=b"kept")
+    cluster.stop("s3")
+    assert not cluster.s3_answers()
+    cluster.start("s3")
+    assert client.get_object(Bucket=cluster.s3_bucket, Key=key)["Body"].read() == b"kept"
+
+
+@pytest.mark.parametrize("component", ["kube-apiserver", "etcd"])
+def test_the_control_plane_comes_back(cluster: Cluster, component: str) -> None:
+    cluster.stop(component)
+    assert not cluster.api_ready()
+    cluster.start(component)
+    assert cluster.api_ready()
