@@ -41,6 +41,9 @@ _CONTENT = {
 }
 """The fields that say what a change does."""
 
+DEFAULT_PUSH_SOURCE = "default"
+"""The push source of a ledger that a Commit without ``spec.pushSource`` appends to."""
+
 
 class CommitSpec(Strict):
     """The change. Immutable, but for `suspend`, `retryLimit` and `ttlSecondsAfterFinished`."""

@@ -10,7 +10,7 @@ from kubothek.api.repository import Repository
 from kubothek.api.sync import Sync
 from kubothek.cli.forecast_stores import wrong
 from kubothek.cli.steps import Step, Verb
-from kubothek.controller.kinds.sync import unfit
+from kubothek.controller.validation.compatibility import sync_blocker
 from kubothek.local.manifests import Key
 
 
@@ -32,7 +32,7 @@ def sync_step(key: Key, sync: Sync, resources: Mapping[Key, Resource]) -> Step:
         return Step(key, Verb.BLOCKED, f"needs {there}, {wrong(None)}")
     if not isinstance(dataset, Dataset):
         return Step(key, Verb.BLOCKED, f"needs {here}, {wrong(None)}")
-    state = unfit(sync, repository, dataset)
+    state = sync_blocker(sync, repository, dataset)
     if state is not None and state.abnormal == "Stalled":
         return Step(key, Verb.BLOCKED, f"{state.reason}: {state.message}")
     if spec.suspend:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from kubothek.api.bounds import Bound
 from kubothek.api.dataset import Dataset
@@ -22,9 +22,7 @@ from kubothek.api.jobs import AnyJob, JobResult, Progress
 from kubothek.api.meta import Resource
 from kubothek.api.sizes import Sizes
 from kubothek.controller.dependency_graph import Kinship
-
-if TYPE_CHECKING:
-    from kubothek.controller.run_index import Subjects
+from kubothek.controller.run_index import Subjects
 
 AnyResource = Resource  # any kind
 R = TypeVar("R", bound=Resource)

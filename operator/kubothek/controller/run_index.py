@@ -9,13 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from kubothek.api.commit import Commit
 from kubothek.api.compaction import Compaction
 from kubothek.api.meta import Resource
 from kubothek.api.query import Query
-from kubothek.controller.context import World
 
 Run = Commit | Query | Compaction
 R = TypeVar("R", Commit, Query, Compaction)
@@ -80,6 +79,15 @@ class Subjects:
             yield name
 
 
+class Runs(Protocol):
+    """Where runs are found: the part of a reconciler's context that this index is asked with."""
+
+    @property
+    def subjects(self) -> Subjects: ...
+
+    def get(self, kind: type[R], namespace: str, name: str) -> R | None: ...
+
+
 def _place(kind: str, namespace: str, name: str, change: Change) -> _Place | None:
     queue = (kind, namespace, *change.subject)
     if not change.finished:
@@ -101,19 +109,19 @@ def change_of(run: Resource) -> Change | None:
     return Change(subject, run.metadata.creation_timestamp, run.finished, run.status.completion_time)
 
 
-def unfinished(kind: type[R], namespace: str, subject: tuple[str, str], world: World) -> Iterator[R]:
+def unfinished(kind: type[R], namespace: str, subject: tuple[str, str], runs: Runs) -> Iterator[R]:
     """The runs of a kind that change this and have not ended, in the order of their creation."""
-    for name in world.subjects.unfinished(kind.__name__, namespace, subject):
-        run = world.get(kind, namespace, name)
+    for name in runs.subjects.unfinished(kind.__name__, namespace, subject):
+        run = runs.get(kind, namespace, name)
         if run is not None:
             yield run
 
 
 def completed(
-    kind: type[R], namespace: str, subject: tuple[str, str], since: datetime | None, world: World
+    kind: type[R], namespace: str, subject: tuple[str, str], since: datetime | None, runs: Runs
 ) -> Iterator[R]:
     """The runs of a kind that change this and were completed then or later, the last first."""
-    for name in world.subjects.completed(kind.__name__, namespace, subject, since):
-        run = world.get(kind, namespace, name)
+    for name in runs.subjects.completed(kind.__name__, namespace, subject, since):
+        run = runs.get(kind, namespace, name)
         if run is not None:
             yield run

@@ -63,7 +63,7 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
         turned = _came_or_went(before, after) or _ready(before) != _ready(after)
         yield from _of_dataset(state, obj, appeared=appeared, turned=turned)
         if "ledger" in obj["spec"] and (appeared or progress(before) != progress(after)):
-            yield from neighbours(state, obj, appeared=_respecified(before, after))
+            yield from neighbours(state.kinship, state.resources["Dataset"], obj, appeared=_respecified(before, after))
         yield from _policies(state, namespace, before, after)
     elif kind == "Commit" and (_respecified(before, after) or (after is not None and finished(after))):
         yield from _of_commit(state, obj)

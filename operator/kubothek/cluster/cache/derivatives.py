@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
-from kubothek.cluster.cache.objects import Object
+from kubothek.cluster.cache.objects import Cache, Object
 from kubothek.cluster.queue import Key
 from kubothek.controller.dependency_graph import Kinship
-
-if TYPE_CHECKING:
-    from kubothek.cluster.cache.state import ClusterState
 
 
 def progress(dataset: Object | None) -> tuple[object, ...]:
@@ -28,16 +25,15 @@ def follow(kinship: Kinship, namespace: str, name: str, dataset: Object | None) 
         kinship.put(namespace, name, _inputs(dataset), _identity(dataset))
 
 
-def neighbours(state: ClusterState, dataset: Object, *, appeared: bool) -> Iterator[Key]:
+def neighbours(kinship: Kinship, datasets: Cache[Any], dataset: Object, *, appeared: bool) -> Iterator[Key]:
     """The ledgers around a Dataset: all that is derived from it may wait for it.
 
     ``appeared``  whether it came, went or has another manifest: its inputs tell who reads them
     """
     namespace, name = dataset["metadata"]["namespace"], dataset["metadata"]["name"]
-    found = state.kinship.descendants(namespace, name, _identity(dataset))
+    found = kinship.descendants(namespace, name, _identity(dataset))
     if appeared:
-        datasets = state.resources["Dataset"]
-        named = (state.kinship.holder(namespace, each) or each for each in _inputs(dataset))
+        named = (kinship.holder(namespace, each) or each for each in _inputs(dataset))
         found.update(each for each in named if datasets.get(namespace, each) is not None)
     yield from (Key("Dataset", namespace, each) for each in sorted(found - {name}))
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kubothek.api import jobs
-from kubothek.api.commit import Commit, CommitProgress, CommitStatus, MemberChange
-from kubothek.api.conditions import complete, progressing, stalled
+from kubothek.api.commit import DEFAULT_PUSH_SOURCE, Commit, CommitProgress, CommitStatus, MemberChange
+from kubothek.api.conditions import complete, progressing
 from kubothek.api.cube import Cube
 from kubothek.api.dataset import Dataset
 from kubothek.api.engine import Engine
@@ -42,9 +42,7 @@ from kubothek.controller.scheduling.maintenance_priority import alone
 from kubothek.controller.scheduling.queue import turn
 from kubothek.controller.scheduling.runs import Course, go_through
 from kubothek.controller.status_merge import cube_state, table_state
-
-PUSH_SOURCE = "default"
-"""The push source of a Commit that names none."""
+from kubothek.controller.validation.compatibility import ledger_blocker
 
 _RUNNING = progressing("Progressing", "a job makes the change")
 
@@ -134,7 +132,7 @@ def _gate(commit: Commit, world: World) -> _Parts | Blocked:
     member = refuse_member(dataset, "create a Commit with spec.cube")
     if member is not None:
         return member
-    ledger = against_ledger(commit, dataset)
+    ledger = ledger_blocker(commit, dataset)
     if ledger is not None:
         return ledger
     store = usable_store(dataset.spec.store_ref.name, commit, world)
@@ -150,25 +148,6 @@ def _gate(commit: Commit, world: World) -> _Parts | Blocked:
         return engine
     blocked = turn(commit, world) or alone(commit, dataset, store, world)
     return blocked or _Parts(dataset, store, source_store, engine)
-
-
-def against_ledger(commit: Commit, dataset: Dataset) -> Blocked | None:
-    """Why a Commit does not go with the ledger of its Dataset, or with there being none."""
-    ledger, source = dataset.spec.ledger, commit.spec.push_source
-    if ledger is None:
-        why = None if source is None else "has no ledger: create the Commit anew without spec.pushSource"
-    elif ledger.kind == "Copy":
-        why = "is a copy of another party's chain, to which nothing is appended here: append there"
-    elif commit.spec.operation != "Append":
-        why = "has a ledger, of which rows change through its sources only: append what corrects them"
-    elif ledger.kind == "Derivative":
-        why = "is derived from its inputs, and takes no other rows: append to them"
-    elif ledger.push_sources and (source or PUSH_SOURCE) in ledger.push_sources:
-        why = None
-    else:
-        known = ", ".join(map(repr, ledger.push_sources)) or "none"
-        why = f"has no push source {source or PUSH_SOURCE!r} in spec.ledger: add an AddPushSource; there is: {known}"
-    return None if why is None else Blocked(stalled("LedgerOnly", f"Dataset {dataset.name!r} {why}"))
 
 
 def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> jobs.CommitJob:
@@ -192,6 +171,6 @@ def _job(commit: Commit, attempt: int, parts: _Parts, settings: Settings) -> job
         to_tag=spec.to_tag,
         allow_schema_change=spec.allow_schema_change,
         on_conflict=spec.on_conflict,
-        push_source=(spec.push_source or PUSH_SOURCE) if parts.dataset.spec.ledger is not None else None,
+        push_source=(spec.push_source or DEFAULT_PUSH_SOURCE) if parts.dataset.spec.ledger is not None else None,
         spark=spark_settings(parts.engine),
     )

@@ -39,6 +39,7 @@ from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, alon
 from kubothek.controller.scheduling.retries import budget_of
 from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
 from kubothek.controller.status_merge import table_state
+from kubothek.controller.validation.compatibility import sync_blocker
 
 SECRET_DIRECTORY = "/var/run/kubothek/repository"  # noqa: S105 - no secret, but where one is
 """Where jobs find the Secret of the Repository."""
@@ -110,7 +111,7 @@ def _parts(sync: Sync, world: World) -> _Parts | Blocked:
     dataset = usable_dataset(sync.spec.dataset_ref.name, sync, world)
     if isinstance(dataset, Blocked):
         return dataset
-    clash = unfit(sync, repository, dataset)
+    clash = sync_blocker(sync, repository, dataset)
     if clash is not None:
         return Blocked(clash)
     store = usable_store(dataset.spec.store_ref.name, sync, world)
@@ -118,26 +119,6 @@ def _parts(sync: Sync, world: World) -> _Parts | Blocked:
         return store
     engine = find_engine((sync.spec.engine_ref, dataset.spec.engine_ref), sync, world)
     return engine if isinstance(engine, Blocked) else _Parts(repository, dataset, store, engine)
-
-
-def unfit(sync: Sync, repository: Repository, dataset: Dataset) -> State | None:
-    """Why the two do not go together, as they are."""
-    ledger = dataset.spec.ledger
-    if ledger is None:
-        return stalled("NotALedger", f"Dataset {dataset.name!r} has no spec.ledger: only ledgers are pulled and pushed")
-    if sync.pulls:
-        if ledger.kind == "Copy":
-            return None
-        message = (
-            f"Dataset {dataset.name!r} has a chain of its own: push it, or pull into a Dataset with ledger.kind: Copy"
-        )
-        return stalled("NotACopy", message)
-    if not repository.spec.push:
-        message = f"Repository {repository.name!r} does not allow it: set its spec.push to true, or pull"
-        return stalled("PushNotAllowed", message)
-    if dataset.status.ledger is None:
-        return waiting("Waiting", f"Dataset {dataset.name!r} has no chain yet, so there is nothing to push")
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,17 @@
-"""Two resources that do not go together: a Commit and a ledger, a Sync and what it would write."""
+"""Whether two resources fit each other: a Commit and the ledger of its Dataset, a Sync and what it writes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubothek.api.commit import Commit
-from kubothek.api.conditions import State
+from kubothek.api.commit import DEFAULT_PUSH_SOURCE, Commit
+from kubothek.api.conditions import State, stalled, waiting
 from kubothek.api.dataset import Dataset
 from kubothek.api.query import Query
 from kubothek.api.repository import Repository
 from kubothek.api.sync import Sync
 from kubothek.controller.context import Lookup
 from kubothek.controller.finding import Finding
-from kubothek.controller.kinds.commit import against_ledger
-from kubothek.controller.kinds.sync import unfit
 from kubothek.controller.references import Blocked, refuse_member
 from kubothek.controller.tasks.transforms import unfit_input
 
@@ -25,7 +23,7 @@ def commit_and_dataset(commit: Commit, there: Lookup) -> Iterator[Finding]:
     dataset = there.get(Dataset, commit.namespace, commit.spec.dataset_ref.name)
     if dataset is not None:
         yield from _of(refuse_member(dataset, "create a Commit with spec.cube"), "spec.datasetRef")
-        yield from _of(against_ledger(commit, dataset), "spec.datasetRef")
+        yield from _of(ledger_blocker(commit, dataset), "spec.datasetRef")
 
 
 def query_and_dataset(query: Query, there: Lookup) -> Iterator[Finding]:
@@ -42,7 +40,7 @@ def sync_and_dataset(sync: Sync, there: Lookup) -> Iterator[Finding]:
     dataset = there.get(Dataset, sync.namespace, sync.spec.dataset_ref.name)
     repository = there.get(Repository, sync.namespace, sync.spec.repository_ref.name)
     if dataset is not None and repository is not None:
-        clash = unfit(sync, repository, dataset)
+        clash = sync_blocker(sync, repository, dataset)
         if clash is not None and clash.abnormal == "Stalled":
             yield from _told(clash, "spec.datasetRef")
 
@@ -54,6 +52,46 @@ def dataset_and_inputs(dataset: Dataset, there: Lookup) -> Iterator[Finding]:
         why = None if other is None or other.name == dataset.name else unfit_input(dataset, other)
         if why is not None:
             yield Finding("TransformInvalid", "spec.ledger.metadata", why)
+
+
+def ledger_blocker(commit: Commit, dataset: Dataset) -> Blocked | None:
+    """Return why the Dataset of a Commit can never accept it because of its ledger, or None."""
+    ledger, source = dataset.spec.ledger, commit.spec.push_source
+    if ledger is None:
+        why = None if source is None else "has no ledger: create the Commit anew without spec.pushSource"
+    elif ledger.kind == "Copy":
+        why = "is a copy of another party's chain, to which nothing is appended here: append there"
+    elif commit.spec.operation != "Append":
+        why = "has a ledger, of which rows change through its sources only: append what corrects them"
+    elif ledger.kind == "Derivative":
+        why = "is derived from its inputs, and takes no other rows: append to them"
+    elif ledger.push_sources and (source or DEFAULT_PUSH_SOURCE) in ledger.push_sources:
+        why = None
+    else:
+        known = ", ".join(map(repr, ledger.push_sources)) or "none"
+        name = source or DEFAULT_PUSH_SOURCE
+        why = f"has no push source {name!r} in spec.ledger: add an AddPushSource; there is: {known}"
+    return None if why is None else Blocked(stalled("LedgerOnly", f"Dataset {dataset.name!r} {why}"))
+
+
+def sync_blocker(sync: Sync, repository: Repository, dataset: Dataset) -> State | None:
+    """Return why a Sync cannot run between this Repository and this Dataset, or None."""
+    ledger = dataset.spec.ledger
+    if ledger is None:
+        return stalled("NotALedger", f"Dataset {dataset.name!r} has no spec.ledger: only ledgers are pulled and pushed")
+    if sync.pulls:
+        if ledger.kind == "Copy":
+            return None
+        message = (
+            f"Dataset {dataset.name!r} has a chain of its own: push it, or pull into a Dataset with ledger.kind: Copy"
+        )
+        return stalled("NotACopy", message)
+    if not repository.spec.push:
+        message = f"Repository {repository.name!r} does not allow it: set its spec.push to true, or pull"
+        return stalled("PushNotAllowed", message)
+    if dataset.status.ledger is None:
+        return waiting("Waiting", f"Dataset {dataset.name!r} has no chain yet, so there is nothing to push")
+    return None
 
 
 def _of(blocked: Blocked | None, path: str) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kubothek.errors import TransformInvalid
 from kubothek.odf.transform.aggregates import Aggregate, aggregate, arguments_of
@@ -21,11 +21,9 @@ from kubothek.odf.transform.sessions import with_sessions
 from kubothek.odf.transform.sources import From
 from kubothek.odf.transform.state import State
 from kubothek.odf.transform.trees import canon, column_names, rewrite
+from kubothek.odf.transform.walk import Walk
 from kubothek.odf.transform.windows import Window, part_of, window_of
 from kubothek.sql.statement import Node
-
-if TYPE_CHECKING:
-    from kubothek.odf.transform.walk import Walk
 
 _CALLS = ("window", "session_window")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kubothek.errors import TransformInvalid
 from kubothek.odf.transform.delta import Delta
@@ -20,10 +19,8 @@ from kubothek.odf.transform.session import Session, listed, quoted
 from kubothek.odf.transform.sides import Remembered, come_together, compared, weight_of
 from kubothek.odf.transform.sources import From, Leaf
 from kubothek.odf.transform.state import State, sort_key
+from kubothek.odf.transform.walk import Walk
 from kubothek.sql.statement import Node
-
-if TYPE_CHECKING:
-    from kubothek.odf.transform.walk import Walk
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from kubothek.errors import TransformInvalid
 from kubothek.odf.transform.delta import Delta
@@ -20,10 +19,8 @@ from kubothek.odf.transform.sides import prepare
 from kubothek.odf.transform.sources import From
 from kubothek.odf.transform.state import State
 from kubothek.odf.transform.temporal import Temporal
+from kubothek.odf.transform.walk import Walk
 from kubothek.sql.statement import Node
-
-if TYPE_CHECKING:
-    from kubothek.odf.transform.walk import Walk
 
 
 class Operators:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kubothek.errors import TransformInvalid
 from kubothek.odf.transform.allowed import function_of, own_nodes
@@ -19,10 +19,8 @@ from kubothek.odf.transform.session import Session, listed, quoted
 from kubothek.odf.transform.sources import From
 from kubothek.odf.transform.state import ID, State
 from kubothek.odf.transform.trees import canon, column_names
+from kubothek.odf.transform.walk import Walk
 from kubothek.sql.statement import Node
-
-if TYPE_CHECKING:
-    from kubothek.odf.transform.walk import Walk
 
 _PEERS_ALIKE: Final = frozenset({"rank", "dense_rank", "rank_dense", "percent_rank", "cume_dist"})
 """Which give equal rows the same: their order is not completed."""

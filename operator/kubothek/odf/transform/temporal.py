@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING
 
 from kubothek.errors import TransformInvalid
 from kubothek.odf.transform.delta import Delta
@@ -16,10 +15,8 @@ from kubothek.odf.transform.session import Session, listed, quoted
 from kubothek.odf.transform.sides import Remembered, come_together, compared, weight_of
 from kubothek.odf.transform.sources import From
 from kubothek.odf.transform.state import State, same, sort_key
+from kubothek.odf.transform.walk import Walk
 from kubothek.sql.statement import Node
-
-if TYPE_CHECKING:
-    from kubothek.odf.transform.walk import Walk
 
 _TIME = "t"
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from kubothek.errors import TransformInvalid
 from kubothek.odf.transform.allowed import aggregates, function_of, own_nodes, require_allowed, require_columns
 from kubothek.odf.transform.delta import Delta
-from kubothek.odf.transform.operators import Operators
+from kubothek.odf.transform.lateness import Lateness
 from kubothek.odf.transform.scan import INPUT, KEY, RECORD, WEIGHT
 from kubothek.odf.transform.session import Session, listed, quoted
 from kubothek.odf.transform.sources import From, has_unnest, joins, read_from
@@ -24,10 +24,27 @@ Scope = Mapping[str, Delta]
 _UNIONS: Final = {"UNION": "UNION ALL", "UNION_BY_NAME": "UNION ALL BY NAME"}
 
 
+class StatefulOperators(Protocol):
+    """What a walk calls of :class:`~kubothek.odf.transform.operators.Operators`: a method for each kind of node."""
+
+    lateness: Lateness
+    step: int
+
+    def distinct(self, walk: Walk, rows: Delta) -> Delta: ...
+
+    def prepare(self, walk: Walk, source: From) -> None: ...
+
+    def grouped(self, walk: Walk, node: Node, source: From) -> Delta: ...
+
+    def windowed(self, walk: Walk, node: Node, source: From) -> Delta: ...
+
+    def joined(self, walk: Walk, source: From, items: list[str], condition: Node | None) -> Delta: ...
+
+
 class Walk:
     """Through the queries of one transformation. ``where`` tells in messages which query it is."""
 
-    def __init__(self, session: Session, operators: Operators) -> None:
+    def __init__(self, session: Session, operators: StatefulOperators) -> None:
         self._session = session
         self.operators = operators
         self.where = "query"
