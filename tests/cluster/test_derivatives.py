@@ -68,7 +68,7 @@ def test_a_change_costs_what_it_changes_however_many_ledgers_there_are(
 
     monkeypatch.setattr(Cache, "objects", refused)
     monkeypatch.setattr(Cache, "models", refused)
-    neighbouring = neighbours(state.kinship, state.resources["Dataset"], ledger("b", "a"), appeared=True)
+    neighbouring = neighbours(state.dependency_graph, state.resources["Dataset"], ledger("b", "a"), appeared=True)
     found = [each.name for each in neighbouring]
     assert found == ["a", "c", "d"]
     world = ClusterWorld(state, Settings(cluster_id="c"), datetime(2026, 11, 22, tzinfo=UTC))

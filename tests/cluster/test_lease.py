@@ -226,12 +226,12 @@ async def test_without_a_right_to_the_lease_an_operator_ends_unless_it_had_it_be
         await until(lambda: candidate.works)
 
 
-def let(server: ApiServer, namespace: str, subjects: list[dict[str, str]]) -> None:
+def let(server: ApiServer, namespace: str, run_index: list[dict[str, str]]) -> None:
     """These users, and no others, may do anything in the namespace."""
     binding = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "admin"}}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings/admin"
-    server.apply(path, {**binding, "roleRef": role, "subjects": subjects})
+    server.apply(path, {**binding, "roleRef": role, "subjects": run_index})
 
 
 def refused(server: ApiServer, namespace: str) -> bool:

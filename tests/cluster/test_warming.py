@@ -259,7 +259,7 @@ def test_driver_waits_from_the_moment_it_is_ready(ready: str | None, since: str)
     }
     pools = Pools()
     pools.follow({"metadata": meta, "status": {"phase": "Running"}})
-    (driver,) = pools.warmth("u").drivers
+    (driver,) = pools.warm_pool("u").drivers
     assert driver.since == datetime.fromisoformat(f"2026-11-22T{since}+00:00")
     assert driver.phase == ("Starting" if ready is None else "Ready")
 

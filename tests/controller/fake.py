@@ -40,12 +40,12 @@ from kubothek.controller.context import (
     StartDriver,
     StopDriver,
     WarmDriver,
-    Warmth,
+    WarmPool,
 )
-from kubothek.controller.dependency_graph import Kinship
+from kubothek.controller.dependency_graph import DependencyGraph
 from kubothek.controller.derivation import identity, references
 from kubothek.controller.reconcilers import RECONCILERS
-from kubothek.controller.run_index import Subjects, change_of
+from kubothek.controller.run_index import RunIndex, change_of
 from kubothek.controller.scheduling.attempts import job_name
 from tests import kstatus
 
@@ -108,8 +108,8 @@ class Fake:
         return [r for r in self.resources.values() if isinstance(r, kind)] if namespace == NAMESPACE else []
 
     @property
-    def kinship(self) -> Kinship:
-        found = Kinship()
+    def dependency_graph(self) -> DependencyGraph:
+        found = DependencyGraph()
         for each in self.list(Dataset, NAMESPACE):
             found.put(NAMESPACE, each.name, references(each), identity(each))
         return found
@@ -126,8 +126,8 @@ class Fake:
         return [bound for each in self.bounding for bound in bounds_of(each["kind"], each)]
 
     @property
-    def subjects(self) -> Subjects:
-        found = Subjects()
+    def run_index(self) -> RunIndex:
+        found = RunIndex()
         for each in self.resources.values():
             found.put(each.kind, NAMESPACE, each.name, change_of(each))
         return found
@@ -141,8 +141,8 @@ class Fake:
     def launch_refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
         return self.refusals.get(name) if namespace == NAMESPACE else None
 
-    def warmth(self, engine: Engine) -> Warmth | None:
-        return None if self.drivers is None else Warmth(tuple(self.drivers.values()), self.asked)
+    def warm_pool(self, engine: Engine) -> WarmPool | None:
+        return None if self.drivers is None else WarmPool(tuple(self.drivers.values()), self.asked)
 
     # --- what a person does ---
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubothek.controller.run_index import Change, Subjects
+from kubothek.controller.run_index import Change, RunIndex
 
 START = datetime(2026, 11, 22, tzinfo=UTC)
 SUBJECTS = [("Dataset", "a"), ("Dataset", "b"), ("Cube", "a")]
@@ -27,7 +27,7 @@ steps = st.lists(st.tuples(st.sampled_from(["Commit", "Query"]), st.sampled_from
 def test_the_index_says_what_a_search_would(
     happened: list[tuple[str, str, Change | None]], since: datetime | None
 ) -> None:
-    index, there = Subjects(), dict[tuple[str, str], Change]()
+    index, there = RunIndex(), dict[tuple[str, str], Change]()
     for kind, name, change in happened:
         index.put(kind, "ns", name, change)
         there.pop((kind, name), None)

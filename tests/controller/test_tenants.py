@@ -23,10 +23,10 @@ from kubothek.api.sizes import Sizes
 from kubothek.api.values import Reference
 from kubothek.cluster.config import OperatorConfig
 from kubothek.cluster.pods import job_pod
-from kubothek.controller.context import JobView, LaunchJob, Load, Outcome, PutDataset, Settings, Warmth
-from kubothek.controller.dependency_graph import Kinship
+from kubothek.controller.context import JobView, LaunchJob, Load, Outcome, PutDataset, Settings, WarmPool
+from kubothek.controller.dependency_graph import DependencyGraph
 from kubothek.controller.reconcilers import RECONCILERS
-from kubothek.controller.run_index import Subjects, change_of
+from kubothek.controller.run_index import RunIndex, change_of
 from kubothek.controller.validation.references import references_of
 from tests.controller.fake import START
 from tests.documented import API, Json, blocks, examples
@@ -132,10 +132,10 @@ class TwoTenants:
         self._there += [ready(asker, kind.__name__, name, THEIRS) for kind, name in named]
         if ("ObjectStore", "lake") not in {(kind.__name__, name) for kind, name in named}:
             self._there.append(ready(asker, "ObjectStore", "lake", OURS))
-        self.kinship = Kinship()
-        self.subjects = Subjects()
+        self.dependency_graph = DependencyGraph()
+        self.run_index = RunIndex()
         for each in (asker, *self._there):
-            self.subjects.put(each.kind, each.namespace, each.name, change_of(each))
+            self.run_index.put(each.kind, each.namespace, each.name, change_of(each))
 
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
         return next((each for each in self.list(kind, namespace) if each.name == name), None)
@@ -156,7 +156,7 @@ class TwoTenants:
         assert namespace == OURS, "nobody asks what another namespace has"
         return ()
 
-    def warmth(self, engine: Engine) -> Warmth | None:
+    def warm_pool(self, engine: Engine) -> WarmPool | None:
         return None
 
     def invalid(self, kind: type[R], namespace: str) -> Sequence[str]:

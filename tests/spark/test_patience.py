@@ -12,7 +12,7 @@ from pyspark import SparkContext
 
 from kubothek.spark import session as sessions
 from kubothek.spark.errors import ExecutorsUnavailable
-from kubothek.spark.patience import Patience, patience
+from kubothek.spark.patience import ExecutorTimeout, patience
 
 WAIT = 60.0
 
@@ -40,7 +40,7 @@ class Context:
             assert self.seen.wait_for(lambda: self.looks >= number, WAIT)
 
 
-def patient(context: Context, seconds: float, executors: int) -> AbstractContextManager[Patience]:
+def patient(context: Context, seconds: float, executors: int) -> AbstractContextManager[ExecutorTimeout]:
     return patience(cast("SparkContext", context), seconds, look=0.01, executors=lambda: executors)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kubothek.errors import StoreError, StoreUnavailable
 from kubothek.storage.ranges import RangeReader
-from kubothek.storage.retry import Patience, Verdict, with_retries
+from kubothek.storage.retry import RetryPolicy, Verdict, with_retries
 
 
 class Clock:
@@ -41,14 +41,14 @@ class Flaky:
         return "answer"
 
 
-def run(call: Flaky, clock: Clock, budget: float, patience: Patience) -> str:
+def run(call: Flaky, clock: Clock, budget: float, patience: RetryPolicy) -> str:
     error = StoreUnavailable("down")
     return with_retries(call, lambda _raised: Verdict(error, budget), patience, sleep=clock.sleep, clock=clock)
 
 
 def test_pauses_double_up_to_a_cap_and_jitter() -> None:
     clock = Clock()
-    assert run(Flaky(8), clock, 1000, Patience(first_pause=1, longest_pause=16)) == "answer"
+    assert run(Flaky(8), clock, 1000, RetryPolicy(first_pause=1, longest_pause=16)) == "answer"
     for pause, longest in zip(clock.pauses, [1, 2, 4, 8, 16, 16, 16, 16], strict=True):
         assert longest / 2 <= pause <= longest
     assert len({pause / longest for pause, longest in zip(clock.pauses, [1, 2, 4, 8, 16, 16, 16, 16], strict=True)}) > 1
@@ -57,7 +57,7 @@ def test_pauses_double_up_to_a_cap_and_jitter() -> None:
 def test_it_gives_up_when_the_budget_would_be_exceeded_and_keeps_the_cause() -> None:
     clock = Clock()
     with pytest.raises(StoreUnavailable) as raised:
-        run(Flaky(10**9), clock, 10, Patience(first_pause=1, longest_pause=2))
+        run(Flaky(10**9), clock, 10, RetryPolicy(first_pause=1, longest_pause=2))
     assert 7 <= sum(clock.pauses) < 10
     assert isinstance(raised.value.__cause__, OSError)
 
@@ -65,13 +65,13 @@ def test_it_gives_up_when_the_budget_would_be_exceeded_and_keeps_the_cause() -> 
 def test_no_budget_means_one_try() -> None:
     clock = Clock()
     with pytest.raises(StoreError):
-        run(Flaky(1), clock, 0, Patience())
+        run(Flaky(1), clock, 0, RetryPolicy())
     assert clock.pauses == []
 
 
 def test_what_the_judge_does_not_know_passes_unchanged() -> None:
     with pytest.raises(OSError, match="flaky"):
-        with_retries(Flaky(1), lambda _raised: None, Patience())
+        with_retries(Flaky(1), lambda _raised: None, RetryPolicy())
 
 
 STEPS = st.lists(

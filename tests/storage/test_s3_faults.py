@@ -23,7 +23,7 @@ from kubothek.errors import (
 )
 from kubothek.storage import Store, StoreConfig, open_store
 from kubothek.storage.credentials import MountedCredentials
-from kubothek.storage.retry import Patience
+from kubothek.storage.retry import RetryPolicy
 from kubothek.storage.s3 import S3Store
 from kubothek.storage.urls import S3Location, parse_url
 from tests.faultproxy import Fault, FaultProxy, LostResponse, Reset, Short, Silence, Status, Truncated
@@ -34,14 +34,14 @@ pytestmark = pytest.mark.s3
 TRIES = 3
 
 
-class Hasty(Patience):
+class Hasty(RetryPolicy):
     """Tries so many times, without a pause; whatever the machine's load."""
 
     def pause(self, attempt: int) -> float:
         return 0.0 if attempt + 1 < TRIES else math.inf
 
 
-def patient_store(config: StoreConfig, patience: Patience) -> Store:
+def patient_store(config: StoreConfig, patience: RetryPolicy) -> Store:
     location = parse_url(config.url)
     assert isinstance(location, S3Location)
     return S3Store(config, location, patience)
@@ -166,7 +166,7 @@ def test_nobody_listening_is_told_within_seconds(bucket_config: StoreConfig) -> 
 def test_a_server_that_comes_back_is_waited_for(bucket_config: StoreConfig) -> None:
     with S3Server() as server:
 
-        class StartTheServer(Patience):
+        class StartTheServer(RetryPolicy):
             def pause(self, attempt: int) -> float:
                 if attempt == 1:
                     server.start()

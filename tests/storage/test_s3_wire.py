@@ -19,7 +19,7 @@ from botocore.httpsession import get_cert_path
 
 from kubothek.errors import StoreUnavailable
 from kubothek.storage import StoreConfig
-from kubothek.storage.retry import Patience
+from kubothek.storage.retry import RetryPolicy
 from kubothek.storage.s3 import S3Store
 from kubothek.storage.s3_wire import Wire
 from kubothek.storage.urls import S3Location
@@ -146,7 +146,7 @@ def test_where_a_proxy_is_set_requests_go_there(bucket_config: StoreConfig, monk
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("NO_PROXY", "")
     store = S3Store(
-        replace(bucket_config, endpoint="http://s3.example"), S3Location("lake", ""), Patience(unreachable=0)
+        replace(bucket_config, endpoint="http://s3.example"), S3Location("lake", ""), RetryPolicy(unreachable=0)
     )
     with pytest.raises(StoreUnavailable, match=r"proxy.*http://127.0.0.1:1"):
         store.get("k")

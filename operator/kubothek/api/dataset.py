@@ -233,7 +233,7 @@ class TableState(Lenient):
     """Its chain, if it has one."""
 
 
-class Deed(Attempts):
+class OneShot(Attempts):
     """A job that is needed once: deletion or restoration."""
 
     done: bool = False
@@ -242,7 +242,7 @@ class Deed(Attempts):
     """Why it was given up: `Reason: text`."""
 
 
-class Errand(Deed):
+class TaskRun(OneShot):
     """A job that makes the table what it should be: one for each cause."""
 
     cause: str = ""
@@ -252,7 +252,7 @@ class Errand(Deed):
     """Since when there is a cause for it."""
 
 
-class CompactionState(Errand):
+class CompactionState(TaskRun):
     """The last compaction that the Dataset started by itself; its cause is the time of a slot, or a version, with a
     digest of the order that was asked for, if any.
     """
@@ -269,7 +269,7 @@ class CompactionState(Errand):
     """By how much those are smaller."""
 
 
-class PollState(Errand):
+class PollState(TaskRun):
     """The last poll; its cause is a digest of the events, with the time of a slot and the last request, if any."""
 
     slot: Time | None = None
@@ -284,7 +284,7 @@ class PollState(Errand):
     """Whether the container of the source said that there is more: another poll follows at once."""
 
 
-class TransformState(Errand):
+class TransformState(TaskRun):
     """The last run of a derivative; its cause is a digest of the events and of the inputs as they were then, with the
     time of a slot and the last request, if any.
     """
@@ -316,21 +316,21 @@ class DatasetStatus(Status, TableState):
     """When the inspection began that last had something new to tell of the dataset: those after it found the same."""
     inspected_digest: str | None = None
     """A digest of what it told; absent when something else has changed the table since."""
-    deletion: Deed | None = None
+    deletion: OneShot | None = None
     """How far the deletion of the data is."""
-    restoration: Deed | None = None
+    restoration: OneShot | None = None
     """How far the restoration of the data is."""
-    indexing: Errand | None = None
+    indexing: TaskRun | None = None
     """How far the job is that makes the indices what spec.table says."""
     skipping_achieved: SkippingAchieved | None = None
     """What recent Queries of this namespace had of the skipping metadata."""
-    describing: Errand | None = None
+    describing: TaskRun | None = None
     """How far the job is that makes the skipping metadata what spec.table says."""
-    tagging: Errand | None = None
+    tagging: TaskRun | None = None
     """How far the job is that makes the tags what spec.tags says."""
     compaction: CompactionState | None = None
     """The last compaction that spec.maintenance.compaction asked for."""
-    defining: Errand | None = None
+    defining: TaskRun | None = None
     """How far the job is that makes the chain hold the events of spec.ledger."""
     polling: PollState | None = None
     """The last poll of the chain's source."""
@@ -338,7 +338,7 @@ class DatasetStatus(Status, TableState):
     """The last run of a derivative."""
     lineage: Lineage | None = None
     """Where its chain comes from, and who reads it."""
-    healing: Errand | None = None
+    healing: TaskRun | None = None
     """How far the job is that makes anew what is derived from the data and is missing or lags."""
     ailments: Annotated[tuple[str, ...], Field(max_length=16)] = ()
     """What is missing or lags, as the last inspection found: each in a few words."""

@@ -21,8 +21,8 @@ from kubothek.api.engine import Engine
 from kubothek.api.jobs import AnyJob, JobResult, Progress
 from kubothek.api.meta import Resource
 from kubothek.api.sizes import Sizes
-from kubothek.controller.dependency_graph import Kinship
-from kubothek.controller.run_index import Subjects
+from kubothek.controller.dependency_graph import DependencyGraph
+from kubothek.controller.run_index import RunIndex
 
 AnyResource = Resource  # any kind
 R = TypeVar("R", bound=Resource)
@@ -168,7 +168,7 @@ class WarmDriver:
 
 
 @dataclass(frozen=True, slots=True)
-class Warmth:
+class WarmPool:
     """What there is of an Engine's waiting drivers, and how many were asked for of late."""
 
     drivers: tuple[WarmDriver, ...] = ()
@@ -277,7 +277,7 @@ class Lookup(Protocol):
         """All resources of a kind in the namespace, in no particular order."""
 
     @property
-    def kinship(self) -> Kinship:
+    def dependency_graph(self) -> DependencyGraph:
         """Which Datasets are derived from which."""
 
     @property
@@ -302,7 +302,7 @@ class World(Lookup, Protocol):
     def settings(self) -> Settings: ...
 
     @property
-    def subjects(self) -> Subjects:
+    def run_index(self) -> RunIndex:
         """Which runs change which Dataset or Cube."""
 
     @property
@@ -320,5 +320,5 @@ class World(Lookup, Protocol):
         admission, namespace).
         """
 
-    def warmth(self, engine: Engine) -> Warmth | None:
+    def warm_pool(self, engine: Engine) -> WarmPool | None:
         """The drivers of an Engine that wait for jobs; None where there are none by design."""

@@ -21,7 +21,7 @@ class _Space:
     holders: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
 
-class Kinship:
+class DependencyGraph:
     """The relations of all Datasets, by namespace. What is no derivative and has no chain takes no room."""
 
     def __init__(self) -> None:

@@ -52,7 +52,7 @@ def find_cycle(start: str, inputs: Callable[[str], Iterable[str]]) -> tuple[str,
 
 def find_input(reference: str, namespace: str, there: Lookup) -> Dataset | None:
     """The Dataset that an input names, by name or identity."""
-    named = there.kinship.holder(namespace, reference) if is_identity(reference) else reference
+    named = there.dependency_graph.holder(namespace, reference) if is_identity(reference) else reference
     return None if named is None else there.get(Dataset, namespace, named)
 
 
@@ -110,7 +110,7 @@ class Ledgers:
             return None
         above = self.ancestors(dataset)
         roots = (name for name in above if not self._is_derived(name))
-        readers = self._world.kinship.readers(self._namespace, dataset.name, identity(dataset))
+        readers = self._world.dependency_graph.readers(self._namespace, dataset.name, identity(dataset))
         consumers = nsmallest(_MOST, (name for name in readers if self.find(name) is not None))
         if not above and not consumers:
             return None

@@ -40,7 +40,7 @@ class _Place(NamedTuple):
     entry: tuple[datetime, str]
 
 
-class Subjects:
+class RunIndex:
     """Names of runs by kind, namespace and what they change: the unfinished ones, and those that were completed."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Runs(Protocol):
     """Where runs are found: the part of a reconciler's context that this index is asked with."""
 
     @property
-    def subjects(self) -> Subjects: ...
+    def run_index(self) -> RunIndex: ...
 
     def get(self, kind: type[R], namespace: str, name: str) -> R | None: ...
 
@@ -111,7 +111,7 @@ def change_of(run: Resource) -> Change | None:
 
 def unfinished(kind: type[R], namespace: str, subject: tuple[str, str], runs: Runs) -> Iterator[R]:
     """The runs of a kind that change this and have not ended, in the order of their creation."""
-    for name in runs.subjects.unfinished(kind.__name__, namespace, subject):
+    for name in runs.run_index.unfinished(kind.__name__, namespace, subject):
         run = runs.get(kind, namespace, name)
         if run is not None:
             yield run
@@ -121,7 +121,7 @@ def completed(
     kind: type[R], namespace: str, subject: tuple[str, str], since: datetime | None, runs: Runs
 ) -> Iterator[R]:
     """The runs of a kind that change this and were completed then or later, the last first."""
-    for name in runs.subjects.completed(kind.__name__, namespace, subject, since):
+    for name in runs.run_index.completed(kind.__name__, namespace, subject, since):
         run = runs.get(kind, namespace, name)
         if run is not None:
             yield run

@@ -12,7 +12,7 @@ from kubothek.api import jobs
 from kubothek.api.commit import Commit
 from kubothek.api.compaction import Compaction
 from kubothek.api.cube import Cube, CubeState, CubeStatus
-from kubothek.api.dataset import Dataset, DatasetStatus, Errand, TableState
+from kubothek.api.dataset import Dataset, DatasetStatus, TableState, TaskRun
 from kubothek.api.jobs import DatasetState, JobResult
 from kubothek.api.members import SEPARATOR
 from kubothek.api.objectstore import ObjectStore
@@ -24,11 +24,11 @@ from kubothek.api.values import percent, render_bytes
 from kubothek.controller.context import World
 from kubothek.controller.run_index import completed
 from kubothek.controller.scheduling.attempts import job_name
-from kubothek.controller.scheduling.maintenance_priority import CHORES
+from kubothek.controller.scheduling.maintenance_priority import TASK_TYPES
 
 Run = Commit | Query | Compaction | Sync
 
-_OWN_JOBS: Final = {**CHORES, "intake": "intake"}
+_OWN_JOBS: Final = {**TASK_TYPES, "intake": "intake"}
 """Jobs of a Dataset that tell of its table, by their verbs, with the fields of the status."""
 AILMENTS = 16
 """How many ailments a status holds."""
@@ -154,8 +154,8 @@ def _left_by_runs(dataset: Dataset, since: datetime | None, world: World) -> Ite
 def _left_by_chores(dataset: Dataset, since: datetime | None, world: World) -> Iterator[tuple[int, TableState]]:
     """The Dataset as each of its own jobs left it since then, with its versions."""
     for verb, field in _OWN_JOBS.items():
-        errand: Errand | Intake | None = getattr(dataset.status, field)
-        view = world.job(dataset.namespace, job_name(f"{dataset.name}-{verb}", errand.attempt)) if errand else None
+        task_run: TaskRun | Intake | None = getattr(dataset.status, field)
+        view = world.job(dataset.namespace, job_name(f"{dataset.name}-{verb}", task_run.attempt)) if task_run else None
         if view is None or view.result is None or view.owner_uid not in ("", dataset.metadata.uid):
             continue
         seen = view.result.dataset

@@ -20,7 +20,7 @@ from kubothek.table.log.multi.settle import adopted, at_record, record_of, settl
 from kubothek.table.log.multi.spec import SEPARATOR, CubeSpec
 from kubothek.table.log.ownership import ensure_claim, require_unowned
 from kubothek.table.log.records import parallel
-from kubothek.table.log.settle import Patience, settled
+from kubothek.table.log.settle import CommitBackoff, settled
 
 ClaimOf = Callable[[str], Claim | None]
 """Who writes the member of this name; None: a person with the store's credentials."""
@@ -40,7 +40,7 @@ class Settling:
     patience: timedelta
     conditional_writes: bool
 
-    def settled(self, patience: Patience, *, adopts: bool = True) -> tuple[SeenCube | None, Heads]:
+    def settled(self, patience: CommitBackoff, *, adopts: bool = True) -> tuple[SeenCube | None, Heads]:
         """The cube and the heads of its members, with nothing left to settle; None if there is none.
 
         ``adopts``  False: what another program made or changed is left as it is, and shown in a cube without an ETag
@@ -57,7 +57,7 @@ class Settling:
             patience.pause()
 
     def _taken_over(
-        self, seen: SeenCube | None, patience: Patience, *, adopts: bool
+        self, seen: SeenCube | None, patience: CommitBackoff, *, adopts: bool
     ) -> tuple[SeenCube | None, Heads] | None:
         """The first version of a cube that another program made; nothing of it changes but that it has a head."""
         names = member_names(self.store, self.journal.prefix)
@@ -91,9 +91,9 @@ class Settling:
         """The members, and the datasets that another program may have added."""
         return sorted({*seen.head.members, *member_names(self.store, self.journal.prefix)})
 
-    def new_patience(self) -> Patience:
+    def new_patience(self) -> CommitBackoff:
         """For one commit."""
-        return Patience(self.journal.member("x"), self.patience)
+        return CommitBackoff(self.journal.member("x"), self.patience)
 
     def require_claims(self, names: Collection[str]) -> None:
         """Before the first byte: may these members be written? Raises OwnedByAnother, NotAdopted."""
@@ -120,7 +120,7 @@ class Settling:
                 "take it over as it is, or choose another prefix"
             )
 
-    def discard(self, name: str, target: MemberVersion | None, patience: Patience) -> None:
+    def discard(self, name: str, target: MemberVersion | None, patience: CommitBackoff) -> None:
         """Commit to a member what it was at this version; None: that it is gone."""
         journal = self.journal.member(name)
         while True:

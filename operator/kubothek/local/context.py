@@ -26,9 +26,9 @@ from kubothek.api.sync import Sync
 from kubothek.api.values import Reference
 from kubothek.api.verification import Verification
 from kubothek.controller.context import JobView, Load, Settings
-from kubothek.controller.dependency_graph import Kinship
+from kubothek.controller.dependency_graph import DependencyGraph
 from kubothek.controller.derivation import identity, references
-from kubothek.controller.run_index import Run, Subjects, change_of
+from kubothek.controller.run_index import Run, RunIndex, change_of
 from kubothek.local.manifests import Key, key_of
 
 R = TypeVar("R", bound=Resource)
@@ -45,8 +45,8 @@ class Objects:
         self._users: dict[Key, list[Key]] = defaultdict(list)
         self._queues: dict[Key, list[Key]] = defaultdict(list)
         """Of each Dataset and Cube its Commits, the next one last."""
-        self.kinship = Kinship()
-        self.subjects = Subjects()
+        self.dependency_graph = DependencyGraph()
+        self.run_index = RunIndex()
         for key, resource in resources.items():
             self.put(resource)
             for used in _references(resource):
@@ -67,9 +67,9 @@ class Objects:
         """Replace a resource by a newer state of itself."""
         self._by_kind[resource.kind, resource.namespace][resource.name] = resource
         if isinstance(resource, Dataset):
-            self.kinship.put(resource.namespace, resource.name, references(resource), identity(resource))
+            self.dependency_graph.put(resource.namespace, resource.name, references(resource), identity(resource))
         elif isinstance(resource, Run):
-            self.subjects.put(resource.kind, resource.namespace, resource.name, change_of(resource))
+            self.run_index.put(resource.kind, resource.namespace, resource.name, change_of(resource))
 
     def add(self, resource: Resource) -> None:
         """Take in a resource that another one made; it may have been there, and have been named by others, before."""
@@ -130,7 +130,7 @@ class Objects:
         if dataset.spec.ledger is None:
             return
         yield from (Key("Dataset", dataset.namespace, name) for name in references(dataset))
-        derived = self.kinship.descendants(dataset.namespace, dataset.name, identity(dataset))
+        derived = self.dependency_graph.descendants(dataset.namespace, dataset.name, identity(dataset))
         yield from (Key("Dataset", dataset.namespace, name) for name in sorted(derived))
 
     def _touched_by(self, run: Query | Compaction | Sync) -> Iterator[Key]:
@@ -234,9 +234,9 @@ class LocalWorld:
         return Load()
 
     @property
-    def kinship(self) -> Kinship:
+    def dependency_graph(self) -> DependencyGraph:
         """Which Datasets are derived from which."""
-        return self.objects.kinship
+        return self.objects.dependency_graph
 
     @property
     def engine_limits(self) -> Sizes:
@@ -253,9 +253,9 @@ class LocalWorld:
         return ()
 
     @property
-    def subjects(self) -> Subjects:
+    def run_index(self) -> RunIndex:
         """Which runs change which Dataset or Cube."""
-        return self.objects.subjects
+        return self.objects.run_index
 
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
         """The resource, or None."""
@@ -277,5 +277,5 @@ class LocalWorld:
         """Nothing refuses a launch on one's own machine."""
         return self.refusals.get((namespace, name))
 
-    def warmth(self, engine: Engine) -> None:
+    def warm_pool(self, engine: Engine) -> None:
         """Nothing waits for jobs on one's own machine."""

@@ -19,7 +19,7 @@ _LOOK_SECONDS: Final = 5.0
 
 
 @dataclass
-class Patience:
+class ExecutorTimeout:
     """Whether it was ``lost`` after so many seconds."""
 
     seconds: float
@@ -33,12 +33,12 @@ def patience(
     *,
     look: float = _LOOK_SECONDS,
     executors: Callable[[], int] | None = None,
-) -> Iterator[Patience]:
+) -> Iterator[ExecutorTimeout]:
     """Cancel all work of a context that had work and no executor for ``seconds``.
 
     ``executors``  how many there are; default: as the context says
     """
-    found = Patience(seconds)
+    found = ExecutorTimeout(seconds)
     count = executors or (lambda: _known(context))
     idle_since: float | None = None
 

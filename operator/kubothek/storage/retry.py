@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """Seconds of trying, by what is wrong; the last failure is reported.
 
     ``unreachable``   nobody listens, or the name is unknown: mostly a wrong endpoint, so a person is waiting
@@ -45,7 +45,7 @@ class Verdict:
 def with_retries(
     call: Callable[[], T],
     judge: Callable[[Exception], Verdict | None],
-    patience: Patience,
+    patience: RetryPolicy,
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,

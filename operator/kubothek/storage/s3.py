@@ -1,7 +1,7 @@
 """S3 and everything that speaks it.
 
 **Retries** are all made here, with botocore's own switched off: one place knows what is worth another try and
-when to give up (:class:`~kubothek.storage.retry.Patience`). A conditional put whose response was lost is
+when to give up (:class:`~kubothek.storage.retry.RetryPolicy`). A conditional put whose response was lost is
 tried again like any other, and can then lose against its own first try: PreconditionFailed does not tell who
 won, the caller reads the object and compares.
 
@@ -37,7 +37,7 @@ from kubothek.errors import AccessDenied, ObjectNotFound, PreconditionFailed, St
 from kubothek.storage.base import Capabilities, ObjectInfo, Presigned, Store, StoreConfig
 from kubothek.storage.probe import probe_store
 from kubothek.storage.ranges import RangeReader
-from kubothek.storage.retry import Patience, with_retries
+from kubothek.storage.retry import RetryPolicy, with_retries
 from kubothek.storage.s3_client import Connected, connected
 from kubothek.storage.s3_errors import judge, passes
 from kubothek.storage.s3_objects import Answer
@@ -66,11 +66,11 @@ _NO_CONDITIONS: Mapping[str, str] = {}
 class S3Store(Store):
     """Objects below a prefix of one bucket. Picklable; threads share a client, each process makes its own."""
 
-    def __init__(self, config: StoreConfig, location: S3Location, patience: Patience | None = None) -> None:
+    def __init__(self, config: StoreConfig, location: S3Location, patience: RetryPolicy | None = None) -> None:
         self.config = config
         self._bucket = location.bucket
         self._prefix = location.prefix
-        self._patience = patience or Patience()
+        self._patience = patience or RetryPolicy()
         self._access = replace(config, url="")
 
     def connect(self) -> None:

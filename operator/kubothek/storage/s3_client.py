@@ -16,7 +16,7 @@ from botocore.httpsession import get_cert_path
 
 from kubothek.storage.base import StoreConfig
 from kubothek.storage.credentials import MountedProvider
-from kubothek.storage.retry import Patience
+from kubothek.storage.retry import RetryPolicy
 from kubothek.storage.s3_listing import EVENT, read_contents
 from kubothek.storage.s3_objects import ObjectRequests
 from kubothek.storage.s3_wire import Wire
@@ -35,7 +35,7 @@ class Connected:
     objects: ObjectRequests
 
 
-def connected(access: StoreConfig, patience: Patience) -> Connected:
+def connected(access: StoreConfig, patience: RetryPolicy) -> Connected:
     """A client costs 100 ms and 10 MB, and has the connections: threads that come at once wait for the first one's.
 
     A forked process makes its own; ``access`` has no URL.
@@ -51,7 +51,7 @@ def _making(process: int) -> Lock:
 
 
 @lru_cache(maxsize=32)
-def _made(process: int, access: StoreConfig, patience: Patience) -> Connected:
+def _made(process: int, access: StoreConfig, patience: RetryPolicy) -> Connected:
     session = botocore.session.Session()
     if access.credentials_dir:
         provider = MountedProvider(Path(access.credentials_dir))

@@ -26,7 +26,7 @@ from kubothek.errors import (
     StoreError,
     StoreUnavailable,
 )
-from kubothek.storage.retry import Patience, Verdict
+from kubothek.storage.retry import RetryPolicy, Verdict
 
 _UNKNOWN_KEY = {
     "InvalidAccessKeyId",
@@ -55,7 +55,7 @@ def passes(code: str, status: int) -> bool:
     return code in _TRY_AGAIN or status == 429 or (status >= 500 and code != "NotImplemented" and status != 501)
 
 
-def judge(raised: Exception, key: str, url: str, endpoint: str, patience: Patience) -> Verdict | None:
+def judge(raised: Exception, key: str, url: str, endpoint: str, patience: RetryPolicy) -> Verdict | None:
     """The error for the caller and how long to try again; None for what neither boto3 nor a store raises."""
     if isinstance(raised, StoreError):
         return Verdict(raised, patience.troubled if raised.transient else 0)
@@ -80,7 +80,7 @@ def judge(raised: Exception, key: str, url: str, endpoint: str, patience: Patien
     return None
 
 
-def _refused(raised: ClientError, key: str, url: str, endpoint: str, patience: Patience) -> Verdict:
+def _refused(raised: ClientError, key: str, url: str, endpoint: str, patience: RetryPolicy) -> Verdict:
     """The server answered with an S3 error document, or at least with a status."""
     code = raised.response.get("Error", {}).get("Code", "")
     message = raised.response.get("Error", {}).get("Message", "")

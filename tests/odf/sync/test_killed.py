@@ -17,7 +17,7 @@ from kubothek.odf.dataset import Table
 from kubothek.odf.sync import Progress, Reach, Web, WebRepository, pull
 from kubothek.odf.sync.smart.pushing import push_smart
 from kubothek.storage import Store, StoreConfig, open_store
-from kubothek.storage.retry import Patience
+from kubothek.storage.retry import RetryPolicy
 from kubothek.table.log import DatasetLog
 from kubothek.table.log.model import keys
 from tests.faultstore import WRITES, Call, Crash, Fault, FaultStore
@@ -25,7 +25,7 @@ from tests.gateway.running import WRITER, Running, running
 from tests.odf.dataset.planes import LAYOUT, LEDGER, UUID, made, opened, push, sound, table
 from tests.odf.sync.static import static
 
-HASTY = Patience(unreachable=0.1, troubled=0.1, silence=5.0)
+HASTY = RetryPolicy(unreachable=0.1, troubled=0.1, silence=5.0)
 SLICES = 2
 CHAIN = keys.chain(UUID)
 

@@ -15,7 +15,7 @@ from kubothek.odf.dataset import Root, Table, create
 from kubothek.odf.spec.events import DisablePushSource
 from kubothek.odf.sync import Pulled, Relation, StoreRepository, Web, WebRepository, pull
 from kubothek.storage import Store
-from kubothek.storage.retry import Patience
+from kubothek.storage.retry import RetryPolicy
 from kubothek.table.layout import Layout as TableLayout
 from kubothek.table.log import DatasetLog
 from kubothek.table.log.model import keys
@@ -25,7 +25,7 @@ from tests.odf.sync.chains import forged
 from tests.odf.sync.static import Static, static
 
 ROUNDS = 200 if os.environ.get("KUBOTHEK_SOAK") else 6
-HASTY = Patience(unreachable=0.1, troubled=0.1, silence=5.0)
+HASTY = RetryPolicy(unreachable=0.1, troubled=0.1, silence=5.0)
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from kubothek.odf import Multihash
 from kubothek.odf.sync import Reach, WebRepository
 from kubothek.odf.sync import Web as Client
 from kubothek.odf.sync.smart.client import Conversation
-from kubothek.storage.retry import Patience
+from kubothek.storage.retry import RetryPolicy
 from tests.ingest.test_urls import resolving_to
 from tests.webserver import Web, web
 
 __all__ = ["web"]
 
-HASTY = Patience(unreachable=0.1, troubled=0.1, silence=5.0)
+HASTY = RetryPolicy(unreachable=0.1, troubled=0.1, silence=5.0)
 BLOCK = Multihash.sha3(b"block")
 HERE = UrlPolicy(("127.0.0.1", "localhost"), allow_local=True)
 STRICT = UrlPolicy(("*",))

@@ -11,7 +11,7 @@ import pytest
 
 from kubothek.errors import OwnedByAnother, StoreUnavailable
 from kubothek.storage import Store, StoreConfig
-from kubothek.storage.retry import Patience
+from kubothek.storage.retry import RetryPolicy
 from kubothek.storage.s3 import S3Store
 from kubothek.storage.urls import S3Location, parse_url
 from kubothek.table.log import AlreadyApplied, DatasetLog
@@ -36,7 +36,9 @@ def proxy(s3: S3Server) -> Iterator[FaultProxy]:
 def remote(proxy: FaultProxy, bucket_config: StoreConfig) -> Store:
     location = parse_url(bucket_config.url)
     assert isinstance(location, S3Location)
-    return S3Store(replace(bucket_config, endpoint=proxy.endpoint), location, Patience(troubled=0.0, unreachable=0.0))
+    return S3Store(
+        replace(bucket_config, endpoint=proxy.endpoint), location, RetryPolicy(troubled=0.0, unreachable=0.0)
+    )
 
 
 @pytest.fixture

@@ -63,7 +63,9 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
         turned = _came_or_went(before, after) or _ready(before) != _ready(after)
         yield from _of_dataset(state, obj, appeared=appeared, turned=turned)
         if "ledger" in obj["spec"] and (appeared or progress(before) != progress(after)):
-            yield from neighbours(state.kinship, state.resources["Dataset"], obj, appeared=_respecified(before, after))
+            yield from neighbours(
+                state.dependency_graph, state.resources["Dataset"], obj, appeared=_respecified(before, after)
+            )
         yield from _policies(state, namespace, before, after)
     elif kind == "Commit" and (_respecified(before, after) or (after is not None and finished(after))):
         yield from _of_commit(state, obj)
@@ -142,7 +144,7 @@ def _members(state: ClusterState, namespace: str, cube: str) -> Iterator[Key]:
 def _compactions(state: ClusterState, namespace: str, datasets: set[str]) -> Iterator[Key]:
     """The unfinished Compactions of the datasets."""
     for dataset in datasets:
-        for name in state.subjects.unfinished("Compaction", namespace, ("Dataset", dataset)):
+        for name in state.run_index.unfinished("Compaction", namespace, ("Dataset", dataset)):
             yield Key("Compaction", namespace, name)
 
 
@@ -229,8 +231,8 @@ def _users_of_store(state: ClusterState, namespace: str, name: str) -> Iterator[
     ]
     yield from (Key("Dataset", namespace, dataset) for dataset in stored)
     yield from (Key("Cube", namespace, cube) for cube in cubes)
-    subjects = {*(("Dataset", dataset) for dataset in stored), *(("Cube", cube) for cube in cubes)}
-    yield from _queues(state, namespace, subjects, head_only=True)
+    run_index = {*(("Dataset", dataset) for dataset in stored), *(("Cube", cube) for cube in cubes)}
+    yield from _queues(state, namespace, run_index, head_only=True)
     yield from _compactions(state, namespace, stored)
     yield from _verifications(state, namespace, stored)
     for commit in state.resources["Commit"].objects(namespace):
@@ -274,11 +276,11 @@ def _users_of_engine(state: ClusterState, namespace: str, name: str) -> Iterator
                 yield Key(kind, namespace, obj["metadata"]["name"])
 
 
-def _queues(state: ClusterState, namespace: str, subjects: set[tuple[str, str]], *, head_only: bool) -> Iterator[Key]:
+def _queues(state: ClusterState, namespace: str, run_index: set[tuple[str, str]], *, head_only: bool) -> Iterator[Key]:
     """The unfinished Commits of Datasets and Cubes: all, or of each the first few that hold their place."""
     commits = state.resources["Commit"]
-    for subject in subjects:
-        found = state.subjects.unfinished("Commit", namespace, subject)
+    for subject in run_index:
+        found = state.run_index.unfinished("Commit", namespace, subject)
         queue = ((name, commits.get(namespace, name)) for name in found)
         waiting = (name for name, commit in queue if not head_only or (commit and _keeps_place(state, commit)))
         yield from [Key("Commit", namespace, name) for name in islice(waiting, _QUEUE_HEAD if head_only else None)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from kubothek.cluster.cache.objects import Cache, Object
 from kubothek.cluster.queue import Key
-from kubothek.controller.dependency_graph import Kinship
+from kubothek.controller.dependency_graph import DependencyGraph
 
 
 def progress(dataset: Object | None) -> tuple[object, ...]:
@@ -17,23 +17,25 @@ def progress(dataset: Object | None) -> tuple[object, ...]:
     return (status.get("ledger") or {}).get("head"), *(run.get(name) for name in ("cause", "done", "problem"))
 
 
-def follow(kinship: Kinship, namespace: str, name: str, dataset: Object | None) -> None:
+def follow(dependency_graph: DependencyGraph, namespace: str, name: str, dataset: Object | None) -> None:
     """Keep the index true to a Dataset that changed; None: it is gone."""
     if dataset is None:
-        kinship.remove(namespace, name)
+        dependency_graph.remove(namespace, name)
     else:
-        kinship.put(namespace, name, _inputs(dataset), _identity(dataset))
+        dependency_graph.put(namespace, name, _inputs(dataset), _identity(dataset))
 
 
-def neighbours(kinship: Kinship, datasets: Cache[Any], dataset: Object, *, appeared: bool) -> Iterator[Key]:
+def neighbours(
+    dependency_graph: DependencyGraph, datasets: Cache[Any], dataset: Object, *, appeared: bool
+) -> Iterator[Key]:
     """The ledgers around a Dataset: all that is derived from it may wait for it.
 
     ``appeared``  whether it came, went or has another manifest: its inputs tell who reads them
     """
     namespace, name = dataset["metadata"]["namespace"], dataset["metadata"]["name"]
-    found = kinship.descendants(namespace, name, _identity(dataset))
+    found = dependency_graph.descendants(namespace, name, _identity(dataset))
     if appeared:
-        named = (kinship.holder(namespace, each) or each for each in _inputs(dataset))
+        named = (dependency_graph.holder(namespace, each) or each for each in _inputs(dataset))
         found.update(each for each in named if datasets.get(namespace, each) is not None)
     yield from (Key("Dataset", namespace, each) for each in sorted(found - {name}))
 

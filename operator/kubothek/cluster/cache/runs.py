@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubothek.api.values import parse_time
 from kubothek.cluster.cache.objects import Object
-from kubothek.controller.run_index import Change, Subjects
+from kubothek.controller.run_index import Change, RunIndex
 
 
 def finished(run: Object) -> bool:
@@ -20,9 +20,9 @@ def subject_of(commit: Object) -> tuple[str, str]:
     return "Dataset", str(spec["datasetRef"]["name"])
 
 
-def follow(subjects: Subjects, kind: str, namespace: str, name: str, run: Object | None) -> None:
+def follow(run_index: RunIndex, kind: str, namespace: str, name: str, run: Object | None) -> None:
     """Keep the index true to a run that changed; None: it is gone."""
-    subjects.put(kind, namespace, name, None if run is None else _change(kind, run))
+    run_index.put(kind, namespace, name, None if run is None else _change(kind, run))
 
 
 def holds(obj: Object, kind: str) -> bool:

@@ -20,10 +20,10 @@ from kubothek.cluster.cache.job_slots import Places
 from kubothek.cluster.cache.objects import Cache, Object, trimmed_pod
 from kubothek.cluster.cache.warm_pools import Pools
 from kubothek.cluster.pod_status import outcome
-from kubothek.controller.context import JobView, Limits, Load, Settings, Warmth
-from kubothek.controller.dependency_graph import Kinship
+from kubothek.controller.context import JobView, Limits, Load, Settings, WarmPool
+from kubothek.controller.dependency_graph import DependencyGraph
 from kubothek.controller.run_index import KINDS as RUNS
-from kubothek.controller.run_index import Subjects
+from kubothek.controller.run_index import RunIndex
 
 R = TypeVar("R", bound=Resource)
 NO_LIMITS: Final = Limits()
@@ -49,10 +49,10 @@ class ClusterState:
     """
 
     def __init__(self, limits: Limits = NO_LIMITS) -> None:
-        self.kinship = Kinship()
-        self.subjects = Subjects()
-        followers = {kind: partial(runs.follow, self.subjects, kind) for kind in RUNS} | {
-            "Dataset": partial(follow, self.kinship)
+        self.dependency_graph = DependencyGraph()
+        self.run_index = RunIndex()
+        followers = {kind: partial(runs.follow, self.run_index, kind) for kind in RUNS} | {
+            "Dataset": partial(follow, self.dependency_graph)
         }
         self.resources: dict[str, Cache[Resource | InvalidResource]] = {
             kind: Cache(_parsed, follow=followers.get(kind)) for kind in KINDS
@@ -205,8 +205,8 @@ class ClusterWorld:
         return self.state.places.load
 
     @property
-    def kinship(self) -> Kinship:
-        return self.state.kinship
+    def dependency_graph(self) -> DependencyGraph:
+        return self.state.dependency_graph
 
     @property
     def engine_limits(self) -> Sizes:
@@ -223,8 +223,8 @@ class ClusterWorld:
         return self.state.bounds_in(namespace)
 
     @property
-    def subjects(self) -> Subjects:
-        return self.state.subjects
+    def run_index(self) -> RunIndex:
+        return self.state.run_index
 
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
         found = self.state.resources[kind.__name__].model(namespace, name)
@@ -244,8 +244,8 @@ class ClusterWorld:
     def launch_refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
         return self.state.refusal(namespace, name)
 
-    def warmth(self, engine: Engine) -> Warmth:
-        return self.state.pools.warmth(engine.metadata.uid)
+    def warm_pool(self, engine: Engine) -> WarmPool:
+        return self.state.pools.warm_pool(engine.metadata.uid)
 
 
 def _parsed(obj: Object) -> Resource | InvalidResource:

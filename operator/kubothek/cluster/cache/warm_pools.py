@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from kubothek.cluster import names
-from kubothek.controller.context import ENDED, WarmDriver, Warmth
+from kubothek.controller.context import ENDED, WarmDriver, WarmPool
 
 Json = Mapping[str, Any]
 
@@ -50,10 +50,10 @@ class Pools:
         """The Engine with this uid is gone."""
         self._asked.pop(engine, None)
 
-    def warmth(self, engine: str) -> Warmth:
+    def warm_pool(self, engine: str) -> WarmPool:
         """What there is for the Engine with this uid."""
         mine = (driver for owner, driver in self._drivers.values() if owner == engine)
-        return Warmth(tuple(mine), self._asked.get(engine, {}))
+        return WarmPool(tuple(mine), self._asked.get(engine, {}))
 
     def ready(self, namespace: str, key: str) -> Iterator[str]:
         """The pods that can take a job with this key, the longest waiting first."""

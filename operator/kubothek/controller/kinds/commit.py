@@ -40,7 +40,7 @@ from kubothek.controller.references import (
 from kubothek.controller.scheduling.attempts import job_name
 from kubothek.controller.scheduling.maintenance_priority import alone
 from kubothek.controller.scheduling.queue import turn
-from kubothek.controller.scheduling.runs import Course, go_through
+from kubothek.controller.scheduling.runs import RunSpec, go_through
 from kubothek.controller.status_merge import cube_state, table_state
 from kubothek.controller.validation.compatibility import ledger_blocker
 
@@ -49,7 +49,7 @@ _RUNNING = progressing("Progressing", "a job makes the change")
 
 def reconcile(commit: Commit, world: World) -> Outcome:
     """What to do about a Commit."""
-    course: Course[CommitStatus] = Course(
+    course: RunSpec[CommitStatus] = RunSpec(
         prefix=commit.name,
         running=_RUNNING,
         progress=CommitProgress,

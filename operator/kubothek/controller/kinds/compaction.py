@@ -20,7 +20,7 @@ from kubothek.controller.outcome import conclude
 from kubothek.controller.references import Blocked, find_engine, job_basics, launch_job, usable_dataset, usable_store
 from kubothek.controller.scheduling.attempts import job_name
 from kubothek.controller.scheduling.maintenance_priority import LOOK_AGAIN, ahead_of_compaction, compaction_prefix
-from kubothek.controller.scheduling.runs import Course, go_through
+from kubothek.controller.scheduling.runs import RunSpec, go_through
 from kubothek.controller.status_merge import table_state
 from kubothek.controller.tasks.compaction import compact_job
 
@@ -29,7 +29,7 @@ _RUNNING = progressing("Progressing", "a job rewrites small files")
 
 def reconcile(compaction: Compaction, world: World) -> Outcome:
     """What to do about a Compaction."""
-    course: Course[CompactionStatus] = Course(
+    course: RunSpec[CompactionStatus] = RunSpec(
         prefix=compaction_prefix(compaction),
         running=_RUNNING,
         progress=CompactionProgress,

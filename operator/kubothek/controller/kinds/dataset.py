@@ -22,7 +22,7 @@ from kubothek.api.conditions import (
     stalled,
     state_of,
 )
-from kubothek.api.dataset import Dataset, DatasetStatus, Deed
+from kubothek.api.dataset import Dataset, DatasetStatus, OneShot
 from kubothek.api.engine import Engine
 from kubothek.api.jobs import DeleteJob, RestoreJob
 from kubothek.api.meta import FINALIZER
@@ -48,7 +48,7 @@ from kubothek.controller.tasks.ledger import keep_ledger, missing_chain
 from kubothek.controller.tasks.skipping import with_uses
 from kubothek.controller.tasks.sources import attend
 from kubothek.controller.tasks.table_maintenance import keep_up
-from kubothek.controller.tasks.task_runs import Case
+from kubothek.controller.tasks.task_runs import TaskContext
 from kubothek.controller.validation.layout import layout_mismatch
 
 _FOR_EVER = Budget(limit=None, initial=timedelta(seconds=2), maximum=timedelta(minutes=1))
@@ -82,12 +82,12 @@ def reconcile(dataset: Dataset, world: World) -> Outcome:
     fit = state.ready == "True" and not dataset.spec.suspend
     built = dataset.cube is None or status.version is not None  # what lands is appended; a Commit builds
     sources = attend(dataset, world, store, engine, status, start=fit and built)
-    case = Case(dataset, world, store, engine)
-    ledger = keep_ledger(case, sources.status, start=fit)
+    context = TaskContext(dataset, world, store, engine)
+    ledger = keep_ledger(context, sources.status, start=fit)
     absent = missing_chain(ledger) if dataset.spec.ledger is not None else None
-    kept = keep_up(case, ledger.status, start=fit and absent is None)
-    trouble = absent or sources.trouble or ledger.trouble or kept.trouble
-    state = trouble if fit and trouble is not None else state
+    kept = keep_up(context, ledger.status, start=fit and absent is None)
+    blocker = absent or sources.blocker or ledger.blocker or kept.blocker
+    state = blocker if fit and blocker is not None else state
     actions = (*finalizer, *sources.actions, *ledger.actions, *kept.actions)
     again = soonest(sources.again, ledger.again, kept.again)
     return conclude(dataset, world, state, kept.status, actions=actions, events=sources.events, again=again)
@@ -139,11 +139,11 @@ def _finalizer(dataset: Dataset) -> tuple[Action, ...]:
 # --- restoration -----------------------------------------------------------------------------------------------------
 
 
-def _again(deed: Deed) -> Deed:
+def _again(deed: OneShot) -> OneShot:
     """A deed that may be needed once more; the number of a job that was seen is never used again."""
     if not deed.done and deed.problem is None:
         return deed
-    return Deed(attempt=deed.attempt + 1, observed_attempt=deed.observed_attempt)
+    return OneShot(attempt=deed.attempt + 1, observed_attempt=deed.observed_attempt)
 
 
 def _restore(
@@ -154,7 +154,7 @@ def _restore(
     status: DatasetStatus,
     finalizer: tuple[Action, ...],
 ) -> Outcome:
-    deed = first(status.restoration or Deed())
+    deed = first(status.restoration or OneShot())
     if deed.problem is not None:
         return conclude(dataset, world, problem_state(deed.problem), status, actions=finalizer)
     digest = engine_digest(engine, world.settings)
@@ -188,7 +188,7 @@ def _restore(
             return conclude(dataset, world, move.state, status, actions=actions, again=move.again)
 
 
-def _restored(status: DatasetStatus, deed: Deed, **changes: object) -> DatasetStatus:
+def _restored(status: DatasetStatus, deed: OneShot, **changes: object) -> DatasetStatus:
     return status.model_copy(update={"restoration": deed.model_copy(update=changes)})
 
 
@@ -201,7 +201,7 @@ def _delete(dataset: Dataset, world: World) -> Outcome:
     assert deletion_time is not None
     if FINALIZER not in dataset.metadata.finalizers:
         return unchanged(dataset)
-    deed = first(dataset.status.deletion or Deed())
+    deed = first(dataset.status.deletion or OneShot())
     name = job_name(f"{dataset.name}-delete", deed.attempt)
     stop: tuple[Action, ...] = (CancelJob(dataset.namespace, name),) if dataset.status.deletion else ()
     if dataset.spec.deletion_policy == "Retain":
@@ -221,7 +221,7 @@ def _delete(dataset: Dataset, world: World) -> Outcome:
     return _follow_deletion(dataset, world, store, deed, left)
 
 
-def _follow_deletion(dataset: Dataset, world: World, store: ObjectStore, deed: Deed, left: timedelta) -> Outcome:
+def _follow_deletion(dataset: Dataset, world: World, store: ObjectStore, deed: OneShot, left: timedelta) -> Outcome:
     found = find_engine((dataset.spec.engine_ref,), dataset, world)
     engine = None if isinstance(found, Blocked) else found  # a missing Engine is no reason to keep data
     digest = engine_digest(engine, world.settings)
@@ -240,7 +240,7 @@ def _follow_deletion(dataset: Dataset, world: World, store: ObjectStore, deed: D
             # Perhaps somebody mends it before the deadline: go on trying, visibly.
             state = stalled(reason, f"{message}; mend it, or set spec.deletionPolicy to Retain to keep the data")
             wait = _FOR_EVER.delay(deed.failures + 1)
-            deed = Deed(
+            deed = OneShot(
                 attempt=deed.attempt + 1,
                 observed_attempt=deed.observed_attempt,
                 failures=deed.failures + 1,
@@ -262,7 +262,7 @@ def _follow_deletion(dataset: Dataset, world: World, store: ObjectStore, deed: D
             return conclude(dataset, world, move.state, status, actions=move.actions, again=again)
 
 
-def _deleted(dataset: Dataset, deed: Deed) -> DatasetStatus:
+def _deleted(dataset: Dataset, deed: OneShot) -> DatasetStatus:
     return dataset.status.model_copy(update={"deletion": deed})
 
 

@@ -34,7 +34,7 @@ from kubothek.controller.references import (
 )
 from kubothek.controller.scheduling.attempts import job_name
 from kubothek.controller.scheduling.maintenance_priority import alone, query_prefix
-from kubothek.controller.scheduling.runs import Course, go_through
+from kubothek.controller.scheduling.runs import RunSpec, go_through
 from kubothek.controller.status_merge import table_state
 
 _RUNNING = progressing("Progressing", "a job runs the query")
@@ -42,7 +42,7 @@ _RUNNING = progressing("Progressing", "a job runs the query")
 
 def reconcile(query: Query, world: World) -> Outcome:
     """What to do about a Query."""
-    course: Course[QueryStatus] = Course(
+    course: RunSpec[QueryStatus] = RunSpec(
         prefix=query_prefix(query),
         running=_RUNNING,
         progress=QueryProgress,

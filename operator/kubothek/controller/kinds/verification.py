@@ -24,7 +24,7 @@ from kubothek.controller.references import (
     usable_store,
 )
 from kubothek.controller.scheduling.attempts import job_name
-from kubothek.controller.scheduling.runs import Course, go_through
+from kubothek.controller.scheduling.runs import RunSpec, go_through
 
 _RUNNING = progressing("Progressing", "a job reads what was committed")
 
@@ -36,7 +36,7 @@ def verification_prefix(verification: Verification) -> str:
 
 def reconcile(verification: Verification, world: World) -> Outcome:
     """What to do about a Verification."""
-    course: Course[VerificationStatus] = Course(
+    course: RunSpec[VerificationStatus] = RunSpec(
         prefix=verification_prefix(verification),
         running=_RUNNING,
         progress=VerificationProgress,

@@ -42,7 +42,7 @@ LONGEST_WAIT = timedelta(hours=1)
 LOOK_AGAIN = timedelta(seconds=30)
 """When to ask again whether the way is free, if nothing wakes us before."""
 
-CHORES = {
+TASK_TYPES = {
     "ledger": "defining",
     "poll": "polling",
     "transform": "transforming",
@@ -113,13 +113,13 @@ def compaction_ahead(dataset: Dataset, world: World, than: Compaction | None = N
 
 def chore_active(dataset: Dataset, status: DatasetStatus, world: World) -> str | None:
     """A job of the Dataset's own maintenance that is there, for people."""
-    names = (_errand_active(verb, dataset, status, world) for verb in CHORES)
+    names = (_errand_active(verb, dataset, status, world) for verb in TASK_TYPES)
     return next((f"the job {name!r}" for name in names if name is not None), None)
 
 
 def _errand_active(verb: str, dataset: Dataset, status: DatasetStatus, world: World) -> str | None:
     """The name of the job of an errand of this sort, if it is there."""
-    errand = getattr(status, CHORES[verb])
+    errand = getattr(status, TASK_TYPES[verb])
     if errand is None or errand.done or errand.problem is not None:
         return None
     name = job_name(f"{dataset.name}-{verb}", errand.attempt)

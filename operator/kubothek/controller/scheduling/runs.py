@@ -44,7 +44,7 @@ RunStatus = CommitStatus | QueryStatus | CompactionStatus | VerificationStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course(Generic[S]):
+class RunSpec(Generic[S]):
     """What one kind of run does in its own way.
 
     ``prefix``     what the names of its jobs begin with
@@ -65,7 +65,7 @@ class Course(Generic[S]):
     marks: Mapping[str, object] = field(default_factory=dict)
 
 
-def go_through(run: Run, status: S, world: World, course: Course[S]) -> Outcome:
+def go_through(run: Run, status: S, world: World, course: RunSpec[S]) -> Outcome:
     """What to do about a run, of which ``status`` is the published one."""
     if run.deleting or run.frozen:
         return unchanged(run)
@@ -91,7 +91,7 @@ def go_through(run: Run, status: S, world: World, course: Course[S]) -> Outcome:
             return _start(run, world, Step(status, begin, step.setback, step.cancel), begin, course, digest)
 
 
-def _with_progress(status: S, active: Active, course: Course[S]) -> S:
+def _with_progress(status: S, active: Active, course: RunSpec[S]) -> S:
     progress = active.view.progress
     if progress is None:
         return status
@@ -110,7 +110,7 @@ def _with_log(status: S, run: Run, world: World, prefix: str, *, ended: bool = F
     return status if link is None else status.model_copy(update={"logs": link})
 
 
-def _start(run: Run, world: World, step: Step[S], begin: Start, course: Course[S], digest: str) -> Outcome:
+def _start(run: Run, world: World, step: Step[S], begin: Start, course: RunSpec[S], digest: str) -> Outcome:
     suspended = Blocked(resting("Suspended", "nothing is started while spec.suspend is true"))
     launch = suspended if run.spec.suspend else course.launch(step.attempts.attempt)
     if isinstance(launch, Blocked):

@@ -20,7 +20,7 @@ from kubothek.api.jobs import QueryJob
 from kubothek.api.objectstore import ObjectStore
 from kubothek.api.pod_templates import DRIVER_CONTAINER
 from kubothek.api.values import parse_duration
-from kubothek.controller.context import LaunchJob, Settings, StartDriver, StopDriver, WarmDriver, Warmth, World
+from kubothek.controller.context import LaunchJob, Settings, StartDriver, StopDriver, WarmDriver, WarmPool, World
 from kubothek.controller.references import digest, launch_job, store_ref
 
 VERBS: Final = frozenset({"commit", "cube", "query", "tag"})
@@ -67,7 +67,7 @@ def has_company(engine: Engine) -> bool:
 
 def keep_warm(engine: Engine, world: World) -> Pool:
     """What to do so that the drivers wait that should."""
-    found = world.warmth(engine)
+    found = world.warm_pool(engine)
     if found is None:
         return Pool(None)
     warm = engine.spec.warm if not has_company(engine) else None
@@ -140,7 +140,7 @@ def _likes(engine: Engine, world: World) -> Iterator[LaunchJob]:
             yield launch_job(job, engine, engine, store)
 
 
-def _state(found: Warmth, actions: Sequence[StartDriver | StopDriver], number: int) -> WarmState:
+def _state(found: WarmPool, actions: Sequence[StartDriver | StopDriver], number: int) -> WarmState:
     """The drivers as they are when the actions are done."""
     stopped = {action.name for action in actions if isinstance(action, StopDriver)}
     phases = [driver.phase for driver in found.drivers if driver.name not in stopped]

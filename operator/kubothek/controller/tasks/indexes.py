@@ -10,11 +10,11 @@ from datetime import datetime
 from typing import Any
 
 from kubothek.api.conditions import progressing
-from kubothek.api.dataset import Dataset, DatasetStatus, Errand
+from kubothek.api.dataset import Dataset, DatasetStatus, TaskRun
 from kubothek.api.jobs import IndexJob
 from kubothek.controller.references import digest
 from kubothek.controller.status_merge import absorb
-from kubothek.controller.tasks.task_runs import Case, Chore
+from kubothek.controller.tasks.task_runs import TaskContext, TaskType
 
 
 def difference(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | None:
@@ -30,11 +30,11 @@ def difference(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str |
     return digest(str(sorted(wanted.items())), str(sorted(present.items())), dialect, status.dialect, version)
 
 
-def _job(_case: Case, _errand: Errand, common: Mapping[str, Any]) -> IndexJob:
+def _job(_context: TaskContext, _task_run: TaskRun, common: Mapping[str, Any]) -> IndexJob:
     return IndexJob(**common)
 
 
-INDEX = Chore(
+INDEX = TaskType(
     verb="index",
     field="indexing",
     reason="IndexStalled",

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from kubothek.api.conditions import State, progressing, stalled, waiting
-from kubothek.api.dataset import Dataset, DatasetStatus, Errand, PollState
+from kubothek.api.dataset import Dataset, DatasetStatus, PollState, TaskRun
 from kubothek.api.jobs import JobResult, LedgerJob, PollJob
 from kubothek.api.ledger import Ledger
 from kubothek.api.meta import render_time
@@ -31,7 +31,16 @@ from kubothek.controller.scheduling.schedule import fault, next_start, soonest
 from kubothek.controller.status_merge import absorb
 from kubothek.controller.tasks.containers import refused_container, source_container
 from kubothek.controller.tasks.external_engines import asked_of, refused_engine
-from kubothek.controller.tasks.task_runs import Case, Chore, Pursued, begun, errand_of, is_open, pursue, trouble_of
+from kubothek.controller.tasks.task_runs import (
+    TaskContext,
+    TaskResult,
+    TaskType,
+    begun,
+    blocker_of,
+    is_open,
+    run_task,
+    task_run_of,
+)
 from kubothek.controller.tasks.transforms import (
     CHANGES,
     TRANSFORM,
@@ -58,98 +67,102 @@ AWAITING_CHAIN = waiting(
 )
 
 
-def keep_ledger(case: Case, status: DatasetStatus, *, start: bool) -> Pursued:
+def keep_ledger(context: TaskContext, status: DatasetStatus, *, start: bool) -> TaskResult:
     """The next step of the job whose turn it is; none is started unless ``start``."""
-    if case.dataset.spec.ledger is None:
-        return Pursued(status)
-    if case.dataset.spec.ledger.kind == "Copy":
-        return Pursued(status, trouble=AWAITING_CHAIN if status.ledger is None else None)
-    here = Ledgers(case.world, case.dataset.namespace)
-    kept = _kept(case, status, here, start=start)
-    return replace(kept, status=here.placed(case.dataset, kept.status))
+    if context.dataset.spec.ledger is None:
+        return TaskResult(status)
+    if context.dataset.spec.ledger.kind == "Copy":
+        return TaskResult(status, blocker=AWAITING_CHAIN if status.ledger is None else None)
+    here = Ledgers(context.world, context.dataset.namespace)
+    kept = _kept(context, status, here, start=start)
+    return replace(kept, status=here.placed(context.dataset, kept.status))
 
 
-def _kept(case: Case, status: DatasetStatus, here: Ledgers, *, start: bool) -> Pursued:
-    dataset = case.dataset
+def _kept(context: TaskContext, status: DatasetStatus, here: Ledgers, *, start: bool) -> TaskResult:
+    dataset = context.dataset
     lacking = lacking_inputs(dataset, here)
     define = replace(DEFINE, cause=lambda dataset, status, _now: _undefined(dataset, status, here))
-    defined = _step(define, case, status, start=start and lacking is None)
+    defined = _step(define, context, status, start=start and lacking is None)
     if lacking is not None:
-        return replace(defined, trouble=lacking.state, again=soonest(defined.again, lacking.again))
-    if is_open(DEFINE, defined.status) or defined.trouble is not None or defined.status.ledger is None:
+        return replace(defined, blocker=lacking.state, again=soonest(defined.again, lacking.again))
+    if is_open(DEFINE, defined.status) or defined.blocker is not None or defined.status.ledger is None:
         return defined
     if references(dataset):
-        refused = refused_engine(dataset, case.engine, case.world.settings)
-        fed = _derived(case, defined.status, here, start=start and refused is None)
-        fed = replace(fed, trouble=refused or fed.trouble)
+        refused = refused_engine(dataset, context.engine, context.world.settings)
+        fed = _derived(context, defined.status, here, start=start and refused is None)
+        fed = replace(fed, blocker=refused or fed.blocker)
     else:
-        fed = _polling(case, defined.status, start=start)
-    fed = replace(fed, actions=(*defined.actions, *fed.actions), trouble=_faulty(dataset) or fed.trouble)
+        fed = _polling(context, defined.status, start=start)
+    fed = replace(fed, actions=(*defined.actions, *fed.actions), blocker=_faulty(dataset) or fed.blocker)
     return replace(fed, again=soonest(fed.again, _next_slot(dataset, fed.status, here.now)))
 
 
-def _polling(case: Case, status: DatasetStatus, *, start: bool) -> Pursued:
+def _polling(context: TaskContext, status: DatasetStatus, *, start: bool) -> TaskResult:
     """The next step of a poll; none begins of a container that may not run here."""
-    assert case.dataset.spec.ledger is not None, "it has one"
-    refused = refused_container(case.dataset.spec.ledger, case.world.settings)
-    polled = _step(POLL, case, status, start=start and refused is None)
-    return replace(polled, trouble=refused or polled.trouble)
+    assert context.dataset.spec.ledger is not None, "it has one"
+    refused = refused_container(context.dataset.spec.ledger, context.world.settings)
+    polled = _step(POLL, context, status, start=start and refused is None)
+    return replace(polled, blocker=refused or polled.blocker)
 
 
-def _derived(case: Case, status: DatasetStatus, here: Ledgers, *, start: bool) -> Pursued:
+def _derived(context: TaskContext, status: DatasetStatus, here: Ledgers, *, start: bool) -> TaskResult:
     """The next step of a derivative's run; one that is due and waits for an input has not begun."""
-    dataset = case.dataset
+    dataset = context.dataset
     status = marked(dataset, status, here)
     if is_open(TRANSFORM, status):
-        return _step(chore_of(here), case, status, start=start)
+        return _step(chore_of(here), context, status, start=start)
     wait = due(dataset, status, here)
     left = left_to_wait(dataset, status, here.now)
     if wait.cause is not None and left > timedelta(0) and awaited_input(dataset, status, here) is not None:
-        return Pursued(status, again=min(LOOK_AGAIN, left), trouble=trouble_of(TRANSFORM, status))
-    pursued = _step(chore_of(here), case, status, start=start)
-    return replace(pursued, again=soonest(pursued.again, wait.again))
+        return TaskResult(status, again=min(LOOK_AGAIN, left), blocker=blocker_of(TRANSFORM, status))
+    result = _step(chore_of(here), context, status, start=start)
+    return replace(result, again=soonest(result.again, wait.again))
 
 
-def missing_chain(pursued: Pursued) -> State | None:
+def missing_chain(result: TaskResult) -> State | None:
     """The state of a Dataset that has a ledger and no chain yet; None if it has one."""
-    if pursued.status.ledger is not None:
+    if result.status.ledger is not None:
         return None
-    if pursued.trouble is None:
+    if result.blocker is None:
         return CREATING
-    if pursued.trouble is AWAITING_CHAIN or pursued.trouble.reason != DEFINE.reason:
-        return pursued.trouble
+    if result.blocker is AWAITING_CHAIN or result.blocker.reason != DEFINE.reason:
+        return result.blocker
     # Not LedgerStalled: nothing can be committed.
-    return replace(pursued.trouble, reason="LedgerNotCreated")
+    return replace(result.blocker, reason="LedgerNotCreated")
 
 
-def _step(chore: Chore, case: Case, status: DatasetStatus, *, start: bool) -> Pursued:
-    now = case.world.now
-    if not is_open(chore, status) or (start and _outdated(chore, case, status)):
-        cause, last = chore.cause(case.dataset, status, now), errand_of(chore, status)
+def _step(task_type: TaskType, context: TaskContext, status: DatasetStatus, *, start: bool) -> TaskResult:
+    now = context.world.now
+    if not is_open(task_type, status) or (start and _outdated(task_type, context, status)):
+        cause, last = task_type.cause(context.dataset, status, now), task_run_of(task_type, status)
         if cause is None or not start or (last is not None and last.cause == cause):
-            return Pursued(status, trouble=trouble_of(chore, status))
-        slot = slot_of(case.dataset, status, now)
-        status = begun(chore, status, cause, now)
-        if chore.field in _FED:
-            scheduled = getattr(status, chore.field).model_copy(update={"slot": slot})
-            status = status.model_copy(update={chore.field: scheduled})
-    waits = alone(case.dataset, case.dataset, case.store, case.world, status)
-    case = replace(case, dataset=case.dataset.model_copy(update={"status": status}))
-    pursued = pursue(chore, case, status, start_jobs=start and waits is None)
-    pursued = replace(pursued, actions=_with_secrets(case.dataset, pursued.actions))
-    if waits is not None and pursued.again is None:
-        return replace(pursued, again=LOOK_AGAIN)
-    return pursued
+            return TaskResult(status, blocker=blocker_of(task_type, status))
+        slot = slot_of(context.dataset, status, now)
+        status = begun(task_type, status, cause, now)
+        if task_type.field in _FED:
+            scheduled = getattr(status, task_type.field).model_copy(update={"slot": slot})
+            status = status.model_copy(update={task_type.field: scheduled})
+    waits = alone(context.dataset, context.dataset, context.store, context.world, status)
+    context = replace(context, dataset=context.dataset.model_copy(update={"status": status}))
+    result = run_task(task_type, context, status, start_jobs=start and waits is None)
+    result = replace(result, actions=_with_secrets(context.dataset, result.actions))
+    if waits is not None and result.again is None:
+        return replace(result, again=LOOK_AGAIN)
+    return result
 
 
-def _outdated(chore: Chore, case: Case, status: DatasetStatus) -> bool:
+def _outdated(task_type: TaskType, context: TaskContext, status: DatasetStatus) -> bool:
     """Whether a job cannot start for what its manifest said, such as an image that is not there, and the manifest says
     something else now. The job that is started in its place stops it.
     """
-    errand, dataset = errand_of(chore, status), case.dataset
-    if chore is not POLL or errand is None or chore.cause(dataset, status, case.world.now) in (None, errand.cause):
+    task_run, dataset = task_run_of(task_type, status), context.dataset
+    if (
+        task_type is not POLL
+        or task_run is None
+        or task_type.cause(dataset, status, context.world.now) in (None, task_run.cause)
+    ):
         return False
-    view = case.world.job(dataset.namespace, job_name(case.prefix(chore), errand.attempt))
+    view = context.world.job(dataset.namespace, job_name(context.prefix(task_type), task_run.attempt))
     return view is not None and view.phase is JobPhase.PENDING and view.reason in ENGINE_FAULTS
 
 
@@ -218,20 +231,20 @@ def _undefined(dataset: Dataset, status: DatasetStatus, here: Ledgers) -> str | 
     return None if last.done else last.cause
 
 
-def _ledger_job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> LedgerJob:
-    ledger = case.dataset.spec.ledger
+def _ledger_job(context: TaskContext, _task_run: TaskRun, basics: Mapping[str, Any]) -> LedgerJob:
+    ledger = context.dataset.spec.ledger
     assert ledger is not None, "there is no cause without one"
     assert ledger.kind != "Copy", "its chain is defined elsewhere"
     return LedgerJob(
         **basics,
         kind=ledger.kind,
         metadata=ledger.metadata,
-        inputs=input_refs(case.dataset, Ledgers(case.world, case.dataset.namespace)),
+        inputs=input_refs(context.dataset, Ledgers(context.world, context.dataset.namespace)),
         on_change=ledger.following.on_change,
         types=ledger.types,
         view=ledger.view == "Table",
-        identity_dir=IDENTITY_DIRECTORY if case.dataset.status.ledger is None else None,
-        foreign=asked_of(case.dataset, case.engine) is not None,
+        identity_dir=IDENTITY_DIRECTORY if context.dataset.status.ledger is None else None,
+        foreign=asked_of(context.dataset, context.engine) is not None,
     )
 
 
@@ -267,8 +280,8 @@ def _faulty(dataset: Dataset) -> State | None:
     return None if mistake is None else stalled("InvalidSchedule", f"ledger.schedule: {mistake}; Commits go on")
 
 
-def _poll_job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> PollJob:
-    ledger, settings = case.dataset.spec.ledger, case.world.settings
+def _poll_job(context: TaskContext, _task_run: TaskRun, basics: Mapping[str, Any]) -> PollJob:
+    ledger, settings = context.dataset.spec.ledger, context.world.settings
     return PollJob(
         **basics,
         fetch_uncacheable=ledger is not None and ledger.fetch_uncacheable,
@@ -276,17 +289,17 @@ def _poll_job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> PollJob
         allowed_hosts=settings.allowed_source_hosts,
         allow_local=settings.allow_local_sources,
         container=source_container(ledger, settings) if ledger is not None else None,
-        spark=spark_settings(case.engine),
+        spark=spark_settings(context.engine),
     )
 
 
-def _polled(errand: Errand, result: JobResult, now: datetime) -> PollState:
+def _polled(task_run: TaskRun, result: JobResult, now: datetime) -> PollState:
     found = result.poll
     counts = found.model_dump(include={"records", "commits", "has_more"}) if found is not None else {}
-    return PollState.model_validate(errand.model_dump() | counts | {"time": now})
+    return PollState.model_validate(task_run.model_dump() | counts | {"time": now})
 
 
-DEFINE = Chore(
+DEFINE = TaskType(
     verb="ledger",
     field="defining",
     reason="LedgerStalled",
@@ -298,7 +311,7 @@ DEFINE = Chore(
     told=CHANGES,
 )
 """Its cause depends on the identities of other Datasets: see :func:`keep_ledger`."""
-POLL = Chore(
+POLL = TaskType(
     verb="poll",
     field="polling",
     reason="SourceStalled",

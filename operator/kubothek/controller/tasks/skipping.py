@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from kubothek.api.conditions import progressing
-from kubothek.api.dataset import Dataset, DatasetStatus, Errand
+from kubothek.api.dataset import Dataset, DatasetStatus, TaskRun
 from kubothek.api.jobs import FilterSeen, SkipJob, SkippingSpec
 from kubothek.api.query import Query, QueryRead
 from kubothek.api.skipping import RECENT_QUERIES, QueryUse, SkippingAchieved, SkippingStatus
@@ -20,7 +20,7 @@ from kubothek.api.values import percent
 from kubothek.controller.context import World
 from kubothek.controller.references import digest, skipping_of, spark_settings
 from kubothek.controller.status_merge import absorb
-from kubothek.controller.tasks.task_runs import Case, Chore
+from kubothek.controller.tasks.task_runs import TaskContext, TaskType
 
 LEAST_QUERIES = 3
 """So many of the recent queries must filter a column in one way before an index is made for it."""
@@ -118,12 +118,12 @@ def _use(name: str, ended: datetime, reads: list[QueryRead]) -> QueryUse:
     )
 
 
-def _job(case: Case, _errand: Errand, common: Mapping[str, Any]) -> SkipJob:
-    status = with_uses(case.dataset, case.dataset.status, case.world)
-    return SkipJob(**common, seen=filters_seen(case.dataset, status), spark=spark_settings(case.engine))
+def _job(context: TaskContext, _task_run: TaskRun, common: Mapping[str, Any]) -> SkipJob:
+    status = with_uses(context.dataset, context.dataset.status, context.world)
+    return SkipJob(**common, seen=filters_seen(context.dataset, status), spark=spark_settings(context.engine))
 
 
-SKIPPING = Chore(
+SKIPPING = TaskType(
     verb="skip",
     field="describing",
     reason="SkippingStalled",

@@ -58,7 +58,7 @@ class Attended:
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()
     again: timedelta | None = None
-    trouble: State | None = None
+    blocker: State | None = None
 
     @property
     def intake(self) -> Intake:
@@ -82,15 +82,15 @@ def attend(
     known = {state.name: state for state in status.sources}
     states = tuple(known.get(source.name, SourceState(name=source.name)) for source in dataset.spec.sources)
     attended = Attended(status.model_copy(update={"sources": states}))
-    case = _Case(dataset, world, store, engine)
+    context = _Case(dataset, world, store, engine)
     if attended.intake.source is not None:
-        attended = case.follow(attended)
+        attended = context.follow(attended)
     if attended.intake.source is None and start:
-        attended = case.start_or_rest(attended)
-    return replace(attended, trouble=_trouble(dataset, attended.status))
+        attended = context.start_or_rest(attended)
+    return replace(attended, blocker=_blocker(dataset, attended.status))
 
 
-def _trouble(dataset: Dataset, status: DatasetStatus) -> State | None:
+def _blocker(dataset: Dataset, status: DatasetStatus) -> State | None:
     """What stands in the way of a source, the worst first. A source that is suspended is in no trouble."""
     problems = [
         (state.transient, state.name, state.problem)

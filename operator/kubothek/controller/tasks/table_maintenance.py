@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kubothek.api.conditions import State, progressing, stalled
-from kubothek.api.dataset import CompactionState, Dataset, DatasetStatus, Errand
+from kubothek.api.dataset import CompactionState, Dataset, DatasetStatus, TaskRun
 from kubothek.api.jobs import CompactJob, DatasetState, HealJob, JobResult, TagJob
 from kubothek.api.maintenance import CompactionWish
 from kubothek.api.meta import render_time
@@ -31,78 +31,78 @@ from kubothek.controller.tasks.compaction import compact_job
 from kubothek.controller.tasks.indexes import INDEX
 from kubothek.controller.tasks.skipping import SKIPPING
 from kubothek.controller.tasks.task_runs import (
-    Case,
-    Chore,
-    Pursued,
+    TaskContext,
+    TaskResult,
+    TaskType,
     begun,
-    errand_of,
+    blocker_of,
     is_open,
     is_tried,
     is_untried,
-    pursue,
+    run_task,
     settled,
-    trouble_of,
+    task_run_of,
 )
 
 
-def keep_up(case: Case, status: DatasetStatus, *, start: bool) -> Pursued:
+def keep_up(context: TaskContext, status: DatasetStatus, *, start: bool) -> TaskResult:
     """The next step of the job whose turn it is. None is started unless ``start``."""
-    dataset, now = case.dataset, case.world.now
+    dataset, now = context.dataset, context.world.now
     start = start and status.version is not None and not status.deleted
     status = _rid_of_what_is_over(dataset, status, now)
-    chore = _turn(case, status, start=start)
-    if chore is None:
-        return Pursued(status, again=_next_window(dataset, status, now), trouble=_trouble(dataset, status))
-    if not is_open(chore, status):
-        status = begun(chore, status, chore.cause(dataset, status, now) or "", now)
-    beside = _is_overdue(chore, case, status) and not bears_one_writer(case.store)
-    free = start and (beside or _ahead(case, status) is None)
-    pursued = pursue(chore, case, status, start_jobs=free)
-    if not is_open(chore, pursued.status):
-        following = keep_up(case, pursued.status, start=start)
-        return replace(following, actions=(*pursued.actions, *following.actions))
-    again = LOOK_AGAIN if pursued.again is None and start and not free else pursued.again
-    return replace(pursued, again=again, trouble=pursued.trouble or _trouble(dataset, pursued.status))
+    task_type = _turn(context, status, start=start)
+    if task_type is None:
+        return TaskResult(status, again=_next_window(dataset, status, now), blocker=_blocker(dataset, status))
+    if not is_open(task_type, status):
+        status = begun(task_type, status, task_type.cause(dataset, status, now) or "", now)
+    beside = _is_overdue(task_type, context, status) and not bears_one_writer(context.store)
+    free = start and (beside or _ahead(context, status) is None)
+    result = run_task(task_type, context, status, start_jobs=free)
+    if not is_open(task_type, result.status):
+        following = keep_up(context, result.status, start=start)
+        return replace(following, actions=(*result.actions, *following.actions))
+    again = LOOK_AGAIN if result.again is None and start and not free else result.again
+    return replace(result, again=again, blocker=result.blocker or _blocker(dataset, result.status))
 
 
 def _rid_of_what_is_over(dataset: Dataset, status: DatasetStatus, now: datetime) -> DatasetStatus:
-    for chore in CHORES:
-        if not is_open(chore, status) and chore.cause(dataset, status, now) is None:
-            status = settled(chore, status)
+    for task_type in TASK_TYPES:
+        if not is_open(task_type, status) and task_type.cause(dataset, status, now) is None:
+            status = settled(task_type, status)
     return status
 
 
-def _turn(case: Case, status: DatasetStatus, *, start: bool) -> Chore | None:
+def _turn(context: TaskContext, status: DatasetStatus, *, start: bool) -> TaskType | None:
     """What was tried goes on; of the rest the first that waits, or has a new cause if something may start."""
-    for chore in CHORES:
-        if is_open(chore, status) and is_tried(chore, case, status):
-            return chore
-    for chore in CHORES:
-        cause, last = chore.cause(case.dataset, status, case.world.now), errand_of(chore, status)
+    for task_type in TASK_TYPES:
+        if is_open(task_type, status) and is_tried(task_type, context, status):
+            return task_type
+    for task_type in TASK_TYPES:
+        cause, last = task_type.cause(context.dataset, status, context.world.now), task_run_of(task_type, status)
         is_new = cause is not None and (last is None or last.cause != cause)
-        if is_open(chore, status) or (start and is_new):
-            return chore
+        if is_open(task_type, status) or (start and is_new):
+            return task_type
     return None
 
 
-def _is_overdue(chore: Chore, case: Case, status: DatasetStatus) -> bool:
-    errand = errand_of(chore, status)
-    return errand is not None and is_overdue(errand.due_time, case.world.now)
+def _is_overdue(task_type: TaskType, context: TaskContext, status: DatasetStatus) -> bool:
+    task_run = task_run_of(task_type, status)
+    return task_run is not None and is_overdue(task_run.due_time, context.world.now)
 
 
-def _ahead(case: Case, status: DatasetStatus) -> str | None:
+def _ahead(context: TaskContext, status: DatasetStatus) -> str | None:
     if status.intake is not None and status.intake.source is not None:
         return "a look at a source"
-    return writer_ahead(case.dataset, case.world) or compaction_ahead(case.dataset, case.world)
+    return writer_ahead(context.dataset, context.world) or compaction_ahead(context.dataset, context.world)
 
 
-def _trouble(dataset: Dataset, status: DatasetStatus) -> State | None:
+def _blocker(dataset: Dataset, status: DatasetStatus) -> State | None:
     """What stands against the first of the chores that were given up, or against the schedule."""
     schedule = _schedule(dataset)
     mistake = fault(schedule) if schedule is not None else None
     if mistake is not None:
         return stalled("InvalidSchedule", f"maintenance.compaction.schedule: {mistake}; Commits go on")
-    return next((trouble for chore in CHORES if (trouble := trouble_of(chore, status)) is not None), None)
+    return next((blocker for task_type in TASK_TYPES if (blocker := blocker_of(task_type, status)) is not None), None)
 
 
 # --- healing ---------------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def _healed(status: DatasetStatus, seen: DatasetState) -> DatasetStatus:
     return absorb(status, seen, corrupt=seen.corrupt)
 
 
-def _heal_job(_case: Case, _errand: Errand, basics: Mapping[str, Any]) -> HealJob:
+def _heal_job(_context: TaskContext, _task_run: TaskRun, basics: Mapping[str, Any]) -> HealJob:
     return HealJob(**basics)
 
 
@@ -136,8 +136,8 @@ def _untagged(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | 
     return digest(str(sorted(wanted.items())), str(sorted(present.items())), str(early))
 
 
-def _tag_job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> TagJob:
-    return TagJob(**basics, tags=_tags(case.dataset))
+def _tag_job(context: TaskContext, _task_run: TaskRun, basics: Mapping[str, Any]) -> TagJob:
+    return TagJob(**basics, tags=_tags(context.dataset))
 
 
 def _tags(dataset: Dataset) -> dict[str, int]:
@@ -193,26 +193,26 @@ def _since(dataset: Dataset, status: DatasetStatus, now: datetime) -> datetime:
     return dataset.metadata.creation_timestamp or now
 
 
-def _compact_job(case: Case, errand: Errand, basics: Mapping[str, Any]) -> CompactJob:
-    dataset = case.dataset
+def _compact_job(context: TaskContext, task_run: TaskRun, basics: Mapping[str, Any]) -> CompactJob:
+    dataset = context.dataset
     wish = dataset.spec.maintenance.compaction
     assert wish is not None, "there is no cause without a wish"
-    commit_id = f"compaction:{dataset.namespace}/{dataset.name}:{errand.cause}"
-    return compact_job(basics, case.engine, wish, commit_id=commit_id)
+    commit_id = f"compaction:{dataset.namespace}/{dataset.name}:{task_run.cause}"
+    return compact_job(basics, context.engine, wish, commit_id=commit_id)
 
 
-def _compacted(errand: Errand, result: JobResult, now: datetime) -> CompactionState:
+def _compacted(task_run: TaskRun, result: JobResult, now: datetime) -> CompactionState:
     done = result.compact
     changes: dict[str, object] = {"time": now}
     if done is not None:
         saved = done.bytes_before - done.bytes_after
         counts = done.model_dump(include={"version", "files_before", "files_after"})
         changes |= counts | {"bytes_saved": saved}
-    return CompactionState.model_validate(errand.model_dump() | changes)
+    return CompactionState.model_validate(task_run.model_dump() | changes)
 
 
-CHORES = (
-    Chore(
+TASK_TYPES = (
+    TaskType(
         verb="heal",
         field="healing",
         reason="HealingStalled",
@@ -222,7 +222,7 @@ CHORES = (
         job=_heal_job,
         seen=_healed,
     ),
-    Chore(
+    TaskType(
         verb="tag",
         field="tagging",
         reason="TagStalled",
@@ -234,7 +234,7 @@ CHORES = (
     ),
     INDEX,
     SKIPPING,
-    Chore(
+    TaskType(
         verb="compact",
         field="compaction",
         reason="CompactionStalled",

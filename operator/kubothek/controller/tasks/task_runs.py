@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from kubothek.api.conditions import State, problem_text, stalled
-from kubothek.api.dataset import Dataset, DatasetStatus, Errand
+from kubothek.api.dataset import Dataset, DatasetStatus, TaskRun
 from kubothek.api.engine import Engine
 from kubothek.api.jobs import AnyJob, DatasetState, JobResult
 from kubothek.api.objectstore import ObjectStore
@@ -27,7 +27,7 @@ BUDGET = Budget(limit=6, initial=timedelta(seconds=10))
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class TaskContext:
     """A Dataset with all that its jobs need."""
 
     dataset: Dataset
@@ -35,17 +35,17 @@ class Case:
     store: ObjectStore
     engine: Engine | None
 
-    def prefix(self, chore: Chore) -> str:
+    def prefix(self, task_type: TaskType) -> str:
         """What the names of a chore's jobs begin with."""
-        return f"{self.dataset.name}-{chore.verb}"
+        return f"{self.dataset.name}-{task_type.verb}"
 
 
-def _as_it_is(errand: Errand, _result: JobResult, _now: datetime) -> Errand:
-    return errand
+def _as_it_is(task_run: TaskRun, _result: JobResult, _now: datetime) -> TaskRun:
+    return task_run
 
 
 @dataclass(frozen=True, slots=True)
-class Chore:
+class TaskType:
     """One sort of errand.
 
     ``verb``    ends the prefix of its jobs' names
@@ -65,124 +65,132 @@ class Chore:
     complaint: str
     doing: State
     cause: Callable[[Dataset, DatasetStatus, datetime], str | None]
-    job: Callable[[Case, Errand, Mapping[str, Any]], AnyJob]
+    job: Callable[[TaskContext, TaskRun, Mapping[str, Any]], AnyJob]
     seen: Callable[[DatasetStatus, DatasetState], DatasetStatus]
-    noted: Callable[[Errand, JobResult, datetime], Errand] = _as_it_is
-    state: type[Errand] = Errand
+    noted: Callable[[TaskRun, JobResult, datetime], TaskRun] = _as_it_is
+    state: type[TaskRun] = TaskRun
     told: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Pursued:
+class TaskResult:
     """The next step of an errand. ``trouble``: what stands against it, if anything."""
 
     status: DatasetStatus
     actions: tuple[Action, ...] = ()
     again: timedelta | None = None
-    trouble: State | None = None
+    blocker: State | None = None
 
 
-def errand_of(chore: Chore, status: DatasetStatus) -> Errand | None:
+def task_run_of(task_type: TaskType, status: DatasetStatus) -> TaskRun | None:
     """The last errand of this sort."""
-    errand = getattr(status, chore.field)
-    assert errand is None or isinstance(errand, Errand)
-    return errand
+    task_run = getattr(status, task_type.field)
+    assert task_run is None or isinstance(task_run, TaskRun)
+    return task_run
 
 
-def is_open(chore: Chore, status: DatasetStatus) -> bool:
+def is_open(task_type: TaskType, status: DatasetStatus) -> bool:
     """Whether an errand of this sort was begun and is neither done nor given up."""
-    errand = errand_of(chore, status)
-    return errand is not None and not errand.done and errand.problem is None
+    task_run = task_run_of(task_type, status)
+    return task_run is not None and not task_run.done and task_run.problem is None
 
 
-def begun(chore: Chore, status: DatasetStatus, cause: str, now: datetime) -> DatasetStatus:
+def begun(task_type: TaskType, status: DatasetStatus, cause: str, now: datetime) -> DatasetStatus:
     """The status with an errand for this cause; the number of a job that was seen is never used again."""
-    before, due = errand_of(chore, status) or chore.state(), now.replace(microsecond=0)
+    before, due = task_run_of(task_type, status) or task_type.state(), now.replace(microsecond=0)
     number = before.attempt + 1
-    errand = chore.state(attempt=number, observed_attempt=before.observed_attempt, cause=cause, due_time=due)
-    return _with(chore, status, errand)
+    task_run = task_type.state(attempt=number, observed_attempt=before.observed_attempt, cause=cause, due_time=due)
+    return _with(task_type, status, task_run)
 
 
-def is_untried(errand: Errand) -> bool:
+def is_untried(task_run: TaskRun) -> bool:
     """Whether an errand was begun, and no job of it was ever seen."""
-    tried = errand.observed_attempt == errand.attempt or errand.failures or errand.disruptions
-    return not errand.done and not tried
+    tried = task_run.observed_attempt == task_run.attempt or task_run.failures or task_run.disruptions
+    return not task_run.done and not tried
 
 
-def is_tried(chore: Chore, case: Case, status: DatasetStatus) -> bool:
+def is_tried(task_type: TaskType, context: TaskContext, status: DatasetStatus) -> bool:
     """Whether a job of an errand is there, or was."""
-    errand = errand_of(chore, status)
-    if errand is None or not is_untried(errand):
-        return errand is not None
-    return case.world.job(case.dataset.namespace, job_name(case.prefix(chore), errand.attempt)) is not None
+    task_run = task_run_of(task_type, status)
+    if task_run is None or not is_untried(task_run):
+        return task_run is not None
+    return (
+        context.world.job(context.dataset.namespace, job_name(context.prefix(task_type), task_run.attempt)) is not None
+    )
 
 
-def settled(chore: Chore, status: DatasetStatus) -> DatasetStatus:
+def settled(task_type: TaskType, status: DatasetStatus) -> DatasetStatus:
     """The status when nothing is left to do: the same cause may come again."""
-    errand = errand_of(chore, status)
-    if errand is None:
+    task_run = task_run_of(task_type, status)
+    if task_run is None:
         return status
-    return _with(chore, status, errand.model_copy(update={"cause": "", "done": True, "problem": None}))
+    return _with(task_type, status, task_run.model_copy(update={"cause": "", "done": True, "problem": None}))
 
 
-def trouble_of(chore: Chore, status: DatasetStatus) -> State | None:
+def blocker_of(task_type: TaskType, status: DatasetStatus) -> State | None:
     """What an errand that was given up leaves the Dataset in."""
-    errand = errand_of(chore, status)
-    if errand is None or errand.problem is None:
+    task_run = task_run_of(task_type, status)
+    if task_run is None or task_run.problem is None:
         return None
-    reason = errand.problem.removeprefix(f"{chore.complaint}: ").partition(":")[0]
-    return stalled(reason if reason in chore.told else chore.reason, errand.problem)
+    reason = task_run.problem.removeprefix(f"{task_type.complaint}: ").partition(":")[0]
+    return stalled(reason if reason in task_type.told else task_type.reason, task_run.problem)
 
 
-def pursue(chore: Chore, case: Case, status: DatasetStatus, *, start_jobs: bool) -> Pursued:
+def run_task(task_type: TaskType, context: TaskContext, status: DatasetStatus, *, start_jobs: bool) -> TaskResult:
     """The next step of an errand that is open; its job is started only if ``start_jobs``."""
-    errand, dataset, world = errand_of(chore, status), case.dataset, case.world
-    assert errand is not None, "the errand is open"
-    on = engine_digest(case.engine, world.settings)
-    step = follow(first(errand), case.prefix(chore), dataset, world, BUDGET, on)
-    errand, cancel = step.attempts, tuple(CancelJob(dataset.namespace, name) for name in step.cancel)
+    task_run, dataset, world = task_run_of(task_type, status), context.dataset, context.world
+    assert task_run is not None, "the errand is open"
+    on = engine_digest(context.engine, world.settings)
+    step = follow(first(task_run), context.prefix(task_type), dataset, world, BUDGET, on)
+    task_run, cancel = step.attempts, tuple(CancelJob(dataset.namespace, name) for name in step.cancel)
     match step.stage:
         case Active() as active:
-            return Pursued(_with(chore, status, errand), trouble=_trouble(chore, under_way(active, chore.doing)))
+            return TaskResult(
+                _with(task_type, status, task_run), blocker=_blocker(task_type, under_way(active, task_type.doing))
+            )
         case Succeeded(result):
             if result.dataset is not None:
-                status = chore.seen(status, result.dataset)
-            errand = chore.noted(errand, result, world.now.replace(microsecond=0))
-            return Pursued(_with(chore, status, errand.model_copy(update={"done": True})))
+                status = task_type.seen(status, result.dataset)
+            task_run = task_type.noted(task_run, result, world.now.replace(microsecond=0))
+            return TaskResult(_with(task_type, status, task_run.model_copy(update={"done": True})))
         case GivenUp(reason, message):
-            errand = errand.model_copy(update={"problem": f"{chore.complaint}: {problem_text(reason, message)}"})
-            status = _with(chore, status, errand)
-            return Pursued(status, cancel, trouble=trouble_of(chore, status))
+            task_run = task_run.model_copy(
+                update={"problem": f"{task_type.complaint}: {problem_text(reason, message)}"}
+            )
+            status = _with(task_type, status, task_run)
+            return TaskResult(status, cancel, blocker=blocker_of(task_type, status))
         case Start() as begin:
-            if chore.cause(dataset, status, world.now) is None:
-                return Pursued(settled(chore, _with(chore, status, errand)), cancel)
+            if task_type.cause(dataset, status, world.now) is None:
+                return TaskResult(settled(task_type, _with(task_type, status, task_run)), cancel)
             if not start_jobs:
-                return Pursued(_with(chore, status, errand), cancel)
-            launch = launch_job(_job(chore, case, errand), dataset, case.engine, case.store)
-            move = start(step, begin, launch, chore.doing, on, world)
-            actions = (*_forgotten(chore, case, errand), *move.actions)
-            return Pursued(_with(chore, status, move.attempts), actions, move.again, _trouble(chore, move.state))
+                return TaskResult(_with(task_type, status, task_run), cancel)
+            launch = launch_job(_job(task_type, context, task_run), dataset, context.engine, context.store)
+            move = start(step, begin, launch, task_type.doing, on, world)
+            actions = (*_forgotten(task_type, context, task_run), *move.actions)
+            return TaskResult(
+                _with(task_type, status, move.attempts), actions, move.again, _blocker(task_type, move.state)
+            )
 
 
-def _job(chore: Chore, case: Case, errand: Errand) -> AnyJob:
-    name = job_name(case.prefix(chore), errand.attempt)
-    basics = job_basics(name, errand.attempt, case.dataset, case.store, case.dataset, case.world.settings)
-    return chore.job(case, errand, basics)
+def _job(task_type: TaskType, context: TaskContext, task_run: TaskRun) -> AnyJob:
+    name = job_name(context.prefix(task_type), task_run.attempt)
+    basics = job_basics(name, task_run.attempt, context.dataset, context.store, context.dataset, context.world.settings)
+    return task_type.job(context, task_run, basics)
 
 
-def _forgotten(chore: Chore, case: Case, errand: Errand) -> tuple[Action, ...]:
+def _forgotten(task_type: TaskType, context: TaskContext, task_run: TaskRun) -> tuple[Action, ...]:
     """A Dataset lives long: of its jobs the last two are kept, for their logs."""
-    if errand.attempt <= 2:
+    if task_run.attempt <= 2:
         return ()
-    return (CancelJob(case.dataset.namespace, job_name(case.prefix(chore), errand.attempt - 2)),)
+    return (CancelJob(context.dataset.namespace, job_name(context.prefix(task_type), task_run.attempt - 2)),)
 
 
-def _trouble(chore: Chore, state: State) -> State | None:
+def _blocker(task_type: TaskType, state: State) -> State | None:
     """A job that cannot start without a person's help is told of, but is in no Commit's way."""
     if state.abnormal != "Stalled":
         return None
-    return stalled(chore.reason, f"{chore.complaint}: {problem_text(state.reason, state.message)}")
+    return stalled(task_type.reason, f"{task_type.complaint}: {problem_text(state.reason, state.message)}")
 
 
-def _with(chore: Chore, status: DatasetStatus, errand: Errand) -> DatasetStatus:
-    return status.model_copy(update={chore.field: errand})
+def _with(task_type: TaskType, status: DatasetStatus, task_run: TaskRun) -> DatasetStatus:
+    return status.model_copy(update={task_type.field: task_run})

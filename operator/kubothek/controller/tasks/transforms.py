@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from kubothek.api.conditions import progressing, stalled, waiting
-from kubothek.api.dataset import Dataset, DatasetStatus, Errand, TransformState
+from kubothek.api.dataset import Dataset, DatasetStatus, TaskRun, TransformState
 from kubothek.api.jobs import InputRef, JobResult, OpenLineage, TransformJob
 from kubothek.api.transforms import is_identity
 from kubothek.api.values import parse_duration
@@ -26,7 +26,7 @@ from kubothek.controller.references import PATIENCE, Blocked, digest, spark_sett
 from kubothek.controller.scheduling.schedule import due_slot, fault
 from kubothek.controller.status_merge import absorb
 from kubothek.controller.tasks.external_engines import engine_ref
-from kubothek.controller.tasks.task_runs import Case, Chore, is_open
+from kubothek.controller.tasks.task_runs import TaskContext, TaskType, is_open
 
 CHANGES: Final = frozenset(
     {
@@ -227,7 +227,7 @@ def _comes(dataset: Dataset, here: Ledgers, seen: dict[str, bool]) -> bool:
 # --- the job ---------------------------------------------------------------------------------------------------------
 
 
-def chore_of(here: Ledgers) -> Chore:
+def chore_of(here: Ledgers) -> TaskType:
     """The chore, among these ledgers."""
 
     def cause(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | None:
@@ -239,27 +239,27 @@ def chore_of(here: Ledgers) -> Chore:
     return replace(TRANSFORM, cause=cause)
 
 
-def _job(case: Case, _errand: Errand, basics: Mapping[str, Any]) -> TransformJob:
-    ledger, settings = case.dataset.spec.ledger, case.world.settings
+def _job(context: TaskContext, _task_run: TaskRun, basics: Mapping[str, Any]) -> TransformJob:
+    ledger, settings = context.dataset.spec.ledger, context.world.settings
     assert ledger is not None, "there is no cause without one"
-    url, namespace = settings.open_lineage_url, f"{settings.cluster_id}/{case.dataset.namespace}"
+    url, namespace = settings.open_lineage_url, f"{settings.cluster_id}/{context.dataset.namespace}"
     return TransformJob(
         **basics,
-        inputs=input_refs(case.dataset, Ledgers(case.world, case.dataset.namespace)),
+        inputs=input_refs(context.dataset, Ledgers(context.world, context.dataset.namespace)),
         on_change=ledger.following.on_change,
         lineage=None if url is None else OpenLineage(url=url, namespace=namespace),
-        foreign=engine_ref(case.dataset, case.engine, settings),
-        spark=spark_settings(case.engine),
+        foreign=engine_ref(context.dataset, context.engine, settings),
+        spark=spark_settings(context.engine),
     )
 
 
-def _ran(errand: Errand, result: JobResult, now: datetime) -> TransformState:
+def _ran(task_run: TaskRun, result: JobResult, now: datetime) -> TransformState:
     found = result.transform
     counts = found.model_dump(include={"version", "records"}) if found is not None else {}
-    return TransformState.model_validate(errand.model_dump() | counts | {"time": now})
+    return TransformState.model_validate(task_run.model_dump() | counts | {"time": now})
 
 
-TRANSFORM: Final = Chore(
+TRANSFORM: Final = TaskType(
     verb="transform",
     field="transforming",
     reason="TransformStalled",

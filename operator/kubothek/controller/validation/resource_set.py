@@ -11,7 +11,7 @@ from kubothek.api.dataset import Dataset
 from kubothek.api.meta import Resource
 from kubothek.api.sizes import Sizes
 from kubothek.controller.context import Lookup
-from kubothek.controller.dependency_graph import Kinship
+from kubothek.controller.dependency_graph import DependencyGraph
 from kubothek.controller.derivation import identity, references
 
 R = TypeVar("R", bound=Resource)
@@ -32,11 +32,11 @@ class Gathered:
         self._places: dict[tuple[str, str], dict[str, Resource]] = {}
         for each in resources:
             self._places.setdefault((each.kind, each.namespace), {})[each.name] = each
-        self.kinship = Kinship()
+        self.dependency_graph = DependencyGraph()
         for (_, namespace), found in self._places.items():
             for name, each in found.items():
                 if isinstance(each, Dataset):
-                    self.kinship.put(namespace, name, references(each), identity(each))
+                    self.dependency_graph.put(namespace, name, references(each), identity(each))
 
     def bounds(self, namespace: str) -> Sequence[Bound]:
         """What the namespace's quotas and ranges allow."""
@@ -60,9 +60,9 @@ class Beside:
         self._there = there
 
     @property
-    def kinship(self) -> Kinship:
+    def dependency_graph(self) -> DependencyGraph:
         """That of the others: identities are in statuses, which nobody edits."""
-        return self._there.kinship
+        return self._there.dependency_graph
 
     @property
     def engine_limits(self) -> Sizes:

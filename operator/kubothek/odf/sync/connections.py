@@ -15,7 +15,7 @@ from kubothek.errors import AccessDenied, InputError, StoreError, StoreUnavailab
 from kubothek.ingest.fetch.pinned import pinned, request
 from kubothek.ingest.fetch.policy import UrlPolicy
 from kubothek.odf.sync.receiving import into_kept_memory
-from kubothek.storage.retry import Patience
+from kubothek.storage.retry import RetryPolicy
 
 REDIRECTS: Final = 5
 _BLOCK: Final = 1 << 20
@@ -33,7 +33,7 @@ class Connections(Protocol):
 
 
 def connections(
-    url: str, patience: Patience, most: int, *, ca_file: str | None = None, policy: UrlPolicy | None = None
+    url: str, patience: RetryPolicy, most: int, *, ca_file: str | None = None, policy: UrlPolicy | None = None
 ) -> Connections:
     """For a server and wherever it sends us. ``most``: so many are kept."""
     options: dict[str, Any] = {

@@ -26,12 +26,12 @@ from kubothek.odf.spec.layout import HEAD_BYTES, Layout, parse_head
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.sync.connections import connections, origin_of
 from kubothek.odf.sync.repository import PIECE, Reach, Stream
-from kubothek.storage.retry import Patience, Verdict, with_retries
+from kubothek.storage.retry import RetryPolicy, Verdict, with_retries
 
 T = TypeVar("T")
 
 _LAYOUT: Final = Layout()
-_USUAL: Final = Patience()
+_USUAL: Final = RetryPolicy()
 _ANYBODY: Final = Reach()
 
 
@@ -42,7 +42,7 @@ class Web:
         self,
         url: str,
         reach: Reach = _ANYBODY,
-        patience: Patience = _USUAL,
+        patience: RetryPolicy = _USUAL,
     ) -> None:
         self.url = url.rstrip("/")
         self.reach = reach

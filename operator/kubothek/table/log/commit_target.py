@@ -8,7 +8,7 @@ from typing import Protocol
 from kubothek.table.log.history.snapshot import Snapshot
 from kubothek.table.log.journal import Draft, Journal, Observed
 from kubothek.table.log.model.record import Record
-from kubothek.table.log.settle import Patience, settled
+from kubothek.table.log.settle import CommitBackoff, settled
 
 Look = Callable[[], Observed | None]
 
@@ -20,7 +20,9 @@ class Way(Protocol):
     def journal(self) -> Journal:
         """Of the dataset."""
 
-    def settled(self, patience: Patience, first_look: Look | None = None, *, adopts: bool = True) -> Observed | None:
+    def settled(
+        self, patience: CommitBackoff, first_look: Look | None = None, *, adopts: bool = True
+    ) -> Observed | None:
         """As :func:`kubothek.table.log.settle.settled`."""
 
     def shown(self) -> tuple[Snapshot | None] | None:
@@ -37,14 +39,16 @@ class Way(Protocol):
         """As :meth:`Journal.publish`."""
 
 
-class Straight:
+class DatasetHeadTarget:
     """The way of a dataset that belongs to no cube."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.publish = journal.publish
 
-    def settled(self, patience: Patience, first_look: Look | None = None, *, adopts: bool = True) -> Observed | None:
+    def settled(
+        self, patience: CommitBackoff, first_look: Look | None = None, *, adopts: bool = True
+    ) -> Observed | None:
         """The head with nothing left to settle."""
         return settled(self.journal, patience, first_look, adopts=adopts)
 

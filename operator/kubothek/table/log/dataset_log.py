@@ -36,7 +36,7 @@ from kubothek.table.log.model import keys
 from kubothek.table.log.model.record import Record, Totals
 from kubothek.table.log.multi.cube_head_target import way_of
 from kubothek.table.log.ownership import Claim, ensure_claim, owner_of, require_unowned
-from kubothek.table.log.settle import Patience, look, settle_thoroughly, unadopted
+from kubothek.table.log.settle import CommitBackoff, look, settle_thoroughly, unadopted
 from kubothek.table.log.transaction import AlreadyApplied, Request, Transaction, applied, require_alive
 
 PATIENCE: Final = timedelta(minutes=5)
@@ -413,5 +413,5 @@ class DatasetLog:
                 f"{self._store.url} has no conditional writes: only the owner of {self.uuid!r} may write it"
             )
 
-    def _new_patience(self) -> Patience:
-        return Patience(self._journal, self._patience)
+    def _new_patience(self) -> CommitBackoff:
+        return CommitBackoff(self._journal, self._patience)

@@ -22,7 +22,7 @@ _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.6
 
 
-class Patience:
+class CommitBackoff:
     """How long to go on trying to swap a head that others swap too: bounded by time, not by tries."""
 
     def __init__(self, journal: Journal, limit: timedelta) -> None:
@@ -45,7 +45,7 @@ class Patience:
 
 def settled(
     journal: Journal,
-    patience: Patience,
+    patience: CommitBackoff,
     first_look: Callable[[], Observed | None] | None = None,
     *,
     adopts: bool = True,
@@ -81,7 +81,7 @@ def unadopted(journal: Journal, foreign: Observed) -> Observed:
     return preview(journal, known)
 
 
-def settle_thoroughly(journal: Journal, patience: Patience) -> Observed | None:
+def settle_thoroughly(journal: Journal, patience: CommitBackoff) -> Observed | None:
     """As :func:`settled`, and also looks for what a writer does not: costs a listing and three more reads.
 
     An old copy of the head that somebody put back, a ``_common_metadata`` that is not the head's, and a packed head.

@@ -23,7 +23,7 @@ from kubothek.table.log.ownership import Claim
 from kubothek.table.log.prepare.conflict import touches
 from kubothek.table.log.prepare.draft import draft, require_valid
 from kubothek.table.log.records import chain
-from kubothek.table.log.settle import Patience
+from kubothek.table.log.settle import CommitBackoff
 from kubothek.tracing import span
 
 
@@ -166,7 +166,7 @@ class Transaction:
         ``begin`` tells.
         """
         seen, base, schema = self._seen, self.snapshot.head, self.snapshot.schema
-        patience = Patience(self._journal, self._patience)
+        patience = CommitBackoff(self._journal, self._patience)
         conflicts = 0
         if seen is not None and seen.marker is None:
             live = live_head(self._journal, seen)
@@ -224,7 +224,7 @@ class Transaction:
         with suppress(ObjectNotFound):
             self._unchanged = self._journal.store.get_if_changed(keys.head(self._journal.uuid), etag) is None
 
-    def _confirmed(self, published: Observed, patience: Patience) -> Committed:
+    def _confirmed(self, published: Observed, patience: CommitBackoff) -> Committed:
         """What to report; with another head over ours, once that is settled and the commit has survived."""
         marker, lost = published.marker, patience.tries
         assert marker is not None, "this commit made the head"

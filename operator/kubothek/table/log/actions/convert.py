@@ -21,14 +21,16 @@ from kubothek.table.log.legacy_heads import one_table, schema_of
 from kubothek.table.log.model import keys
 from kubothek.table.log.model.changes import Change, Everything, Operation
 from kubothek.table.log.model.head import OWN_PREFIX, Head
-from kubothek.table.log.settle import Patience
+from kubothek.table.log.settle import CommitBackoff
 from kubothek.table.log.transaction import AlreadyApplied, Transaction
 
 _ID: Final = "convert:"
 Begin = Callable[[str, str], Transaction | AlreadyApplied]
 
 
-def convert(journal: Journal, patience: Patience, keep: str | None, begin_other: Callable[[str], Begin]) -> list[str]:
+def convert(
+    journal: Journal, patience: CommitBackoff, keep: str | None, begin_other: Callable[[str], Begin]
+) -> list[str]:
     """Make the dataset one that can be written; the uuids of the datasets that its other tables became.
 
     ``keep``         the table that stays, if there are several; the others become datasets ``<uuid>-<table>`` first,

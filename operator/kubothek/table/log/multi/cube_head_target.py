@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kubothek.errors import CubeBroken
-from kubothek.table.log.commit_target import Look, Straight, Way
+from kubothek.table.log.commit_target import DatasetHeadTarget, Look, Way
 from kubothek.table.log.history.snapshot import Snapshot, snapshot_of
 from kubothek.table.log.journal import Draft, Journal, Observed
 from kubothek.table.log.model.keys import OWN_ID_PREFIX
@@ -21,12 +21,12 @@ from kubothek.table.log.multi.publish import Step, Title, publish
 from kubothek.table.log.multi.settle import adopted, settled_cube
 from kubothek.table.log.multi.snapshots import is_at, present
 from kubothek.table.log.multi.spec import memberships
-from kubothek.table.log.settle import Patience, settled
+from kubothek.table.log.settle import CommitBackoff, settled
 
 
 def way_of(journal: Journal, open_member: Open) -> Way:
     """How commits reach the head of this dataset."""
-    return ThroughCube(journal, open_member) if any(memberships(journal.uuid)) else Straight(journal)
+    return CubeHeadTarget(journal, open_member) if any(memberships(journal.uuid)) else DatasetHeadTarget(journal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class _Place:
     seen: SeenCube
 
 
-class ThroughCube:
+class CubeHeadTarget:
     """The way of a dataset that may be a member of a cube."""
 
     def __init__(self, journal: Journal, open_member: Open) -> None:
@@ -47,7 +47,7 @@ class ThroughCube:
             (CubeJournal(journal.store, prefix, open_member), name) for prefix, name in memberships(journal.uuid)
         ]
         self._place: _Place | None = None
-        self._patience: Patience | None = None
+        self._patience: CommitBackoff | None = None
 
     def shown(self) -> tuple[Snapshot | None] | None:
         """What readers of the cube see of it; (None,): it is no member; None if there is no cube. Writes nothing."""
@@ -63,7 +63,9 @@ class ThroughCube:
                 return (found[place.name],)
         return None
 
-    def settled(self, patience: Patience, first_look: Look | None = None, *, adopts: bool = True) -> Observed | None:
+    def settled(
+        self, patience: CommitBackoff, first_look: Look | None = None, *, adopts: bool = True
+    ) -> Observed | None:
         """The head once nothing is left to settle in the cube and here; see :func:`.settle.settled_cube`.
 
         A member of a cube is always adopted: the cube's rules have to hold for what the foreign writer did.

@@ -21,7 +21,7 @@ from kubothek.table.log.model.markers import Marker
 from kubothek.table.log.model.record import Record
 from kubothek.table.log.multi.head import MemberVersion, Planned
 from kubothek.table.log.prepare.draft import draft
-from kubothek.table.log.settle import Patience, settled
+from kubothek.table.log.settle import CommitBackoff, settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Ready:
     on: Observed | None
 
 
-def carry_out(journal: Journal, plan: Planned, patience: Patience, ready: Ready | None = None) -> Outcome:
+def carry_out(journal: Journal, plan: Planned, patience: CommitBackoff, ready: Ready | None = None) -> Outcome:
     """Commit what is planned, unless that has happened. Not done if the head is not the one it was planned for.
 
     ``ready``  the commit, if it was planned just now. Raises what settling a head does.
@@ -69,7 +69,7 @@ def carry_out(journal: Journal, plan: Planned, patience: Patience, ready: Ready 
         patience.pause()
 
 
-def take_back(journal: Journal, plan: Planned, transaction: str, patience: Patience) -> Outcome:
+def take_back(journal: Journal, plan: Planned, transaction: str, patience: CommitBackoff) -> Outcome:
     """Commit the reverse of what was planned, exactly once; nothing, if that did not happen.
 
     Asked only once it is decided that the plan is taken back, and so after it was tried for each member: where it did

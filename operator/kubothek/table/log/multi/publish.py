@@ -19,7 +19,7 @@ from kubothek.table.log.multi.settle import end, record_of
 from kubothek.table.log.multi.snapshots import at_version
 from kubothek.table.log.multi.spec import CubeSpec
 from kubothek.table.log.records import parallel
-from kubothek.table.log.settle import Patience
+from kubothek.table.log.settle import CommitBackoff
 
 _IN_AND_OUT = (Operation.DROP, Operation.RESTORE)
 
@@ -47,7 +47,7 @@ def publish(
     on: SeenCube,
     steps: Mapping[str, Step],
     title: Title,
-    patience: Patience,
+    patience: CommitBackoff,
     *,
     spec: CubeSpec | None = None,
     before_swap: Callable[[str, Record], None] | None = None,

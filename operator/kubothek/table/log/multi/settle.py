@@ -23,13 +23,13 @@ from kubothek.table.log.multi.rules import check
 from kubothek.table.log.multi.snapshots import at_version
 from kubothek.table.log.multi.spec import CubeSpec
 from kubothek.table.log.records import parallel
-from kubothek.table.log.settle import Patience, settled
+from kubothek.table.log.settle import CommitBackoff, settled
 
 EXTERNAL: Final = "External"
 UNDONE: Final = "Undone"
 
 
-def settled_cube(cube: CubeJournal, patience: Patience) -> SeenCube | None:
+def settled_cube(cube: CubeJournal, patience: CommitBackoff) -> SeenCube | None:
     """The head without an intent, its commit marked; None if there is none. One request when all is well.
 
     Raises HeadUnreadable, Contended, and what settling the members of an intent does.
@@ -48,7 +48,7 @@ def end(
     cube: CubeJournal,
     seen: SeenCube,
     intent: Intent,
-    patience: Patience,
+    patience: CommitBackoff,
     ready: Mapping[str, Ready] | None = None,
 ) -> SeenCube | None:
     """Carry out an intent, or take it back if a member cannot follow; None if somebody else was faster: look again.
@@ -78,7 +78,7 @@ def end(
 
 
 def adopted(
-    cube: CubeJournal, seen: SeenCube, names: Iterable[str], patience: Patience, *, adopts: bool = True
+    cube: CubeJournal, seen: SeenCube, names: Iterable[str], patience: CommitBackoff, *, adopts: bool = True
 ) -> tuple[SeenCube, dict[str, Observed | None]] | None:
     """The cube with what these members have become without it, and their heads; None: look again.
 
@@ -194,7 +194,7 @@ def _after(members: Mapping[str, MemberVersion], outcomes: Mapping[str, Outcome]
     return after
 
 
-def _settled(cube: CubeJournal, name: str, *, patience: Patience, adopts: bool) -> Observed | None:
+def _settled(cube: CubeJournal, name: str, *, patience: CommitBackoff, adopts: bool) -> Observed | None:
     try:
         return settled(cube.member(name), patience, adopts=adopts)
     except HeadMissing as error:
