@@ -23,7 +23,7 @@ from kubothek.cluster.queue import Key, WorkQueue
 from kubothek.cluster.telemetry.metrics import Metrics
 from kubothek.cluster.telemetry.metrics_state import state_metrics
 from kubothek.cluster.telemetry.probes import metrics
-from kubothek.gateway.kubernetes.metrics import GatewayMetrics
+from kubothek.gateway.kubernetes.process import GatewayMetrics
 from tests.chart.conftest import CHART, Render
 from tests.cluster import podshapes
 from tests.cluster.test_metrics import ended, known

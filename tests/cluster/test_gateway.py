@@ -14,9 +14,8 @@ from kubothek.cluster.api import Api
 from kubothek.errors import DatasetNotFound, StoreUnavailable
 from kubothek.gateway.access import Principal, Verb
 from kubothek.gateway.kubernetes import access as access_module
-from kubothek.gateway.kubernetes.access import ClusterAccess
+from kubothek.gateway.kubernetes.access import ClusterAccess, Remembered
 from kubothek.gateway.kubernetes.catalogue import STALE, NamespaceCatalogue
-from kubothek.gateway.kubernetes.remembered import Remembered
 from kubothek.storage import StoreConfig, open_store
 from tests.cluster.apiserver import ADMIN, OPERATOR, ApiServer
 from tests.cluster.harness import PATIENCE, Clock, manifest, resource_path, until

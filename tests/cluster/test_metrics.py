@@ -28,7 +28,7 @@ from kubothek.cluster.telemetry.metrics import VERBS, Metrics
 from kubothek.cluster.telemetry.metrics_state import state_metrics
 from kubothek.controller.reconcilers import RECONCILERS
 from kubothek.gateway.app import make_app
-from kubothek.gateway.kubernetes.metrics import GatewayMetrics
+from kubothek.gateway.kubernetes.process import GatewayMetrics
 from tests.cluster import podshapes
 from tests.cluster.apiserver import ApiServer
 from tests.cluster.harness import bench

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
-from kubothek.cluster.api import Api
-from kubothek.cluster.server_clock import ServerClock
+from kubothek.cluster.api import Api, ServerClock
 from tests.cluster.harness import Clock
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)

@@ -16,7 +16,7 @@ import pytest
 
 from kubothek.errors import FormatInvalid
 from kubothek.odf.chain import Stored
-from kubothek.odf.engines.server.marks import Marks, join, split
+from kubothek.odf.engines.server.transforming import Marks, join, split
 from kubothek.odf.spec import engine_messages as messages
 from kubothek.odf.spec.arrow_schema import decode_schema, encode_schema
 from kubothek.odf.spec.blocks import Block, link_of

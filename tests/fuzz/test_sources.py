@@ -20,7 +20,7 @@ import shapefile
 
 from kubothek.ingest import Compression, Format, Source, SourceReader, UrlPolicy
 from kubothek.odf.sources.fetch import FetchContext
-from kubothek.odf.sources.fetch.prepare import prepare
+from kubothek.odf.sources.fetch.poll import prepare
 from kubothek.odf.sources.readers import FileContent, read
 from kubothek.odf.sources.readers.ddl import parse_ddl
 from kubothek.odf.spec.sources import (

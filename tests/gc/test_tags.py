@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kubothek.errors import LakeError, StoreUnavailable, VersionIncomplete, VersionNotFound, VersionTagged
 from kubothek.gc import Kind, Mode, Retention, collect, collection, mark, references
-from kubothek.gc.tagged import TaggedVersions
+from kubothek.gc.mark import TaggedVersions
 from kubothek.storage import Store
 from kubothek.table.indexes import IndexKind
 from kubothek.table.indexes.report import IndexHealth, report

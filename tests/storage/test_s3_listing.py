@@ -11,7 +11,7 @@ from botocore.parsers import RestXMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubothek.storage.s3_listing import read_contents
+from kubothek.storage.s3_client import read_contents
 
 SHAPE: Any = botocore.session.Session().get_service_model("s3").operation_model("ListObjectsV2").output_shape
 AWS = (

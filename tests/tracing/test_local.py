@@ -79,7 +79,7 @@ def test_a_collector_that_hangs_changes_nothing(tmp_path: Path, monkeypatch: pyt
 def test_nobody_pays_for_what_was_not_asked_for() -> None:
     program = (
         "import sys, kubothek.jobs.main, kubothek.cli.main, kubothek.local.session\n"
-        "from kubothek.jobs.traced import traced\n"
+        "from kubothek.jobs.main import traced\n"
         "with traced({'TRACEPARENT': '', 'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://collector:4318'}): pass\n"
         "with traced({'TRACEPARENT': '00-' + 'a' * 32 + '-' + 'b' * 16 + '-01'}): pass\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubothek.cli.complete import complete_dataset
-from kubothek.cli.indices_given import SkippingIndexOption
 from kubothek.cli.options import store_options
 from kubothek.cli.output import output_option, show
 from kubothek.cli.versions import AnyVersion
@@ -20,6 +19,45 @@ if TYPE_CHECKING:
     from kubothek.cli.skipping_work import Description, Explained
     from kubothek.cli.stores import StoreChoice
     from kubothek.table.skipping.model import IndexDefinition
+
+if TYPE_CHECKING:
+    from kubothek.table.skipping.model import IndexDefinition
+
+
+# ``--index``: a skipping index on the command line, ``BloomFilter:tailnum,ndv=5000``.
+
+_PARAMS = ("ndv", "fpp", "length")
+
+
+class SkippingIndexOption(click.ParamType["IndexDefinition"]):
+    """``TYPE:COLUMN``, for a GeometryBox of two columns ``TYPE:X+Y``, then ``,name=value`` for its parameters."""
+
+    name = "index"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> IndexDefinition:
+        """The definition."""
+        from kubothek.errors import SkippingInvalid
+        from kubothek.table.skipping.indexes import index_type
+        from kubothek.table.skipping.model import IndexDefinition
+
+        kind, found, rest = str(value).partition(":")
+        columns, *pairs = rest.split(",")
+        given = dict(pair.partition("=")[::2] for pair in pairs)
+        unknown = [name for name, text in given.items() if name not in (*_PARAMS, "key") or not text]
+        if not found or not columns:
+            self.fail(f"{value!r}: write TYPE:COLUMN, such as MinMax:delay", param, ctx)
+        if unknown:
+            self.fail(
+                f"{value!r}: unknown parameter {unknown[0]!r}; known: {', '.join((*_PARAMS, 'key'))}",
+                param,
+                ctx,
+            )
+        try:
+            name = index_type(kind).name
+        except SkippingInvalid as error:
+            self.fail(str(error), param, ctx)
+        params = {name: text for name, text in given.items() if name != "key"}
+        return IndexDefinition(name, tuple(columns.split("+")), params, given.get("key"))
 
 
 @click.group()

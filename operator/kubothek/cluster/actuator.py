@@ -9,12 +9,11 @@ from secrets import token_bytes
 
 from kubothek.api.dataset import Dataset
 from kubothek.api.kinds import manifest_of
-from kubothek.api.meta import Resource
+from kubothek.api.meta import FINALIZER, Resource
 from kubothek.cluster import names
-from kubothek.cluster.api import CONFLICT, Api, ApiError
+from kubothek.cluster.api import CONFLICT, Api, ApiError, Object
 from kubothek.cluster.cache.state import ClusterState
 from kubothek.cluster.event_handlers import Observer
-from kubothek.cluster.json_patches import edit_patch, finalizer_patch
 from kubothek.cluster.launch import Launcher, Refused
 from kubothek.cluster.pods import job_pod
 from kubothek.cluster.queue import Key, WorkQueue
@@ -177,3 +176,32 @@ class Performer:
             if error.status != 404:
                 raise
             self._observer.gone(key.kind, obj)
+
+
+# JSON patches (RFC 6902) of the operator's own edits; each fails if the object is not as we know it.
+
+
+def finalizer_patch(obj: Object, present: bool) -> list[Object] | None:
+    """A JSON patch that adds or removes our finalizer if the object is still as we know it; None if nothing
+    is to do.
+    """
+    meta = obj["metadata"]
+    finalizers: list[str] = meta.get("finalizers") or []
+    if present == (FINALIZER in finalizers):
+        return None
+    guard = {"op": "test", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]}
+    if not present:
+        return [guard, {"op": "remove", "path": f"/metadata/finalizers/{finalizers.index(FINALIZER)}"}]
+    if finalizers:
+        return [guard, {"op": "add", "path": "/metadata/finalizers/-", "value": FINALIZER}]
+    return [guard, {"op": "add", "path": "/metadata/finalizers", "value": [FINALIZER]}]
+
+
+def edit_patch(there: Object, wanted: Object) -> list[Object]:
+    """A JSON patch that gives an object another spec, and more labels, if it is still as we know it."""
+    labels = (there["metadata"].get("labels") or {}) | wanted["metadata"]["labels"]
+    return [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": there["metadata"]["resourceVersion"]},
+        {"op": "add", "path": "/metadata/labels", "value": labels},
+        {"op": "add", "path": "/spec", "value": wanted["spec"]},
+    ]

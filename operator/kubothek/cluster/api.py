@@ -8,7 +8,10 @@ go out are built as dictionaries and objects that come in are kept as dictionari
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.request import getproxies
@@ -19,7 +22,6 @@ from kubernetes.aio import client, config
 
 from kubothek.api.meta import API_VERSION
 from kubothek.cluster import names
-from kubothek.cluster.server_clock import ServerClock
 
 Object = dict[str, Any]
 
@@ -333,3 +335,38 @@ def _refused(method: str, where: str, status: int, text: bytes) -> ApiError | Ap
     if status == 429 or status >= 500:
         return ApiUnavailable(f"{method} {where}: {status} {message}")
     return ApiError(status, reason, message, f"{method} {where}")
+
+
+# The time as the API server has it: that of every stamp on every object. Our own clock may be off, or be set.
+
+
+_TRUSTED: Final = timedelta(seconds=2)
+"""What clocks may differ by, and the server's answers tell whole seconds only."""
+
+
+class ServerClock:
+    """Shows our own time until the API server tells another one; then runs on by a clock that nobody sets."""
+
+    def __init__(
+        self,
+        own: Callable[[], datetime] = lambda: datetime.now(UTC),
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.ticks = ticks
+        self._shown, self._at = own(), ticks()
+
+    def __call__(self) -> datetime:
+        return self._time(self.ticks())
+
+    def heard(self, date: str | None, sent: float) -> None:
+        """The ``Date`` of an answer to a request that was sent at this tick; whatever is no date is passed over."""
+        try:
+            told = parsedate_to_datetime(date or "")
+        except ValueError:
+            return
+        told, now = told if told.tzinfo else told.replace(tzinfo=UTC), self.ticks()
+        if not self._time(sent) - _TRUSTED <= told <= self._time(now) + _TRUSTED:
+            self._shown, self._at = told, now
+
+    def _time(self, tick: float) -> datetime:
+        return self._shown + timedelta(seconds=tick - self._at)

@@ -10,7 +10,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -41,9 +42,10 @@ from kubothek.errors import InputError, OwnedByAnother, VersionIncomplete
 from kubothek.jobs import event_log, outcome, translate
 from kubothek.jobs.own_pod import OwnPod
 from kubothek.jobs.progress import PodAnnotation, Reporter
-from kubothek.jobs.traced import traced
 from kubothek.storage import open_store
-from kubothek.tracing import Span
+from kubothek.tracing import Place, Span, process, sending
+from kubothek.tracing.ids import VARIABLE
+from kubothek.tracing.sending import ENDPOINT
 
 _OF_NO_ONE_DATASET: Final = (InspectJob, QueryJob, CollectJob, CubeJob, SkipFilesJob)
 _GIVE_UP_SECONDS: Final = 3.0
@@ -139,3 +141,19 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
 
 if __name__ == "__main__":
     raise SystemExit(main(sys.argv[1:]))
+
+
+# The job as a part of a trace, if whoever launched it says of which, and where to.
+
+
+@contextmanager
+def traced(environ: Mapping[str, str] = os.environ) -> Iterator[Span]:
+    """The span of all that the job does. What it still has to tell is sent when the context ends: leave the result
+    before, so that nobody waits for a collector.
+    """
+    parent = Place.of_header(environ.get(VARIABLE, ""))
+    if parent is None or not (endpoint := environ.get(ENDPOINT)):
+        yield Span()
+        return
+    with sending(endpoint, "kubothek-job"), process("job", parent) as span:
+        yield span

@@ -11,12 +11,14 @@ ready, or failed, or wait for something that is not coming.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Final
 
 from kubothek.api.commit import Commit
 from kubothek.api.compaction import Compaction
@@ -44,7 +46,7 @@ from kubothek.local.apply import Applied, requested
 from kubothek.local.attempt import Attempt, Launch
 from kubothek.local.context import LocalWorld, Objects
 from kubothek.local.credentials import CredentialFiles, make_identity
-from kubothek.local.engines import running_engines
+from kubothek.local.errors import LocalError
 from kubothek.local.launch import cores, job_environment, render_job
 from kubothek.local.manifests import Key, key_of
 from kubothek.local.processes import Processes
@@ -357,3 +359,23 @@ def settled(resource: Resource) -> bool:
     return resource.ready or (
         stalled is not None and stalled.status == "True" and stalled.observed_generation == resource.metadata.generation
     )
+
+
+# Engines of other parties that somebody started on this machine, as ``KUBOTHEK_ENGINES`` names them.
+
+
+_ENGINE: Final = re.compile(
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)=(?P<address>[^/\s,]+:[0-9]{1,5})(?P<directory>/[^,]*)"
+)
+
+
+def running_engines(text: str) -> dict[str, tuple[str, str]]:
+    """``NAME=HOST:PORT/DIRECTORY,…``: where each listens, and the directory that it shares. Raises LocalError."""
+    found: dict[str, tuple[str, str]] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        if (engine := _ENGINE.fullmatch(part)) is None:
+            raise LocalError(
+                f"KUBOTHEK_ENGINES: {part!r} is not NAME=HOST:PORT/DIRECTORY, such as flink=127.0.0.1:5544/tmp/engine"
+            )
+        found[engine["name"].lower()] = (engine["address"], engine["directory"])
+    return found

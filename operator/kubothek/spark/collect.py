@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.accumulators import Accumulator
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from kubothek.spark.beside import beside
 from kubothek.spark.errors import SparkFailed, last_words
 from kubothek.spark.tasks import Failure
-from kubothek.spark.watch import watched
 
 
 def collect(
@@ -39,3 +42,42 @@ def collect(
     if failures.value:
         return min(failures.value, key=lambda failure: failure.bundle)
     return rows
+
+
+# Watching a group of Spark jobs from the driver: how far it is, and when to stop it.
+
+
+_SECONDS: Final = 0.5
+
+
+@contextmanager
+def watched(
+    context: SparkContext, group: str, told: Callable[[int, int], None], stop: Callable[[], bool]
+) -> Iterator[None]:
+    """Meanwhile, and at a good end, tell ``told(tasks done, tasks in all)``; cancel the group when ``stop()``."""
+
+    def tell() -> None:
+        done, total = _tasks(context, group)
+        if total:
+            told(done, total)
+
+    def look() -> bool:
+        if stop():
+            context.cancelJobGroup(group)
+            return True
+        tell()
+        return False
+
+    with beside("spark-watch", _SECONDS, look):
+        yield
+    tell()
+
+
+def _tasks(context: SparkContext, group: str) -> tuple[int, int]:
+    tracker = context.statusTracker()
+    stages: set[int] = set()
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        stages.update(info.stageIds if info else ())
+    found = [info for stage in stages if (info := tracker.getStageInfo(stage)) is not None]
+    return sum(info.numCompletedTasks for info in found), sum(info.numTasks for info in found)

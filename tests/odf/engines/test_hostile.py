@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kubothek.odf import DatasetId, OwnerKey, Timestamp
-from kubothek.odf.engines.server.marks import Marks, join
 from kubothek.odf.engines.server.service import EngineServer
+from kubothek.odf.engines.server.transforming import Marks, join
 from kubothek.odf.engines.server.volume import Volume
 from kubothek.odf.spec.engine_messages import (
     DatasetVocabulary,

@@ -12,8 +12,8 @@ from kubothek.odf.dataset.slicing import Types, numbered, slice_file, slice_sche
 from kubothek.odf.derived import Pulled, inputs_of
 from kubothek.odf.derived.running import OURS, Engine, Task
 from kubothek.odf.engines import ForeignEngine
-from kubothek.odf.engines.server.marks import split
 from kubothek.odf.engines.server.service import EngineServer
+from kubothek.odf.engines.server.transforming import split
 from kubothek.odf.transform import TransformRequest, TransformResult
 from kubothek.storage import Store
 from tests.odf.derived.world import derived, opened, transform

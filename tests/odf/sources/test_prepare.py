@@ -13,7 +13,7 @@ import pytest
 from kubothek.errors import InputError, LakeError, SourceCorrupt, SourceFailed, SourceNotFound, SourceRefused
 from kubothek.ingest import UrlPolicy
 from kubothek.odf.sources.fetch import FetchContext
-from kubothek.odf.sources.fetch.prepare import prepare
+from kubothek.odf.sources.fetch.poll import prepare
 from kubothek.odf.sources.readers import FileContent, read
 from kubothek.odf.spec.sources import (
     CompressionFormat,

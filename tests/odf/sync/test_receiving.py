@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import urllib3
 
-from kubothek.odf.sync.receiving import into_kept_memory
+from kubothek.odf.sync.connections import into_kept_memory
 from kubothek.odf.sync.repository import PIECE
 from tests.webserver import Fault, Web, web
 

@@ -15,7 +15,7 @@ import pytest
 from kubothek.errors import ChainCorrupt, LakeError, StoreUnavailable
 from kubothek.odf.named import Kind, Named
 from kubothek.odf.spec.multihash import Multihash
-from kubothek.odf.sync.staging import Staging
+from kubothek.odf.sync.transfer import Staging
 from kubothek.odf.sync.verified import Arriving
 from kubothek.storage import Store
 from kubothek.storage.sha3_multibuffer import Lanes

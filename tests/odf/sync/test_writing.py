@@ -11,7 +11,7 @@ import pytest
 from kubothek.errors import StoreUnavailable
 from kubothek.odf.chain import Stored
 from kubothek.odf.spec.multihash import Multihash
-from kubothek.odf.sync.writing import block_writer
+from kubothek.odf.sync.pull import block_writer
 from kubothek.storage import Store
 from tests.odf.dataset.planes import LAYOUT
 

@@ -22,7 +22,7 @@ from kubothek.table.log import PartitionFile
 from kubothek.table.maintenance import rewriting
 from kubothek.table.maintenance.content import Content
 from kubothek.table.maintenance.grouping import RUN_TARGETS, Thresholds, bundles
-from kubothek.table.maintenance.ordering import in_order
+from kubothek.table.maintenance.rewriting import in_order
 from kubothek.table.maintenance.z_order import Curve
 from tests.faultstore import WRITES, Crash, Fault, FaultStore
 from tests.table.maintenance.table import ROWS, files_of, filled

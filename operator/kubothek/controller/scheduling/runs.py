@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Generic, TypeVar
 
 from kubothek.api.commit import Commit, CommitProgress, CommitStatus
@@ -33,7 +34,6 @@ from kubothek.controller.scheduling.attempts import (
     job_name,
 )
 from kubothek.controller.scheduling.launching import start, under_way
-from kubothek.controller.scheduling.log_links import log_link
 from kubothek.controller.scheduling.retention import SOONEST, kept
 from kubothek.controller.scheduling.retries import DISRUPTION_LIMIT, Budget, budget_of
 
@@ -157,3 +157,26 @@ def _verdict(kind: str, end: GivenUp, step: Step[S]) -> State:
 
 def _cancelled(run: Run, step: Step[S]) -> tuple[CancelJob, ...]:
     return tuple(CancelJob(run.namespace, name) for name in step.cancel)
+
+
+# Where the log of a job is: a URL of the operator's, with the places that depend on the job filled in.
+
+
+PLACES = ("{namespace}", "{pod}", "{start}", "{end}")
+"""What a template may have; times are milliseconds since 1970, and the end of what goes on is ``now``, as Grafana reads
+them.
+"""
+
+
+def log_link(template: str, namespace: str, pod: str, start: datetime, end: datetime | None) -> str | None:
+    """The URL of a job's log; None if nobody said where logs are. Names of the cluster need no quoting in URLs."""
+    if not template:
+        return None
+    values = (namespace, pod, _milliseconds(start), "now" if end is None else _milliseconds(end))
+    for place, value in zip(PLACES, values, strict=True):
+        template = template.replace(place, value)
+    return template
+
+
+def _milliseconds(moment: datetime) -> str:
+    return str(int(moment.timestamp() * 1000))

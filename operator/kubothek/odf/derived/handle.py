@@ -7,7 +7,7 @@ chain, so a run that dies, or two at once, take nothing twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
 
@@ -23,15 +23,15 @@ from kubothek.odf.derived.batching import USUAL, Batch, Limits, next_batch
 from kubothek.odf.derived.definition import is_same, remembers, resolved_transform, stored_transform
 from kubothek.odf.derived.inputs import Inputs, all_located
 from kubothek.odf.derived.pulling import pulled
-from kubothek.odf.derived.restarting import restarted
 from kubothek.odf.derived.restoring import Restored, restore
 from kubothek.odf.derived.running import OURS, Engine
 from kubothek.odf.derived.waiting import Pending, Seen, all_waiting, pending
-from kubothek.odf.spec.events import DatasetKind, MetadataEvent, SetTransform
+from kubothek.odf.spec.blocks import Block
+from kubothek.odf.spec.events import DatasetKind, MetadataEvent, Seed, SetDataSchema, SetTransform
 from kubothek.odf.spec.multihash import Multihash
 from kubothek.odf.validation.state import ChainState
 from kubothek.storage import Store
-from kubothek.table.log import DatasetLog
+from kubothek.table.log import Change, DatasetLog, Operation
 
 
 class OnChange(StrEnum):
@@ -195,3 +195,34 @@ def _id(head: Multihash | None, batch: Batch) -> str:
     """One for each step of the chain: runs that take it at the same time commit it once."""
     said = [str(head), *([str(each.block), each.offset] for each in batch.inputs)]
     return f"transform:{sha256(orjson.dumps(said)).hexdigest()[:32]}"
+
+
+# A derivative dataset without its data: the seed, and what is in force, on a chain of its own (DAT-08).
+
+
+def restarted(ground: Ground, transform: SetTransform | None = None) -> Made | None:
+    """The change to the seed with the definition in force on top, and an empty table; None if there is no data.
+
+    ``transform``  takes the place of the transformation in force
+
+    Who has copied the old chain has to copy it whole again.
+    """
+    chain, present = ground.chain, ground.chain.state
+    if transform is None and not present.consumed:
+        return None
+    blocks = [Block.decode(data) for data in chain.definition.blocks.values()]
+    seed = next(block for block in blocks if isinstance(block.content.event, Seed))
+    times = [time for time in (ground.now, present.system_time) if time is not None]
+    extension = Extension(Chain(types=chain.types, table=chain.table).after(seed), max(times))
+    for block in blocks:
+        event = block.content.event
+        if isinstance(event, SetTransform) and transform is not None:
+            extension.add(transform)
+        elif not isinstance(event, Seed | SetDataSchema):
+            extension.add(event)
+    extension.write(ground.store, ground.uuid)
+    ledger = replace(extension.change, rebuilds=True)
+    ledger = replace(ledger, move=replace(ledger.move, base=str(present.head)))
+    removed = tuple(ground.snapshot.head.partitions) if chain.table else ()
+    change = Change(operation=Operation.LEDGER, ledger=ledger, by=ground.by, removed=removed)
+    return Made(change=change, extension=extension)

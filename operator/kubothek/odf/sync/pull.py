@@ -26,7 +26,6 @@ from kubothek.odf.sync.stores import StoreRepository
 from kubothek.odf.sync.transfer import Brought, Progress, Told, bring_objects
 from kubothek.odf.sync.urls import parse
 from kubothek.odf.sync.web import Web
-from kubothek.odf.sync.writing import block_writer
 from kubothek.odf.validation.state import ChainState
 from kubothek.odf.validation.verification import audit, verify_new
 from kubothek.storage import Store
@@ -241,3 +240,19 @@ def _state_below(store: Store, layout: Layout, state: ChainState, first: Stored)
     if before == state.head and not derived:  # a head does not say how far inputs were consumed
         return state
     return audit(read_chain(store, layout, before), notes=False).state
+
+
+# Blocks into a store, beside whatever else is done meanwhile.
+
+
+_WAITING: Final = 256
+"""Blocks that came and are not given to the store yet: a chain can be long, and its store slow."""
+
+
+def block_writer(store: Store, layout: Layout) -> Gathering[Stored]:
+    """At its end all blocks that it was given are where they belong, and durable with the store's next flush."""
+
+    def put(blocks: Sequence[Stored]) -> None:
+        store.put_many([(layout.block(each.hash), each.data) for each in blocks])
+
+    return Gathering(put, _WAITING, "blocks")
