@@ -1,8 +1,8 @@
 """``python -m tests.pages`` (`make pages`): what in docs/ is made from the code, written into the pages.
 
-docs/kinds/*.md have the fields of each kind, docs/reasons.md what jobs report, docs/python.md the Python API, between a
-pair of markers each:
-``<!-- fields -->`` … ``<!-- end -->``. tests/test_pages.py says when the code has moved on.
+docs/kinds/*.md have the fields of each kind, docs/reasons.md what jobs report, docs/python.md the Python API,
+docs/decisions/README.md the index of decisions, between a pair of markers each: ``<!-- fields -->`` …
+``<!-- end -->``. tests/test_pages.py says when the code has moved on.
 """
 
 from __future__ import annotations
@@ -14,12 +14,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import kubothek.errors
 from kubothek.api.kinds import KINDS
 from kubothek.api.schema import structural_schema
+from kubothek.errors import LakeError
+from kubothek.odf.sync.smart import messages
+from kubothek.spark import errors as spark_errors
 from tests.documented import ROOT
 from tests.python_page import reference
 
 CODE = ROOT / "operator" / "kubothek"
+DECISIONS = ROOT / "docs" / "decisions"
+DECISION = re.compile(r"# (\d+)\. (.+)\n\nStatus: (\w+)\. Date: (\d{4}-\d\d-\d\d)\.\n\n")
 REASON = re.compile(r"[A-Z][A-Za-z]+[a-z]")
 _WHEN = re.compile(r"(Immutable|A job on edit|Takes effect ([^.]+))\. ?")
 _STATES: Final = {"ready", "progressing", "waiting", "stalled", "resting", "complete", "failed", "problem_text"}
@@ -35,7 +41,7 @@ _TELLING: Final = _STATES | {
     "JobResult",
     "_given_up",
 }
-_TOLD_IN: Final = ("reconcile", "jobs/outcome.py", "cluster")
+_TOLD_IN: Final = ("controller", "jobs/outcome.py", "cluster")
 _TABLES: Final = (
     "cluster/pod_status/pod_facts.py",
     "cluster/pod_status/unfinished.py",
@@ -76,6 +82,8 @@ def pages() -> dict[Path, str]:
     reasons = ROOT / "docs" / "reasons.md"
     python = ROOT / "docs" / "python.md"
     made[python] = _filled(python, "python", reference())
+    index = DECISIONS / "README.md"
+    made[index] = _filled(index, "decisions", decisions())
     return made | {reasons: _filled(reasons, "reported", reported())}
 
 
@@ -85,6 +93,17 @@ def _filled(file: Path, marker: str, text: str) -> str:
     assert start, f"{file} lacks the markers of {marker}"
     assert end, f"{file} lacks the markers of {marker}"
     return f"{before}{start}\n{text}\n{end}{after}"
+
+
+def decisions() -> str:
+    """The decisions as a table: number, title, status and date. Raises AssertionError for one without a header."""
+    rows = []
+    for file in sorted(DECISIONS.glob("[0-9]*.md")):
+        header = DECISION.match(file.read_text())
+        assert header, f"{file.name} has to begin with `# NUMBER. TITLE` and `Status: WORD. Date: YYYY-MM-DD.`"
+        assert int(header[1]) == int(file.name[:4]), f"{file.name} has the number {header[1]} in its title"
+        rows.append(f"| {header[1]} | [{header[2]}]({file.name}) | {header[3]} | {header[4]} |")
+    return "\n".join(["| | decision | status | date |", "|---|---|---|---|", *rows])
 
 
 def fields(kind: str) -> str:
@@ -146,25 +165,13 @@ def reported() -> str:
 def errors() -> dict[str, str]:
     """What each class of errors says of itself, by its reason."""
     found: dict[str, str] = {}
-    for file in (
-        CODE / "lake" / "errors.py",
-        CODE / "lake" / "exchange" / "smart" / "messages.py",
-        CODE / "spark" / "errors.py",
-    ):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ClassDef) and (reason := _own_reason(node)) is not None:
-                found[reason] = " ".join((ast.get_docstring(node) or "").replace("``", "`").split())
+    for module in (kubothek.errors, messages, spark_errors):
+        for each in vars(module).values():
+            if isinstance(each, type) and issubclass(each, LakeError) and each.__module__ == module.__name__:
+                # A subclass may keep the reason of its base, which says more.
+                found.setdefault(each.reason, " ".join((each.__doc__ or "").replace("``", "`").split()))
     # Bases, which nothing is raised as.
     return {reason: text for reason, text in found.items() if reason not in ("LakeError", "StoreError", "CommitError")}
-
-
-def _own_reason(node: ast.ClassDef) -> str | None:
-    for each in node.body:
-        target = each.targets[0] if isinstance(each, ast.Assign) else getattr(each, "target", None)
-        value = getattr(each, "value", None)
-        if isinstance(target, ast.Name) and target.id == "reason" and isinstance(value, ast.Constant):
-            return str(value.value)
-    return None
 
 
 def told() -> set[str]:

@@ -165,7 +165,7 @@ def _is_field(kind: str | None, path: str) -> bool:
 
 
 def test_every_field_that_is_named_exists() -> None:
-    pattern = re.compile(rf"(?:\b({'|'.join(KINDS)})\.)?\b(spec(?:\.[a-z][A-Za-z]+(?:\[\])?)+)")
+    pattern = re.compile(rf"(?:\b({'|'.join(KINDS)})\.|(?<![\w.]))(spec(?:\.[a-z][A-Za-z]+(?:\[\])?)+)")
     named = {
         (said.place, kind or None, path)
         for said in [*(code for page in _pages() for code in _spans(page)), *_code()]

@@ -10,20 +10,16 @@ from kubothek.errors import LakeError
 class SparkFailed(LakeError):
     """Spark gave up: executors were lost too often, or the JVM ended. Another try may have more luck."""
 
-    reason = "SparkFailed"
     transient = True
 
 
 class SparkUnavailable(LakeError):
     """Spark does not start here: PySpark or Java is not installed, or Spark refuses the settings."""
 
-    reason = "SparkUnavailable"
-
 
 class ExecutorsUnavailable(LakeError):
     """Spark has work and no executor. The next attempt may find room for some."""
 
-    reason = "ExecutorsUnavailable"
     transient = True
 
 
