@@ -91,7 +91,7 @@ def merged(under: Json, over: Json) -> Json:
 def pages() -> list[Path]:
     """Every page of documentation, of decisions, and of the examples."""
     return sorted(
-        [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+        [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
         + [ROOT / name / "README.md" for name in ("spark-images", "benchmarks")]
     )
 
