@@ -138,18 +138,22 @@ def is_held(data: bytearray) -> bool:
 
 
 def test_without_the_library_hashlib_does_it(tmp_path: Path) -> None:
-    """A wheel of a machine without a compiler, or what no loader takes."""
-    code = Path(sha3_multibuffer.__file__).read_text()
-    for name, library in (("without", None), ("broken", b"no library")):
+    """A wheel of a machine without a compiler, what no loader takes, or a library with structs of another size."""
+    source = Path(sha3_multibuffer.__file__)
+    built = source.with_name("libsha3_multibuffer.so").read_bytes() if sha3_multibuffer.WIDTH else None
+    other = source.read_text().replace("_STREAM: Final = 25", "_STREAM: Final = 26")
+    cases = {"without": (source.read_text(), None), "broken": (source.read_text(), b"no library")}
+    for name, (code, library) in (cases | {"other": (other, built)}).items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "sha3_multibuffer.py").write_text(code)
         if library is not None:
             (tmp_path / name / "libsha3_multibuffer.so").write_bytes(library)
         script = (
-            "import lanes; made = lanes.Lanes(); streams = [made.stream(b'a'), made.stream()]; streams[1].update(b'b');"
+            "import sha3_multibuffer as lanes; made = lanes.Lanes();"
+            "streams = [made.stream(b'a'), made.stream()]; streams[1].update(b'b');"
             "print(lanes.WIDTH, *(each.hex() for each in made.digests(streams) + lanes.digests([b'a', b'b'])))"
         )
         command = [sys.executable, "-c", script]
         found = subprocess.run(command, cwd=tmp_path / name, capture_output=True, text=True, check=True).stdout.split()
-        one, other = (sha3_256(each).hexdigest() for each in (b"a", b"b"))
-        assert found == ["0", one, other, one, other]
+        one, two = (sha3_256(each).hexdigest() for each in (b"a", b"b"))
+        assert found == ["0", one, two, one, two]

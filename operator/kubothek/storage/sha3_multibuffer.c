@@ -191,6 +191,10 @@ int lanes_width(void)
     return __builtin_cpu_supports("avx512f") ? 8 : __builtin_cpu_supports("avx2") ? 4 : 0;
 }
 
+/* The sizes that the caller allocates: it compares them with its own before the first call. */
+size_t lanes_stream_size(void) { return sizeof(struct stream); }
+size_t lanes_piece_size(void) { return sizeof(struct piece); }
+
 /* Hash pieces until fewer than `least` lanes are busy, and none of them with a stream that ends; the pieces of streams
  * that end come first. `width` is 8 or 4, and not more than this processor has. The digest of a stream that has ended is
  * the first 32 bytes of its state. */

@@ -28,13 +28,18 @@ _LITTLE: Final = 1 << 18
 _LIBRARY: Final = Path(__file__).with_name("libsha3_multibuffer.so")
 _STREAM: Final = 25 * 8 + 136 + 8
 """Bytes of ``struct stream``."""
+_PIECE: Final = 3 * 8
+"""Bytes of ``struct piece``."""
 _DIGEST: Final = 32
 
 
 def _library() -> Any | None:
     try:
         library = ctypes.CDLL(str(_LIBRARY))
-    except OSError:
+        sizes = (library.lanes_stream_size(), library.lanes_piece_size())
+    except (OSError, AttributeError):
+        return None
+    if sizes != (_STREAM, _PIECE):  # built from another source: its structs are not those that are allocated here
         return None
     library.lanes_hash.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int)
     library.lanes_hash.restype = None
