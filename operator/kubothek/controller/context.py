@@ -1,10 +1,10 @@
-"""What a reconciler sees and what it may ask for.
+"""The input and the output of a reconciler.
 
-A reconciler is a pure function ``reconcile(resource, world) -> Outcome``: it reads a :class:`World`, which is a
-snapshot without I/O, and answers with the status to publish and the actions to take. A runtime (a cluster, or a
-directory of manifests on one machine) builds the world, writes the status **first** and then performs the actions, so
-that whatever an action does was announced before (write-ahead: an attempt number is in the status before its pod is).
-Actions are idempotent by their names; performing one twice is performing it once.
+A reconciler is a pure function ``reconcile(resource, world) -> Outcome``. It reads a :class:`World`, a snapshot that
+needs no I/O, and returns the status to publish and the actions to take. A runtime (a cluster, or a directory of
+manifests on one machine) builds the snapshot, writes the status **first** and then performs the actions. So the status
+announces each action before it happens (write-ahead): an attempt number is in the status before its pod exists. Actions
+are idempotent by name: performing one twice has the effect of performing it once.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ R = TypeVar("R", bound=Resource)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many jobs that read data run at a time; 0 = any number."""
+    """Limits of the number of jobs that read data and run at the same time; 0 means unlimited."""
 
     jobs: int = 0
-    """In all."""
+    """In all namespaces."""
     jobs_per_namespace: int = 0
     jobs_per_store: int = 0
     """On one ObjectStore."""
@@ -41,7 +41,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The operator's own settings, the same for every resource."""
+    """Settings of the operator, the same for every resource."""
 
     cluster_id: str
     """First part of every claim; a rebuilt cluster with the same id keeps its datasets."""
@@ -49,30 +49,30 @@ class Settings:
     default_service_account: str = "kubothek-job"
     allowed_source_hosts: tuple[str, ...] = ()
     allowed_source_images: tuple[str, ...] = ()
-    """Images that containers of sources may have: see :func:`kubothek.controller.tasks.containers.is_allowed`."""
+    """Images allowed for source containers: see :func:`kubothek.controller.tasks.containers.is_allowed`."""
     allow_local_sources: bool = False
-    """``file:`` URLs and loopback hosts: true on one's own machine, never in a cluster."""
+    """Whether ``file:`` URLs and loopback hosts are allowed: true in local mode, never in a cluster."""
     engines: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """On one's own machine: engines of other parties that run, by what transformations call them in lower case: where
-    each listens, and the directory that it shares."""
+    """Local mode only: running engines of other parties, by the lower-case name that transformations use. Each value is
+    the address that the engine listens on, and the directory that it shares."""
     inspect_interval: timedelta = timedelta(minutes=10)
     limits: Limits = Limits()
     engine_defaults: Mapping[str, Any] = field(default_factory=dict)
-    """The lowest layer of every Engine, a sparse spec: see :mod:`kubothek.api.profiles`."""
+    """Lowest layer of every Engine, a sparse spec: see :mod:`kubothek.api.profiles`."""
     engine_limits: Sizes = field(default_factory=Sizes)
-    """What no job gets more of, whatever Engines and runs say."""
+    """Upper limits for the sizes of every job; they override Engines and runs."""
     keep_runs: bool = False
-    """On one's own machine: what ended stays, as a file is not deleted."""
+    """Local mode only: keep runs that have ended, because the operator deletes no manifest files."""
     logs: str = ""
-    """Where the log of a job is: a URL with ``{namespace}``, ``{pod}``, ``{start}`` and ``{end}``; empty: nowhere."""
+    """URL template of a job's log, with ``{namespace}``, ``{pod}``, ``{start}`` and ``{end}``; empty: no log links."""
     deletion_deadline: timedelta = timedelta(minutes=5)
-    """How long a Dataset with deletionPolicy Delete waits for its store before it lets go and keeps the data."""
+    """How long a Dataset with deletionPolicy Delete waits for its store; after that its data stays."""
     open_lineage_url: str | None = None
-    """Who is told of the runs of derivatives, in the terms of OpenLineage; None: nobody."""
+    """Endpoint that receives OpenLineage events about runs of derivatives; None: no events."""
 
 
 class JobPhase(StrEnum):
-    """Where one attempt is, as far as can be seen from outside."""
+    """Phase of one attempt, as far as it is visible from outside."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -81,26 +81,26 @@ class JobPhase(StrEnum):
 
 
 ENDED: Final = (JobPhase.SUCCEEDED, JobPhase.FAILED)
-"""Phases that no other follows. Kubernetes calls those of pods the same."""
+"""Terminal phases. Kubernetes uses the same names for pods."""
 
 
 class FailureClass(StrEnum):
-    """Which retry budget a failed attempt draws on."""
+    """Retry budget that a failed attempt counts against."""
 
     REPORT = "Report"
-    """Bad input, refusal: retrying changes nothing."""
+    """Bad input or a refusal: a retry changes nothing."""
     RETRY = "Retry"
-    """The job itself failed in a way that may pass; counts against retryLimit."""
+    """The job itself failed, possibly for a transient reason; counts against retryLimit."""
     INFRASTRUCTURE = "Infrastructure"
-    """Pod deleted, evicted, node lost: not the job's fault; a budget of its own."""
+    """Pod deleted, evicted, or node lost: not the job's fault; has its own budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """One attempt as the runtime sees it.
+    """One attempt as the runtime observes it.
 
-    ``reason``/``message`` explain a Pending that does not move (ImagePullFailed, Unschedulable …) and every failure.
-    ``result`` is the job's own word, absent when it died without one.
+    ``reason``/``message`` explain a Pending phase that makes no progress (ImagePullFailed, Unschedulable …) and every
+    failure. ``result`` is the result that the job reported; it is absent if the job ended without one.
     """
 
     name: str
@@ -112,16 +112,16 @@ class JobView:
     result: JobResult | None = None
     progress: Progress | None = None
     since: datetime | None = None
-    """When this phase was entered, if known."""
+    """When the attempt entered this phase, if known."""
     owner_uid: str = ""
-    """The uid of the resource that it was launched for, if known: names come back, uids do not."""
+    """UID of the resource that the job was launched for, if known. Names are reused, UIDs are not."""
     lingers: bool = False
-    """Whether what failed is still there, and is to be stopped: it did not start in time."""
+    """Whether the failed job still exists and must be stopped, because it did not start in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a job takes of the operator's limits: see :mod:`kubothek.controller.scheduling.concurrency`."""
+    """Concurrency slot that a job occupies: see :mod:`kubothek.controller.scheduling.concurrency`."""
 
     namespace: str
     store: str
@@ -130,7 +130,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How many jobs hold a place, and how many wait for one."""
+    """Number of jobs that hold each slot, and of jobs that wait for one."""
 
     taken: Mapping[Place, int] = field(default_factory=dict)
     wanted: Mapping[Place, int] = field(default_factory=dict)
@@ -138,9 +138,9 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class LaunchJob:
-    """Start one attempt. ``engine`` sizes it; ``secrets`` maps an ObjectStore's name to the Secret mounted for it.
+    """Action: start one attempt. ``engine`` sizes it; ``secrets`` has the Secret to mount by ObjectStore name.
 
-    The runtime owns the name ``job.job`` in the resource's namespace: present already means launched already.
+    The runtime owns the name ``job.job`` in the resource's namespace: if the name exists, the job is already launched.
     """
 
     job: AnyJob
@@ -150,18 +150,18 @@ class LaunchJob:
     volumes: dict[str, str] = field(default_factory=dict)
     """PersistentVolumeClaim by ObjectStore name, for ``file://`` stores in a cluster."""
     keys: dict[str, str] = field(default_factory=dict)
-    """Secret with the keys of encrypted metadata by ObjectStore name."""
+    """Secret with the keys of encrypted metadata, by ObjectStore name."""
     mounts: dict[str, str] = field(default_factory=dict)
     """Other Secrets, by the directory at which the job expects them."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarmDriver:
-    """A driver that waits for a job, or will."""
+    """Warm driver: one that waits for a job, or will do so when it is ready."""
 
     name: str
     key: str
-    """What jobs it may take: see :mod:`kubothek.controller.scheduling.warm_pool`."""
+    """Which jobs it may take: see :mod:`kubothek.controller.scheduling.warm_pool`."""
     phase: Literal["Starting", "Ready", "Failed"]
     since: datetime
     """When it became ready; until then, when it was created."""
@@ -169,17 +169,17 @@ class WarmDriver:
 
 @dataclass(frozen=True, slots=True)
 class WarmPool:
-    """What there is of an Engine's waiting drivers, and how many were asked for of late."""
+    """Warm drivers of an Engine, and the recent demand for them."""
 
     drivers: tuple[WarmDriver, ...] = ()
     asked: Mapping[str, Sequence[datetime]] = field(default_factory=dict)
-    """When jobs came that one could take, by key, in order."""
+    """Arrival times, by key and in order, of jobs that a warm driver could take."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartDriver:
-    """Start a driver that waits for a job which ``key`` fits. ``like`` is such a job, but for what it does: its owner
-    is the Engine, and what it mounts is what the driver mounts.
+    """Action: start a driver that waits for a job with this ``key``. ``like`` is a template of such a job: its owner is
+    the Engine, and the driver mounts what it mounts.
     """
 
     name: str
@@ -189,7 +189,7 @@ class StartDriver:
 
 @dataclass(frozen=True, slots=True)
 class StopDriver:
-    """Stop a driver, unless it has been given a job."""
+    """Action: stop a warm driver, unless it already has a job."""
 
     namespace: str
     name: str
@@ -197,7 +197,7 @@ class StopDriver:
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
-    """Stop an attempt and forget it."""
+    """Action: stop an attempt and forget it."""
 
     namespace: str
     name: str
@@ -205,16 +205,16 @@ class CancelJob:
 
 @dataclass(frozen=True, slots=True)
 class AwaitPlace:
-    """A job waits for this place; to be asked for in each round anew. Look at the resource again when one is free."""
+    """Action: wait for this slot, and reconcile again when one is free. Must be repeated in each reconciliation."""
 
     place: Place
 
 
 @dataclass(frozen=True, slots=True)
 class PutDataset:
-    """Create a Dataset, or give the one that is there this spec and these labels. Its controller is the resource that
-    is reconciled; one that is another's is left as it is. What refuses it is told as ``launch_refusal`` of its
-    ``members.refusal_key``.
+    """Action: create a Dataset, or update the spec and labels of one with the same controller, the reconciled resource.
+    A Dataset with another controller stays unchanged. If the API server refuses it, ``launch_refusal`` has the reason
+    under ``members.refusal_key``.
     """
 
     dataset: Dataset
@@ -222,8 +222,8 @@ class PutDataset:
 
 @dataclass(frozen=True, slots=True)
 class MakeIdentity:
-    """Create a Secret with a fresh private key for the dataset of the resource that is reconciled; one of that name
-    stays as it is. It outlives the resource, as the chain does.
+    """Action: create a Secret with a new private key for the dataset of the reconciled resource; keep an existing one.
+    The Secret outlives the resource, as the chain does.
     """
 
     secret: str
@@ -231,14 +231,14 @@ class MakeIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SetFinalizer:
-    """Add or remove our finalizer on the resource."""
+    """Action: add or remove our finalizer on the resource."""
 
     present: bool
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteRun:
-    """Delete a run that has ended, and with it its pods."""
+    """Action: delete a run that has ended, and with it its pods."""
 
     run: AnyResource
 
@@ -250,7 +250,7 @@ Action = (
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Told once, on a transition. ``reason`` is that of the condition."""
+    """Kubernetes event, emitted once per transition. ``reason`` is that of the condition."""
 
     type: Literal["Normal", "Warning"]
     reason: str
@@ -259,7 +259,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a reconciler decided: the full status to publish, then actions in order, events, and when to look again."""
+    """Decision of a reconciler: the full status, actions in order, events, and when to reconcile again."""
 
     status: dict[str, object]
     actions: tuple[Action, ...] = ()
@@ -268,13 +268,13 @@ class Outcome:
 
 
 class Lookup(Protocol):
-    """The resources that there are."""
+    """Read access to the existing resources."""
 
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
-        """The resource, or None."""
+        """Return the resource, or None."""
 
     def list(self, kind: type[R], namespace: str) -> Sequence[R]:
-        """All resources of a kind in the namespace, in no particular order."""
+        """Return all resources of a kind in the namespace, in no particular order."""
 
     @property
     def dependency_graph(self) -> DependencyGraph:
@@ -282,18 +282,18 @@ class Lookup(Protocol):
 
     @property
     def engine_limits(self) -> Sizes:
-        """The operator's limits of the sizes of jobs."""
+        """The operator's limits for job sizes."""
 
     @property
     def engine_defaults(self) -> Mapping[str, Any]:
         """The operator's layer below all Engines."""
 
     def bounds(self, namespace: str) -> Sequence[Bound]:
-        """What the namespace's quotas and ranges allow."""
+        """Return the bounds that the namespace's ResourceQuotas and LimitRanges set."""
 
 
 class World(Lookup, Protocol):
-    """A consistent snapshot of what surrounds a resource. Reading it costs no I/O."""
+    """Consistent snapshot of everything around a resource. Reading it costs no I/O."""
 
     @property
     def now(self) -> datetime: ...
@@ -307,18 +307,18 @@ class World(Lookup, Protocol):
 
     @property
     def load(self) -> Load:
-        """Who holds places, and who waits for one, in all namespaces."""
+        """Jobs that hold slots and jobs that wait for one, in all namespaces."""
 
     def invalid(self, kind: type[R], namespace: str) -> Sequence[str]:
-        """The names of the resources of a kind that are there, but cannot be read: see ``reconcile.invalid``."""
+        """Return the names of the resources of a kind whose manifests are invalid (``kinds.invalid``)."""
 
     def job(self, namespace: str, name: str) -> JobView | None:
-        """The attempt of this name, or None if there is no trace of it."""
+        """Return the attempt of this name, or None if there is no trace of it."""
 
     def launch_refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
-        """Reason and message if the last try to launch this attempt, or to put this Dataset, was refused (quota,
+        """Return reason and message if the last try to launch this attempt, or to put this Dataset, was refused (quota,
         admission, namespace).
         """
 
     def warm_pool(self, engine: Engine) -> WarmPool | None:
-        """The drivers of an Engine that wait for jobs; None where there are none by design."""
+        """Return the warm drivers of an Engine; None if the runtime has none by design."""

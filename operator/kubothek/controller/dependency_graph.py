@@ -1,7 +1,7 @@
-"""Which Dataset refers to which, as an index that a runtime keeps while it watches: a change costs what it changes.
+"""Index of the references between Datasets, which a runtime updates while it watches.
 
-A derivative names its inputs by Dataset or by identity, so what is kept is by reference: who has this name or this
-identity, and who names it.
+The cost of an update depends only on the change. A derivative names its inputs by Dataset or by identity. The index
+therefore maps each reference to the Datasets that name it, and each identity to the Datasets that have it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class _Space:
-    """One namespace: of each Dataset its references and its identity, and the same the other way round."""
+    """One namespace: references and identity by Dataset, and the inverse of both."""
 
     references: dict[str, tuple[str, ...]] = field(default_factory=dict)
     identities: dict[str, str] = field(default_factory=dict)
@@ -22,13 +22,13 @@ class _Space:
 
 
 class DependencyGraph:
-    """The relations of all Datasets, by namespace. What is no derivative and has no chain takes no room."""
+    """References and identities of all Datasets, by namespace. A Dataset that has neither takes no space."""
 
     def __init__(self) -> None:
         self._spaces: dict[str, _Space] = defaultdict(_Space)
 
     def put(self, namespace: str, name: str, references: Iterable[str], identity: str | None) -> None:
-        """A Dataset is there, or is another one than before."""
+        """Add or update a Dataset."""
         space, named = self._spaces[namespace], tuple(dict.fromkeys(references))
         if named != space.references.get(name, ()):
             _replace(space.readers, name, space.references.pop(name, ()), named)
@@ -42,20 +42,20 @@ class DependencyGraph:
                 space.identities[name] = identity
 
     def remove(self, namespace: str, name: str) -> None:
-        """A Dataset is gone."""
+        """Remove a Dataset."""
         self.put(namespace, name, (), None)
 
     def holder(self, namespace: str, identity: str) -> str | None:
-        """The name of the Dataset with this identity; of several, the first by name."""
+        """Return the name of the Dataset with this identity; of several, the first by name."""
         return min(self._spaces[namespace].holders.get(identity, ()), default=None)
 
     def readers(self, namespace: str, *references: str | None) -> set[str]:
-        """The names of those that name one of these as an input."""
+        """Return the names of the Datasets that name one of these references as an input."""
         readers = self._spaces[namespace].readers
         return set().union(*(readers.get(each, ()) for each in references if each is not None))
 
     def descendants(self, namespace: str, name: str, identity: str | None) -> set[str]:
-        """The names of all that is derived from a Dataset, however many transformations lie between."""
+        """Return the names of all Datasets derived from this one, directly or through other derivatives."""
         found, waiting = set[str](), [(name, identity)]
         while waiting:
             new = self.readers(namespace, *waiting.pop()) - found

@@ -1,8 +1,8 @@
-"""Which ledgers are derived from which, and who is behind whom. It reads the world and decides nothing.
+"""Derivation between ledgers, and how far each derivative lags behind its inputs. Reads the snapshot, decides nothing.
 
-A derivative names its inputs by Dataset or by identity. How far it has read each of them is in its status, as its last
-job told (``status.ledger.inputs``); how far there is to read, in theirs. From the two follows of which state of any
-ancestor it is: see :meth:`Ledgers.reflects`.
+A derivative names its inputs by Dataset or by identity. Its status records how far its last job read each of them
+(``status.ledger.inputs``); the statuses of the inputs record their present extent. From both follows which state of
+each ancestor a derivative reflects: see :meth:`Ledgers.reflects`.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from kubothek.api.transforms import LedgerInput, Lineage, is_identity
 from kubothek.controller.context import Lookup, World
 
 Extent = tuple[int, bool]
-"""How much of a ledger is known: the offset of the last record, and whether that is up to its last block."""
+"""Known extent of a ledger: the offset of the last record, and whether it reaches up to the ledger's last block."""
 
 UNKNOWN: Final[Extent] = (-1, False)
 _MOST: Final = 64
-"""Names that a status has room for."""
+"""Maximum number of names in a status."""
 
 
 def references(dataset: Dataset) -> tuple[str, ...]:
-    """What a Dataset is derived from, as its manifest says; nothing, if it is no derivative."""
+    """Return the inputs in a Dataset's manifest; empty if it is not a derivative."""
     return () if dataset.spec.ledger is None else dataset.spec.ledger.inputs
 
 
 def identity(dataset: Dataset) -> str | None:
-    """The identity of its chain, if one is known."""
+    """Return the identity of a Dataset's chain, or None if it is not known."""
     chain = dataset.status.ledger
     return None if chain is None else chain.id
 
 
 def find_cycle(start: str, inputs: Callable[[str], Iterable[str]]) -> tuple[str, ...] | None:
-    """The way from a dataset through its inputs back to itself; None if there is none."""
+    """Return the path from a dataset through its inputs back to itself, or None if there is no cycle."""
     ways: list[tuple[str, ...]] = [(start,)]
     seen = set[str]()
     while ways:
@@ -51,13 +51,13 @@ def find_cycle(start: str, inputs: Callable[[str], Iterable[str]]) -> tuple[str,
 
 
 def find_input(reference: str, namespace: str, there: Lookup) -> Dataset | None:
-    """The Dataset that an input names, by name or identity."""
+    """Return the Dataset that an input names, by name or identity."""
     named = there.dependency_graph.holder(namespace, reference) if is_identity(reference) else reference
     return None if named is None else there.get(Dataset, namespace, named)
 
 
 def own_cycle(dataset: Dataset, there: Lookup) -> tuple[str, ...] | None:
-    """The way from a Dataset through its inputs back to itself, by names; None if there is none."""
+    """Return the path, by names, from a Dataset through its inputs back to itself, or None if there is no cycle."""
 
     def inputs(name: str) -> list[str]:
         each = dataset if name == dataset.name else there.get(Dataset, dataset.namespace, name)
@@ -68,9 +68,9 @@ def own_cycle(dataset: Dataset, there: Lookup) -> tuple[str, ...] | None:
 
 
 class Ledgers:
-    """The ledgers around a Dataset at one moment: what it looks at are those, however many there are in the namespace.
+    """Ledgers around a Dataset at one moment; others in the namespace are not read.
 
-    What it has worked out it keeps: in a graph many ways lead to one.
+    Results are cached, because many paths of a graph can lead to one ledger.
     """
 
     def __init__(self, world: World, namespace: str) -> None:
@@ -81,22 +81,22 @@ class Ledgers:
         self._extents: dict[tuple[str, str], Extent] = {}
 
     def find(self, reference: str) -> Dataset | None:
-        """The Dataset that an input names, by name or identity."""
+        """Return the Dataset that an input names, by name or identity."""
         return find_input(reference, self._namespace, self._world)
 
     def cycle(self, dataset: Dataset) -> tuple[str, ...] | None:
-        """The way from a Dataset through its inputs back to itself, by names."""
+        """Return the path, by names, from a Dataset through its inputs back to itself, or None if there is no cycle."""
         return own_cycle(dataset, self._world)
 
     def inputs(self, dataset: Dataset) -> list[Dataset]:
-        """The inputs that are there."""
+        """Return the inputs that exist."""
         found = map(self.find, references(dataset))
         return [other for other in found if other is not None]
 
     def ancestors(self, dataset: Dataset) -> Mapping[str, int]:
-        """All that a Dataset is derived from, by name, with how many transformations lie between, at most."""
+        """Return all ancestors of a Dataset by name, each with the largest number of transformations between."""
         if dataset.name not in self._ancestors:
-            self._ancestors[dataset.name] = {}  # where it leads back to itself it ends
+            self._ancestors[dataset.name] = {}  # ends the recursion in a cycle
             found: dict[str, int] = {}
             for other in self.inputs(dataset):
                 for name, depth in {other.name: 0, **self.ancestors(other)}.items():
@@ -105,7 +105,7 @@ class Ledgers:
         return self._ancestors[dataset.name]
 
     def lineage(self, dataset: Dataset) -> Lineage | None:
-        """Where its chain comes from, and who reads it; None if there is neither."""
+        """Return roots, depth and consumers of a Dataset's chain; None if it has no ancestors and no consumers."""
         if dataset.spec.ledger is None:
             return None
         above = self.ancestors(dataset)
@@ -122,13 +122,13 @@ class Ledgers:
         return found is not None and bool(references(found))
 
     def reflects(self, dataset: Dataset, ancestor: str) -> Extent:
-        """How much of an ancestor is in the present state of a Dataset, along all ways: more is greater.
+        """Return how much of an ancestor the present state of a Dataset reflects; the minimum over all paths.
 
-        UNKNOWN, if an input on one of the ways has moved on meanwhile: nobody has noted of what it was made before.
+        UNKNOWN if an input on a path has advanced since it was read: no status records the origin of its earlier state.
         """
         key = (dataset.name, ancestor)
         if key not in self._extents:
-            self._extents[key] = UNKNOWN  # where it leads back to itself it ends
+            self._extents[key] = UNKNOWN  # ends the recursion in a cycle
             self._extents[key] = self._reflected(dataset, ancestor)
         return self._extents[key]
 
@@ -152,7 +152,7 @@ class Ledgers:
         return min(found, default=UNKNOWN)
 
     def placed(self, dataset: Dataset, status: DatasetStatus) -> DatasetStatus:
-        """The status with its place among the others: who it comes from, who reads it, and how far it is behind."""
+        """Return the status with its lineage: its ancestors, its consumers, and how far it is behind its inputs."""
         chain = status.ledger
         if chain is not None and chain.inputs:
             known = {identity(other): other for other in self.inputs(dataset)}
@@ -160,16 +160,16 @@ class Ledgers:
         return status.model_copy(update={"ledger": chain, "lineage": self.lineage(dataset)})
 
 
-# --- how far ---------------------------------------------------------------------------------------------------------
+# --- read progress ----------------------------------------------------------------------------------------------------
 
 
 def read_so_far(chain: LedgerState | None) -> Mapping[str, LedgerInput]:
-    """How far each input was read, by identity."""
+    """Return how far each input was read, by identity."""
     return {} if chain is None else {each.id: each for each in chain.inputs}
 
 
 def behind(status: DatasetStatus, inputs: Iterable[Dataset]) -> list[Dataset]:
-    """The inputs that have blocks which were not read."""
+    """Return the inputs with blocks that were not read yet."""
     read = read_so_far(status.ledger)
     found = []
     for other in inputs:
@@ -181,7 +181,7 @@ def behind(status: DatasetStatus, inputs: Iterable[Dataset]) -> list[Dataset]:
 
 
 def new_records(status: DatasetStatus, inputs: Iterable[Dataset]) -> int:
-    """How many records of the inputs were not read."""
+    """Return how many records of the inputs were not read yet."""
     read = read_so_far(status.ledger)
     chains = [other.status.ledger for other in inputs]
     return sum(_left(chain, read.get(chain.id or "")) for chain in chains if chain is not None)

@@ -1,4 +1,4 @@
-"""One thing that a rule of admission found."""
+"""Result of an admission rule."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong, where (``spec.engineRef``), and what to do about it.
+    """What is wrong, where (for example ``spec.engineRef``), and what to do about it.
 
-    ``reason``  that of the condition which a reconciler would set
-    ``denies``  whether the resource should not be taken. False: it may yet come right by itself, as manifests are
-                applied in any order, or it only does less than its author thinks
+    ``reason``  the reason of the condition that a reconciler would set
+    ``denies``  whether admission should reject the resource. False: the problem may resolve itself, as manifests are
+                applied in any order, or the resource only does less than its author expects
     """
 
     reason: str

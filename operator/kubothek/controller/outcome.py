@@ -1,4 +1,4 @@
-"""From what a reconciler decided to the outcome that a runtime carries out."""
+"""Construction of the outcome that a runtime carries out."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def conclude(
     events: tuple[Event, ...] = (),
     again: timedelta | None = None,
 ) -> Outcome:
-    """The outcome with this state; ``status`` is the status to publish but for its conditions, default: as it was.
+    """Return the outcome with this state. ``status`` is the status to publish, its conditions excepted; default:
+    unchanged.
 
-    A transition (another Ready status or reason than the last time) is told as an event, once.
+    A transition (another Ready status or reason than before) emits one event.
     """
     generation, conditions = conditions_of(state, resource.status, resource.metadata.generation, world.now)
     published = (status or resource.status).model_copy(
@@ -36,17 +37,17 @@ def conclude(
 
 
 def unchanged(resource: Resource, *, actions: tuple[Action, ...] = (), events: tuple[Event, ...] = ()) -> Outcome:
-    """The outcome that leaves the status as it is."""
+    """Return the outcome that leaves the status as it is."""
     return Outcome(status=render(resource.status), actions=actions, events=events)
 
 
 def render(status: Status) -> dict[str, object]:
-    """A status as JSON."""
+    """Return a status as JSON."""
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def transition(state: State, previous: Status) -> tuple[Event, ...]:
-    """The event of entering a state, none if it was the state before."""
+    """Return the event of entering a state; empty if the previous state had the same Ready status and reason."""
     before = state_of(previous)
     if before is not None and (before.ready, before.reason) == (state.ready, state.reason):
         return ()

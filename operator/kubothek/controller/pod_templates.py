@@ -1,8 +1,8 @@
-"""Pod templates of an Engine: what a job's pod must not be given, and what it would not take.
+"""Rules for the pod templates of an Engine: fields that are denied, and fields without effect.
 
-``sparkConf`` is refused what loads code or moves Spark elsewhere (``DENIED_CONF``); the same by variables of the
-environment is refused here. So is what no namespace of the Pod Security Standard *restricted* admits: the operator
-makes the pod, so nobody would have asked whether the author of the Engine may.
+``DENIED_CONF`` denies settings in ``sparkConf`` that load code or connect Spark elsewhere; this module denies
+environment variables with the same effect. It also denies whatever the Pod Security Standard *restricted* forbids. The
+operator creates the pod, so Kubernetes never checks what the author of the Engine may do.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ DENIED_ENV_PREFIXES: Final = (
     "_JAVA_",
     "_SPARK_",
 )
-"""Variables that our container takes its programs, code, credentials or identity from: what the shell, the loader,
-Python, Java, Spark, OpenSSL and the SDKs of stores read.
-"""
+"""Environment variables that determine the programs, code, credentials or identity of our container. The shell, the
+loader, Python, Java, Spark, OpenSSL and the SDKs of stores read them."""
 
 _VOLUMES: Final = frozenset(
     {
@@ -64,13 +63,13 @@ _VOLUMES: Final = frozenset(
         "secret",
     }
 )
-"""What a volume may be in *restricted*."""
+"""Volume types that *restricted* allows."""
 
 _Plain = Mapping[str, Any]
 
 
 def denied(engine: Engine, _: Lookup | None = None) -> Iterator[Finding]:
-    """What the templates must not have."""
+    """Yield a finding for each denied field of the templates."""
     for path, template, ours in _templates(engine):
         spec = _mapping(template.get("spec"))
         for index, volume in enumerate(_mappings(spec.get("volumes"))):
@@ -88,7 +87,7 @@ def denied(engine: Engine, _: Lookup | None = None) -> Iterator[Finding]:
 
 
 def without_effect(engine: Engine, _: Lookup | None = None) -> Iterator[Finding]:
-    """What the templates have that no pod takes."""
+    """Yield a finding for each field of the templates that has no effect on a pod."""
     for path, template, ours in _templates(engine):
         spec, metadata = _mapping(template.get("spec")), _mapping(template.get("metadata"))
         lost = [f"{path}.metadata.{field}" for field in metadata if field not in ("labels", "annotations")]
@@ -143,7 +142,7 @@ def _denied(where: str, message: str) -> Finding:
 
 
 def _mapping(value: object) -> _Plain:
-    """Templates have no schema here: what is no mapping, the API server refuses with the pod."""
+    """Return a value that is a mapping, otherwise an empty one: the API server rejects the pod for other values."""
     return value if isinstance(value, Mapping) else {}
 
 

@@ -1,4 +1,4 @@
-"""Which function decides for a kind."""
+"""The reconcile function of each kind."""
 
 from __future__ import annotations
 

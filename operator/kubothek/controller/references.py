@@ -1,4 +1,4 @@
-"""What a resource refers to: found in the world, or the state that says what is missing."""
+"""Resolution of references: the resource that is referred to, or the state that says what is missing."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ from kubothek.controller.context import LaunchJob, Lookup, Settings, World
 from kubothek.controller.pod_templates import denied
 
 PATIENCE = timedelta(minutes=5)
-"""How long something missing counts as "not yet there".
+"""How long a missing resource counts as "not yet created".
 
-Flux, Argo CD and people apply manifests in any order, so a reference to nothing is at first a matter of waiting
-(Reconciling). After this long it is more likely a mistake: then Stalled, so that `kubectl wait` and Flux end with an
-error. Either way it recovers by itself when the missing thing appears.
-"""
+Flux, Argo CD and users apply manifests in any order, so a reference to a missing resource first means waiting
+(Reconciling). After this time it is more likely a mistake: the state becomes Stalled, so that `kubectl wait` and Flux
+end with an error. In both cases it recovers by itself when the missing resource appears."""
 
 CREDENTIALS_ROOT = "/var/run/kubothek/credentials"
-"""Jobs find the Secret of the ObjectStore ``x`` in the directory ``x`` below."""
+"""Directory whose subdirectory ``x`` holds the Secret of the ObjectStore ``x``, in a job's pod."""
 
 KEYS_ROOT = "/var/run/kubothek/keys"
-"""Jobs find the Secret with the keys of the ObjectStore ``x`` in the directory ``x`` below."""
+"""Directory whose subdirectory ``x`` holds the Secret with the keys of the ObjectStore ``x``, in a job's pod."""
 
 K = TypeVar("K", bound=Resource)
 T = TypeVar("T")
@@ -47,14 +46,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Something that is needed is missing or not ready; ``again`` says when this changes by itself."""
+    """Dependency that is missing or not ready; ``again`` is the time after which this may change by itself."""
 
     state: State
     again: timedelta | None = None
 
 
 def missing(kind: str, name: str, asker: Resource, world: World) -> Blocked:
-    """The state of a resource that refers to nothing."""
+    """Return the state of a resource that refers to a missing one."""
     reason = f"{kind}NotFound"
     message = (
         f"there is no valid {kind} {name!r} in namespace {asker.namespace!r}: create it, or correct it if it is Stalled"
@@ -67,7 +66,7 @@ def missing(kind: str, name: str, asker: Resource, world: World) -> Blocked:
 
 
 def not_ready(other: Resource) -> Blocked:
-    """The state of a resource that refers to one that is not ready. Whatever changes that wakes the asker."""
+    """Return the state of a resource that refers to one that is not ready. A change of that one wakes it."""
     state = state_of(other.status)
     why = f" ({state.reason})" if state is not None and state.ready != "True" else ""
     return Blocked(
@@ -76,13 +75,13 @@ def not_ready(other: Resource) -> Blocked:
 
 
 def find_store(name: str, asker: Resource, world: World) -> ObjectStore | Blocked:
-    """The ObjectStore of this name, ready or not."""
+    """Return the ObjectStore of this name, ready or not."""
     store = world.get(ObjectStore, asker.namespace, name)
     return missing("ObjectStore", name, asker, world) if store is None else store
 
 
 def usable_store(name: str, asker: Resource, world: World) -> ObjectStore | Blocked:
-    """The ObjectStore of this name, if jobs can be started on it."""
+    """Return the ObjectStore of this name, if jobs can be started on it."""
     store = find_store(name, asker, world)
     if isinstance(store, Blocked):
         return store
@@ -90,7 +89,7 @@ def usable_store(name: str, asker: Resource, world: World) -> ObjectStore | Bloc
 
 
 def usable_dataset(name: str, asker: Resource, world: World) -> Dataset | Blocked:
-    """The Dataset of this name, if jobs can be started on it."""
+    """Return the Dataset of this name, if jobs can be started on it."""
     dataset = world.get(Dataset, asker.namespace, name)
     if dataset is None:
         return missing("Dataset", name, asker, world)
@@ -98,7 +97,7 @@ def usable_dataset(name: str, asker: Resource, world: World) -> Dataset | Blocke
 
 
 def usable_cube(name: str, asker: Resource, world: World) -> Cube | Blocked:
-    """The Cube of this name, if jobs can be started on it."""
+    """Return the Cube of this name, if jobs can be started on it."""
     cube = world.get(Cube, asker.namespace, name)
     if cube is None:
         return missing("Cube", name, asker, world)
@@ -106,7 +105,7 @@ def usable_cube(name: str, asker: Resource, world: World) -> Cube | Blocked:
 
 
 def refuse_member(dataset: Dataset, advice: str) -> Blocked | None:
-    """What is said to those who would change rows of a Dataset that belongs to a Cube."""
+    """Return why rows of a Dataset that belongs to a Cube cannot be changed directly; None if it belongs to none."""
     if dataset.cube is None:
         return None
     message = f"Dataset {dataset.name!r} belongs to Cube {dataset.cube!r}, and is written through it only: {advice}"
@@ -124,8 +123,9 @@ def _usable(resource: K, *, suspended: bool, fit: bool) -> K | Blocked:
 
 
 def find_engine(references: Iterable[Reference | None], asker: Resource, world: World) -> Engine | Blocked | None:
-    """How the asker's jobs run: by the operator's defaults, the namespace's Engine ``default``, the first Engine that
-    is named, and the sizes that the asker itself has, each before the one before it. None: as the operator has it.
+    """Return the Engine for the jobs of ``asker``, from layers: the operator's defaults, the Engine ``default``, the
+    first named Engine, and the sizes of ``asker`` itself. Later layers override earlier ones. None: the operator's
+    defaults.
     """
     named = next((reference.name for reference in references if reference is not None), None)
     chosen = world.get(Engine, asker.namespace, DEFAULT_ENGINE if named is None else named)
@@ -147,14 +147,14 @@ def find_engine(references: Iterable[Reference | None], asker: Resource, world: 
 
 
 def layers_of(engine: Engine, there: Lookup) -> list[Engine]:
-    """The Engine, and before it the namespace's ``default`` that it is a layer over."""
+    """Return the layers of an Engine: the namespace's ``default``, if there is one, then the Engine itself."""
     below = None if engine.name == DEFAULT_ENGINE else there.get(Engine, engine.namespace, DEFAULT_ENGINE)
     return [engine] if below is None else [below, engine]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Same(Generic[T]):
-    """A value by its identity: models with maps in them have no hash."""
+    """Wrapper that compares by identity: models that contain maps are not hashable."""
 
     value: T
 
@@ -167,7 +167,7 @@ class _Same(Generic[T]):
 
 @lru_cache(maxsize=1024)
 def _profile(sources: tuple[_Same[Engine | Settings], ...], size: _Same[Sizes] | None) -> EngineSpec:
-    """Kept, as thousands of Datasets have the same; with what it was made of, so that identities are not used again."""
+    """Return the merged spec, cached for thousands of Datasets; the cache keeps the sources, so no id is reused."""
     settings = sources[-1].value
     assert isinstance(settings, Settings)
     engines = [source.value for source in sources if isinstance(source.value, Engine)]
@@ -178,7 +178,7 @@ def _profile(sources: tuple[_Same[Engine | Settings], ...], size: _Same[Sizes] |
 def profile(
     engines: Iterable[Engine], size: Sizes | None = None, defaults: Mapping[str, Any] = MappingProxyType({})
 ) -> EngineSpec:
-    """What these Engines, the more general first, make of the operator's ``defaults``; before it is capped."""
+    """Return the spec from ``defaults`` and these Engines, the most general first, before the limits are applied."""
     own = [] if size is None else [said(size)]
     layers = [said(each.spec) for each in engines]
     below = [inherited(layer) for layer in (defaults, *layers[:-1])]
@@ -186,21 +186,21 @@ def profile(
 
 
 def engine_digest(engine: Engine | None, settings: Settings) -> str:
-    """What tells whether a job would run otherwise than the last time: the engine with the operator's defaults."""
+    """Return a digest that changes when a job would run in another way: of the Engine and the operator's defaults."""
     passing = {"retry", "deadlines", "spark_from", "pod_retention", "suspend", "warm"}
     spec = engine.spec.model_dump_json(exclude=passing) if engine else ""
     return digest(spec, settings.default_image, settings.default_service_account)
 
 
 def digest(*parts: str) -> str:
-    """A short digest for statuses."""
+    """Return a short digest for statuses."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def store_ref(store: ObjectStore) -> jobs.StoreRef:
-    """An ObjectStore as jobs need it.
+    """Return an ObjectStore as jobs need it.
 
-    What an inspection found holds for the connection that it tried: while the store is not ready, jobs probe it.
+    Capabilities hold for the connection that was inspected: while the store is not ready, jobs probe them.
     """
     spec, found = store.spec, store.status.capabilities
     return jobs.StoreRef(
@@ -215,13 +215,13 @@ def store_ref(store: ObjectStore) -> jobs.StoreRef:
 
 
 def bears_one_writer(store: ObjectStore) -> bool:
-    """Whether the store has no conditional writes: then only one writer at a time is safe (commit-protocol)."""
+    """Return whether the store has no conditional writes: then only one writer at a time is safe (commit-protocol)."""
     found = store.status.capabilities
     return found is not None and not found.conditional_writes
 
 
 def launch_job(job: jobs.AnyJob, owner: Resource, engine: Engine | None, *stores: ObjectStore) -> LaunchJob:
-    """The launch of a job, with the Secrets and the PersistentVolumeClaim of each store that has them."""
+    """Return the launch of a job, with the Secrets and the PersistentVolumeClaim of each store that has them."""
     secrets = {
         store.name: store.spec.credentials_secret_ref.name for store in stores if store.spec.credentials_secret_ref
     }
@@ -233,7 +233,7 @@ def launch_job(job: jobs.AnyJob, owner: Resource, engine: Engine | None, *stores
 def job_basics(
     name: str, attempt: int, owner: Resource, store: ObjectStore, dataset: Dataset, settings: Settings
 ) -> dict[str, Any]:
-    """What all jobs on one Dataset have."""
+    """Return the fields that all jobs on one Dataset have."""
     return {
         "job": name,
         "uid": owner.metadata.uid,
@@ -244,7 +244,7 @@ def job_basics(
 
 
 def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
-    """A Dataset as jobs need it, with the claim that it makes on its uuid."""
+    """Return a Dataset as jobs need it, with the claim that it makes on its uuid."""
     table = dataset.spec.table
     return jobs.DatasetRef(
         uuid=dataset.uuid,
@@ -272,21 +272,21 @@ def dataset_ref(dataset: Dataset, settings: Settings) -> jobs.DatasetRef:
 
 
 def clustering_of(wish: Thresholds | None) -> jobs.Clustering | None:
-    """The order that a compaction puts rows in; None if it says none."""
+    """Return the order in which a compaction writes rows; None if the manifest sets none."""
     if wish is None or not (wish.sort_by or wish.z_order_by):
         return None
     return jobs.Clustering(by=wish.sort_by or wish.z_order_by, curve=bool(wish.z_order_by))
 
 
 def indices_of(indices: Sequence[Index] | None) -> tuple[jobs.IndexSpec, ...] | None:
-    """The secondary indices as jobs need them; None if the manifest says nothing of them."""
+    """Return the secondary indices as jobs need them; None if the manifest does not mention them."""
     if indices is None:
         return None
     return tuple(jobs.IndexSpec(column=index.column, kind=index.kind) for index in indices)
 
 
 def skipping_of(skipping: Skipping | None) -> jobs.SkippingSpec | None:
-    """The skipping indices as jobs need them; None if the manifest says nothing of them."""
+    """Return the skipping indices as jobs need them; None if the manifest does not mention them."""
     if skipping is None:
         return None
     return jobs.SkippingSpec(
@@ -307,19 +307,19 @@ def _skipping_index(index: ColumnIndex) -> jobs.SkippingIndexSpec:
 
 
 def columns_of(columns: Columns) -> tuple[jobs.Column, ...]:
-    """An explicit schema as jobs need it; empty if there is none."""
+    """Return an explicit schema as jobs need it; empty if there is none."""
     return tuple(jobs.Column(name=c.name, type=c.type, nullable=c.nullable) for c in columns or ())
 
 
 def spark_settings(engine: Engine | None) -> jobs.SparkSettings:
-    """How a job's driver sizes its session."""
+    """Return how a job's driver sizes its session."""
     if engine is None:
         return jobs.SparkSettings()
     return jobs.SparkSettings(from_bytes=parse_quantity(engine.spec.spark_from), conf=dict(engine.spec.spark_conf))
 
 
 def source_spec(source: Source, store: ObjectStore, settings: Settings) -> jobs.SourceSpec:
-    """A source as jobs need it; ``store`` holds its paths, if it has any."""
+    """Return a source as jobs need it; ``store`` holds its paths, if it has any."""
     csv = source.csv
     return jobs.SourceSpec(
         store=store_ref(store) if source.paths is not None else None,

@@ -1,7 +1,6 @@
-"""Which runs change which Dataset or Cube, as an index that a runtime keeps while it watches.
+"""Index of the runs that change each Dataset or Cube, which a runtime updates while it watches.
 
-What is decided about one of them costs what is queued for it, however many others there are, and however many have
-ended.
+The cost of a decision about a Dataset or Cube depends only on the runs queued for it, not on other runs or ended ones.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Change(NamedTuple):
-    """What the index has of a run: kind and name of what it changes, when it was created, and when it was complete."""
+    """Index fields of a run: kind and name of what it changes, creation, whether it has finished, and completion."""
 
     subject: tuple[str, str]
     created: datetime | None
@@ -33,7 +32,7 @@ class Change(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a run is in the index: in which list, and as what."""
+    """Position of a run in the index: its list, and its entry there."""
 
     queue: tuple[str, str, str, str]
     ended: bool
@@ -41,17 +40,17 @@ class _Place(NamedTuple):
 
 
 class RunIndex:
-    """Names of runs by kind, namespace and what they change: the unfinished ones, and those that were completed."""
+    """Names of runs by kind, namespace and what they change: the unfinished ones, and the completed ones."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str, str, str], list[tuple[datetime, str]]] = {}
-        """By creation, then name: the order of their turns."""
+        """Sorted by creation, then name: the order in which they run."""
         self._ended: dict[tuple[str, str, str, str], list[tuple[datetime, str]]] = {}
-        """By completion."""
+        """Sorted by completion."""
         self._places: dict[tuple[str, str, str], _Place] = {}
 
     def put(self, kind: str, namespace: str, name: str, change: Change | None) -> None:
-        """A run is there, or is another one than before; None: it is gone, or changes nothing."""
+        """Add or update a run; None removes it: it was deleted, or changes nothing."""
         place = None if change is None else _place(kind, namespace, name, change)
         known = self._places.get((kind, namespace, name))
         if place == known:
@@ -68,11 +67,11 @@ class RunIndex:
             insort((self._ended if place.ended else self._open).setdefault(place.queue, []), place.entry)
 
     def unfinished(self, kind: str, namespace: str, subject: tuple[str, str]) -> Iterator[str]:
-        """Those that have not ended, in the order of their creation."""
+        """Yield the names of unfinished runs, in the order of their creation."""
         yield from (name for _, name in self._open.get((kind, namespace, *subject), ()))
 
     def completed(self, kind: str, namespace: str, subject: tuple[str, str], since: datetime | None) -> Iterator[str]:
-        """Those that were completed then or later, the last first."""
+        """Yield the names of runs that were completed at ``since`` or later, the latest first."""
         for ended, name in reversed(self._ended.get((kind, namespace, *subject), ())):
             if since is not None and ended < since:
                 return
@@ -80,7 +79,7 @@ class RunIndex:
 
 
 class Runs(Protocol):
-    """Where runs are found: the part of a reconciler's context that this index is asked with."""
+    """Lookup of runs: the part of :class:`~kubothek.controller.context.World` that this index needs."""
 
     @property
     def run_index(self) -> RunIndex: ...
@@ -96,7 +95,7 @@ def _place(kind: str, namespace: str, name: str, change: Change) -> _Place | Non
 
 
 def change_of(run: Resource) -> Change | None:
-    """What the index keeps of a run; None of what is none, or changes nothing."""
+    """Return the index fields of a run; None for another resource, or for a run that changes nothing."""
     if not isinstance(run, Run):
         return None
     if isinstance(run, Commit):
@@ -110,7 +109,7 @@ def change_of(run: Resource) -> Change | None:
 
 
 def unfinished(kind: type[R], namespace: str, subject: tuple[str, str], runs: Runs) -> Iterator[R]:
-    """The runs of a kind that change this and have not ended, in the order of their creation."""
+    """Yield the unfinished runs of a kind that change ``subject``, in the order of their creation."""
     for name in runs.run_index.unfinished(kind.__name__, namespace, subject):
         run = runs.get(kind, namespace, name)
         if run is not None:
@@ -120,7 +119,7 @@ def unfinished(kind: type[R], namespace: str, subject: tuple[str, str], runs: Ru
 def completed(
     kind: type[R], namespace: str, subject: tuple[str, str], since: datetime | None, runs: Runs
 ) -> Iterator[R]:
-    """The runs of a kind that change this and were completed then or later, the last first."""
+    """Yield the runs of a kind that change ``subject`` and were completed at ``since`` or later, the latest first."""
     for name in runs.run_index.completed(kind.__name__, namespace, subject, since):
         run = runs.get(kind, namespace, name)
         if run is not None:

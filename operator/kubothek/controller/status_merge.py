@@ -1,4 +1,4 @@
-"""What statuses of Datasets and Cubes say about the store: the newest of what inspections and runs saw."""
+"""Merge of the newest observed state of a Dataset or Cube, from inspections and runs, into its status."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from kubothek.controller.scheduling.maintenance_priority import TASK_TYPES
 Run = Commit | Query | Compaction | Sync
 
 _OWN_JOBS: Final = {**TASK_TYPES, "intake": "intake"}
-"""Jobs of a Dataset that tell of its table, by their verbs, with the fields of the status."""
+"""A Dataset's own jobs that report the state of its table: verb, and field of the status."""
 AILMENTS = 16
-"""How many ailments a status holds."""
+"""Maximum number of ailments in a status."""
 
 
 def table_state(state: DatasetState) -> TableState:
-    """What a job saw of a head, as statuses keep it."""
+    """Return the head that a job observed, in the form that statuses keep."""
     return TableState.model_validate(
         {
             "version": state.version,
@@ -57,13 +57,13 @@ def table_state(state: DatasetState) -> TableState:
 
 
 def _chain(seen: jobs.LedgerState) -> dict[str, Any]:
-    """Inputs go by what the SQL calls them, until somebody knows their Datasets."""
+    """Return the ledger state for a status. Inputs have their SQL aliases as names until their Datasets are known."""
     inputs = [each.model_dump() | {"name": each.alias} for each in seen.inputs]
     return seen.model_dump() | {"inputs": inputs}
 
 
 def skipping_status(state: DatasetState) -> SkippingStatus | None:
-    """The skipping metadata that a job saw."""
+    """Return the skipping metadata that a job observed."""
     found = state.skipping
     if found is None:
         return None
@@ -72,11 +72,11 @@ def skipping_status(state: DatasetState) -> SkippingStatus | None:
 
 
 def project(dataset: Dataset, store: ObjectStore, world: World) -> DatasetStatus:
-    """The status with the newest knowledge in it.
+    """Return the status with the newest observed state.
 
-    An inspection is the truth of the moment in which it began, even if its version is lower than the one we knew (a
-    bucket may have been replaced); of what runs and the Dataset's own jobs left after that, the highest version is the
-    newest.
+    An inspection is authoritative for the moment at which it began, even if its version is lower than the known one: a
+    bucket may have been replaced. Of the states that runs and the Dataset's own jobs left after that, the highest
+    version is the newest.
     """
     status = dataset.status
     for began, seen in _answers(dataset, store, world):
@@ -91,24 +91,24 @@ def project(dataset: Dataset, store: ObjectStore, world: World) -> DatasetStatus
 
 
 def absorb(status: DatasetStatus, seen: DatasetState, **changes: Any) -> DatasetStatus:
-    """The status with what a job saw in place of what was known."""
+    """Return the status with the state that a job observed in place of the previous one."""
     return with_table(status, table_state(seen), problem=seen.problem, deleted=seen.deleted, **changes)
 
 
 def examined(status: DatasetStatus, seen: DatasetState, **changes: Any) -> DatasetStatus:
-    """The status with what an inspection or a healing saw: they alone look for what is missing or lost."""
+    """Return the status with the result of an inspection or a healing: only those look for missing and lost objects."""
     return absorb(status, seen, ailments=seen.ailments[:AILMENTS], corrupt=seen.corrupt, **changes)
 
 
 def with_table(status: DatasetStatus, table: TableState, **changes: Any) -> DatasetStatus:
-    """The status with another table: the next inspection is to tell of it, whatever it finds, unless this is one."""
+    """Return the status with another table. Without a digest, any result of the next inspection counts as new."""
     fields = {name: getattr(table, name) for name in TableState.model_fields}
     known = {"size": render_bytes(table.bytes), "inspected_digest": None}
     return status.model_copy(update=fields | known | changes)
 
 
 def _answers(dataset: Dataset, store: ObjectStore, world: World) -> Iterator[tuple[datetime, DatasetState]]:
-    """What the last two inspections told of the dataset, older first, with the times at which they began."""
+    """Yield what the last two inspections reported of the dataset, older first, with their start times."""
     for began, result in _inspections(dataset, store, world):
         for state in result.datasets:
             if state.uuid == dataset.uuid:
@@ -116,7 +116,7 @@ def _answers(dataset: Dataset, store: ObjectStore, world: World) -> Iterator[tup
 
 
 def _inspections(asker: Dataset | Cube, store: ObjectStore, world: World) -> Iterator[tuple[datetime, JobResult]]:
-    """The last two inspections that knew of the asker, older first, with the times at which they began."""
+    """Yield the last two inspections that knew of the resource, older first, with their start times."""
     inspection = store.status.last_inspection
     if inspection is None:
         return
@@ -133,18 +133,18 @@ def _inspections(asker: Dataset | Cube, store: ObjectStore, world: World) -> Ite
 
 
 def _is_news(status: DatasetStatus | CubeStatus, began: datetime, digest: str) -> bool:
-    """Whether an inspection that began then tells of something that the status does not have from one already."""
+    """Return whether an inspection that began at ``began`` is newer than the status and has another digest."""
     return digest != status.inspected_digest and (status.inspected_time is None or began > status.inspected_time)
 
 
 def _asked_for(asker: Dataset | Cube, began: datetime) -> bool:
-    """Whether an inspection that began then knew of this resource, and not only of an earlier one of its uuid."""
+    """Return whether an inspection that began at ``began`` covered this resource, not an earlier one of its uuid."""
     created = asker.metadata.creation_timestamp
     return created is None or created.replace(microsecond=0) <= began
 
 
 def _left_by_runs(dataset: Dataset, since: datetime | None, world: World) -> Iterator[tuple[int, TableState]]:
-    """The Dataset as each run left it since then, with its versions."""
+    """Yield version and state in which each run left the Dataset since then."""
     for run in _runs(dataset, since, world):
         table, ended = _left(run, dataset), _ended(run)
         if table is not None and table.version is not None and _is_since(since, ended):
@@ -152,7 +152,7 @@ def _left_by_runs(dataset: Dataset, since: datetime | None, world: World) -> Ite
 
 
 def _left_by_chores(dataset: Dataset, since: datetime | None, world: World) -> Iterator[tuple[int, TableState]]:
-    """The Dataset as each of its own jobs left it since then, with its versions."""
+    """Yield version and state in which each of the Dataset's own jobs left it since then."""
     for verb, field in _OWN_JOBS.items():
         task_run: TaskRun | Intake | None = getattr(dataset.status, field)
         view = world.job(dataset.namespace, job_name(f"{dataset.name}-{verb}", task_run.attempt)) if task_run else None
@@ -168,7 +168,7 @@ def _is_since(since: datetime | None, ended: datetime | None) -> bool:
 
 
 def _runs(dataset: Dataset, since: datetime | None, world: World) -> Iterator[Run]:
-    """What may have changed the dataset since then."""
+    """Yield the runs that may have changed the dataset since then."""
     namespace, subject = dataset.namespace, ("Dataset", dataset.name)
     yield from completed(Commit, namespace, subject, since, world)
     if dataset.cube is not None:
@@ -179,7 +179,7 @@ def _runs(dataset: Dataset, since: datetime | None, world: World) -> Iterator[Ru
 
 
 def _left(run: Run, dataset: Dataset) -> TableState | None:
-    """The Dataset as a run left it, if the run has changed it."""
+    """Return the state in which a run left the Dataset, if the run changed it."""
     if isinstance(run, Commit) and run.subject.kind == "Cube":
         if run.subject.name != dataset.cube:
             return None
@@ -194,9 +194,7 @@ def _ended(run: Run) -> datetime | None:
 
 
 def _since(resource: Dataset | Cube, inspected: datetime | None) -> datetime | None:
-    """From when on the end of a run tells more than the last inspection, of this resource and not of an earlier of its
-    name.
-    """
+    """Return the later of the last inspection and the creation of the resource: a run that ends after it is news."""
     created = resource.metadata.creation_timestamp
     since = max((moment for moment in (inspected, created) if moment is not None), default=None)
     return None if since is None else since.replace(microsecond=0)
@@ -206,7 +204,7 @@ def _since(resource: Dataset | Cube, inspected: datetime | None) -> datetime | N
 
 
 def cube_state(state: jobs.CubeState) -> CubeState:
-    """What a job saw of a cube, as statuses keep it."""
+    """Return the cube that a job observed, in the form that statuses keep."""
     there = state.version is not None
     return CubeState.model_validate(
         {
@@ -226,7 +224,7 @@ def cube_state(state: jobs.CubeState) -> CubeState:
 
 
 def project_cube(cube: Cube, store: ObjectStore, world: World) -> CubeStatus:
-    """The status with the newest knowledge of the cube in it, as :func:`project` for a Dataset."""
+    """Return the status with the newest observed state of the cube; as :func:`project` for a Dataset."""
     status = cube.status
     for began, result in _inspections(cube, store, world):
         seen = next((state for state in result.cubes if state.prefix == cube.prefix), None)

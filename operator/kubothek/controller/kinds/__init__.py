@@ -1,1 +1,1 @@
-"""One module a kind, each a pure function from a resource and its world to an outcome."""
+"""One module per kind, each with a pure function from a resource and its context to an outcome."""

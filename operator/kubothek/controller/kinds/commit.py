@@ -1,13 +1,13 @@
-"""Commit: a change that happens exactly once, of a Dataset or (:mod:`kubothek.controller.kinds.cube_change`) of a Cube.
+"""Commit: a change of a Dataset or (:mod:`kubothek.controller.kinds.cube_change`) of a Cube that happens exactly once.
 
-The commit protocol in the store sees to "once"; how a run goes on from attempt to attempt is the same for all kinds
-(:mod:`kubothek.controller.scheduling.runs`). What is decided here is when an attempt may start (``_gate``), what to
-make of its end, and what to tell people.
+The commit protocol in the store guarantees "exactly once", and :mod:`kubothek.controller.scheduling.runs` controls the
+attempts for all kinds. This module decides when an attempt may start (``_gate``), how to evaluate its end, and what to
+report.
 
-A Commit that names no Dataset, or one that is not ready, is *waiting* (Ready False, Reconciling True), as manifests are
-applied in any order and it goes on by itself when the Dataset is there. After some minutes a missing Dataset is more
-likely a mistake than a matter of order: then the Commit is Stalled, so that those who wait for it are told; even so it
-recovers when the Dataset appears. Failed, in contrast, is final: the job itself has said no.
+A Commit whose Dataset is missing or not ready is *waiting* (Ready False, Reconciling True). Manifests are applied in
+any order, and it continues by itself when the Dataset is ready. After some minutes a missing Dataset is more likely a
+mistake. Then the Commit is Stalled, so that its watchers notice; it still recovers when the Dataset appears. Failed, in
+contrast, is final: the job itself reported the failure.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _RUNNING = progressing("Progressing", "a job makes the change")
 
 
 def reconcile(commit: Commit, world: World) -> Outcome:
-    """What to do about a Commit."""
+    """Reconcile a Commit."""
     course: RunSpec[CommitStatus] = RunSpec(
         prefix=commit.name,
         running=_RUNNING,
@@ -76,7 +76,7 @@ def _succeeded(commit: Commit, world: World, status: CommitStatus, result: jobs.
     again = done is not None and done.already_applied
     changes: dict[str, object] = {"completion_time": world.now.replace(microsecond=0)}
     if done is not None:
-        # What was added is what *this* Commit added: nothing, if it had happened before.
+        # Count only what *this* Commit added: nothing, if the change had already happened.
         added = {"rows": 0, "files": 0, "bytes": 0} if again else done.model_dump(include={"rows", "files", "bytes"})
         changes |= {"version": done.version} | added
     if result.dataset is not None:
@@ -93,7 +93,7 @@ def _succeeded(commit: Commit, world: World, status: CommitStatus, result: jobs.
 
 
 def _member(done: jobs.MemberOutcome, result: jobs.JobResult) -> MemberChange:
-    """What was done to one dataset of a cube, and how it is now if there was room to tell."""
+    """Return the change of one dataset of a cube, and its present state if the result had room for it."""
     assert result.cube is not None, "asked only of changes of cubes"
     uuid = member_uuid(result.cube.prefix, done.name)
     state = next((state for state in result.datasets if state.uuid == uuid), None)
@@ -107,7 +107,7 @@ def _member(done: jobs.MemberOutcome, result: jobs.JobResult) -> MemberChange:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """All that a job needs, found and fit for use."""
+    """Everything that a job needs, resolved and usable."""
 
     dataset: Dataset
     store: ObjectStore
@@ -116,7 +116,7 @@ class _Parts:
 
 
 def _launch(commit: Commit, attempt: int, world: World) -> LaunchJob | Blocked:
-    """The job of an attempt, or what it has to wait for."""
+    """Return the job of an attempt, or what it has to wait for."""
     parts = _gate(commit, world)
     if isinstance(parts, Blocked):
         return parts
@@ -125,7 +125,7 @@ def _launch(commit: Commit, attempt: int, world: World) -> LaunchJob | Blocked:
 
 
 def _gate(commit: Commit, world: World) -> _Parts | Blocked:
-    """Everything that an attempt needs, or what it has to wait for."""
+    """Return everything that an attempt needs, or what it has to wait for."""
     dataset = usable_dataset(commit.subject.name, commit, world)
     if isinstance(dataset, Blocked):
         return dataset

@@ -1,8 +1,8 @@
-"""Compaction: one rewrite of small files, now.
+"""Compaction: a single rewrite of small files.
 
-The store sees to it that a rewrite changes no row and happens once, and :mod:`kubothek.controller.scheduling.runs` to
-the way from attempt to attempt. For one to start Dataset, store and Engine must be there and ready, and everything that
-writes to the Dataset comes first (:mod:`kubothek.controller.scheduling.maintenance_priority`).
+The store guarantees that the rewrite changes no row and happens once; :mod:`kubothek.controller.scheduling.runs`
+controls the attempts. To start, it needs Dataset, store and Engine to exist and be ready. Everything else that writes
+to the Dataset has priority (:mod:`kubothek.controller.scheduling.maintenance_priority`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RUNNING = progressing("Progressing", "a job rewrites small files")
 
 
 def reconcile(compaction: Compaction, world: World) -> Outcome:
-    """What to do about a Compaction."""
+    """Reconcile a Compaction."""
     course: RunSpec[CompactionStatus] = RunSpec(
         prefix=compaction_prefix(compaction),
         running=_RUNNING,
@@ -62,7 +62,7 @@ def _succeeded(compaction: Compaction, world: World, status: CompactionStatus, r
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """All that a job needs, found and fit for use."""
+    """Everything that a job needs, resolved and usable."""
 
     dataset: Dataset
     store: ObjectStore
@@ -70,7 +70,7 @@ class _Parts:
 
 
 def _launch(compaction: Compaction, attempt: int, world: World) -> LaunchJob | Blocked:
-    """The job of an attempt, or what it has to wait for."""
+    """Return the job of an attempt, or what it has to wait for."""
     parts = _gate(compaction, world)
     if isinstance(parts, Blocked):
         return parts
@@ -81,7 +81,7 @@ def _launch(compaction: Compaction, attempt: int, world: World) -> LaunchJob | B
 
 
 def _gate(compaction: Compaction, world: World) -> _Parts | Blocked:
-    """Everything that an attempt needs, or what it has to wait for."""
+    """Return everything that an attempt needs, or what it has to wait for."""
     dataset = usable_dataset(compaction.spec.dataset_ref.name, compaction, world)
     if isinstance(dataset, Blocked):
         return dataset

@@ -1,8 +1,8 @@
-"""Cube: its datasets as Datasets, and whether changes of it can be made.
+"""Cube: its datasets as Datasets, and whether it can be changed.
 
-A Cube starts no job itself: inspections of its store tell of it, Commits change it, and its Datasets look after their
-files. Each dataset of the manifest, and with ``adopt`` each that is found in the store, appears as a Dataset that the
-Cube owns: in a cluster those go with it, and their data stays.
+A Cube starts no job itself: inspections of its store report its state, Commits change it, and its Datasets maintain
+their files. Each dataset in the manifest becomes a Dataset that the Cube owns; with ``adopt``, so does each dataset
+found in the store. In a cluster, deleting the Cube deletes its Datasets, and their data stays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOOKING = progressing("Progressing", "an inspection of the store looks for the 
 
 
 def reconcile(cube: Cube, world: World) -> Outcome:
-    """What to do about a Cube."""
+    """Reconcile a Cube."""
     if cube.deleting or cube.frozen:
         return unchanged(cube)
     store = find_store(cube.spec.store_ref.name, cube, world)
@@ -44,7 +44,7 @@ def reconcile(cube: Cube, world: World) -> Outcome:
 
 
 def _misnamed(members: Sequence[Member]) -> State | None:
-    """Datasets that were found and cannot have a Dataset of their own."""
+    """Return the state if a member has no valid or no unique Dataset name, otherwise None."""
     names: dict[str, str] = {}
     for member in members:
         if len(member.dataset) > NAME_LIMIT:
@@ -60,7 +60,7 @@ def _misnamed(members: Sequence[Member]) -> State | None:
 
 
 def _taken(cube: Cube, members: Sequence[Member], world: World) -> State | None:
-    """A Dataset of a member's name that is not ours."""
+    """Return the state if a member's Dataset name belongs to a Dataset that this Cube does not own, otherwise None."""
     for member in members:
         there = world.get(Dataset, cube.namespace, member.dataset)
         owner = there.controller if there is not None else None
@@ -126,7 +126,7 @@ def _state(cube: Cube, status: CubeStatus, members: Sequence[Member], world: Wor
 
 
 def _hindrance(cube: Cube, member: Member, world: World) -> State | None:
-    """Why a dataset of the cube cannot be written."""
+    """Return why a dataset of the cube cannot be written, or None."""
     dataset = world.get(Dataset, cube.namespace, member.dataset)
     refusal = world.launch_refusal(cube.namespace, refusal_key(member.dataset))
     if refusal is not None:
@@ -143,7 +143,7 @@ def _hindrance(cube: Cube, member: Member, world: World) -> State | None:
 
 
 def _trouble(cube: Cube, member: Member, world: World) -> State | None:
-    """What is wrong with a dataset of the cube that can be written all the same."""
+    """Return what is wrong with a writable dataset of the cube, or None."""
     dataset = world.get(Dataset, cube.namespace, member.dataset)
     state = state_of(dataset.status) if dataset is not None else None
     if dataset is None or state is None or state.ready == "True":

@@ -1,6 +1,6 @@
-"""The launch of a Commit that changes a Cube: what it needs, and its job.
+"""Launch of a Commit that changes a Cube: its requirements and its job.
 
-All datasets of the cube take part, as its claim on each lets whoever finds a change half done finish it or undo it.
+All datasets of the cube take part: with a claim on each, any later change can finish or undo an interrupted one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kubothek.controller.scheduling.queue import datasets_of, turn
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """All that a job needs, found and fit for use. ``stores`` by name: that of the cube, of sources, of a copy."""
+    """Everything that a job needs, resolved and usable. ``stores`` by name: of the cube, of sources, of a copy."""
 
     change: CubeChange
     cube: Cube
@@ -43,7 +43,7 @@ class _Parts:
 
 
 def launch(commit: Commit, attempt: int, world: World) -> LaunchJob | Blocked:
-    """The job of an attempt, or what it has to wait for."""
+    """Return the job of an attempt, or what it has to wait for."""
     parts = _gate(commit, world)
     if isinstance(parts, Blocked):
         return parts
@@ -75,7 +75,7 @@ def _gate(commit: Commit, world: World) -> _Parts | Blocked:
 
 
 def _unknown(change: CubeChange, cube: Cube) -> Blocked | None:
-    """A dataset that the cube has not, and is not to have: a member needs a Dataset before it is written."""
+    """Return the state if the change names a dataset that is no member, and so has no Dataset; otherwise None."""
     known = {member.name for member in members_of(cube, cube.status)}
     asked = [rows.name for rows in change.datasets] + list(change.members or ())
     wrong = next((name for name in asked if name not in known), None)
@@ -89,7 +89,7 @@ def _unknown(change: CubeChange, cube: Cube) -> Blocked | None:
 
 
 def _store_names(commit: Commit, change: CubeChange, cube: Cube) -> dict[str, None]:
-    """Of the ObjectStores that the job needs, in the order in which they are looked for."""
+    """Return the names of the ObjectStores that the job needs, in the order in which they are resolved."""
     names = [cube.spec.store_ref.name]
     names += [source.store_ref.name for source in commit.sources if source.store_ref is not None]
     if change.to is not None and change.to.store_ref is not None:

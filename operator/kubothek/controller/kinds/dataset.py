@@ -1,10 +1,10 @@
-"""Dataset: what a table is, what it has become, and what happens to its data at the end.
+"""Dataset: the declaration of a table, its observed state, and the deletion of its data.
 
-A Dataset starts jobs for the restoration and the deletion of its data, looks at its sources
-(:mod:`kubothek.controller.tasks.sources`), feeds its ledger (:mod:`kubothek.controller.tasks.ledger`) and keeps up its
-table (:mod:`kubothek.controller.tasks.table_maintenance`). It is Ready when an inspection (or a Commit) has seen its
-uuid and nothing forbids to write it; after that, a store that is away for a while changes nothing here, as Commits look
-at the store themselves.
+A Dataset starts jobs that restore and delete its data. It ingests from its sources
+(:mod:`kubothek.controller.tasks.sources`), feeds its ledger (:mod:`kubothek.controller.tasks.ledger`) and maintains its
+table (:mod:`kubothek.controller.tasks.table_maintenance`). It is Ready when an inspection or a Commit has observed its
+uuid and nothing prevents writes. A store that is unavailable later does not change that, because Commits check the
+store themselves.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from kubothek.controller.tasks.task_runs import TaskContext
 from kubothek.controller.validation.layout import layout_mismatch
 
 _FOR_EVER = Budget(limit=None, initial=timedelta(seconds=2), maximum=timedelta(minutes=1))
-"""Deletion ends by its deadline, and restoration by the store's word, not by counting."""
+"""Deletion ends at its deadline, and restoration when the store answers; neither has a retry limit."""
 
 _LOOKING = progressing("Progressing", "an inspection of the store looks for the dataset")
 _RESTORING = progressing("Restoring", "a job brings the deleted data back")
@@ -61,7 +61,7 @@ _DELETED = "the data is deleted; a new Dataset with spec.restore brings it back 
 
 
 def reconcile(dataset: Dataset, world: World) -> Outcome:
-    """What to do about a Dataset."""
+    """Reconcile a Dataset."""
     if dataset.frozen:
         return unchanged(dataset)
     if dataset.deleting:
@@ -80,7 +80,7 @@ def reconcile(dataset: Dataset, world: World) -> Outcome:
         status = status.model_copy(update={"restoration": _again(status.restoration)})
     state = _state(dataset, world, status)
     fit = state.ready == "True" and not dataset.spec.suspend
-    built = dataset.cube is None or status.version is not None  # what lands is appended; a Commit builds
+    built = dataset.cube is None or status.version is not None  # sources append; only a Commit builds the cube
     sources = attend(dataset, world, store, engine, status, start=fit and built)
     context = TaskContext(dataset, world, store, engine)
     ledger = keep_ledger(context, sources.status, start=fit)
@@ -94,7 +94,7 @@ def reconcile(dataset: Dataset, world: World) -> Outcome:
 
 
 def _state(dataset: Dataset, world: World, status: DatasetStatus) -> State:
-    """The state of a Dataset for which nothing has to be done."""
+    """Return the state of a Dataset that needs no action."""
     if status.problem is not None:
         return problem_state(status.problem)
     if status.corrupt is not None and not status.deleted:
@@ -120,7 +120,7 @@ def _state(dataset: Dataset, world: World, status: DatasetStatus) -> State:
 
 
 def _looking(dataset: Dataset, world: World) -> State:
-    """The state of a Dataset that no inspection has told of yet. The first one of a store looks for it as well."""
+    """Return the state of a Dataset that no inspection has reported yet; a store's first inspection covers it."""
     store = usable_store(dataset.spec.store_ref.name, dataset, world)
     if not isinstance(store, Blocked):
         return _LOOKING
@@ -131,7 +131,7 @@ def _looking(dataset: Dataset, world: World) -> State:
 
 
 def _finalizer(dataset: Dataset) -> tuple[Action, ...]:
-    """The finalizer is there only while deletion has something to do."""
+    """Return the change of the finalizer: it is present only while deletion has to delete data."""
     wanted, present = dataset.spec.deletion_policy == "Delete", FINALIZER in dataset.metadata.finalizers
     return () if wanted == present else (SetFinalizer(wanted),)
 
@@ -140,7 +140,7 @@ def _finalizer(dataset: Dataset) -> tuple[Action, ...]:
 
 
 def _again(deed: OneShot) -> OneShot:
-    """A deed that may be needed once more; the number of a job that was seen is never used again."""
+    """Return a task that can run once more; the number of an observed job is never reused."""
     if not deed.done and deed.problem is None:
         return deed
     return OneShot(attempt=deed.attempt + 1, observed_attempt=deed.observed_attempt)
@@ -196,7 +196,7 @@ def _restored(status: DatasetStatus, deed: OneShot, **changes: object) -> Datase
 
 
 def _delete(dataset: Dataset, world: World) -> Outcome:
-    """Delete the data first, if that was asked for; but never hold the resource, or its namespace, for ever."""
+    """Delete the data first, if the policy says so, but never block the resource or its namespace forever."""
     deletion_time = dataset.metadata.deletion_timestamp
     assert deletion_time is not None
     if FINALIZER not in dataset.metadata.finalizers:
@@ -223,7 +223,7 @@ def _delete(dataset: Dataset, world: World) -> Outcome:
 
 def _follow_deletion(dataset: Dataset, world: World, store: ObjectStore, deed: OneShot, left: timedelta) -> Outcome:
     found = find_engine((dataset.spec.engine_ref,), dataset, world)
-    engine = None if isinstance(found, Blocked) else found  # a missing Engine is no reason to keep data
+    engine = None if isinstance(found, Blocked) else found  # a missing Engine must not prevent deletion
     digest = engine_digest(engine, world.settings)
     step = follow(deed, f"{dataset.name}-delete", dataset, world, _FOR_EVER, digest)
     deed = step.attempts
@@ -237,7 +237,7 @@ def _follow_deletion(dataset: Dataset, world: World, store: ObjectStore, deed: O
         case GivenUp("OwnedByAnother" | "NotAdopted" as reason, message):
             return _kept(dataset, reason, message)
         case GivenUp(reason, message):
-            # Perhaps somebody mends it before the deadline: go on trying, visibly.
+            # A user may resolve it before the deadline: retry, and show the failure.
             state = stalled(reason, f"{message}; mend it, or set spec.deletionPolicy to Retain to keep the data")
             wait = _FOR_EVER.delay(deed.failures + 1)
             deed = OneShot(
@@ -272,5 +272,5 @@ def _kept(dataset: Dataset, reason: str, why: str, *actions: Action) -> Outcome:
 
 
 def _let_go(dataset: Dataset, event: Event, *actions: Action) -> Outcome:
-    """Let the API server remove the resource."""
+    """Return the outcome that removes the finalizer, so that the API server deletes the resource."""
     return unchanged(dataset, actions=(*actions, SetFinalizer(False)), events=(event,))

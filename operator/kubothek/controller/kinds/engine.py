@@ -1,4 +1,4 @@
-"""Engine: its drivers that wait for jobs. What can be wrong with one is its templates, and its namespace."""
+"""Engine: its warm drivers. Its state depends on its pod templates and on the quotas of its namespace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kubothek.controller.validation.sizes import beyond_limits
 
 
 def reconcile(engine: Engine, world: World) -> Outcome:
-    """What to do about an engine."""
+    """Reconcile an Engine."""
     if engine.deleting or engine.frozen:
         return unchanged(engine)
     wrong = next(denied(engine), None)
@@ -32,7 +32,7 @@ def reconcile(engine: Engine, world: World) -> Outcome:
     pool = keep_warm(profile or engine, world)
     status = engine.status.model_copy(update={"warm": pool.state})
     starved = next(never_fits(engine, world), None)
-    if starved is not None:  # quotas come and go: what fits all the same runs, and the rest waits by itself
+    if starved is not None:  # quotas change: what fits nevertheless runs, and other pods wait
         lacking = waiting(starved.reason, f"{starved.path}: {starved.message}")
         return conclude(engine, world, lacking, status, actions=pool.actions, again=pool.again)
     told = [f"the engine runs {whose}"]

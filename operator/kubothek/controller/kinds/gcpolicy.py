@@ -1,10 +1,10 @@
-"""GCPolicy: when its slots come, collect its Datasets, some at a time.
+"""GCPolicy: collection of its Datasets in chunks, at the slots of its schedule.
 
-A slot that is due, or a request, begins a round. The round goes through the Datasets in the order of their ObjectStores
-and names, one job after the other, each for some Datasets of one store; how far it is stands in the status, so that it
-goes on where it was after whatever befalls the operator. What a job could not collect does not stop the round: it is
-counted and told, and the next slot tries again. Which versions may go is the business of all policies together
-(:mod:`kubothek.controller.kinds.targets`): therefore a policy that cannot be read stops all of its namespace.
+A due slot or a request begins a round. The round visits the Datasets in the order of their ObjectStores and names, with
+one job after the other. Each job collects some Datasets of one store. The status holds the position, so that the round
+continues after a restart of the operator. A failed job does not stop the round: the failure is counted and reported,
+and the next slot tries again. All policies of a namespace together decide which versions may be deleted
+(:mod:`kubothek.controller.kinds.targets`). So an invalid policy stops collection in its namespace.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SILENT = "the job ended without a word about its Datasets"
 
 
 def reconcile(policy: GCPolicy, world: World) -> Outcome:
-    """What to do about a policy."""
+    """Reconcile a GCPolicy."""
     if policy.deleting or policy.frozen:
         return unchanged(policy)
     selection = Selection.of(policy, world)
@@ -47,7 +47,7 @@ def reconcile(policy: GCPolicy, world: World) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A policy with all that decides about it."""
+    """A policy with everything that its decisions depend on."""
 
     policy: GCPolicy
     world: World
@@ -56,7 +56,7 @@ class _Case:
     actions: tuple[Action, ...] = ()
 
     def step(self, status: GCPolicyStatus) -> Outcome:
-        """Go on with the round that is under way, or look whether one begins."""
+        """Continue the present round, or begin one if a slot is due."""
         if status.round is None:
             return self._begin_or_rest(status)
         return self._follow(status, status.round) if status.round.until else self._next_job(status, status.round)
@@ -111,7 +111,7 @@ class _Case:
         return next_start(policy.spec.schedule, self._since(status), self.world.now, uid=policy.metadata.uid)
 
     def _since(self, status: GCPolicyStatus) -> datetime:
-        """The last slot; a new policy waits for its first one."""
+        """Return the last slot; a new policy waits for its first one."""
         last = status.round or status.last
         return (last and last.slot) or self.policy.metadata.creation_timestamp or self.world.now
 
@@ -140,7 +140,7 @@ class _Case:
                     step = replace(step, attempts=self._narrowed(step.attempts))
                     status = _with(status, step.attempts)
                 chunk = self.selection.chunk(step.attempts.after, step.attempts.until)
-                if not chunk:  # its Datasets went away meanwhile, or are not ready any more
+                if not chunk:  # its Datasets were deleted meanwhile, or are no longer ready
                     return idle.step(_with(status, rounds.advanced(step.attempts, CollectOutcome(after=""))))
                 held = self._held(step.attempts)
                 if held is not None:
@@ -150,18 +150,18 @@ class _Case:
                 return case._conclude(_patient(move.state), _with(status, move.attempts), again=move.again)
 
     def _narrowed(self, round_: Round) -> Round:
-        """After a failure with fewer Datasets: one of them may be what jobs die of."""
+        """Return the round with a smaller chunk after a failure: one of its Datasets may be the cause."""
         until = self.selection.end_of_chunk(round_.after, round_.failures)
         return round_.model_copy(update={"until": until or round_.until})
 
     def _given_up(self, round_: Round, reason: str, message: str) -> Round:
-        """What only the Engine can mend would meet all other Datasets, too."""
+        """Return the round after a job that was given up. An Engine fault skips the rest: it affects all Datasets."""
         rest = self.selection.after(round_.after)
         left_out = rest if reason in ENGINE_FAULTS else self.selection.chunk(round_.after, round_.until)
         return rounds.passed_over(round_, left_out, reason, message)
 
     def _held(self, round_: Round) -> Blocked | None:
-        """What a job has to wait for, if it does."""
+        """Return what a job has to wait for, or None."""
         policy, world = self.policy, self.world
         if policy.spec.suspend:
             return Blocked(_SUSPENDED)
@@ -200,9 +200,10 @@ class _Case:
         return launch_job(job, policy, self.engine, store)
 
     def _leftovers(self, round_: Round, chunk: tuple[Candidate, ...]) -> str | None:
-        """Whose leftovers the job collects as well: a policy for all Datasets does so once in each store.
+        """Return the owner prefix of leftovers that the job also collects, or None.
 
-        Not when it is tried again: should that be what it dies of, no Dataset shall pay for it.
+        A policy for all Datasets collects them once in each store. Retries do not, in case leftovers caused the
+        failure.
         """
         for_all = self.policy.spec.selector.all and not round_.failures
         if chunk[-1].dataset is None or (for_all and self.selection.is_last_of_store(chunk[-1])):
@@ -210,12 +211,12 @@ class _Case:
         return None
 
     def _forgotten(self, round_: Round) -> tuple[Action, ...]:
-        """A policy lives long: of its jobs the last two are kept, for their logs."""
+        """Cancel an old job: a policy keeps only its last two jobs, for their logs."""
         if round_.attempt <= 2:
             return ()
         return (CancelJob(self.policy.namespace, job_name(_prefix(self.policy), round_.attempt - 2)),)
 
-    # --- what is published ---
+    # --- published status ---
 
     def _collecting(self, round_: Round) -> State:
         return ready(
@@ -236,7 +237,7 @@ class _Case:
 
 
 def _patient(state: State) -> State:
-    """To wait for a place is part of the normal course of things."""
+    """Return Ready instead of waiting while a job waits for a place: that is normal operation."""
     return ready("Collecting", state.message) if state.reason == "ConcurrencyLimit" else state
 
 

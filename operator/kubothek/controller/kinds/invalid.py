@@ -1,7 +1,7 @@
-"""A manifest that is no valid resource: stored before a rule was tightened, or by another release.
+"""Manifest that is not a valid resource: stored before a rule became stricter, or by another release.
 
-The API server refuses such manifests, but keeps what it has; without this they would be silently ignored, and one with
-our finalizer could never be deleted.
+The API server rejects such manifests, but keeps those that it has stored. Without this module the operator would
+silently ignore them, and one with our finalizer could never be deleted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kubothek.controller.outcome import render, transition
 
 
 def reconcile(manifest: Mapping[str, Any], error: InvalidResource, now: datetime) -> Outcome:
-    """Say what is wrong, keep what is known, and let go of what is being deleted."""
+    """Report the error, keep the status, and remove the finalizer of a resource that is being deleted."""
     metadata = ObjectMeta.model_validate(manifest["metadata"])
     before: dict[str, object] = dict(manifest.get("status") or {})
     if metadata.deletion_timestamp is not None:

@@ -1,4 +1,4 @@
-"""The datasets of a Cube, each as a Dataset of its own: what they are, and what jobs are told of them."""
+"""Datasets of a Cube: the Dataset resource of each, and its form in job specs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from kubothek.controller.references import dataset_ref
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A dataset that a cube has or is to have; ``spec`` None: found in the store, and in no manifest."""
+    """Dataset that a cube has or should have; ``spec`` None: found in the store, but not in the manifest."""
 
     name: str
     dataset: str
-    """The name of its Dataset."""
+    """Name of its Dataset."""
     spec: CubeDataset | None
 
 
 def members_of(cube: Cube, status: CubeStatus) -> Sequence[Member]:
-    """Those of the manifest in its order, then those that were found, if the cube is adopted."""
+    """Return the datasets of the manifest in its order, then those found in the store, if the cube is adopted."""
     listed = {dataset.name: dataset for dataset in cube.spec.datasets}
     found = status.shape.datasets if cube.spec.adopt and status.shape is not None else ()
     names = dict.fromkeys((*listed, *sorted(found)))
@@ -34,7 +34,7 @@ def members_of(cube: Cube, status: CubeStatus) -> Sequence[Member]:
 
 
 def wanted(cube: Cube, member: Member) -> Dataset:
-    """The Dataset of a member, as it is to be. Indices are left to the cube, which knows what it needs."""
+    """Return the desired Dataset of a member. The cube manages the indices, because it knows which it needs."""
     table, labels = _table(cube, member), {**cube.metadata.labels, CUBE_LABEL: cube.name}
     owner = OwnerReference(
         api_version=API_VERSION,
@@ -62,7 +62,7 @@ def wanted(cube: Cube, member: Member) -> Dataset:
 
 
 def _table(cube: Cube, member: Member) -> Table:
-    """The layout; what was found is as it is (`adopt`), whatever partitions it."""
+    """Return the layout. A dataset without a spec keeps the layout that it has in the store (``adopt``)."""
     if member.spec is None:
         return Table()
     own = member.spec.table
@@ -82,17 +82,17 @@ def _partition_on(cube: Cube, spec: CubeDataset) -> tuple[str, ...]:
 
 
 def refusal_key(dataset: str) -> str:
-    """Under what a World tells why a Dataset could not be put: no job is called so."""
+    """Return the key of :meth:`World.launch_refusal` for a Dataset; no job has such a name."""
     return f"dataset/{dataset}"
 
 
 def is_as_wanted(there: Dataset, member: Dataset) -> bool:
-    """Whether nothing is to be done about a Dataset that is there. Other labels than ours may be on it."""
+    """Return whether an existing Dataset needs no update. It may have other labels in addition to ours."""
     return there.spec == member.spec and member.metadata.labels.items() <= there.metadata.labels.items()
 
 
 def cube_ref(cube: Cube, world: World) -> jobs.CubeRef:
-    """A Cube as jobs need it, with the claim that each of its Datasets makes."""
+    """Return a Cube as jobs need it, with the claim that each of its Datasets makes."""
     spec = cube.spec
     members = []
     for member in members_of(cube, cube.status):

@@ -1,12 +1,12 @@
-"""ObjectStore: is it there, can it be used, and what has become of the Cubes and Datasets in it.
+"""ObjectStore: whether it can be used, and the observed state of the Cubes and Datasets in it.
 
-The operator reads no data itself: one inspection job at a time, for all Cubes and Datasets of the namespace in the
-store, answers all of it. An inspection is due when there was none, when the store is reached otherwise than before, on
-request, at intervals, soon after Datasets came or went, and after a failure. A result holds a few kilobytes only: when
-it is truncated, the next inspection goes on after the last Dataset that it told of, until the round is complete. What
-is found as it was is not told again: however many Datasets there are, a look at a store at rest is one short job.
+The operator reads no data itself. One inspection job at a time covers all Cubes and Datasets of the namespace in the
+store. An inspection is due at intervals, on request, after a failure, when the connection changes, and soon after
+Datasets are created or deleted. A result has a few kilobytes only: if it is truncated, the next inspection continues
+after the last reported Dataset, until the round is complete. A result omits what has not changed, so that one short job
+suffices for an idle store with any number of Datasets.
 
-A look at a store that is known to be fine, or known to be bad, changes no condition before its end.
+While an inspection runs, the conditions of a store whose state is known do not change.
 """
 
 from __future__ import annotations
@@ -41,15 +41,14 @@ from kubothek.controller.scheduling.launching import refused, under_way
 from kubothek.controller.scheduling.retries import Budget
 
 Asked = Cube | Dataset
-"""What an inspection is asked about."""
+"""Resource that an inspection covers."""
 
 SETTLING = timedelta(seconds=5)
-"""Least time between the starts of two inspections when Datasets come and go, so that many share one."""
+"""Minimum time between the starts of two inspections when Datasets are created or deleted, so that many share one."""
 ASKED_LIMIT = 500
-"""How many Cubes and Datasets one job is asked about: its spec must fit into a ConfigMap, its answer holds far fewer.
-"""
+"""Maximum number of Cubes and Datasets in one job: its spec must fit into a ConfigMap. Its result holds far fewer."""
 FIRST_RETRY = timedelta(seconds=10)
-"""The wait after one failed inspection; it doubles up to the interval."""
+"""Wait after one failed inspection; it doubles up to the interval."""
 
 _LOOKING = progressing("Progressing", "an inspection job looks whether the store can be used")
 _READY = ready("Succeeded", "the store can be used")
@@ -60,11 +59,11 @@ _ALONE = ready(
 
 
 def reconcile(store: ObjectStore, world: World) -> Outcome:
-    """What to do about a store."""
+    """Reconcile an ObjectStore."""
     if store.deleting or store.frozen:
         return unchanged(store)
     engine = find_engine((), store, world)
-    if isinstance(engine, Blocked):  # the default one, which no job may run on as it is
+    if isinstance(engine, Blocked):  # the default Engine; its pod templates are denied
         return conclude(store, world, engine.state, again=engine.again)
     case = _Case(store, world, engine, _in_store(store, world))
     knowledge = _Knowledge(store.status.capabilities, store.status.last_inspection)
@@ -72,7 +71,7 @@ def reconcile(store: ObjectStore, world: World) -> Outcome:
 
 
 def _in_store(store: ObjectStore, world: World) -> tuple[Asked, ...]:
-    """By what they are called in the store; Cubes come first, as their names begin with ``++``."""
+    """Return the resources in the store, sorted by uuid. Cubes come first, because their names begin with ``++``."""
     resources = chain[Asked](world.list(Cube, store.namespace), world.list(Dataset, store.namespace))
     here = (each for each in resources if each.spec.store_ref.name == store.name and not each.deleting)
     return tuple(sorted(here, key=_uuid))
@@ -84,7 +83,7 @@ def _uuid(asked: Asked) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Knowledge:
-    """What is known about a store, and how far the last inspection is."""
+    """Known state of a store, and its last inspection."""
 
     capabilities: Capabilities | None
     inspection: Inspection | None
@@ -104,13 +103,13 @@ class _Knowledge:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A store with all that decides about it."""
+    """A store with everything that its decisions depend on."""
 
     store: ObjectStore
     world: World
     engine: Engine | None
     contents: Sequence[Asked]
-    """The Cubes and Datasets in the store, by uuid."""
+    """The Cubes and Datasets in the store, sorted by uuid."""
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()
 
@@ -124,16 +123,16 @@ class _Case:
 
     @property
     def connection(self) -> str:
-        """A digest of how the store is reached."""
+        """Digest of the connection to the store."""
         return digest(self.store.spec.model_dump_json(exclude={"interval", "suspend"}))
 
     @property
     def claims(self) -> str:
-        """A digest of which Cubes and Datasets there are, and as what they are claimed."""
+        """Digest of the Cubes and Datasets in the store, and of their claims."""
         return digest(*map(_claimed, self.contents))
 
     def follow(self, knowledge: _Knowledge) -> Outcome:
-        """An inspection was announced: see how far it is."""
+        """Evaluate the announced inspection."""
         assert knowledge.inspection is not None
         engine = engine_digest(self.engine, self.world.settings)
         step = follow(knowledge.inspection, self.prefix, self.store, self.world, Budget(limit=None), engine)
@@ -147,7 +146,7 @@ class _Case:
         if isinstance(step.stage, Start) and step.setback is None:
             if knowledge.inspection.connection == self.connection:
                 return case._launch(_Knowledge(knowledge.capabilities, inspection))
-            # Announced but never seen, and by now about another store: the next number asks the right question.
+            # Announced but never observed, and the connection has changed since: start over with the next number.
             return case.start_or_rest(_Knowledge(None, _finished(inspection, self.world.now)))
         silent = Setback(FailureClass.RETRY, "ResultLost", "the inspection ended without a word about the store")
         return case._failed(step.setback or silent, knowledge)
@@ -173,13 +172,13 @@ class _Case:
         return case.start_or_rest(_Knowledge(capabilities, finished))
 
     def _asked(self, inspection: Inspection) -> Sequence[Asked]:
-        """What an inspection is about, by uuid."""
+        """Return what an inspection covers, sorted by uuid."""
         return [asked for asked in self.contents if _uuid(asked) > inspection.after][:ASKED_LIMIT]
 
     def _reached(self, inspection: Inspection, result: JobResult) -> str | None:
-        """Where the round goes on; None if it is complete."""
+        """Return the uuid after which the round continues; None if it is complete."""
         if result.truncated:
-            # An answer that tells of nothing at all would get the round no further.
+            # A truncated result without entries gives no position to continue from.
             told = [*(head_uuid(state.prefix) for state in result.cubes), *(state.uuid for state in result.datasets)]
             return max(told, default=None)
         asked = self._asked(inspection)
@@ -187,12 +186,12 @@ class _Case:
         return _uuid(asked[-1]) if more else None
 
     def _failed(self, setback: Setback, knowledge: _Knowledge) -> Outcome:
-        """The store cannot be used, or the inspection was lost: it is tried again for ever, ever more rarely."""
+        """Record that the store cannot be used, or that the inspection was lost; retry without limit, with backoff."""
         assert knowledge.inspection is not None
         inspection, transient = knowledge.inspection, setback.failure is not FailureClass.REPORT
         problem: str | None = problem_text(setback.reason, self._explained(setback))
         if setback.failure is FailureClass.INFRASTRUCTURE and knowledge.state.ready != "Unknown":
-            problem, transient = inspection.problem, inspection.transient  # the store has nothing to do with it
+            problem, transient = inspection.problem, inspection.transient  # says nothing about the store
         failures = inspection.failures + 1
         wait = Budget(initial=FIRST_RETRY, maximum=self.interval).delay(failures)
         finished = _finished(
@@ -207,14 +206,14 @@ class _Case:
         return self.start_or_rest(_Knowledge(knowledge.capabilities, finished))
 
     def _explained(self, setback: Setback) -> str:
-        """The message of a failure, with the Secret to correct if it is one of keys: the job does not know its name."""
+        """Return the message of a failure; if credentials are wrong, with their Secret, which jobs do not know."""
         reference = self.store.spec.credentials_secret_ref
         if reference is None or setback.reason not in ("InvalidCredentials", "AccessDenied"):
             return setback.message
         return f"{setback.message}; the keys are those of the Secret {reference.name!r}"
 
     def start_or_rest(self, knowledge: _Knowledge) -> Outcome:
-        """No inspection is under way: start one if it is due, else say what is known and when the next is."""
+        """Start an inspection if one is due, otherwise publish the known state and the time of the next one."""
         inspection = knowledge.inspection
         if inspection is not None and inspection.connection != self.connection:
             forgotten = inspection.model_copy(update={"problem": None, "transient": False, "failures": 0})
@@ -228,7 +227,7 @@ class _Case:
         return self._conclude(knowledge.state, knowledge, again=due - self.world.now)
 
     def _due(self, inspection: Inspection | None) -> datetime:
-        """When the next inspection is due."""
+        """Return when the next inspection is due."""
         requested = self.store.requested_at not in (None, self.store.status.last_handled_reconcile_at)
         if inspection is None or inspection.connection != self.connection or requested:
             return self.world.now
@@ -240,7 +239,7 @@ class _Case:
         return inspection.started + (min(SETTLING, self.interval) if changed else self.interval)
 
     def _next(self, inspection: Inspection | None) -> Inspection:
-        """The next inspection: of the rest of a round that the last did not complete, or of a new round."""
+        """Return the next inspection: of the rest of an incomplete round, or of a new round."""
         now, contents = self.world.now, self.claims
         if inspection is None:
             return Inspection(attempt=1, started=now, connection=self.connection, datasets=contents)
@@ -275,7 +274,7 @@ class _Case:
             known={uuid: digest for uuid, digest in known.items() if digest is not None},
         )
         launch = launch_job(job, store, self.engine, store)
-        # The Datasets may still have to read the last result; the one before was read or is out of date.
+        # The Datasets may still have to read the last result; the previous one was read or is outdated.
         case = self._with((job_name(self.prefix, number - 2),) if number > 2 else ())
         blocked = refused(job.job, store, world)
         inspection = inspection.model_copy(update={"engine_digest": engine_digest(self.engine, world.settings)})

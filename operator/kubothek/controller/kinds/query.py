@@ -1,9 +1,9 @@
-"""Query: a SELECT whose result is there exactly once.
+"""Query: a SELECT whose result is written exactly once.
 
-As for a Commit, the store sees to "once" (``jobs.query``), and :mod:`kubothek.controller.scheduling.runs` to the way
-from attempt to attempt. For one to start the stores must be ready, and the Dataset, if the rows become one. Queries do
-not wait for each other, nor for Commits that ``dependsOn`` does not name: each reads the versions that it finds. Only
-where the rows become a Dataset in a store that bears one writer is that waited for.
+As for a Commit, the store guarantees "exactly once" (``jobs.query``), and :mod:`kubothek.controller.scheduling.runs`
+controls the attempts. To start, it needs its stores to be ready, and the Dataset, if the rows become one. Queries do
+not wait for each other, nor for Commits outside ``dependsOn``: each reads the present versions. If the rows become a
+Dataset in a store without conditional writes, the Query waits for the other writers of the Dataset.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _RUNNING = progressing("Progressing", "a job runs the query")
 
 
 def reconcile(query: Query, world: World) -> Outcome:
-    """What to do about a Query."""
+    """Reconcile a Query."""
     course: RunSpec[QueryStatus] = RunSpec(
         prefix=query_prefix(query),
         running=_RUNNING,
@@ -71,7 +71,7 @@ def _succeeded(query: Query, world: World, status: QueryStatus, result: jobs.Job
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """All that a job needs, found and fit for use. ``target`` is the store that the rows go to."""
+    """Everything that a job needs, resolved and usable. ``target`` is the store that the rows are written to."""
 
     store: ObjectStore
     target: ObjectStore
@@ -80,7 +80,7 @@ class _Parts:
 
 
 def _launch(query: Query, attempt: int, world: World) -> LaunchJob | Blocked:
-    """The job of an attempt, or what it has to wait for."""
+    """Return the job of an attempt, or what it has to wait for."""
     parts = _gate(query, world)
     if isinstance(parts, Blocked):
         return parts
@@ -88,7 +88,7 @@ def _launch(query: Query, attempt: int, world: World) -> LaunchJob | Blocked:
 
 
 def _gate(query: Query, world: World) -> _Parts | Blocked:
-    """Everything that an attempt needs, or what it has to wait for."""
+    """Return everything that an attempt needs, or what it has to wait for."""
     store = usable_store(query.spec.store_ref.name, query, world)
     if isinstance(store, Blocked):
         return store
@@ -120,7 +120,7 @@ def _gate(query: Query, world: World) -> _Parts | Blocked:
 
 
 def _awaited(query: Query, world: World) -> Blocked | None:
-    """The first Commit that must be waited for."""
+    """Return the first Commit in ``dependsOn`` that is not complete, as what to wait for."""
     for reference in query.spec.depends_on:
         commit = world.get(Commit, query.namespace, reference.name)
         if commit is None:

@@ -1,6 +1,4 @@
-"""Repository: nothing runs for a Repository itself. What can be wrong with what it says, its validation has said
-already; whether it answers, Syncs find out (decision 15).
-"""
+"""Repository: no job runs for it. Validation checks its spec; Syncs find out if it can be reached (decision 15)."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from kubothek.controller.outcome import conclude, unchanged
 
 
 def reconcile(repository: Repository, world: World) -> Outcome:
-    """What to do about a Repository."""
+    """Reconcile a Repository."""
     if repository.deleting or repository.frozen:
         return unchanged(repository)
     use = "pull from it and push to it" if repository.spec.push else "pull from it"

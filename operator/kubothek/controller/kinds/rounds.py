@@ -1,4 +1,4 @@
-"""A round of a GCPolicy, as its status keeps it: how it begins, gets on, and what it came to."""
+"""State transitions of a GCPolicy's round, as its status holds it: begin, progress and result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PROBLEMS, _PROBLEM_LENGTH = 8, 300
 
 
 def begun(last: Round | None, slot: datetime, mode: Mode, now: datetime) -> Round:
-    """The round of a slot, after the last one; the number of a job that was seen is never used again."""
+    """Return the round of a slot, after the last one; the number of an observed job is never reused."""
     before = last or Round()
     return Round(
         attempt=before.attempt, observed_attempt=before.observed_attempt, slot=slot, mode=mode, started_time=now
@@ -23,13 +23,13 @@ def begun(last: Round | None, slot: datetime, mode: Mode, now: datetime) -> Roun
 
 
 def announced(before: Round, until: str) -> Round:
-    """With a job for the Datasets up to ``until``."""
+    """Return the round with a job for the Datasets up to ``until``."""
     fresh = {"attempt": before.attempt + 1, "failures": 0, "disruptions": 0, "next_attempt_time": None}
     return before.model_copy(update=fresh | {"until": until})
 
 
 def advanced(before: Round, done: CollectOutcome) -> Round:
-    """After a job that ended well. It may have left the rest of its Datasets to the next one."""
+    """Return the round after a job that succeeded. The job may have left the rest of its Datasets to the next one."""
     reached = f"{before.until.partition('/')[0]}/{done.after}"
     return before.model_copy(
         update={
@@ -44,7 +44,7 @@ def advanced(before: Round, done: CollectOutcome) -> Round:
 
 
 def passed_over(before: Round, left_out: Sequence[Candidate], reason: str, message: str) -> Round:
-    """After a job that is given up: these Datasets could not be collected."""
+    """Return the round after a job that was given up: these Datasets could not be collected."""
     who = left_out[0].name if len(left_out) == 1 else counted(len(left_out), "Dataset")
     problem = problem_text(f"{who}: {reason}", message)[:_PROBLEM_LENGTH]
     return before.model_copy(
@@ -59,7 +59,7 @@ def passed_over(before: Round, left_out: Sequence[Candidate], reason: str, messa
 
 
 def told(round_: Round) -> str:
-    """What a round came to, for people."""
+    """Describe, for a message, the result of a round."""
     objects, size = (sum(getattr(count, what) for count in round_.collected) for what in ("objects", "bytes"))
     done = "deleted" if round_.mode == "Enforce" else "that would be deleted (mode is DryRun)"
     collected = counted(round_.datasets - round_.failed, "Dataset")
@@ -67,12 +67,12 @@ def told(round_: Round) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """A number of things, for people."""
+    """Return a number of things, for a message."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def _added(counts: Sequence[KindCount], done: CollectOutcome) -> tuple[KindCount, ...]:
-    """Sums by kind."""
+    """Return the sums by kind."""
     totals = {count.kind: count for count in counts}
     for count in done.collected:
         so_far = totals.get(count.kind, KindCount(kind=count.kind))

@@ -1,8 +1,8 @@
-"""SkippingIndex: metadata of files that Kubothek does not own, made and refreshed by jobs.
+"""SkippingIndex: skipping metadata of files that Kubothek does not own, created and refreshed by jobs.
 
-A job runs when the metadata is not what the spec asks for, when a slot of the schedule comes, and on request. It makes
-everything anew only if the spec asks for other metadata; else it describes what came or changed and forgets what is
-gone. What a job could not do is told, and the next slot, request or edit tries again.
+A job runs when the metadata does not match the spec, at each slot of the schedule, and on request. It rebuilds
+everything only if the spec asks for other metadata. Otherwise it describes new and changed files and removes deleted
+ones. A failure is reported, and the next slot, request or edit tries again.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from kubothek.controller.scheduling.retries import Budget, budget_of
 from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
 
 _REMOVAL = Budget(limit=None, initial=timedelta(seconds=2), maximum=timedelta(minutes=1))
-"""It ends by its deadline, not by counting."""
+"""Deletion ends at its deadline; it has no retry limit."""
 _LOOKING = progressing("Describing", "a job looks at the files and describes what is new")
 _DELETING = progressing("Deleting", "a job deletes the metadata")
 _SUSPENDED = ready("Suspended", "no new jobs while spec.suspend is true")
 
 
 def reconcile(index: SkippingIndex, world: World) -> Outcome:
-    """What to do about a SkippingIndex."""
+    """Reconcile a SkippingIndex."""
     if index.frozen:
         return unchanged(index)
     if index.deleting:
@@ -58,14 +58,14 @@ def reconcile(index: SkippingIndex, world: World) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The store of the files, that of the metadata, and what runs the jobs."""
+    """Store of the files, store of the metadata, and Engine of the jobs."""
 
     files: ObjectStore
     metadata: ObjectStore
     engine: Engine | None
 
     def launch(self, index: SkippingIndex, attempt: PlainRefresh, prefix: str, *, drop: bool = False) -> LaunchJob:
-        """The job of an attempt."""
+        """Return the job of an attempt."""
         spec = index.spec
         skipping = skipping_of(spec.skipping)
         assert skipping is not None
@@ -105,7 +105,7 @@ def _parts(index: SkippingIndex, world: World) -> _Parts | Blocked:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A SkippingIndex with all that decides about it."""
+    """A SkippingIndex with everything that its decisions depend on."""
 
     index: SkippingIndex
     world: World
@@ -113,7 +113,7 @@ class _Case:
     actions: tuple[Action, ...] = ()
 
     def step(self, status: SkippingIndexStatus) -> Outcome:
-        """Go on with the job that is under way, or look whether one begins."""
+        """Continue with the present job, or start one if it is due."""
         refresh = status.refresh
         if refresh is not None and not refresh.done and refresh.problem is None:
             return self._follow(status, refresh)
@@ -121,7 +121,7 @@ class _Case:
         return self._rest(status) if begun is None else self._follow(begun, begun.refresh or PlainRefresh())
 
     def _begun(self, status: SkippingIndexStatus) -> SkippingIndexStatus | None:
-        """The status with the look that is due, if one is."""
+        """Return the status with the refresh that is due, or None."""
         last, spec = status.refresh, _asked(self.index)
         if self.index.spec.suspend:
             return None
@@ -198,7 +198,7 @@ class _Case:
 
 
 def _asked(index: SkippingIndex) -> str:
-    """A digest of all that decides what the metadata is."""
+    """Return a digest of everything that determines the metadata."""
     spec = index.spec
     wanted = spec.model_dump_json(include={"location", "format", "csv", "columns", "skipping", "metadata"})
     return digest(wanted)
@@ -219,7 +219,7 @@ def _described(status: SkippingIndexStatus, then: str) -> State:
 
 
 def _forgotten(index: SkippingIndex, refresh: PlainRefresh) -> tuple[Action, ...]:
-    """Of the jobs the last two are kept, for their logs."""
+    """Cancel an old job: only the last two jobs are kept, for their logs."""
     if refresh.attempt <= 2:
         return ()
     return (CancelJob(index.namespace, job_name(f"{index.name}-skip", refresh.attempt - 2)),)
@@ -233,14 +233,14 @@ def _with(status: SkippingIndexStatus, refresh: PlainRefresh) -> SkippingIndexSt
 
 
 def _finalizer(index: SkippingIndex) -> tuple[Action, ...]:
-    """The finalizer is there only while deletion has something to do."""
+    """Return the change of the finalizer: it is present only while deletion has to delete metadata."""
     wanted, present = index.spec.deletion_policy == "Delete", FINALIZER in index.metadata.finalizers
     return () if wanted == present else (SetFinalizer(wanted),)
 
 
 def _delete(index: SkippingIndex, world: World) -> Outcome:
-    """Delete the metadata first, but never hold the resource, or its namespace, for ever: metadata is made anew at any
-    time, and nobody reads what is left.
+    """Delete the metadata first, but never block the resource or its namespace forever: metadata can be rebuilt at any
+    time, and nothing reads leftovers.
     """
     asked = index.metadata.deletion_timestamp
     assert asked is not None
@@ -289,5 +289,5 @@ def _going(
 
 
 def _let_go(index: SkippingIndex, event: Event, *actions: Action) -> Outcome:
-    """Let the API server remove the resource."""
+    """Return the outcome that removes the finalizer, so that the API server deletes the resource."""
     return unchanged(index, actions=(*actions, SetFinalizer(False)), events=(event,))

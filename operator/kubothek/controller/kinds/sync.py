@@ -1,8 +1,8 @@
 """Sync: a job runs once for each edit, at each slot of the schedule, and on request.
 
-What a job could not do is told, and the next slot, request or edit tries again; also an edit of the Repository, or a
-Dataset created anew. A dataset that is not there yet is waited for: without a schedule it is looked for now and then. A
-job that is there is followed, whatever else has changed.
+A failure is reported, and the next slot, request or edit tries again; so does an edit of the Repository, or a Dataset
+that is created again. A pull waits for a dataset that does not exist yet; without a schedule it checks at an interval.
+An existing job is followed, whatever else has changed.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from kubothek.controller.scheduling.schedule import due_slot, fault, next_start
 from kubothek.controller.status_merge import table_state
 from kubothek.controller.validation.compatibility import sync_blocker
 
-SECRET_DIRECTORY = "/var/run/kubothek/repository"  # noqa: S105 - no secret, but where one is
-"""Where jobs find the Secret of the Repository."""
+SECRET_DIRECTORY = "/var/run/kubothek/repository"  # noqa: S105 - a path, not a secret
+"""Directory in which jobs find the Secret of the Repository."""
 
 _ABSENT = "DatasetNotFound:"
-"""How the problem of a pull begins whose dataset is not in the Repository."""
+"""Prefix of the problem of a pull whose dataset is not in the Repository."""
 _LOOK_THERE_AGAIN = timedelta(minutes=10)
 _SYNCING = progressing("Syncing", "a job compares both sides and moves what is missing")
 _SUSPENDED = ready("Suspended", "no new jobs while spec.suspend is true")
 
 
 def reconcile(sync: Sync, world: World) -> Outcome:
-    """What to do about a Sync."""
+    """Reconcile a Sync."""
     if sync.deleting or sync.frozen:
         return unchanged(sync)
     return _Case(sync, world, _parts(sync, world)).step(sync.status)
@@ -60,7 +60,7 @@ def reconcile(sync: Sync, world: World) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Both sides, and what runs the jobs."""
+    """Both sides of the sync, and the Engine of its jobs."""
 
     repository: Repository
     dataset: Dataset
@@ -68,16 +68,16 @@ class _Parts:
     engine: Engine | None
 
     def url(self, sync: Sync) -> str:
-        """Where the dataset is in the Repository."""
+        """Return the URL of the dataset in the Repository."""
         return f"{self.repository.spec.url.rstrip('/')}/{sync.spec.remote or self.dataset.uuid}"
 
     def asked(self, sync: Sync) -> str:
-        """A digest of all that decides what is made the same as what, and how the other side is reached."""
+        """Return a digest of everything that determines what is synced, and how the Repository is reached."""
         wanted = sync.spec.model_dump_json(include={"direction", "force"})
         return digest(wanted, self.url(sync), self.repository.spec.model_dump_json(), self.dataset.metadata.uid)
 
     def launch(self, sync: Sync, run: SyncRun, world: World) -> LaunchJob:
-        """The job of an attempt."""
+        """Return the job of an attempt."""
         spec, there, settings = sync.spec, self.repository.spec, world.settings
         secret = there.credentials_secret_ref
         ledger = self.dataset.spec.ledger
@@ -104,7 +104,7 @@ class _Parts:
 
 
 def _parts(sync: Sync, world: World) -> _Parts | Blocked:
-    """What it takes to sync, or what that has to wait for."""
+    """Return everything that a sync needs, or what it has to wait for."""
     repository = world.get(Repository, sync.namespace, sync.spec.repository_ref.name)
     if repository is None:
         return missing("Repository", sync.spec.repository_ref.name, sync, world)
@@ -123,7 +123,7 @@ def _parts(sync: Sync, world: World) -> _Parts | Blocked:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A Sync with all that decides about it."""
+    """A Sync with everything that its decisions depend on."""
 
     sync: Sync
     world: World
@@ -131,7 +131,7 @@ class _Case:
     actions: tuple[Action, ...] = ()
 
     def step(self, status: SyncStatus) -> Outcome:
-        """Go on with the job that is under way, or look whether one begins."""
+        """Continue with the present job, or start one if it is due."""
         run = status.run
         if run is not None and not run.done and run.problem is None:
             return self._follow(status, run)
@@ -143,7 +143,7 @@ class _Case:
         return self._rest(status) if begun is None else self._follow(begun, begun.run or SyncRun())
 
     def _begun(self, status: SyncStatus, parts: _Parts) -> SyncStatus | None:
-        """The status with the sync that is due, if one is."""
+        """Return the status with the sync that is due, or None."""
         last, cause, request = status.run, parts.asked(self.sync), self.sync.requested_at
         slot = self._due(status) or self._absent_due(status)
         asked_anew = request is not None and request != status.handled_request
@@ -190,8 +190,8 @@ class _Case:
                 return case._conclude(move.state, status.model_copy(update={"run": move.attempts}), again=move.again)
 
     def _waits(self, run: SyncRun) -> Blocked | None:
-        """What a pull waits for where one writer at a time is safe, and a push so that it takes along what is about to
-        be committed, for a while.
+        """Return what a pull waits for where one writer at a time is safe, or a push in order to include imminent
+        commits; None if it may start. A push waits for ``LONGEST_WAIT`` at most.
         """
         if isinstance(self.parts, Blocked):
             return self.parts
@@ -222,7 +222,7 @@ class _Case:
         return self._conclude(ready("Succeeded", f"both end with {status.head}{then}"), status, again=again)
 
     def _is_absent(self, status: SyncStatus) -> bool:
-        """Whether the dataset was not in the Repository: whoever publishes it has not done so yet, as it seems."""
+        """Return whether the dataset was not in the Repository: probably it is not published yet."""
         last = status.run
         return self.sync.pulls and last is not None and (last.problem or "").startswith(_ABSENT)
 
@@ -273,7 +273,7 @@ def _progress(told: Progress | None) -> SyncProgress | None:
 
 
 def _done(status: SyncStatus, run: SyncRun, result: JobResult, sync: Sync, now: datetime) -> SyncStatus:
-    """The status after a job that ended well."""
+    """Return the status after a job that succeeded."""
     changes: dict[str, Any] = {
         "run": run.model_copy(update={"done": True}),
         "last_sync_time": now.replace(microsecond=0),
@@ -287,7 +287,7 @@ def _done(status: SyncStatus, run: SyncRun, result: JobResult, sync: Sync, now: 
 
 
 def _forgotten(sync: Sync, run: SyncRun) -> tuple[Action, ...]:
-    """Of the jobs the last two are kept, for their logs."""
+    """Cancel an old job: only the last two jobs are kept, for their logs."""
     if run.attempt <= 2:
         return ()
     return (CancelJob(sync.namespace, job_name(sync_prefix(sync), run.attempt - 2)),)

@@ -1,7 +1,7 @@
-"""Which Datasets a GCPolicy is about, and what its jobs are told of them.
+"""Datasets that a GCPolicy selects, and their form in its job specs.
 
-What *any* policy of the namespace keeps is kept, whichever of them collects: so a target carries the retention of all
-that select it, and a store has the longest grace period of all that select one of its Datasets.
+Versions that *any* policy of the namespace retains are kept, whichever policy collects. So a target has the retention
+of all policies that select it, and a store has the longest grace period of those that select one of its Datasets.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from kubothek.controller.context import World
 from kubothek.controller.references import bears_one_writer, dataset_ref, usable_store
 
 JOB_LIMIT = 100
-"""How many Datasets one job collects: its spec must fit into a ConfigMap, and its end come before a deadline."""
+"""Maximum number of Datasets per job: its spec must fit into a ConfigMap, and it must end before its deadline."""
 _SHRINK = 3
-"""A job that failed is followed by one of an eighth of its Datasets, until one is alone with its trouble."""
+"""Each failure divides the number of Datasets by eight, until the failing one is alone in its job."""
 
 
 class Candidate(NamedTuple):
-    """A Dataset that can be collected now. A round goes through them by their keys, ``<store>/<name>``.
+    """Dataset that can be collected now. A round visits candidates in the order of their keys, ``<store>/<name>``.
 
-    Without a Dataset it is what deleted ones have left in a store, where there is no other to be collected with.
+    Without a Dataset, it stands for leftovers of deleted Datasets in a store that has no other candidate.
     """
 
     key: str
@@ -38,13 +38,13 @@ class Candidate(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name for messages."""
         return self.dataset.name if self.dataset else f"deleted Datasets of ObjectStore {self.store.name}"
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The Datasets that a policy selects, and by key those of them that can be collected now."""
+    """Datasets that a policy selects, and, sorted by key, those that can be collected now."""
 
     policy: GCPolicy
     world: World
@@ -52,17 +52,17 @@ class Selection:
 
     @classmethod
     def of(cls, policy: GCPolicy, world: World) -> Selection:
-        """What a policy selects."""
+        """Return the selection of a policy."""
         return cls(policy, world, list(filter(matcher(policy.spec.selector), world.list(Dataset, policy.namespace))))
 
     @cached_property
     def ready(self) -> Sequence[Candidate]:
-        """Those that can be collected, in order; worked out only when a job is about to start."""
+        """Candidates in order; computed only when a job is about to start."""
         names = {dataset.spec.store_ref.name for dataset in self.chosen}
         if self.policy.spec.selector.all:
             names |= {store.name for store in self.world.list(ObjectStore, self.policy.namespace)}
         found = {name: usable_store(name, self.policy, self.world) for name in names}
-        # A collection commits as well, and nobody waits for it.
+        # A collection commits as well, and other writers never wait for it.
         fit = (store for store in found.values() if isinstance(store, ObjectStore) and not bears_one_writer(store))
         stores = {store.name: store for store in fit}
         candidates = [
@@ -76,20 +76,20 @@ class Selection:
         return sorted(candidates, key=lambda candidate: candidate.key)
 
     def after(self, cursor: str) -> tuple[Candidate, ...]:
-        """Those behind a key."""
+        """Return the candidates after a key."""
         return tuple(candidate for candidate in self.ready if candidate.key > cursor)
 
     def chunk(self, after: str, until: str) -> tuple[Candidate, ...]:
-        """Those of one job."""
+        """Return the candidates of one job."""
         return tuple(candidate for candidate in self.ready if after < candidate.key <= until)
 
     def is_last_of_store(self, last: Candidate) -> bool:
-        """Whether no other of the same store comes behind it."""
+        """Return whether no later candidate is in the same store."""
         following = self.after(last.key)[:1]
         return not following or following[0].store.name != last.store.name
 
     def end_of_chunk(self, after: str, failures: int) -> str:
-        """The last key of the next job: one store, and the fewer Datasets the more often it failed. "" at the end."""
+        """Return the last key of the next job, "" at the end: one store, and fewer Datasets after each failure."""
         rest = self.after(after)
         size = max(JOB_LIMIT >> _SHRINK * failures, 1)
         same_store = [candidate.key for candidate in rest[:size] if candidate.store.name == rest[0].store.name]
@@ -98,17 +98,17 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Keepers:
-    """All policies of a namespace, each with what tells whether it selects a Dataset."""
+    """All policies of a namespace, each with its predicate for Datasets."""
 
     policies: Sequence[tuple[GCPolicy, Callable[[Dataset], bool]]]
 
     @classmethod
     def of(cls, namespace: str, world: World) -> Keepers:
-        """The policies that are there, suspended or not."""
+        """Return the existing policies, suspended ones included."""
         return cls([(policy, matcher(policy.spec.selector)) for policy in world.list(GCPolicy, namespace)])
 
     def target(self, dataset: Dataset, world: World) -> CollectTarget:
-        """A Dataset as a job needs it: a collection does not care for the layout of the table."""
+        """Return a Dataset as a job needs it, without the layout of the table, which collection does not need."""
         kept = dict.fromkeys(_kept(policy.spec.retention) for policy, selects in self.policies if selects(dataset))
         whole = dataset_ref(dataset, world.settings)
         return CollectTarget(
@@ -116,7 +116,7 @@ class Keepers:
         )
 
     def grace(self, store: ObjectStore, world: World) -> timedelta:
-        """The longest grace period of all that select a Dataset of the store; at least one does."""
+        """Return the longest grace period of all policies that select a Dataset of the store; at least one does."""
         stored = [d for d in world.list(Dataset, store.namespace) if d.spec.store_ref.name == store.name]
         return max(
             parse_duration(policy.spec.grace_period)
@@ -131,8 +131,8 @@ def _kept(retention: Retention) -> RetentionSpec:
 
 
 def _fit(dataset: Dataset) -> bool:
-    """Whether to collect. Not while a tag is on its way that may pin a version, nor where files are lost: an old
-    version may be the only whole one.
+    """Return whether to collect. A tag that is not set yet may pin a version, and while files are lost, an old version
+    may be the only complete one.
     """
     if dataset.spec.suspend or dataset.deleting or not dataset.writable or dataset.status.corrupt is not None:
         return False
@@ -141,7 +141,7 @@ def _fit(dataset: Dataset) -> bool:
 
 
 def matcher(selector: DatasetSelector) -> Callable[[Dataset], bool]:
-    """What tells whether a Dataset of the namespace is selected."""
+    """Return the predicate that tells whether a Dataset of the namespace is selected."""
     if selector.all:
         return lambda dataset: True
     if selector.names is not None:

@@ -1,8 +1,8 @@
-"""Verification: one look at whether what lies in the store is what was committed.
+"""Verification: a single check whether the objects in the store are what was committed.
 
-It changes no data, so it waits for no writer and no writer for it: once something was committed, a Dataset that cannot
-be written just now can be verified, and one that is Corrupt all the more. :mod:`kubothek.controller.scheduling.runs`
-sees to the way from attempt to attempt.
+It changes no data, so it and the writers do not wait for each other. It works for every Dataset with a commit, also for
+one that cannot be written, above all if that is Corrupt. :mod:`kubothek.controller.scheduling.runs` controls the
+attempts.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _RUNNING = progressing("Progressing", "a job reads what was committed")
 
 
 def verification_prefix(verification: Verification) -> str:
-    """What the names of its jobs begin with; a Commit of the same name has jobs of its own."""
+    """Return the prefix of a Verification's job names, which no Commit of the same name uses."""
     return f"{verification.name}-verification"
 
 
 def reconcile(verification: Verification, world: World) -> Outcome:
-    """What to do about a Verification."""
+    """Reconcile a Verification."""
     course: RunSpec[VerificationStatus] = RunSpec(
         prefix=verification_prefix(verification),
         running=_RUNNING,
@@ -57,7 +57,7 @@ def _engine(verification: Verification, world: World) -> Engine | Blocked | None
 
 
 def _succeeded(verification: Verification, world: World, status: VerificationStatus, result: jobs.JobResult) -> Outcome:
-    """The job found a verdict; of which kind is no success or failure of its own."""
+    """Return the outcome with the verdict; a job that finds corruption has succeeded, too."""
     changes: dict[str, object] = {"completion_time": world.now.replace(microsecond=0)}
     state: State = complete("Succeeded", result.message)
     if result.verify is not None:
@@ -73,7 +73,7 @@ def _succeeded(verification: Verification, world: World, status: VerificationSta
 
 
 def _launch(verification: Verification, attempt: int, world: World) -> LaunchJob | Blocked:
-    """The job of an attempt, or what it has to wait for."""
+    """Return the job of an attempt, or what it has to wait for."""
     spec, name = verification.spec, verification.spec.dataset_ref.name
     dataset = world.get(Dataset, verification.namespace, name)
     if dataset is None:

@@ -1,1 +1,1 @@
-"""Jobs: when one may start, what its attempts tell, how often and how soon again, and what is kept of it."""
+"""Scheduling of jobs: when one may start, how its attempts are evaluated and retried, and how long runs are kept."""

@@ -1,14 +1,14 @@
-"""What the attempts of one job tell, and which comes next.
+"""Evaluation of a job's attempts, and the choice of the next one.
 
 One function, :func:`follow`, is the whole protocol, for commits, deletions, restorations and inspections alike:
 
-* The attempt number is in the status before its job is made (write-ahead), so a crash in between repeats the same
-  name, and performing a launch twice is performing it once.
-* ``observed_attempt`` is written when a job is seen. A job that is absent was never made if it was not observed (make
-  it again, under the same name), and was lost if it was (count it, go on to the next number).
-* The next attempt starts only when the job before it is terminal or gone; a lost one is cancelled by name first, in
-  case it only looked lost.
-* A name that belongs to another resource (an earlier one of this name, whose pods are still there) is passed over.
+* The attempt number is in the status before its job is created (write-ahead). After a crash in between, the same name
+  is used again, and performing a launch twice has the effect of performing it once.
+* ``observed_attempt`` is written when a job is observed. An absent job that was not observed was never created: create
+  it again under the same name. An absent job that was observed is lost: count it and use the next number.
+* The next attempt starts only when the previous job is terminal or gone. A lost job is cancelled by name first, in case
+  it still runs.
+* A name that belongs to another resource is skipped: an earlier resource of this name, whose pods still exist.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from kubothek.controller.scheduling.retries import Budget
 A = TypeVar("A", bound=Attempts)
 
 ENGINE_FAULTS = frozenset({"ImagePullFailed", "InvalidImageName", "ConfigError", "AdmissionDenied"})
-"""Reasons that an edit of the Engine (or of what it names) can mend, and nothing else."""
+"""Reasons that only an edit of the Engine, or of what it names, can resolve."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The attempt may be started, once ``not_before`` has passed; the jobs in ``stop`` are stopped right before."""
+    """The attempt may be started at ``not_before`` or later; the jobs in ``stop`` are stopped right before."""
 
     not_before: datetime | None = None
     stop: tuple[str, ...] = ()
@@ -39,9 +39,9 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The attempt's job exists and has not ended. ``view.reason`` says if it does not move.
+    """The attempt's job exists and has not ended. ``view.reason`` is set if it makes no progress.
 
-    ``setback`` is why the attempt before ended, if there was one.
+    ``setback`` is why the previous attempt ended, if there was one.
     """
 
     view: JobView
@@ -50,14 +50,14 @@ class Active:
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """The attempt's job ended well, and this is its word."""
+    """The attempt's job succeeded with this result."""
 
     result: JobResult
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """There is no other attempt. ``exhausted`` tells a spent budget from a failure that repeating cannot mend."""
+    """There is no other attempt. ``exhausted`` tells a spent budget from a failure that a retry cannot resolve."""
 
     reason: str
     message: str
@@ -66,7 +66,7 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class Setback:
-    """Why the attempt before the present one ended."""
+    """Why the previous attempt ended."""
 
     failure: FailureClass
     reason: str
@@ -75,28 +75,28 @@ class Setback:
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[A]):
-    """The attempts as they are now to be published, and what they are at."""
+    """The attempts to publish, and the stage of the present one."""
 
     attempts: A
     stage: Start | Active | Succeeded | GivenUp
     setback: Setback | None = None
-    """Set in the one step in which a failure is taken in."""
+    """Set only in the step that counts a failure."""
     cancel: tuple[str, ...] = ()
-    """Jobs to stop before anything else is started."""
+    """Jobs to stop before another one starts."""
 
 
 def job_name(prefix: str, attempt: int) -> str:
-    """The name of an attempt's job."""
+    """Return the name of an attempt's job."""
     return f"{prefix}-{attempt}"
 
 
 def first(attempts: A) -> A:
-    """The attempts with number 1 as the one that comes next, if there was none before."""
+    """Return the attempts with number 1 as the next one, if there was none yet."""
     return attempts if attempts.attempt else attempts.model_copy(update={"attempt": 1})
 
 
 def follow(attempts: A, prefix: str, owner: Resource, world: World, budget: Budget, engine_digest: str) -> Step[A]:
-    """Compare the attempts in the status with the job that is there. ``attempts.attempt`` is at least 1."""
+    """Compare the attempts in the status with the observed job. ``attempts.attempt`` is at least 1."""
     name = job_name(prefix, attempts.attempt)
     view = world.job(owner.namespace, name)
     if view is not None and view.owner_uid not in ("", owner.metadata.uid):
@@ -124,13 +124,13 @@ def follow(attempts: A, prefix: str, owner: Resource, world: World, budget: Budg
 
 
 def _due(attempts: Attempts, budget: Budget, now: datetime) -> datetime | None:
-    """When the next attempt may start. No wait is longer than the budget's: then a clock was set back since."""
+    """Return when the next attempt may start. A longer wait than the budget's is ignored: the clock was set back."""
     due = attempts.next_attempt_time
     return None if due is not None and due - now > budget.maximum else due
 
 
 def _leftover(attempts: Attempts, prefix: str, owner: Resource, world: World) -> tuple[str, ...]:
-    """The attempt before, unless it is known to have ended.
+    """Return the previous attempt, unless it is known to have ended.
 
     It was cancelled when it was counted as lost; but the operator may have crashed between counting and cancelling.
     """
@@ -155,7 +155,7 @@ def _next(attempts: A, **changes: object) -> A:
 def _setback(view: JobView) -> Setback:
     result = view.result
     if view.phase is JobPhase.SUCCEEDED and (result is None or result.outcome == "Succeeded"):
-        # It may well have done its work: the next attempt will find that out.
+        # The job may have done its work: the next attempt will notice.
         return Setback(FailureClass.INFRASTRUCTURE, "ResultLost", "the job ended well, but its result was lost")
     failure = view.failure or (
         FailureClass.REPORT if result is not None and not result.retryable else FailureClass.RETRY
@@ -166,7 +166,7 @@ def _setback(view: JobView) -> Setback:
 
 
 def _after(setback: Setback, attempts: A, budget: Budget, now: datetime, cancel: tuple[str, ...] = ()) -> Step[A]:
-    """Count a failure and go on to the next number. The number moves in any case: it is what counts a failure once."""
+    """Count a failure and advance to the next number, even without budget: the number prevents counting it twice."""
     if setback.failure is FailureClass.REPORT:
         return Step(attempts, GivenUp(setback.reason, setback.message), setback, cancel)
     disrupted = setback.failure is FailureClass.INFRASTRUCTURE

@@ -1,16 +1,16 @@
-"""How many jobs run at a time, and whose turn it is when there are more.
+"""Concurrency limits: how many jobs run at the same time, and which one is next.
 
-Jobs that read data take a *place*. Inspections, deletions, restorations and taggings touch a few objects only: they
-take none, and nothing holds them up. The operator's limits say how many places there are: in all, for one namespace,
-and for one ObjectStore.
+Jobs that read data take a *place* (a slot). Inspections, deletions, restorations and taggings touch only a few objects:
+they take none, and are never held back. The operator's limits set the number of places: in all, for one namespace, and
+for one ObjectStore.
 
-* Of each limit, maintenance takes at most what leaves one place to user work, and nothing that user work waits for.
-  With a limit of one it takes the place when nobody else wants it.
-* While others wait for the last places, a namespace gets no more than its share of all: what there is by the number of
-  namespaces that have or want some.
+* Maintenance leaves one place of each limit to user work, and takes none that user work waits for. With a limit of one,
+  it takes the place only if no user work waits for it.
+* While others wait for the last places, a namespace gets at most its share. That is the number of places divided by the
+  number of namespaces that hold or want some, and at least one.
 
-Nobody waits for one who could not start anyway: a job that its own namespace or store holds back leaves the rest to
-others. So whenever a place is free and user work waits that may have it, one of those that wait is admitted.
+A job that could not start anyway holds back no other one: if its own namespace or store is full, the remaining places
+go to other jobs. So whenever a place is free and user work that may have it waits, one of these jobs is admitted.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from kubothek.controller.context import Limits, Load, Place
 from kubothek.controller.references import Blocked
 
 LOOK_AGAIN = timedelta(minutes=1)
-"""When to ask again for a place, if nothing wakes us before."""
+"""Requeue interval of a job that waits for a place, in case no change wakes it earlier."""
 
 _USER_WORK = frozenset({"commit", "cube", "intake", "poll", "query", "sync", "transform"})
 _MAINTENANCE = frozenset({"index", "skip", "skip-files", "compact", "heal", "collect", "verify"})
 
 _Scope = tuple[str, ...]
-"""What a limit is about: everything, a namespace, or a namespace and an ObjectStore in it."""
+"""Scope of a limit: everything, a namespace, or a namespace and an ObjectStore in it."""
 _Tally = Counter[_Scope]
 
 
 def place_of(verb: str, namespace: str, store: str) -> Place | None:
-    """The place that a job takes: of this verb, in a namespace, on an ObjectStore of it. None: it takes none."""
+    """Return the place that a job with this verb takes on an ObjectStore of a namespace; None if it takes none."""
     if verb not in _USER_WORK | _MAINTENANCE:
         return None
     return Place(namespace, store, maintenance=verb in _MAINTENANCE)
 
 
 def admit(place: Place, limits: Limits, load: Load) -> Blocked | None:
-    """What a job that wants this place has to wait for; None if it may start now."""
+    """Return what a job that wants this place has to wait for; None if it may start now."""
     if limits == Limits():
         return None
     return _held_back(place, _Case.of(limits, load))
 
 
 def admitted(limits: Limits, load: Load) -> set[Place]:
-    """Those of the wanted places that a job may have now, each by itself: one job may be in the way of another."""
+    """Return the wanted places that a job may have now, each judged alone: one admission may exclude another."""
     if limits == Limits():
         return set(load.wanted)
     case = _Case.of(limits, load)
@@ -60,19 +60,19 @@ def admitted(limits: Limits, load: Load) -> set[Place]:
 
 
 def spare(limits: Limits, load: Load) -> int | None:
-    """How many more jobs may run in all; None: any number."""
+    """Return how many more jobs may run in all; None: any number."""
     return max(limits.jobs - sum(load.taken.values()), 0) if limits.jobs else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """Who holds places and who wants some, counted by scope."""
+    """Held and wanted places, counted by scope."""
 
     limits: Limits
     load: Load
     taken: _Tally
     by_maintenance: _Tally
-    """Of those, the places of maintenance."""
+    """The part of ``taken`` that maintenance holds."""
     due: _Tally
     """Places that user work waits for and that no limit holds back."""
 
@@ -86,7 +86,7 @@ class _Case:
         return case
 
     def full_for(self, place: Place) -> _Scope | None:
-        """The scope whose limit holds back what wants this place."""
+        """Return the scope whose limit holds back a job that wants this place, or None."""
         for scope in _scopes(place):
             limit = _limit(scope, self.limits)
             if not limit:
@@ -109,7 +109,7 @@ def _held_back(place: Place, case: _Case) -> Blocked | None:
 
 
 def _has_its_share(place: Place, case: _Case) -> bool:
-    """Whether others want all free places, and this namespace has as many as it should."""
+    """Return whether other namespaces want all free places, and this namespace has its share."""
     taken, wanted, jobs = case.taken, case.load.wanted, case.limits.jobs
     namespaces = {other.namespace for other in (place, *case.load.taken, *wanted)}
     share = max(1, jobs // len(namespaces))

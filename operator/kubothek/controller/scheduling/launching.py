@@ -1,4 +1,4 @@
-"""The step from "the attempt may start" to the action that starts it, with all that may stand in the way."""
+"""Launch of an attempt that may start, with everything that can prevent it."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from kubothek.controller.scheduling.concurrency import admit, place_of
 A = TypeVar("A", bound=Attempts)
 
 REFUSALS = {
-    # reason: (whether only a person can mend it, when to try again)
+    # reason: (whether only a user can resolve it, when to try again)
     "AdmissionDenied": (True, timedelta(minutes=5)),
     "NamespaceTerminating": (True, timedelta(minutes=5)),
     "PodInvalid": (True, timedelta(minutes=5)),
     "QuotaExceeded": (False, timedelta(seconds=30)),
     "ServiceAccountNotFound": (False, timedelta(seconds=30)),
 }
-"""Why the API server may refuse a pod; what is not listed is treated as a matter of waiting."""
+"""Reasons for which the API server may refuse a pod; all others count as temporary."""
 SILENT = frozenset({"NodeLost"})
-"""Why a job that runs is not heard of any more."""
+"""Reasons why a running job is no longer observed."""
 _ANY_REFUSAL = (False, timedelta(seconds=30))
 
 
 @dataclass(frozen=True, slots=True)
 class Move(Generic[A]):
-    """What is to be published and done about an attempt that may start."""
+    """State, attempts and actions for an attempt that may start."""
 
     state: State
     attempts: A
     actions: tuple[Action, ...] = ()
     again: timedelta | None = None
     events: tuple[Event, ...] = ()
-    """What the state does not tell: a setback that is made good at once."""
+    """Events that the state does not report: a failure that is retried immediately."""
 
 
 def start(step: Step[A], begin: Start, launch: LaunchJob, doing: State, engine_digest: str, world: World) -> Move[A]:
     """Launch the attempt now, or wait until it may start.
 
-    While it waits, the state is that of the setback that makes it wait: told in the step that takes it in, and kept
-    from the status after that.
+    While it waits, the state reports the failure that makes it wait: from the step that counts the failure, and from
+    the published status after that.
     """
     owner = launch.owner
     actions: tuple[Action, ...] = tuple(CancelJob(owner.namespace, name) for name in step.cancel)
@@ -64,13 +64,13 @@ def start(step: Step[A], begin: Start, launch: LaunchJob, doing: State, engine_d
         events = (Event("Warning", step.setback.reason, f"{step.setback.message}; another attempt follows at once"),)
     announced = step.attempts.model_copy(update={"engine_digest": engine_digest, "next_attempt_time": None})
     blocked = refused(launch.job.job, owner, world)
-    if blocked is not None:  # try again all the same: nothing else finds out that the way is free
+    if blocked is not None:  # retry all the same: only another try shows that the refusal is over
         return Move(blocked.state, announced, (*actions, launch), blocked.again)
     return Move(_after(doing, announced.setback), announced, (*actions, launch), events=events)
 
 
 def _after(doing: State, setback: str | None) -> State:
-    """Tells also what this attempt makes good."""
+    """Add the failure of the previous attempt to the state's message."""
     return doing if setback is None else replace(doing, message=f"{doing.message}; the attempt before ended: {setback}")
 
 
@@ -85,7 +85,7 @@ def _retrying(step: Step[A], owner: Resource) -> State:
 
 
 def suspended(launch: LaunchJob) -> State | None:
-    """The state while the launch's Engine starts nothing that reads data; an edit of it wakes all who wait."""
+    """Return the state while the launch's Engine is suspended, or None. An edit of the Engine wakes its users."""
     engine, job = launch.engine, launch.job
     takes_place = place_of(job.verb, launch.owner.namespace, job.store.name) is not None
     if not isinstance(engine, Engine) or not engine.spec.suspend or not takes_place:
@@ -95,7 +95,7 @@ def suspended(launch: LaunchJob) -> State | None:
 
 
 def held_back(launch: LaunchJob, world: World) -> tuple[Blocked, AwaitPlace] | None:
-    """What a launch waits for, and how, if the operator's limits leave no place to it."""
+    """Return what a launch waits for, and the action to wait, if the operator's limits hold it back; otherwise None."""
     place = place_of(launch.job.verb, launch.owner.namespace, launch.job.store.name)
     blocked = admit(place, world.settings.limits, world.load) if place is not None else None
     if place is None or blocked is None:
@@ -104,7 +104,7 @@ def held_back(launch: LaunchJob, world: World) -> tuple[Blocked, AwaitPlace] | N
 
 
 def refused(name: str, owner: Resource, world: World) -> Blocked | None:
-    """What the last try to start this job met."""
+    """Return why the last try to start this job was refused, or None."""
     refusal = world.launch_refusal(owner.namespace, name)
     if refusal is None:
         return None
@@ -114,7 +114,7 @@ def refused(name: str, owner: Resource, world: World) -> Blocked | None:
 
 
 def under_way(active: Active, doing: State) -> State:
-    """The state while a job is there: it runs, it is about to, or it does not get to."""
+    """Return the state while a job exists: it runs, starts, or makes no progress."""
     view = active.view
     if not view.reason or (view.phase is JobPhase.RUNNING and view.reason not in SILENT):
         return _after(doing, active.setback)

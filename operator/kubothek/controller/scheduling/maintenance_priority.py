@@ -1,12 +1,12 @@
-"""What maintenance of a Dataset gives way to.
+"""Priority of maintenance: what it waits for.
 
-Whatever changes rows comes first: a job of maintenance starts when none such runs or could run now. Where that never
-comes, as there is always a next Commit, it starts beside them after a while: it gives way in the store as well
-(docs/maintenance.md), which is why nobody ever waits for it. Of maintenance there is one job a Dataset at a time, and
-what a person asked for (a Compaction) comes before what the Dataset does by itself. Two that start in the same moment
-all the same do no harm.
+Whatever changes rows comes first: a maintenance job starts only when no such job runs or could run now. If there is
+always a next Commit, maintenance starts beside it after :data:`LONGEST_WAIT`. It loses conflicts in the store as well
+(docs/maintenance.md), so other writers never wait for it. Each Dataset has one maintenance job at a time. What a user
+requested (a Compaction) comes before what the Dataset does by itself. Two jobs that start at the same moment do no
+harm.
 
-A store without conditional writes bears one writer at a time: there everything that writes waits for what runs
+A store without conditional writes allows one writer at a time: there, every writer waits for the running one
 (:func:`alone`).
 """
 
@@ -37,10 +37,10 @@ from kubothek.controller.scheduling.queue import (
 )
 
 LONGEST_WAIT = timedelta(hours=1)
-"""How long maintenance gives way: a table without a quiet moment needs it most."""
+"""How long maintenance waits for other writers: a table that is always written to needs it most."""
 
 LOOK_AGAIN = timedelta(seconds=30)
-"""When to ask again whether the way is free, if nothing wakes us before."""
+"""Requeue interval of waiting maintenance, in case no change wakes it earlier."""
 
 TASK_TYPES = {
     "ledger": "defining",
@@ -52,31 +52,31 @@ TASK_TYPES = {
     "skip": "describing",
     "compact": "compaction",
 }
-"""The sorts of a Dataset's own jobs by their verbs, with the fields of the status (``upkeep``, ``ledger``)."""
+"""Types of a Dataset's own jobs by verb, with their fields of the status."""
 
 
 def is_overdue(since: datetime | None, now: datetime) -> bool:
-    """Whether what is due since then has given way for long enough."""
+    """Return whether something due at ``since`` has waited for :data:`LONGEST_WAIT`."""
     return since is not None and now - since >= LONGEST_WAIT
 
 
 def compaction_prefix(compaction: Compaction) -> str:
-    """What the names of its jobs begin with; a Commit of the same name has jobs of its own, and so has a Dataset."""
+    """Return the prefix of a Compaction's job names, which no Commit or Dataset of the same name uses."""
     return f"{compaction.name}-compaction"
 
 
 def query_prefix(query: Query) -> str:
-    """What the names of its jobs begin with; a Commit of the same name has jobs of its own."""
+    """Return the prefix of a Query's job names, which no Commit of the same name uses."""
     return f"{query.name}-query"
 
 
 def sync_prefix(sync: Sync) -> str:
-    """What the names of its jobs begin with; a Commit of the same name has jobs of its own."""
+    """Return the prefix of a Sync's job names, which no Commit of the same name uses."""
     return f"{sync.name}-sync"
 
 
 def writer_ahead(dataset: Dataset, world: World) -> str | None:
-    """What changes rows of the Dataset now, or could do so now, for people."""
+    """Describe, for a message, what changes rows of the Dataset now or could do so now; None if there is nothing."""
     if about_to_commit(dataset, world):
         return "a Commit"
     if intake_active(dataset, world):
@@ -92,7 +92,7 @@ def writer_ahead(dataset: Dataset, world: World) -> str | None:
 
 
 def _pulling(dataset: Dataset, world: World) -> Iterator[Sync]:
-    """The Syncs that have a job which pulls into the Dataset."""
+    """Yield the Syncs that have a job which pulls into the Dataset."""
     for sync in world.list(Sync, dataset.namespace):
         run = sync.status.run
         here = sync.pulls and sync.spec.dataset_ref.name == dataset.name
@@ -101,7 +101,7 @@ def _pulling(dataset: Dataset, world: World) -> Iterator[Sync]:
 
 
 def compaction_ahead(dataset: Dataset, world: World, than: Compaction | None = None) -> str | None:
-    """A Compaction of the Dataset that runs, or could run now and comes before ``than``, for people."""
+    """Describe, for a message, a Compaction of the Dataset that runs, or could run now and comes before ``than``."""
     for other in unfinished(Compaction, dataset.namespace, ("Dataset", dataset.name), world):
         if than and other.name == than.name:
             continue
@@ -112,13 +112,13 @@ def compaction_ahead(dataset: Dataset, world: World, than: Compaction | None = N
 
 
 def chore_active(dataset: Dataset, status: DatasetStatus, world: World) -> str | None:
-    """A job of the Dataset's own maintenance that is there, for people."""
+    """Describe, for a message, an active job of the Dataset's own tasks; None if there is none."""
     names = (_errand_active(verb, dataset, status, world) for verb in TASK_TYPES)
     return next((f"the job {name!r}" for name in names if name is not None), None)
 
 
 def _errand_active(verb: str, dataset: Dataset, status: DatasetStatus, world: World) -> str | None:
-    """The name of the job of an errand of this sort, if it is there."""
+    """Return the name of the active job with this verb; None if there is none."""
     errand = getattr(status, TASK_TYPES[verb])
     if errand is None or errand.done or errand.problem is not None:
         return None
@@ -129,9 +129,9 @@ def _errand_active(verb: str, dataset: Dataset, status: DatasetStatus, world: Wo
 def alone(
     asker: Resource, dataset: Dataset, store: ObjectStore, world: World, status: DatasetStatus | None = None
 ) -> Blocked | None:
-    """What must be waited for before something changes rows of the Dataset, where only one writer at a time is safe.
+    """Return which writer must end first, where only one writer at a time is safe; None if there is none.
 
-    ``asker``   the Commit or the Query, or the Dataset for a look at a source
+    ``asker``   the Commit or the Query, or the Dataset for an intake
     ``status``  of the Dataset, if it is newer than the published one
     """
     if not bears_one_writer(store):
@@ -144,7 +144,7 @@ def alone(
 
 
 def _writing(asker: Resource, dataset: Dataset, status: DatasetStatus, world: World) -> Iterator[str]:
-    """Everything else that has a job which writes to the Dataset, for people."""
+    """Describe, for a message, every other resource with a job that writes to the Dataset."""
     for commit in queued(dataset, world):
         if is_active(commit, world) and not _same(commit, asker):
             yield f"Commit {commit.name!r}"
@@ -172,7 +172,7 @@ def _runs(run: Query | Compaction, prefix: str, world: World) -> bool:
 
 
 def ahead_of_compaction(compaction: Compaction, dataset: Dataset, store: ObjectStore, world: World) -> str | None:
-    """What a Compaction has to wait for, for people."""
+    """Describe, for a message, what a Compaction has to wait for; None if it may start."""
     overdue = is_overdue(compaction.metadata.creation_timestamp, world.now) and not bears_one_writer(store)
     return (
         (None if overdue else writer_ahead(dataset, world))

@@ -1,9 +1,9 @@
-"""Which Commit of a Dataset or a Cube is next.
+"""Order of the Commits of a Dataset or a Cube.
 
 Commits of one Dataset or Cube run one at a time, in the order of their creation, then of their names. A Commit keeps
-its place while it waits for a retry or for something that is missing, so that what was applied first is committed
-first. Three kinds give way: those that have ended, those that are suspended, and those that wait for other Commits
-(``dependsOn``), which may have been created later.
+its place while it waits for a retry or for a missing resource, so that commits happen in the order of creation. Three
+kinds of Commits do not block others: ended ones, suspended ones, and those that wait for other Commits (``dependsOn``),
+which may have been created later.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def order(run: Commit | Compaction) -> tuple[datetime, str]:
-    """What runs of a Dataset are sorted by."""
+    """Return the sort key of a Dataset's runs."""
     return run.metadata.creation_timestamp or _NEVER, run.name
 
 
 def siblings(commit: Commit, world: World) -> Iterator[Commit]:
-    """The other Commits of the same Dataset or Cube that have not ended, in their order."""
+    """Yield the other unfinished Commits of the same Dataset or Cube, in their order."""
     for other in unfinished(Commit, commit.namespace, commit.subject, world):
         if other.name != commit.name:
             yield other
 
 
 def queued(dataset: Dataset, world: World) -> Iterator[Commit]:
-    """The Commits of the Dataset, and of the Cube that it belongs to, that have not ended."""
+    """Yield the unfinished Commits of the Dataset, and of the Cube that it belongs to."""
     yield from unfinished(Commit, dataset.namespace, ("Dataset", dataset.name), world)
     if dataset.cube is not None:
         yield from unfinished(Commit, dataset.namespace, ("Cube", dataset.cube), world)
 
 
 def datasets_of(commit: Commit, world: World) -> list[Dataset]:
-    """The Datasets that the Commit may change: the one, or all of its Cube."""
+    """Return the Datasets that the Commit may change: the one, or all of its Cube."""
     kind, name = commit.subject
     if kind == "Cube":
         return [dataset for dataset in world.list(Dataset, commit.namespace) if dataset.cube == name]
@@ -55,7 +55,7 @@ def datasets_of(commit: Commit, world: World) -> list[Dataset]:
 
 
 def may_go(commit: Commit, world: World) -> bool:
-    """Whether no other Commit of the same runs or comes first, and none of its sources is being looked at."""
+    """Return whether no other Commit of the same subject is active or comes first, and no intake job is active."""
     if any(intake_active(dataset, world) for dataset in datasets_of(commit, world)):
         return False
     place = order(commit)
@@ -66,19 +66,19 @@ def may_go(commit: Commit, world: World) -> bool:
 
 
 def is_active(commit: Commit, world: World) -> bool:
-    """Whether a job of the Commit exists and has not ended."""
+    """Return whether a job of the Commit exists and has not ended."""
     if not commit.status.attempt:
         return False
     return job_is_there(commit, job_name(commit.name, commit.status.attempt), world)
 
 
 def intake_prefix(dataset: Dataset) -> str:
-    """What the names of the jobs begin with that look at a Dataset's sources."""
+    """Return the prefix of the names of a Dataset's intake jobs."""
     return f"{dataset.name}-intake"
 
 
 def intake_active(dataset: Dataset, world: World) -> bool:
-    """Whether a job is there that looks at one of the Dataset's sources."""
+    """Return whether an intake job of one of the Dataset's sources is active."""
     intake = dataset.status.intake
     if intake is None or intake.source is None:
         return False
@@ -86,7 +86,7 @@ def intake_active(dataset: Dataset, world: World) -> bool:
 
 
 def about_to_commit(dataset: Dataset, world: World) -> bool:
-    """Whether a Commit of the Dataset runs, or waits for nothing but its turn."""
+    """Return whether a Commit of the Dataset is active, or waits only for its turn."""
     queue = list(queued(dataset, world))
     if any(is_active(commit, world) for commit in queue):
         return True
@@ -95,7 +95,7 @@ def about_to_commit(dataset: Dataset, world: World) -> bool:
 
 
 def could_run(run: Commit | Query | Compaction) -> bool:
-    """Whether a run that has no job yet waits for nothing but its turn, or a place."""
+    """Return whether a run that has no job yet waits only for its turn or for a place."""
     if run.deleting or run.spec.suspend:
         return False
     state = state_of(run.status)
@@ -103,7 +103,7 @@ def could_run(run: Commit | Query | Compaction) -> bool:
 
 
 def job_is_there(owner: Resource, name: str, world: World) -> bool:
-    """Whether the job exists, is the owner's, and has not ended."""
+    """Return whether the job exists, belongs to ``owner``, and has not ended."""
     view = world.job(owner.namespace, name)
     return (
         view is not None
@@ -117,7 +117,7 @@ def _keeps_place(commit: Commit, world: World) -> bool:
 
 
 def awaited(commit: Commit, world: World) -> str | None:
-    """The first Commit in ``dependsOn`` that is not complete."""
+    """Return the first Commit in ``dependsOn`` that is not complete, or None."""
     for reference in commit.spec.depends_on:
         other = world.get(Commit, commit.namespace, reference.name)
         if other is None or not other.status.holds("Complete"):
@@ -126,7 +126,7 @@ def awaited(commit: Commit, world: World) -> str | None:
 
 
 def depends_on_itself(commit: Commit, world: Lookup) -> bool:
-    """Whether ``dependsOn`` leads back to the Commit."""
+    """Return whether ``dependsOn`` leads back to the Commit."""
     seen: set[str] = set()
     ahead = [reference.name for reference in commit.spec.depends_on]
     while ahead:
@@ -143,7 +143,7 @@ def depends_on_itself(commit: Commit, world: Lookup) -> bool:
 
 
 def turn(commit: Commit, world: World) -> Blocked | None:
-    """What a Commit has to wait for: Commits that it depends on, and those that come before it."""
+    """Return what a Commit has to wait for: Commits that it depends on, and those that come before it."""
     name = awaited(commit, world)
     if name is not None:
         if depends_on_itself(commit, world):

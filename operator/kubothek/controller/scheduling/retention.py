@@ -1,4 +1,4 @@
-"""What becomes of a run that has ended, and of its pods: how long each is kept. Arithmetic, and nothing of its data."""
+"""Retention of ended runs and of their pods. Computes only; never touches data."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from kubothek.controller.scheduling.attempts import job_name
 Run = Commit | Query | Compaction | Verification
 
 SOONEST = timedelta(seconds=10)
-"""A run stays at least so long, so that whoever waits for it sees its end, its Dataset first."""
+"""Minimum time that an ended run stays, so that its watchers, above all its Dataset, observe its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is to go now of a run that has ended, and when to look at it again."""
+    """Deletions that are due now for an ended run, and when to check again."""
 
     actions: tuple[Action, ...] = ()
     again: timedelta | None = None
 
 
 def kept(run: Run, prefix: str, engine: Engine | None, world: World) -> Kept:
-    """What is to go of a run that has ended: it, its pods, or nothing yet.
+    """Return what to delete of an ended run: the run, its pods, or nothing yet.
 
-    ``prefix``: what the names of its jobs begin with; ``engine``: the one that it ran on, as it is now.
+    ``prefix`` is the prefix of its job names; ``engine`` is the Engine that it ran on, in its present state.
     """
     end = _ended(run)
     if end is None or world.settings.keep_runs:
@@ -63,7 +63,7 @@ def kept(run: Run, prefix: str, engine: Engine | None, world: World) -> Kept:
 
 
 def _ended(run: Run) -> datetime | None:
-    """When the run was complete, or given up; None if it was not."""
+    """Return when the run completed or failed; None if it has not."""
     for kind in ("Complete", "Failed"):
         condition = run.status.condition(kind)
         if condition is not None and condition.status == "True":
@@ -72,7 +72,7 @@ def _ended(run: Run) -> datetime | None:
 
 
 def _life(run: Run, awaited: Set[str]) -> timedelta | None:
-    """How long after its end the run goes; None: never, or not as long as another one waits for it."""
+    """Return how long after its end the run is deleted; None: never, or not while another run depends on it."""
     seconds = run.spec.ttl_seconds_after_finished
     if seconds is None or not _may_go(run, awaited):
         return None
@@ -80,7 +80,7 @@ def _life(run: Run, awaited: Set[str]) -> timedelta | None:
 
 
 def _limit(run: Run, world: World) -> int | None:
-    """How many runs like this one its Dataset keeps; None: all."""
+    """Return how many runs like this one its Dataset keeps; None: all."""
     reference = None if isinstance(run, Query) else run.spec.dataset_ref
     dataset = None if reference is None else world.get(Dataset, run.namespace, reference.name)
     if dataset is None:
@@ -90,7 +90,7 @@ def _limit(run: Run, world: World) -> int | None:
 
 
 def _beyond(limit: int, run: Run, world: World, awaited: Set[str]) -> list[Run]:
-    """The oldest runs of the same kind and Dataset that ended in the same way, beyond the limit."""
+    """Return the oldest runs of the same kind, Dataset and result that exceed the limit."""
     well = run.status.holds("Complete")
     alike: list[tuple[datetime, str, Run]] = []
     for other in world.list(type(run), run.namespace):
@@ -104,14 +104,14 @@ def _beyond(limit: int, run: Run, world: World, awaited: Set[str]) -> list[Run]:
 
 
 def _may_go(run: Run, awaited: Set[str]) -> bool:
-    """Whether the run may be deleted at all: nobody would make it again, and nobody waits for it."""
+    """Return whether the run may be deleted: nothing would create it again, and no run depends on it."""
     return not run.deleting and run.controller is None and tracker_of(run.metadata) is None and run.name not in awaited
 
 
 def _awaited(run: Run, world: World) -> Set[str]:
-    """Which runs of the same kind others depend on that have not ended: to these, what is gone would never have been.
+    """Return the names of the runs of the same kind that unfinished runs depend on.
 
-    Only Commits are waited for.
+    A deleted run would look to them as if it had never existed. Only Commits have dependents.
     """
     if not isinstance(run, Commit):
         return frozenset()
@@ -120,7 +120,7 @@ def _awaited(run: Run, world: World) -> Set[str]:
 
 
 def _patience(run: Run, engine: Engine | None) -> timedelta | None:
-    """How long after its end its pods go; None: not before it goes itself."""
+    """Return how long after the run's end its pods are deleted; None: not before the run itself."""
     if engine is None:
         return None
     retention = engine.spec.pod_retention

@@ -1,4 +1,4 @@
-"""How often and how soon to try again. Arithmetic only."""
+"""Retry budget and backoff. Computes only."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kubothek.api.values import parse_duration
 from kubothek.controller.context import FailureClass
 
 DISRUPTION_LIMIT = 10
-"""How many attempts the cluster may lose: enough for a rolling upgrade of nodes, too few to go on for ever."""
+"""How many attempts the cluster may lose: enough for a rolling upgrade of nodes, but not endless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many failed attempts are made good, and how long to wait before each: ``initial`` doubled up to ``maximum``.
+    """Number of failed attempts that are retried, and the wait before each: ``initial`` doubled up to ``maximum``.
 
-    ``limit`` None means for ever.
+    ``limit`` None means unlimited.
     """
 
     limit: int | None = 3
@@ -25,12 +25,12 @@ class Budget:
     maximum: timedelta = timedelta(minutes=5)
 
     def delay(self, spent: int) -> timedelta:
-        """The wait after the failure number ``spent``, counted from 1."""
-        doublings = min(max(spent, 1) - 1, 32)  # a power that a timedelta can still take
+        """Return the wait after failure number ``spent``, counted from 1."""
+        doublings = min(max(spent, 1) - 1, 32)  # keeps the power within the range of a timedelta
         return min(self.initial * (1 << doublings), self.maximum)
 
     def allows(self, failure: FailureClass, *, failures: int, disruptions: int) -> bool:
-        """Whether there is another attempt, after these many of each class, the last of class ``failure``."""
+        """Return whether another attempt is allowed after these failures by class, the last of class ``failure``."""
         if failure is FailureClass.REPORT:
             return False
         if self.limit is None:
@@ -39,7 +39,7 @@ class Budget:
 
 
 def budget_of(engine: Engine | None, limit: int | None = None) -> Budget:
-    """The budget that an Engine grants; a run's own ``limit`` comes first."""
+    """Return the budget that an Engine grants; a run's own ``limit`` has precedence."""
     if engine is None:
         return Budget() if limit is None else Budget(limit=limit)
     retry = engine.spec.retry

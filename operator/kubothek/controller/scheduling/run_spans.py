@@ -1,7 +1,7 @@
-"""What a run and its jobs are in a trace: spans of what manifests say, by nobody's watch but their own.
+"""Spans of runs and their jobs, derived from manifests alone.
 
-A run (Commit, Query, Compaction, Verification) is a trace: from its creation to its end, with its wait for its turn and
-each of its jobs. A job of any other kind is a trace of its own.
+A run (Commit, Query, Compaction, Verification) is a trace from its creation to its end, with its queue wait and each of
+its jobs. A job of any other kind is a trace of its own.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from kubothek.controller.context import LaunchJob
 from kubothek.tracing import Ended, RunTrace, Span, span, tell
 
 RUNS: Final = frozenset({"Commit", "Query", "Compaction", "Verification"})
-"""Kinds that are one trace each."""
+"""Kinds whose runs are one trace each."""
 Json = Mapping[str, Any]
 
 
 def trace_of(kind: str, uid: str, created: datetime | None, job: str) -> RunTrace:
-    """The trace of a job of this resource. Outside of a cluster uids are made of names, so a moment belongs to it."""
+    """Return the trace of a job of this resource. Outside a cluster uids repeat, so the creation time is part of it."""
     moment = 0 if created is None else int(created.timestamp())
     return RunTrace(f"{uid}@{moment}" if kind in RUNS else f"{uid}@{moment}/{job}")
 
 
 def trace_of_job(action: LaunchJob) -> RunTrace:
-    """The trace of a job that is launched."""
+    """Return the trace of a job that is launched."""
     meta = action.owner.metadata
     return trace_of(action.owner.kind, meta.uid, meta.creation_timestamp, action.job.job)
 
 
 def traceparent(action: LaunchJob, ratio: float) -> str | None:
-    """What the job is a part of, for its environment; None if it is not traced. ``ratio``: of the runs that are."""
+    """Return the parent span for the environment of a job; None if not traced. ``ratio``: share of traced runs."""
     trace = trace_of_job(action)
     return trace.attempt(action.job.attempt).header if trace.sampled(ratio) else None
 
 
 def launching(action: LaunchJob, ratio: float) -> AbstractContextManager[Span]:
-    """Around the launch of a job; ``ratio``: of the runs that are traced."""
+    """Return a span around the launch of a job; ``ratio`` is the share of runs that are traced."""
     trace = trace_of_job(action)
     return span("launch", trace.attempt(action.job.attempt) if trace.sampled(ratio) else None)
 
 
 def tell_if_ended(kind: str, before: Json, after: Json, ratio: float) -> None:
-    """A manifest is another one than before: maybe it is that of a run that ended, of which to tell."""
+    """Emit the spans of a run if this change of its manifest is its end."""
     if kind not in RUNS or has_ended(before) or not has_ended(after):
         return
     meta = after["metadata"]
@@ -55,7 +55,7 @@ def tell_if_ended(kind: str, before: Json, after: Json, ratio: float) -> None:
 
 
 def run_ended(kind: str, manifest: Json) -> list[Ended]:
-    """The spans of a run whose manifest says that it ended: all of it, and its wait for its turn."""
+    """Return the spans of a run whose manifest says that it ended: the whole run, and its queue wait."""
     meta, status = manifest["metadata"], manifest.get("status") or {}
     failed = next((c for c in _conditions(manifest) if c["type"] == "Failed" and c["status"] == "True"), None)
     created = parse_time(meta.get("creationTimestamp"))
@@ -92,7 +92,7 @@ def run_ended(kind: str, manifest: Json) -> list[Ended]:
 
 
 def has_ended(manifest: Json) -> bool:
-    """Whether it is a run that is complete or failed."""
+    """Return whether the manifest is that of a run that is complete or failed."""
     return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in _conditions(manifest))
 
 
@@ -107,7 +107,7 @@ def attempt_ended(
     attributes: Mapping[str, str] | None = None,
     error: str | None = None,
 ) -> list[Ended]:
-    """The spans of a job that ended: all of it, and how long it had waited for a place to run in."""
+    """Return the spans of a job that ended: the whole attempt, and the time that its pod was pending."""
     place = trace.attempt(number)
     attempt = Ended(
         name="attempt",
@@ -131,7 +131,7 @@ def attempt_ended(
 
 
 def nanoseconds(moment: datetime) -> int:
-    """Since 1970."""
+    """Return a moment in nanoseconds since 1970."""
     return int(moment.timestamp() * 1_000_000) * 1000
 
 

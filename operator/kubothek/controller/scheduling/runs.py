@@ -1,8 +1,7 @@
-"""What the kinds that run once share (Commit, Query, Compaction, Verification): the way from the first attempt to the
-end.
+"""Control of run-once kinds (Commit, Query, Compaction, Verification) from the first attempt to the end.
 
-In order: a run that has ended stays as it is; a job that is there is followed, whatever else has changed; otherwise the
-next attempt is announced and launched, if nothing is in its way.
+An ended run stays as it is. Otherwise an existing job is followed, whatever else has changed. Otherwise the next
+attempt is announced and launched, if nothing prevents it.
 """
 
 from __future__ import annotations
@@ -45,15 +44,15 @@ RunStatus = CommitStatus | QueryStatus | CompactionStatus | VerificationStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec(Generic[S]):
-    """What one kind of run does in its own way.
+    """What is specific to one kind of run.
 
-    ``prefix``     what the names of its jobs begin with
-    ``running``    its state while a job is at work
+    ``prefix``     prefix of the names of its jobs
+    ``running``    its state while a job runs
     ``progress``   the model of ``status.progress``
-    ``engine``     the Engine that its jobs are on, None for the operator's defaults, or why there is none
+    ``engine``     the Engine of its jobs, None for the operator's defaults, or why there is none
     ``launch``     the job of an attempt, or what that has to wait for
-    ``succeeded``  the outcome when a job has done it
-    ``marks``      fields that its status has from the first moment
+    ``succeeded``  the outcome when a job has succeeded
+    ``marks``      fields that its status has from the start
     """
 
     prefix: str
@@ -66,7 +65,7 @@ class RunSpec(Generic[S]):
 
 
 def go_through(run: Run, status: S, world: World, course: RunSpec[S]) -> Outcome:
-    """What to do about a run, of which ``status`` is the published one."""
+    """Reconcile a run, of which ``status`` is the published one."""
     if run.deleting or run.frozen:
         return unchanged(run)
     engine = None if isinstance(course.engine, Blocked) else course.engine
@@ -99,12 +98,12 @@ def _with_progress(status: S, active: Active, course: RunSpec[S]) -> S:
 
 
 def _and_again(outcome: Outcome) -> Outcome:
-    """The outcome of a round that ended a run. The next one decides what of it stays: nothing else would wake it."""
+    """Return the outcome with a requeue: only that triggers the next reconciliation, which applies retention."""
     return replace(outcome, requeue_after=outcome.requeue_after or SOONEST)
 
 
 def _with_log(status: S, run: Run, world: World, prefix: str, *, ended: bool = False) -> S:
-    """The status with the place of the log of its attempt, from the start of the run."""
+    """Return the status with the link to the log of its attempt, from the start of the run."""
     start, end = status.start_time or world.now, world.now if ended else None
     link = log_link(world.settings.logs, run.namespace, job_name(prefix, status.attempt), start, end)
     return status if link is None else status.model_copy(update={"logs": link})
@@ -119,7 +118,7 @@ def _start(run: Run, world: World, step: Step[S], begin: Start, course: RunSpec[
 
 
 def _revived(status: RunStatus, budget: Budget) -> bool:
-    """Whether a run that was out of attempts has been given more."""
+    """Return whether a run that had exhausted its attempts has a larger budget now."""
     state = state_of(status)
     return (
         state is not None
@@ -130,14 +129,14 @@ def _revived(status: RunStatus, budget: Budget) -> bool:
 
 
 def _given_up(run: Run, world: World, end: GivenUp, step: Step[S], status: S) -> Outcome:
-    """The outcome of a run for which there is no other attempt."""
+    """Return the outcome of a run for which there is no other attempt."""
     return conclude(run, world, _verdict(run.kind, end, step), status, actions=_cancelled(run, step))
 
 
 def _launched(
     run: Run, world: World, step: Step[S], begin: Start, launch: LaunchJob, running: State, digest: str
 ) -> Outcome:
-    """The outcome of a run whose next attempt may start; the first one that is launched is the run's beginning."""
+    """Return the outcome of a run whose next attempt may start. The first launch sets ``start_time``."""
     move = start(step, begin, launch, running, digest, world)
     status = move.attempts
     if launch in move.actions and status.start_time is None:
@@ -159,17 +158,16 @@ def _cancelled(run: Run, step: Step[S]) -> tuple[CancelJob, ...]:
     return tuple(CancelJob(run.namespace, name) for name in step.cancel)
 
 
-# Where the log of a job is: a URL of the operator's, with the places that depend on the job filled in.
+# Links to logs: the operator's URL template, with the placeholders filled in for the job.
 
 
 PLACES = ("{namespace}", "{pod}", "{start}", "{end}")
-"""What a template may have; times are milliseconds since 1970, and the end of what goes on is ``now``, as Grafana reads
-them.
-"""
+"""Placeholders of the template. Times are milliseconds since 1970, and the end is ``now`` while the job runs, as
+Grafana reads them."""
 
 
 def log_link(template: str, namespace: str, pod: str, start: datetime, end: datetime | None) -> str | None:
-    """The URL of a job's log; None if nobody said where logs are. Names of the cluster need no quoting in URLs."""
+    """Return the URL of a job's log; None without a template. Names in a cluster need no quoting in URLs."""
     if not template:
         return None
     values = (namespace, pod, _milliseconds(start), "now" if end is None else _milliseconds(end))

@@ -1,8 +1,8 @@
-"""Drivers that wait for jobs: which jobs they take, how many there should be, and when one makes room for another.
+"""Warm drivers: which jobs they take, how many there should be, and when they are replaced.
 
-A driver takes one job and ends with it, so nothing of a job is left for the next: no setting, no cached row, no
-credential (docs/decisions/0025). What it may take is decided before it starts, by what it mounts and how it was
-started. All of that is its *key*: the Engine's spec, the operator's defaults, and the ObjectStore with its Secrets.
+A driver takes one job and ends with it, so a job leaves nothing for the next: no setting, no cached row, no credential
+(docs/decisions/0025). Which jobs it may take is fixed before it starts, by its mounts and its start parameters. These
+form its *key*: the Engine's spec, the operator's defaults, and the ObjectStore with its Secrets.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kubothek.controller.context import LaunchJob, Settings, StartDriver, StopDr
 from kubothek.controller.references import digest, launch_job, store_ref
 
 VERBS: Final = frozenset({"commit", "cube", "query", "tag"})
-"""Jobs for which somebody waits. Upkeep and schedules leave the drivers to them."""
+"""Jobs that users wait for. Warm drivers serve only these, not maintenance or schedules."""
 _BURST: Final = timedelta(minutes=1)
-"""About as long as a driver takes to get ready on a busy node: what comes within it cannot be waited for."""
+"""Approximate start time of a driver on a busy node: for jobs within this time, starting another one is too late."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What is to be done about an Engine's drivers."""
+    """Changes of an Engine's warm drivers."""
 
     state: WarmState | None
     actions: tuple[StartDriver | StopDriver, ...] = ()
@@ -39,7 +39,7 @@ class Pool:
 
 
 def key_of(launch: LaunchJob, settings: Settings) -> str | None:
-    """The key of the drivers that may take this job; None: it needs a pod of its own."""
+    """Return the key of the drivers that may take this job; None: it needs a pod of its own."""
     engine, store = launch.engine, launch.job.store.name
     if not isinstance(engine, Engine) or engine.spec.warm is None or has_company(engine):
         return None
@@ -59,14 +59,14 @@ def _key(like: LaunchJob, engine: Engine, settings: Settings) -> str:
 
 
 def has_company(engine: Engine) -> bool:
-    """Whether other containers run in the pods of the drivers: these would wait as well, or have ended before."""
+    """Return whether driver pods have other containers: those would wait as well, or have ended before the job."""
     spec = engine.spec.pod_template.driver.get("spec") or {}
     containers = [each for each in spec.get("containers") or () if each.get("name") != DRIVER_CONTAINER]
     return bool(containers or spec.get("initContainers"))
 
 
 def keep_warm(engine: Engine, world: World) -> Pool:
-    """What to do so that the drivers wait that should."""
+    """Return the actions that bring the warm drivers to their target number."""
     found = world.warm_pool(engine)
     if found is None:
         return Pool(None)
@@ -92,11 +92,12 @@ def keep_warm(engine: Engine, world: World) -> Pool:
 def tally(
     warm: Warm, drivers: Sequence[WarmDriver], asked: Sequence[datetime], now: datetime
 ) -> tuple[int, tuple[str, ...], timedelta | None]:
-    """Of the drivers with one key: how many to start, which to stop, and when this changes by itself.
+    """Return, for the drivers with one key: how many to start, which to stop, and when this changes by itself.
 
-    One that has waited too long is stopped when others are ready in its place. One that failed holds its place as long,
-    so that what cannot start is not started over and over. One that starts holds its place however long that takes:
-    else an ``idleTimeout`` shorter than a start would pile up drivers.
+    A driver that exceeds the idle timeout is stopped when enough newer ones are ready. A failed one counts until that
+    timeout, so that a driver that cannot start is not restarted in a loop.
+    A starting driver counts for as long as its start takes: otherwise an ``idleTimeout`` shorter than a start would pile
+    up drivers.
     """
     patience = parse_duration(warm.idle_timeout)
     target = max(warm.min, min(warm.max, busiest(asked, now - patience)))
@@ -111,7 +112,7 @@ def tally(
 
 
 def busiest(asked: Sequence[datetime], since: datetime) -> int:
-    """The most jobs that came within a minute, after this moment."""
+    """Return the largest number of jobs that arrived within one minute, after ``since``."""
     window: deque[datetime] = deque()
     most = 0
     for moment in asked:
@@ -125,7 +126,7 @@ def busiest(asked: Sequence[datetime], since: datetime) -> int:
 
 
 def _likes(engine: Engine, world: World) -> Iterator[LaunchJob]:
-    """For each ObjectStore of which Datasets or Cubes run on this engine: what a job of these mounts."""
+    """Yield a launch with the mounts of a job, for each ObjectStore whose Datasets or Cubes use this Engine."""
     namespace = engine.namespace
     users: Sequence[Dataset | Cube] = (*world.list(Dataset, namespace), *world.list(Cube, namespace))
     named = {
@@ -141,7 +142,7 @@ def _likes(engine: Engine, world: World) -> Iterator[LaunchJob]:
 
 
 def _state(found: WarmPool, actions: Sequence[StartDriver | StopDriver], number: int) -> WarmState:
-    """The drivers as they are when the actions are done."""
+    """Return the state of the drivers after the actions."""
     stopped = {action.name for action in actions if isinstance(action, StopDriver)}
     phases = [driver.phase for driver in found.drivers if driver.name not in stopped]
     started = sum(isinstance(action, StartDriver) for action in actions)

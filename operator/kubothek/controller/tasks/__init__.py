@@ -1,1 +1,1 @@
-"""What a Dataset has done for it as long as it stands, by itself: errands, one at a time."""
+"""Standing tasks of a Dataset, which it starts by itself, one at a time."""

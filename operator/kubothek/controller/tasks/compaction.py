@@ -1,4 +1,4 @@
-"""The job that rewrites small files, on whosever wish."""
+"""Job that rewrites small files, for a Compaction or for the Dataset itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def compact_job(
     where: str | None = None,
     dry_run: bool = False,
 ) -> jobs.CompactJob:
-    """The job of one attempt. What it commits changes no row, so its id alone says what it does."""
+    """Return the job of one attempt. Its commit changes no row, so the digest depends on the id alone."""
     size = thresholds.target_file_size
     return jobs.CompactJob(
         **basics,

@@ -1,4 +1,4 @@
-"""Sources that are containers: which images may run, and what the poll's job is told of them."""
+"""Polling sources in containers: which images may run, and the container in the job spec of a poll."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kubothek.api.ledger import Ledger
 from kubothek.controller.context import Settings
 
 LAUNCHER_DIRECTORY = "/var/run/kubothek/launcher"
-"""What the source's container begins with."""
+"""Directory that holds the program with which the source's container starts."""
 
 OUTPUT_DIRECTORY = "/opt/odf/out"
-"""Where it leaves its output; Open Data Fabric knows it by this name."""
+"""Directory of the container's output; the name is fixed by Open Data Fabric."""
 
 _HOST = r"(?:[a-zA-Z0-9.-]+|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
@@ -24,7 +24,7 @@ _IMAGE = re.compile(
 
 
 def source_container(ledger: Ledger, settings: Settings) -> SourceContainer | None:
-    """The container that the pod of a poll is to have; None if the source needs none, or may not have it here."""
+    """Return the container for the pod of a poll; None if the source needs none, or in local mode."""
     image = _image(ledger)
     if image is None or settings.allow_local_sources:
         return None
@@ -32,7 +32,7 @@ def source_container(ledger: Ledger, settings: Settings) -> SourceContainer | No
 
 
 def refused_container(ledger: Ledger, settings: Settings) -> State | None:
-    """Why the container of the source may not run in the cluster; None if it may, or there is none."""
+    """Return why the container of the source may not run in the cluster; None if it may, or if there is none."""
     image, fetch = _image(ledger), ledger.fetch
     if image is None or fetch is None or settings.allow_local_sources:
         return None
@@ -53,10 +53,10 @@ def refused_container(ledger: Ledger, settings: Settings) -> State | None:
 
 
 def is_allowed(image: str, allowed: Sequence[str]) -> bool:
-    """Whether one of the rules covers the image: ``*`` all, ``ghcr.io/acme/*`` all below, ``ghcr.io/acme/fetch`` a
+    """Return whether a rule covers the image: ``*`` all, ``ghcr.io/acme/*`` all below, ``ghcr.io/acme/fetch`` a
     repository in each version, ``ghcr.io/acme/fetch:1`` or ``…@sha256:…`` one version.
 
-    Names are completed as containerd does: ``python`` is ``docker.io/library/python``.
+    Names are completed as in containerd: ``python`` is ``docker.io/library/python``.
     """
     if (found := _IMAGE.fullmatch(image)) is None:
         return False
@@ -69,7 +69,7 @@ def is_allowed(image: str, allowed: Sequence[str]) -> bool:
                 return True
             continue
         named = _IMAGE.fullmatch(rule)
-        # A digest decides which image it is, so a rule for a tag covers it without one only.
+        # A digest determines the image, so a rule for a tag covers that tag only without a digest.
         if named is not None and _whole(named["repository"]) == repository and named["version"] in ("", version):
             return True
     return False
@@ -81,7 +81,7 @@ def _image(ledger: Ledger) -> str | None:
 
 
 def _whole(repository: str) -> str:
-    """The repository, or the beginning of one, with its registry."""
+    """Return the repository, or a prefix of one, with its registry."""
     first, slash, rest = repository.partition("/")
     if slash and first == "docker.io" and rest and "/" not in rest:
         return f"docker.io/library/{rest}"

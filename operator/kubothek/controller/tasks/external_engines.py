@@ -1,4 +1,4 @@
-"""Transformations for engines of other parties: which these are, and where such an engine is."""
+"""Transformations for engines of other parties: which ones they are, and the address of their engine."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kubothek.api.values import parse_duration
 from kubothek.controller.context import Settings
 
 VOLUME_DIRECTORY = "/opt/engine"
-"""What job and engine share; engines know it by this name."""
+"""Directory that the job and the engine share; engines expect this name."""
 
 CONTAINER = "engine"
-"""The container of the engine, in the pod of the job."""
+"""Container of the engine in the pod of the job."""
 
 
 def asked_of(dataset: Dataset, engine: Engine | None) -> ForeignEngine | None:
-    """The engine of another party that the transformation of a Dataset asks for; None: our own runs it."""
+    """Return the engine of another party that a Dataset's transformation requires; None: our own engine runs it."""
     ledger, foreign = dataset.spec.ledger, None if engine is None else engine.spec.odf
     if ledger is None or ledger.engine is None or foreign is None:
         return None
@@ -25,7 +25,7 @@ def asked_of(dataset: Dataset, engine: Engine | None) -> ForeignEngine | None:
 
 
 def refused_engine(dataset: Dataset, engine: Engine | None, settings: Settings) -> State | None:
-    """Why its engine cannot run here; None if it can, or our own does. Containers are for clusters to start."""
+    """Return why the engine cannot run here; None if it can, or if it is our own: only a cluster starts containers."""
     foreign = asked_of(dataset, engine)
     if foreign is None or not settings.allow_local_sources or foreign.engine.lower() in settings.engines:
         return None
@@ -38,13 +38,13 @@ def refused_engine(dataset: Dataset, engine: Engine | None, settings: Settings) 
 
 
 def engine_ref(dataset: Dataset, engine: Engine | None, settings: Settings) -> ForeignEngineRef | None:
-    """The engine as the job needs it; None: our own."""
+    """Return the engine as the job needs it; None: our own."""
     foreign = asked_of(dataset, engine)
     if foreign is None:
         return None
     address, volume = f"127.0.0.1:{foreign.port}", VOLUME_DIRECTORY
     here = settings.allow_local_sources
-    if here:  # one engine, and several jobs at once
+    if here:  # one engine serves several jobs at once
         address, directory = settings.engines[foreign.engine.lower()]
         volume = f"{directory.rstrip('/')}/{dataset.namespace}-{dataset.name}"
     return ForeignEngineRef(

@@ -1,6 +1,6 @@
-"""Secondary indices: a job when those of the table are not those of the manifest, or need work.
+"""Secondary indices: a job runs when the table's indices differ from the manifest, or need repair.
 
-Commits keep up the indices that are there.
+Commits keep existing indices up to date.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kubothek.controller.tasks.task_runs import TaskContext, TaskType
 
 
 def difference(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | None:
-    """What a job has to do about the indices of the table, as a digest; None if there is nothing."""
+    """Return a digest of the work that a job has to do on the table's indices; None if there is none."""
     table = dataset.spec.table
     present = {index.column: index.kind for index in status.indices}
     wanted = present if table.indices is None else {index.column: index.kind for index in table.indices}

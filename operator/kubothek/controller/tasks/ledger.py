@@ -1,13 +1,13 @@
-"""The ledger of a Dataset: a job makes the chain hold the events of the manifest, others poll its source, or derive it
+"""Ledger of a Dataset. One job brings the events of the manifest into the chain; others poll its source, or derive it
 from its inputs.
 
-The first such job creates the chain; until then the Dataset is not ready, and nothing else starts for it. A poll is due
-once for each edit of the events, at each slot of the schedule, and on request; when a derivative runs is decided in
-:mod:`kubothek.controller.tasks.transforms`. Both give way to nothing but the job that edits the events, as ledgers
-serialise what is appended to them.
+The first such job creates the chain. Until then the Dataset is not ready, and no other job starts for it. A poll is due
+once for each edit of the events, at each slot of the schedule, and on request;
+:mod:`kubothek.controller.tasks.transforms` decides when a derivative runs. Both wait only for the job that edits the
+events, because ledgers serialise appends.
 
-The chain's private key is in a Secret that the operator makes, and never reads, unless the manifest names one (decision
-13). Only the job that creates or edits the chain has it.
+The chain's private key is in a Secret that the operator creates and never reads, unless the manifest names one
+(decision 13). Only the job that creates or edits the chain mounts it.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ from kubothek.controller.tasks.transforms import (
 )
 
 IDENTITY_DIRECTORY = "/var/run/kubothek/identity"
-"""Where the job that creates a chain finds its private key."""
+"""Directory in which the job that creates a chain finds its private key."""
 
 ENV_DIRECTORY = "/var/run/kubothek/env"
-"""Where polls find the variables of urls and headers."""
+"""Directory in which polls find the variables of URLs and headers."""
 
 CREATING = progressing("Progressing", "a job creates the chain")
 
@@ -68,7 +68,7 @@ AWAITING_CHAIN = waiting(
 
 
 def keep_ledger(context: TaskContext, status: DatasetStatus, *, start: bool) -> TaskResult:
-    """The next step of the job whose turn it is; none is started unless ``start``."""
+    """Return the next step of the ledger job that is due; none is started unless ``start``."""
     if context.dataset.spec.ledger is None:
         return TaskResult(status)
     if context.dataset.spec.ledger.kind == "Copy":
@@ -98,7 +98,7 @@ def _kept(context: TaskContext, status: DatasetStatus, here: Ledgers, *, start: 
 
 
 def _polling(context: TaskContext, status: DatasetStatus, *, start: bool) -> TaskResult:
-    """The next step of a poll; none begins of a container that may not run here."""
+    """Return the next step of a poll; a poll whose container may not run here does not start."""
     assert context.dataset.spec.ledger is not None, "it has one"
     refused = refused_container(context.dataset.spec.ledger, context.world.settings)
     polled = _step(POLL, context, status, start=start and refused is None)
@@ -106,7 +106,7 @@ def _polling(context: TaskContext, status: DatasetStatus, *, start: bool) -> Tas
 
 
 def _derived(context: TaskContext, status: DatasetStatus, here: Ledgers, *, start: bool) -> TaskResult:
-    """The next step of a derivative's run; one that is due and waits for an input has not begun."""
+    """Return the next step of a derivative's run; a run that is due does not begin while it waits for an input."""
     dataset = context.dataset
     status = marked(dataset, status, here)
     if is_open(TRANSFORM, status):
@@ -120,14 +120,14 @@ def _derived(context: TaskContext, status: DatasetStatus, here: Ledgers, *, star
 
 
 def missing_chain(result: TaskResult) -> State | None:
-    """The state of a Dataset that has a ledger and no chain yet; None if it has one."""
+    """Return the state of a Dataset that has a ledger but no chain yet; None if it has one."""
     if result.status.ledger is not None:
         return None
     if result.blocker is None:
         return CREATING
     if result.blocker is AWAITING_CHAIN or result.blocker.reason != DEFINE.reason:
         return result.blocker
-    # Not LedgerStalled: nothing can be committed.
+    # Not LedgerStalled, a reason under which commits still work: without a chain they do not.
     return replace(result.blocker, reason="LedgerNotCreated")
 
 
@@ -152,8 +152,8 @@ def _step(task_type: TaskType, context: TaskContext, status: DatasetStatus, *, s
 
 
 def _outdated(task_type: TaskType, context: TaskContext, status: DatasetStatus) -> bool:
-    """Whether a job cannot start for what its manifest said, such as an image that is not there, and the manifest says
-    something else now. The job that is started in its place stops it.
+    """Return whether an open poll cannot start because of an outdated manifest, for example one with a missing image.
+    The next job stops it.
     """
     task_run, dataset = task_run_of(task_type, status), context.dataset
     if (
@@ -167,7 +167,7 @@ def _outdated(task_type: TaskType, context: TaskContext, status: DatasetStatus) 
 
 
 def _with_secrets(dataset: Dataset, actions: tuple[Action, ...]) -> tuple[Action, ...]:
-    """The actions with launches that mount what their jobs read, and before them the making of the key."""
+    """Return the actions with the Secrets that launched jobs mount, preceded by the creation of the key."""
     ledger = dataset.spec.ledger
     assert ledger is not None, "asked only of ledgers"
     found: list[Action] = []
@@ -187,14 +187,14 @@ def _with_secrets(dataset: Dataset, actions: tuple[Action, ...]) -> tuple[Action
 
 
 def identity_secret(dataset: Dataset) -> str:
-    """The name of the Secret with the private key."""
+    """Return the name of the Secret with the private key."""
     ledger = dataset.spec.ledger
     named = ledger.identity_secret_ref if ledger is not None else None
     return named.name if named is not None else f"{dataset.name}-identity"
 
 
 _FED = ("polling", "transforming")
-"""Of the status, what goes by the schedule."""
+"""Status fields of the tasks that follow the schedule."""
 _LAYOUT = {
     "sort_by",
     "bucket_by",
@@ -204,11 +204,11 @@ _LAYOUT = {
     "compression",
     "dictionary_columns",
 }
-"""Of spec.table, what the head has to say for the next write."""
+"""Fields of spec.table that the head must hold for the next write."""
 
 
 def _definition(dataset: Dataset, ledger: Ledger, here: Ledgers) -> str:
-    """A digest of what the chain is to hold, and how its table is to lie."""
+    """Return a digest of the events that the chain should hold, and of the layout of its table."""
     parts = [ledger.model_dump_json(include={"metadata"}), dataset.spec.table.model_dump_json(include=_LAYOUT)]
     if ledger.kind == "Derivative":
         parts += [ledger.following.on_change, *(identity(other) or "" for other in here.inputs(dataset))]
@@ -226,7 +226,7 @@ def _undefined(dataset: Dataset, status: DatasetStatus, here: Ledgers) -> str | 
     known = last is not None and last.cause.startswith(cause)
     if last is None or not known:
         return cause
-    if last.done and status.ledger is None:  # a chain that was there and is gone is made anew
+    if last.done and status.ledger is None:  # the chain existed and is gone: create it again
         return f"{cause}-{last.attempt}"
     return None if last.done else last.cause
 
@@ -261,7 +261,7 @@ def _unpolled(dataset: Dataset, status: DatasetStatus, now: datetime) -> str | N
     cause = digest(*marks)
     if last is None or not last.cause.startswith(cause):
         return cause
-    if last.done and last.has_more:  # a pod runs a container once, and the next goes on from there
+    if last.done and last.has_more:  # a pod runs a container once, and the next pod continues from there
         return f"{cause}-{last.attempt}"
     return None if last.done else last.cause
 
@@ -310,7 +310,7 @@ DEFINE = TaskType(
     seen=absorb,
     told=CHANGES,
 )
-"""Its cause depends on the identities of other Datasets: see :func:`keep_ledger`."""
+"""The cause depends on the identities of other Datasets: see :func:`keep_ledger`."""
 POLL = TaskType(
     verb="poll",
     field="polling",

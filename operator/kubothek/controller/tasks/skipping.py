@@ -1,7 +1,7 @@
-"""Skipping metadata of a table: a job when it is not what the manifest asks for; and what queries have of it.
+"""Skipping metadata of a table: a job runs when it differs from the manifest. Also its measured effect on queries.
 
-Commits keep it up. What queries filter by is one of the two things that ``auto`` chooses indices by: it chooses anew
-when they do so in another way, or when the table has grown fourfold.
+Commits keep the metadata up to date. ``auto`` chooses indices by the data and by the filters of recent queries. It
+chooses again when these filters change, or when the table has grown fourfold.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from kubothek.controller.status_merge import absorb
 from kubothek.controller.tasks.task_runs import TaskContext, TaskType
 
 LEAST_QUERIES = 3
-"""So many of the recent queries must filter a column in one way before an index is made for it."""
+"""Minimum number of recent queries that filter a column in one way before ``auto`` creates an index for it."""
 _GROWTH = 4
 
 
 def difference(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | None:
-    """What a job has to do about the metadata, as a digest; None if there is nothing."""
+    """Return a digest of the work that a job has to do on the metadata; None if there is none."""
     wanted = skipping_of(dataset.spec.table.skipping)
     if wanted is None or status.version is None:
         return None
@@ -43,12 +43,12 @@ def difference(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str |
     choice = digest(wanted.model_dump_json(), str(_size_class(status.rows)), *_often(dataset, status))
     last = status.describing
     if fits and last is not None and last.done and last.cause.partition("-")[0] == choice:
-        return last.cause  # it was made
+        return last.cause  # already done
     return f"{choice}-{missing}"
 
 
 def _keys(wanted: SkippingSpec) -> tuple[str | None, bool]:
-    """The encryption that files get: without an encrypted index there is none."""
+    """Return the encryption settings of files: without an encrypted index, there is no encryption."""
     encrypted = any(index.key is not None for index in wanted.indices)
     return (wanted.footer_key, wanted.plaintext_footer) if encrypted else (None, False)
 
@@ -65,7 +65,7 @@ def _often(dataset: Dataset, status: DatasetStatus) -> tuple[str, ...]:
 
 
 def filters_seen(dataset: Dataset, status: DatasetStatus) -> tuple[FilterSeen, ...]:
-    """What enough of the recent queries filtered by."""
+    """Return the filters that enough of the recent queries used."""
     recent = status.skipping_achieved.recent if status.skipping_achieved is not None else ()
     by_partition = set(dataset.spec.table.partition_on)
     counts = Counter(text for use in recent for text in set(use.filters))
@@ -78,9 +78,9 @@ def filters_seen(dataset: Dataset, status: DatasetStatus) -> tuple[FilterSeen, .
 
 
 def with_uses(dataset: Dataset, status: DatasetStatus, world: World) -> DatasetStatus:
-    """The status with what the newest Queries had of the metadata.
+    """Return the status with the effect of the metadata on the newest Queries.
 
-    Those that are gone stay until newer ones take their place, and each counts once, however often this is done.
+    Deleted Queries stay until newer ones replace them. Each Query counts once, however often this function runs.
     """
     if dataset.spec.table.skipping is None and status.skipping is None:
         return status

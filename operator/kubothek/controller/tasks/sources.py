@@ -1,14 +1,14 @@
-"""Standing sources of a Dataset: when to look at one, what came of it, and what to tell people.
+"""Standing sources of a Dataset: when an intake is due, how its result is recorded, and what to report.
 
-One job at a time looks at one source, and takes what landed there. Jobs of a Dataset are numbered through, whichever
-source they are about. A look is due an interval after the one before, at once when that left something that it could
-have taken, and after a failure ever more rarely. Of several that are due the one comes first that has waited longest.
+An intake is a job that ingests the new files of one source. A Dataset runs one at a time, and numbers them across its
+sources. An intake is due one interval after the previous one of its source, or at once if that left files behind;
+failures delay it with backoff. Of several due intakes, the one that was due first starts.
 
-Looks and Commits of a Dataset take turns: a Commit waits while a look is under way (``queue``), and a look is not
-started while a Commit runs or could, nor beside anything that writes where only one writer is safe. Should both start
-at the same moment all the same, the commit protocol sees to it that nothing is lost or done twice.
+Intakes and Commits of a Dataset alternate. A Commit waits for an active intake (``queue``). An intake waits while a
+Commit runs or could run, and for every writer if only one is safe. If both start at the same moment nevertheless, the
+commit protocol prevents lost and duplicate changes.
 
-The bucket remembers what was taken; what is in the status may be lost without harm.
+The bucket records which files were ingested; the status can be lost without harm.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from kubothek.controller.status_merge import absorb
 _FIRST_RETRY = timedelta(seconds=2)
 _LAST_RETRY = timedelta(minutes=5)
 _PATIENCE = timedelta(seconds=30)
-"""When to ask again for a turn, or for a store, if nothing wakes us before."""
+"""Requeue interval of an intake that waits for its turn or a store, in case no change wakes it earlier."""
 _SILENT = Setback(FailureClass.RETRY, "ResultLost", "the job ended without a word about the source")
 
 
 @dataclass(frozen=True, slots=True)
 class Attended:
-    """What is to be published and done about the sources of a Dataset, and the trouble with them, if there is any."""
+    """Status and actions for the sources of a Dataset, and what blocks one of them, if anything."""
 
     status: DatasetStatus
     actions: tuple[Action, ...] = ()
@@ -62,15 +62,15 @@ class Attended:
 
     @property
     def intake(self) -> Intake:
-        """The last look, or none."""
+        """The last intake, or an empty one."""
         return self.status.intake or Intake()
 
     def with_intake(self, intake: Intake) -> Attended:
-        """The same with another look."""
+        """Return a copy with another intake."""
         return replace(self, status=self.status.model_copy(update={"intake": intake}))
 
     def with_state(self, state: SourceState) -> Attended:
-        """The same with another state of one source."""
+        """Return a copy with another state of one source."""
         states = tuple(state if other.name == state.name else other for other in self.status.sources)
         return replace(self, status=self.status.model_copy(update={"sources": states}))
 
@@ -78,7 +78,7 @@ class Attended:
 def attend(
     dataset: Dataset, world: World, store: ObjectStore, engine: Engine | None, status: DatasetStatus, *, start: bool
 ) -> Attended:
-    """Follow the look that is under way; else start the next that is due, if ``start``."""
+    """Follow the active intake; otherwise start the next one that is due, if ``start``."""
     known = {state.name: state for state in status.sources}
     states = tuple(known.get(source.name, SourceState(name=source.name)) for source in dataset.spec.sources)
     attended = Attended(status.model_copy(update={"sources": states}))
@@ -91,7 +91,7 @@ def attend(
 
 
 def _blocker(dataset: Dataset, status: DatasetStatus) -> State | None:
-    """What stands in the way of a source, the worst first. A source that is suspended is in no trouble."""
+    """Return what blocks a source, permanent problems first. A suspended source is never blocked."""
     problems = [
         (state.transient, state.name, state.problem)
         for source, state in zip(dataset.spec.sources, status.sources, strict=True)
@@ -106,14 +106,14 @@ def _blocker(dataset: Dataset, status: DatasetStatus) -> State | None:
 
 
 def reading_of(dataset: Dataset, source: StandingSource) -> str:
-    """A digest of everything in the manifest that decides whether a file can be read."""
+    """Return a digest of everything in the manifest that determines whether a file can be read."""
     how = source.model_dump_json(include={"format", "compression", "csv", "columns", "operation"})
     return digest(how, dataset.spec.table.model_dump_json(include={"columns", "partition_on", "schema_evolution"}))
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A Dataset with all that decides about its sources."""
+    """A Dataset with everything that decisions about its sources depend on."""
 
     dataset: Dataset
     world: World
@@ -127,10 +127,10 @@ class _Case:
     def _source(self, name: str | None) -> StandingSource | None:
         return next((source for source in self.dataset.spec.sources if source.name == name), None)
 
-    # --- a look under way ---
+    # --- the active intake ---
 
     def follow(self, attended: Attended) -> Attended:
-        """A look was announced: see how far it is."""
+        """Evaluate the announced intake."""
         intake = attended.intake
         digest = engine_digest(self.engine, self.world.settings)
         step = follow(intake, intake_prefix(self.dataset), self.dataset, self.world, Budget(limit=None), digest)
@@ -148,7 +148,7 @@ class _Case:
                 return self._failed(attended, step)
 
     def _launched_again(self, attended: Attended, step: Step[Intake]) -> Attended:
-        """It was announced and never seen: once more, unless the next look would ask something else."""
+        """Launch an intake that was announced but never observed, unless the next one would have another spec."""
         attended, source = attended.with_intake(step.attempts), self._source(step.attempts.source)
         wanted = source is not None and not source.suspend and not self.dataset.spec.suspend
         if source is None or not wanted or reading_of(self.dataset, source) != step.attempts.reading:
@@ -162,7 +162,7 @@ class _Case:
         return status if result.dataset is None else absorb(status, result.dataset)
 
     def _answered(self, attended: Attended, found: jobs.IntakeOutcome) -> Attended:
-        """What the job found is what is known of the source."""
+        """Return the result with the source state that the job reported."""
         intake = attended.intake
         source = self._source(intake.source)
         attended = attended.with_intake(_over(intake))
@@ -195,7 +195,7 @@ class _Case:
         return told.with_state(_in_seconds(state))
 
     def _failed(self, attended: Attended, step: Step[Intake]) -> Attended:
-        """The look failed, or was lost. What it had committed before stays, and the next one goes on from there."""
+        """Record a failed or lost intake. Its commits stay, and the next intake continues after them."""
         setback, intake = step.setback or _SILENT, attended.intake
         source = self._source(intake.source)
         attended = attended.with_intake(_over(intake))
@@ -217,10 +217,10 @@ class _Case:
         }
         return attended.with_state(state.model_copy(update=changes))
 
-    # --- the next look ---
+    # --- the next intake ---
 
     def start_or_rest(self, attended: Attended) -> Attended:
-        """Start the look that has been due for longest, or say when to ask again."""
+        """Start the intake that has been due for longest, or return when to check again."""
         now = self.world.now
         pairs = zip(self.dataset.spec.sources, attended.status.sources, strict=True)
         looks = [(self._due(source, state), source) for source, state in pairs if not source.suspend]
@@ -238,7 +238,7 @@ class _Case:
         return alone(self.dataset, self.dataset, self.store, self.world, attended.status)
 
     def _due(self, source: StandingSource, state: SourceState) -> datetime:
-        """When the next look at the source is due."""
+        """Return when the next intake of the source is due."""
         stopped = state.stalled
         edited = stopped is not None and stopped.reading != reading_of(self.dataset, source)
         if edited or (state.look_time is None and state.next_look_time is None):
@@ -272,7 +272,7 @@ class _Case:
         return replace(attended, actions=(*attended.actions, launch), again=again)
 
     def _landing_store(self, source: StandingSource) -> ObjectStore | Blocked:
-        """Where files land, if jobs can be started on that and on the Dataset's own store."""
+        """Return the store in which files land, if jobs can be started on it and on the Dataset's own store."""
         own = usable_store(self.store.name, self.dataset, self.world)
         if isinstance(own, Blocked) or source.store_ref is None:
             return own
@@ -323,10 +323,10 @@ def _told(source: StandingSource, found: jobs.IntakeOutcome) -> Sequence[Event]:
 
 
 def _over(intake: Intake) -> Intake:
-    """The number stays: it is never used again."""
+    """Return an empty intake that keeps the number, which is never reused."""
     return Intake(attempt=intake.attempt, observed_attempt=intake.attempt)
 
 
 def _in_seconds(state: SourceState) -> SourceState:
-    """As it will be read back: times in a status are whole seconds."""
+    """Return the state as it will be read back: times in a status are whole seconds."""
     return SourceState.model_validate_json(state.model_dump_json(by_alias=True))

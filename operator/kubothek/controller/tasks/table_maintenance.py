@@ -1,13 +1,12 @@
-"""What a Dataset has done for its table by itself: healing, tags, indices, skipping metadata and compaction, in
-this order.
+"""Maintenance of a table by its Dataset: healing, tags, indices, skipping metadata and compaction, in this order.
 
-One job at a time, and when nothing changes rows or could do so now
-(:mod:`kubothek.controller.scheduling.maintenance_priority`). What is broken is mended first, versions are tagged before
-they can expire, and files are rewritten last, as their index entries go along.
+One job runs at a time, and only when no job changes rows or could do so now
+(:mod:`kubothek.controller.scheduling.maintenance_priority`). Healing comes first; tags are set before their versions
+can expire; files are rewritten last, because their index entries move with them.
 
-A compaction is due when a partition has enough small files: at each version that none has looked at yet, or with a
-schedule once in each window, which begins at a slot and lasts as long as ``startingDeadline`` says. Which files are
-worth it the job itself finds out.
+A compaction is due when a partition has enough small files. Without a schedule, that is checked for each new version.
+With a schedule, it happens once in each window, which begins at a slot and lasts for ``startingDeadline``. The job
+itself chooses the files to rewrite.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from kubothek.controller.tasks.task_runs import (
 
 
 def keep_up(context: TaskContext, status: DatasetStatus, *, start: bool) -> TaskResult:
-    """The next step of the job whose turn it is. None is started unless ``start``."""
+    """Return the next step of the task that is due. None is started unless ``start``."""
     dataset, now = context.dataset, context.world.now
     start = start and status.version is not None and not status.deleted
     status = _rid_of_what_is_over(dataset, status, now)
@@ -73,7 +72,7 @@ def _rid_of_what_is_over(dataset: Dataset, status: DatasetStatus, now: datetime)
 
 
 def _turn(context: TaskContext, status: DatasetStatus, *, start: bool) -> TaskType | None:
-    """What was tried goes on; of the rest the first that waits, or has a new cause if something may start."""
+    """Return a task that was already tried; otherwise the first that is open or, if ``start``, has a new cause."""
     for task_type in TASK_TYPES:
         if is_open(task_type, status) and is_tried(task_type, context, status):
             return task_type
@@ -97,7 +96,7 @@ def _ahead(context: TaskContext, status: DatasetStatus) -> str | None:
 
 
 def _blocker(dataset: Dataset, status: DatasetStatus) -> State | None:
-    """What stands against the first of the chores that were given up, or against the schedule."""
+    """Return the problem of the schedule, or that of the first task that was given up."""
     schedule = _schedule(dataset)
     mistake = fault(schedule) if schedule is not None else None
     if mistake is not None:
@@ -115,7 +114,7 @@ def _ailing(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | No
 
 
 def _healed(status: DatasetStatus, seen: DatasetState) -> DatasetStatus:
-    """What is still missing the next inspection says; what healing could not change is no cause for another."""
+    """Return the status after healing. Ailments stay until the next inspection; the same ones are no new cause."""
     return absorb(status, seen, corrupt=seen.corrupt)
 
 
@@ -131,7 +130,7 @@ def _untagged(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | 
     present = {tag.name: tag.version for tag in status.tags}
     if dataset.spec.tags is None or wanted == present:
         return None
-    # A tag for a version to come is a mistake until that version is there.
+    # A tag for a future version is an error until that version exists.
     early = sorted(name for name, version in wanted.items() if version > (status.version or 0))
     return digest(str(sorted(wanted.items())), str(sorted(present.items())), str(early))
 
@@ -148,7 +147,7 @@ def _tags(dataset: Dataset) -> dict[str, int]:
 
 
 def _scattered(dataset: Dataset, status: DatasetStatus, now: datetime) -> str | None:
-    """The version, or the slot, for which a compaction is due; with a schedule the last slot until there is another."""
+    """Return the version or slot for which a compaction is due; with a schedule, the last slot until the next one."""
     wish, health, last = dataset.spec.maintenance.compaction, status.health, status.compaction
     if wish is None:
         return None
@@ -166,13 +165,13 @@ def _scattered(dataset: Dataset, status: DatasetStatus, now: datetime) -> str | 
 
 
 def _order(wish: CompactionWish) -> str:
-    """A digest of the order that rows get, if any: for another one, a version is looked at again."""
+    """Return a digest of the row order, if any: with a new order, the same version is checked again."""
     order = clustering_of(wish)
     return "" if order is None else f"-{digest(order.model_dump_json())[:8]}"
 
 
 def _next_window(dataset: Dataset, status: DatasetStatus, now: datetime) -> timedelta | None:
-    """How long until the next window for compactions begins."""
+    """Return the time until the next compaction window begins."""
     schedule = _schedule(dataset)
     if schedule is None or fault(schedule) is not None:
         return None
@@ -185,9 +184,9 @@ def _schedule(dataset: Dataset) -> Schedule | None:
 
 
 def _since(dataset: Dataset, status: DatasetStatus, now: datetime) -> datetime:
-    """The last slot that was used; without one, the time of creation."""
+    """Return the last slot that was used; without one, the time of creation."""
     last = status.compaction
-    if last is not None and "T" in last.cause:  # not a version
+    if last is not None and "T" in last.cause:  # a slot, not a version
         slot = datetime.fromisoformat(last.cause).astimezone(UTC)
         return slot - timedelta(minutes=1) if is_untried(last) else slot
     return dataset.metadata.creation_timestamp or now
@@ -247,4 +246,4 @@ TASK_TYPES = (
         state=CompactionState,
     ),
 )
-"""In the order in which they are done."""
+"""In the order in which they run."""

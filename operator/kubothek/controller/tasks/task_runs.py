@@ -1,8 +1,8 @@
-"""Jobs that make a table what it should be: one for each cause, followed to its end.
+"""Task runs: jobs that bring a table into its desired state, one for each cause, followed to its end.
 
-The Dataset is ready all the while, as commits go on. What a job was started for is kept as its *cause*: what it could
-not change is not tried again until there is another cause. Which of them are started, and when, is decided in
-:mod:`kubothek.controller.tasks.table_maintenance`.
+The Dataset stays ready, because commits continue. A task run records its *cause*, the reason for which it started. A
+task that was given up is tried again only for another cause. :mod:`kubothek.controller.tasks.table_maintenance` decides
+which tasks start, and when.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BUDGET = Budget(limit=6, initial=timedelta(seconds=10))
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """A Dataset with all that its jobs need."""
+    """A Dataset with everything that its jobs need."""
 
     dataset: Dataset
     world: World
@@ -36,7 +36,7 @@ class TaskContext:
     engine: Engine | None
 
     def prefix(self, task_type: TaskType) -> str:
-        """What the names of a chore's jobs begin with."""
+        """Return the prefix of the names of a task's jobs."""
         return f"{self.dataset.name}-{task_type.verb}"
 
 
@@ -46,16 +46,16 @@ def _as_it_is(task_run: TaskRun, _result: JobResult, _now: datetime) -> TaskRun:
 
 @dataclass(frozen=True, slots=True)
 class TaskType:
-    """One sort of errand.
+    """One type of task.
 
     ``verb``    ends the prefix of its jobs' names
-    ``field``   of the status, in which the errand is kept, as a ``state``
-    ``reason``  of the condition when it was given up, and ``complaint``, what is wrong then
-    ``doing``   the state of such a job, for people
-    ``cause``   what there is to do, as a short text that changes when that does; None if there is nothing
-    ``job``     the job for an errand; the mapping is what all jobs of Datasets have
-    ``seen``    the status with the table as the job saw it
-    ``noted``   the errand with what its job reported at this time
+    ``field``   field of the status that holds the task run, as a ``state``
+    ``reason``  of the condition after the task was given up, and ``complaint``, what is wrong then
+    ``doing``   the state while such a job runs, for messages
+    ``cause``   what there is to do, as a short text that changes with it; None if there is nothing
+    ``job``     the job of a task run; the mapping holds the fields that all jobs of Datasets have
+    ``seen``    the status with the table as the job observed it
+    ``noted``   the task run with what its job reported at this time
     ``told``    reasons of jobs that become the reason of the condition
     """
 
@@ -74,7 +74,7 @@ class TaskType:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """The next step of an errand. ``trouble``: what stands against it, if anything."""
+    """Next step of a task. ``blocker``: the state that it puts the Dataset in, if any."""
 
     status: DatasetStatus
     actions: tuple[Action, ...] = ()
@@ -83,20 +83,20 @@ class TaskResult:
 
 
 def task_run_of(task_type: TaskType, status: DatasetStatus) -> TaskRun | None:
-    """The last errand of this sort."""
+    """Return the last run of this task."""
     task_run = getattr(status, task_type.field)
     assert task_run is None or isinstance(task_run, TaskRun)
     return task_run
 
 
 def is_open(task_type: TaskType, status: DatasetStatus) -> bool:
-    """Whether an errand of this sort was begun and is neither done nor given up."""
+    """Return whether a run of this task was begun and is neither done nor given up."""
     task_run = task_run_of(task_type, status)
     return task_run is not None and not task_run.done and task_run.problem is None
 
 
 def begun(task_type: TaskType, status: DatasetStatus, cause: str, now: datetime) -> DatasetStatus:
-    """The status with an errand for this cause; the number of a job that was seen is never used again."""
+    """Return the status with a new run for this cause; the number of an observed job is never reused."""
     before, due = task_run_of(task_type, status) or task_type.state(), now.replace(microsecond=0)
     number = before.attempt + 1
     task_run = task_type.state(attempt=number, observed_attempt=before.observed_attempt, cause=cause, due_time=due)
@@ -104,13 +104,13 @@ def begun(task_type: TaskType, status: DatasetStatus, cause: str, now: datetime)
 
 
 def is_untried(task_run: TaskRun) -> bool:
-    """Whether an errand was begun, and no job of it was ever seen."""
+    """Return whether a run was begun, but none of its jobs was ever observed."""
     tried = task_run.observed_attempt == task_run.attempt or task_run.failures or task_run.disruptions
     return not task_run.done and not tried
 
 
 def is_tried(task_type: TaskType, context: TaskContext, status: DatasetStatus) -> bool:
-    """Whether a job of an errand is there, or was."""
+    """Return whether a job of a run exists or existed."""
     task_run = task_run_of(task_type, status)
     if task_run is None or not is_untried(task_run):
         return task_run is not None
@@ -120,7 +120,7 @@ def is_tried(task_type: TaskType, context: TaskContext, status: DatasetStatus) -
 
 
 def settled(task_type: TaskType, status: DatasetStatus) -> DatasetStatus:
-    """The status when nothing is left to do: the same cause may come again."""
+    """Return the status when nothing is left to do: the same cause may occur again."""
     task_run = task_run_of(task_type, status)
     if task_run is None:
         return status
@@ -128,7 +128,7 @@ def settled(task_type: TaskType, status: DatasetStatus) -> DatasetStatus:
 
 
 def blocker_of(task_type: TaskType, status: DatasetStatus) -> State | None:
-    """What an errand that was given up leaves the Dataset in."""
+    """Return the state of the Dataset after a task was given up, or None."""
     task_run = task_run_of(task_type, status)
     if task_run is None or task_run.problem is None:
         return None
@@ -137,7 +137,7 @@ def blocker_of(task_type: TaskType, status: DatasetStatus) -> State | None:
 
 
 def run_task(task_type: TaskType, context: TaskContext, status: DatasetStatus, *, start_jobs: bool) -> TaskResult:
-    """The next step of an errand that is open; its job is started only if ``start_jobs``."""
+    """Return the next step of an open task run; its job is started only if ``start_jobs``."""
     task_run, dataset, world = task_run_of(task_type, status), context.dataset, context.world
     assert task_run is not None, "the errand is open"
     on = engine_digest(context.engine, world.settings)
@@ -179,14 +179,14 @@ def _job(task_type: TaskType, context: TaskContext, task_run: TaskRun) -> AnyJob
 
 
 def _forgotten(task_type: TaskType, context: TaskContext, task_run: TaskRun) -> tuple[Action, ...]:
-    """A Dataset lives long: of its jobs the last two are kept, for their logs."""
+    """Cancel an old job: a Dataset keeps only its last two jobs of a task, for their logs."""
     if task_run.attempt <= 2:
         return ()
     return (CancelJob(context.dataset.namespace, job_name(context.prefix(task_type), task_run.attempt - 2)),)
 
 
 def _blocker(task_type: TaskType, state: State) -> State | None:
-    """A job that cannot start without a person's help is told of, but is in no Commit's way."""
+    """Return a state that reports a job that only a user can unblock; Commits are not affected."""
     if state.abnormal != "Stalled":
         return None
     return stalled(task_type.reason, f"{task_type.complaint}: {problem_text(state.reason, state.message)}")

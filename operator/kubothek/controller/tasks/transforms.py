@@ -1,12 +1,11 @@
-"""When a derivative runs: as soon as an input has something new, in batches, or by a schedule; and what it waits for.
+"""When a derivative runs: for each change of an input, in batches, or on a schedule; and which inputs it waits for.
 
-Derivatives settle in the order in which they depend on each other, and run once for one change: where one input of a
-derivative already has what another is still on its way to (both follow an ancestor, and the first has read more of
-it), the derivative waits for the second. It waits for nobody who would not come by himself (suspended, scheduled,
-waiting for more records, given up), and no longer than ``maxWait``.
+Derivatives run in the order of their dependencies, and once for one change. If two inputs follow the same ancestor, and
+one has read more of it, the derivative waits for the other one. It never waits for an input that cannot advance on its
+own (suspended, scheduled, waiting for more records, given up), and never longer than ``maxWait``.
 
-A run takes all that is new at its time. What the run found nothing in, such as a block that describes an input, is no
-cause for another: the inputs as they were when it was started are part of its cause.
+A run processes everything that is new when it starts. The heads of the inputs at its start are part of its cause. So a
+change without rows, such as a block that describes an input, causes no second run.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ CHANGES: Final = frozenset(
         "TransformInvalid",
     }
 )
-"""Reasons of jobs that conditions tell as they are."""
+"""Reasons of jobs that conditions use unchanged."""
 
 
 def input_refs(dataset: Dataset, here: Ledgers) -> tuple[InputRef, ...]:
-    """The inputs as jobs need them."""
+    """Return the inputs as jobs need them."""
     found = ((reference, here.find(reference)) for reference in references(dataset))
     return tuple(InputRef(reference=name, uuid=other.uuid) for name, other in found if other is not None)
 
 
 def lacking_inputs(dataset: Dataset, here: Ledgers) -> Blocked | None:
-    """Why nothing can be made of the inputs, or None."""
+    """Return why the inputs cannot be used, or None."""
     way = here.cycle(dataset)
     if way is not None:
         return Blocked(stalled("Cycle", circle(way)))
@@ -62,12 +61,12 @@ def lacking_inputs(dataset: Dataset, here: Ledgers) -> Blocked | None:
 
 
 def circle(way: Sequence[str]) -> str:
-    """What is said of a Dataset that would be derived from itself, this way."""
+    """Return the message about a Dataset that would be derived from itself along this path."""
     return f"the Dataset would be derived from itself: {' from '.join(way)}; remove one of these inputs"
 
 
 def unfit_input(dataset: Dataset, other: Dataset) -> str | None:
-    """Why one Dataset cannot be derived from the other, as both are."""
+    """Return why one Dataset cannot be derived from the other, given both manifests, or None."""
     if other.spec.ledger is None:
         return f"the input {other.name!r} has no ledger: derive from Datasets with spec.ledger"
     if other.spec.store_ref != dataset.spec.store_ref:
@@ -101,20 +100,20 @@ def _lacking(reference: str, dataset: Dataset, here: Ledgers) -> Blocked | None:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Whether there is a cause for a run: ``cause``, or in how long there will be one, if time alone brings it."""
+    """Cause of a run that is due; without one, the time until there is one, if time alone brings it."""
 
     cause: str | None = None
     again: timedelta | None = None
 
 
 def due(dataset: Dataset, status: DatasetStatus, here: Ledgers) -> Due:
-    """Whether a run is due, but for those that it waits for."""
+    """Return whether a run is due, regardless of inputs that it waits for."""
     ledger, last = dataset.spec.ledger, status.transforming
     if ledger is None or status.ledger is None or ledger.following.suspend:
         return Due()
     inputs = here.inputs(dataset)
     if any(other.status.ledger is None or not other.status.ledger.records for other in inputs):
-        return Due()  # nothing is run before each input had data (DT-05)
+        return Due()  # no run before each input has had data (DT-05)
     order = digest(ledger.model_dump_json(include={"metadata"}), ledger.following.on_change, dataset.requested_at or "")
     cause = f"{order}-{heads(inputs)}"
     if last is not None and last.cause == cause and (last.done or last.problem is not None):
@@ -133,13 +132,13 @@ def due(dataset: Dataset, status: DatasetStatus, here: Ledgers) -> Due:
 
 
 def heads(inputs: list[Dataset]) -> str:
-    """A digest of the inputs as they are."""
+    """Return a digest of the heads of the inputs."""
     chains = (other.status.ledger for other in inputs)
     return digest(*(f"{chain.id} {chain.head}" for chain in chains if chain is not None))
 
 
 def left_to_wait(dataset: Dataset, status: DatasetStatus, now: datetime) -> timedelta:
-    """For how long something new may wait still."""
+    """Return how much longer new data may wait."""
     assert dataset.spec.ledger is not None, "asked only of ledgers"
     last = status.transforming
     since = (last.waiting_since if last is not None else dataset.metadata.creation_timestamp) or now
@@ -147,7 +146,7 @@ def left_to_wait(dataset: Dataset, status: DatasetStatus, now: datetime) -> time
 
 
 def marked(dataset: Dataset, status: DatasetStatus, here: Ledgers) -> DatasetStatus:
-    """The status with since when something new waits, and with the slot at which there was nothing new."""
+    """Return the status with the time since which new data waits, and with the last slot that had no new data."""
     last, now = status.transforming, here.now
     if last is None or is_open(TRANSFORM, status):
         return status
@@ -160,7 +159,7 @@ def marked(dataset: Dataset, status: DatasetStatus, here: Ledgers) -> DatasetSta
 
 
 def slot_of(dataset: Dataset, status: DatasetStatus, now: datetime) -> datetime | None:
-    """The newest slot that is due, else the last that was."""
+    """Return the newest slot that is due, otherwise the last one that was."""
     ledger = dataset.spec.ledger
     feeding = status.polling if ledger is None or ledger.kind == "Root" else status.transforming
     last = feeding.slot if feeding is not None else None
@@ -174,8 +173,8 @@ def slot_of(dataset: Dataset, status: DatasetStatus, now: datetime) -> datetime 
 
 
 def awaited_input(dataset: Dataset, status: DatasetStatus, here: Ledgers) -> str | None:
-    """The input that has not begun and is about to, or that is on its way to a state of an ancestor which another input
-    has reached already.
+    """Return an input that the run should wait for, or None. It is about to run for the first time, or to reach a state
+    of an ancestor that another input reflects already.
     """
     inputs = here.inputs(dataset)
     moved = behind(status, inputs)
@@ -189,7 +188,7 @@ def _is_new(dataset: Dataset) -> bool:
 
 
 def _lags(late: Dataset, moved: list[Dataset], here: Ledgers) -> bool:
-    """Whether one that moved knows more of an ancestor than this one does."""
+    """Return whether an input in ``moved`` reflects more of a shared ancestor than ``late`` does."""
     shared = here.ancestors(late)
     return any(
         here.reflects(other, name) > here.reflects(late, name)
@@ -201,10 +200,10 @@ def _lags(late: Dataset, moved: list[Dataset], here: Ledgers) -> bool:
 
 
 def on_the_way(dataset: Dataset, here: Ledgers, seen: dict[str, bool] | None = None) -> bool:
-    """Whether a derivative runs, or is going to by itself, now or when its inputs have."""
+    """Return whether a derivative runs or will run by itself, now or after its inputs have run."""
     seen = {} if seen is None else seen
     if dataset.name not in seen:
-        seen[dataset.name] = False  # where it leads back to itself it ends
+        seen[dataset.name] = False  # ends the recursion in a cycle
         seen[dataset.name] = _comes(dataset, here, seen)
     return seen[dataset.name]
 
@@ -228,7 +227,7 @@ def _comes(dataset: Dataset, here: Ledgers, seen: dict[str, bool]) -> bool:
 
 
 def chore_of(here: Ledgers) -> TaskType:
-    """The chore, among these ledgers."""
+    """Return the task type of transformations, with a cause that takes these ledgers into account."""
 
     def cause(dataset: Dataset, status: DatasetStatus, _now: datetime) -> str | None:
         ledger, last = dataset.spec.ledger, status.transforming
@@ -272,4 +271,4 @@ TRANSFORM: Final = TaskType(
     state=TransformState,
     told=CHANGES,
 )
-"""Its cause depends on other Datasets: see :func:`chore_of`."""
+"""The cause depends on other Datasets: see :func:`chore_of`."""

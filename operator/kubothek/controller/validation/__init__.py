@@ -1,6 +1,6 @@
-"""What can be wrong with a resource among others, which neither its schema nor CEL can say.
+"""Rules about several resources, which a schema or CEL cannot express.
 
-One rule a module, each a pure function of a resource and of what else there is; ``rules`` says which hold for which
-kind. Three ask them: the reconcilers, which put the answer into conditions; ``kubothek lint``, to which "what else
-there is" are manifests in files; and the validating webhook.
+Each rule is a pure function of a resource and the other existing resources; ``rules`` assigns them to kinds. They have
+three callers: reconcilers, which put findings into conditions; ``kubothek lint``, for which the existing resources are
+manifests in files; and the validating webhook.
 """

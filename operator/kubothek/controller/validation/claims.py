@@ -1,4 +1,4 @@
-"""What only one resource can have: a dataset in a store, the name of a cube's member."""
+"""Rules about exclusive claims: to a dataset in a store, and to the name of a cube's member."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Home = tuple[str, str | None]
 
 
 def same_dataset(dataset: Dataset, there: Lookup) -> Iterator[Finding]:
-    """Two Datasets of one uuid in one place: the bucket knows one owner, and the other one could only read."""
+    """Yield a finding if two Datasets have one uuid in one place: the bucket accepts only one owner as writer."""
     home = _home(dataset, there)
     for other in there.list(Dataset, dataset.namespace):
         if other.name != dataset.name and other.uuid == dataset.uuid and _home(other, there) == home:
@@ -26,7 +26,7 @@ def same_dataset(dataset: Dataset, there: Lookup) -> Iterator[Finding]:
 
 
 def name_of_member(dataset: Dataset, there: Lookup) -> Iterator[Finding]:
-    """A Dataset with the name that a Cube gives to one of its own."""
+    """Yield a finding if a Dataset has the name that a Cube gives to one of its own."""
     if dataset.cube is not None:
         return
     for cube in there.list(Cube, dataset.namespace):
@@ -38,7 +38,7 @@ def name_of_member(dataset: Dataset, there: Lookup) -> Iterator[Finding]:
 
 
 def names_of_members(cube: Cube, there: Lookup) -> Iterator[Finding]:
-    """A Cube whose Datasets would be called as others are."""
+    """Yield a finding for each Dataset of a Cube whose name belongs to another Dataset."""
     for index, member in enumerate(cube.spec.datasets):
         other = there.get(Dataset, cube.namespace, dataset_name(cube.name, member.name))
         if other is not None and other.cube != cube.name:
@@ -51,7 +51,7 @@ def names_of_members(cube: Cube, there: Lookup) -> Iterator[Finding]:
 
 
 def _home(dataset: Dataset, there: Lookup) -> _Home:
-    """Where the data lies: two ObjectStores may be one place."""
+    """Return the place of the data: two ObjectStores may refer to the same one."""
     name = dataset.spec.store_ref.name
     store = there.get(ObjectStore, dataset.namespace, name)
     return (name, None) if store is None else (store.spec.url.rstrip("/"), store.spec.endpoint)

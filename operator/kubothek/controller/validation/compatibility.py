@@ -1,4 +1,4 @@
-"""Whether two resources fit each other: a Commit and the ledger of its Dataset, a Sync and what it writes."""
+"""Rules about pairs of resources: a Commit and the ledger of its Dataset, a Sync and what it writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kubothek.controller.tasks.transforms import unfit_input
 
 
 def commit_and_dataset(commit: Commit, there: Lookup) -> Iterator[Finding]:
-    """A Commit that its Dataset will never take."""
+    """Yield a finding if the Dataset of a Commit can never accept it."""
     if commit.spec.dataset_ref is None:
         return
     dataset = there.get(Dataset, commit.namespace, commit.spec.dataset_ref.name)
@@ -27,7 +27,7 @@ def commit_and_dataset(commit: Commit, there: Lookup) -> Iterator[Finding]:
 
 
 def query_and_dataset(query: Query, there: Lookup) -> Iterator[Finding]:
-    """A Query whose rows no Dataset will take."""
+    """Yield a finding if the Dataset of a Query can never accept its rows."""
     target = query.spec.result.dataset_ref
     dataset = None if target is None else there.get(Dataset, query.namespace, target.name)
     if dataset is not None:
@@ -36,7 +36,7 @@ def query_and_dataset(query: Query, there: Lookup) -> Iterator[Finding]:
 
 
 def sync_and_dataset(sync: Sync, there: Lookup) -> Iterator[Finding]:
-    """A Sync whose two sides do not go together, as their specs are."""
+    """Yield a finding if the specs of a Sync's two sides do not fit each other."""
     dataset = there.get(Dataset, sync.namespace, sync.spec.dataset_ref.name)
     repository = there.get(Repository, sync.namespace, sync.spec.repository_ref.name)
     if dataset is not None and repository is not None:
@@ -46,7 +46,7 @@ def sync_and_dataset(sync: Sync, there: Lookup) -> Iterator[Finding]:
 
 
 def dataset_and_inputs(dataset: Dataset, there: Lookup) -> Iterator[Finding]:
-    """A derivative of what nothing can be derived from."""
+    """Yield a finding for each input that nothing can be derived from."""
     for name in dataset.spec.ledger.inputs if dataset.spec.ledger is not None else ():
         other = there.get(Dataset, dataset.namespace, name)
         why = None if other is None or other.name == dataset.name else unfit_input(dataset, other)

@@ -1,4 +1,4 @@
-"""Resources that wait for themselves: derivatives of what is derived from them, Commits in a circle."""
+"""Rules about cycles: derivatives of their own descendants, and Commits that depend on each other."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kubothek.controller.tasks.transforms import circle
 
 
 def of_inputs(dataset: Dataset, there: Lookup) -> Iterator[Finding]:
-    """A Dataset that would be derived from itself, however many transformations lie between."""
+    """Yield a finding if a Dataset would be derived from itself, directly or through other derivatives."""
     way = own_cycle(dataset, there)
     if way is not None:
         yield Finding("Cycle", "spec.ledger.metadata", circle(way))
 
 
 def of_commits(commit: Commit, there: Lookup) -> Iterator[Finding]:
-    """Commits of which each waits for the next."""
+    """Yield a finding if a Commit depends on itself, directly or through other Commits."""
     if not commit.finished and depends_on_itself(commit, there):
         yield Finding("DependencyCycle", "spec.dependsOn", CIRCLE)

@@ -1,4 +1,4 @@
-"""A Dataset beside the table that is in the store, as the last job saw it."""
+"""Rules about a Dataset and the table in the store, as the last job observed it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kubothek.controller.finding import Finding
 
 
 def other_partitions(dataset: Dataset, _: Lookup) -> Iterator[Finding]:
-    """A table that lies there partitioned otherwise, as when a Dataset is created anew over data that was kept."""
+    """Yield a finding if the existing table has other partitions, for example after a Dataset was created again."""
     why = layout_mismatch(dataset, dataset.status)
     if why is not None:
         yield Finding("LayoutMismatch", "spec.table.partitionOn", why)
 
 
 def layout_mismatch(dataset: Dataset, status: DatasetStatus) -> str | None:
-    """Why rows that are written would be refused; None if the table has, or may get, the partitions of the spec.
+    """Return why the store would refuse rows; None if the table has, or may get, the partitions of the spec.
 
-    The tables of ledgers and cubes follow from their chains and Cubes, which say it themselves.
+    The tables of ledgers and cubes are skipped: their chains and Cubes determine the layout and check it themselves.
     """
     spec, there = dataset.spec, status.partition_on
     if there is None or status.deleted or spec.ledger is not None or dataset.cube is not None:
@@ -33,7 +33,7 @@ def layout_mismatch(dataset: Dataset, status: DatasetStatus) -> str | None:
 
 
 def unknown_tags(dataset: Dataset, _: Lookup) -> Iterator[Finding]:
-    """Tags for versions that are not there. Not denied: a Commit on its way may make them."""
+    """Yield a finding for each tag of a missing version. Not denied: a Commit that runs may create the version."""
     newest = dataset.status.version
     for index, tag in enumerate(dataset.spec.tags or ()):
         if newest is not None and tag.version > newest:

@@ -1,8 +1,8 @@
-"""Jobs that can never start, as their namespace does not have so much: by its ResourceQuotas and LimitRanges.
+"""Rules about jobs that can never start because of their namespace's ResourceQuotas and LimitRanges.
 
-What a quota has left at a time is not looked at: that comes back, and jobs wait for it (``QuotaExceeded``, as the API
-server says of a pod for which nothing is left). Only what jobs with Spark ask for at least is counted, and nothing that
-others put beside them: whoever fits here may still have to wait, but who does not fit will never start.
+The present usage of a quota does not matter: jobs wait until it is released (``QuotaExceeded``, as the API server
+reports it). Only the minimum that a Spark job requests counts, without what others add to its pods. A job that passes
+may still have to wait, but one that fails can never start.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PATHS: Final = {"cpu": "cores", "memory": "memory"}
 
 
 def never_fits(engine: Engine, there: Lookup) -> Iterator[Finding]:
-    """Every bound of the namespace that the driver and the executors of one job exceed together, or one by itself."""
+    """Yield a finding for each bound that the driver and executors of one job exceed together, or one pod alone."""
     bounds = there.bounds(engine.namespace)
     if not bounds:
         return

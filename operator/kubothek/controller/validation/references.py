@@ -1,4 +1,4 @@
-"""Names of other resources: is anything called that?"""
+"""Rule about references to missing resources."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ KIND_OF: Final[dict[str, type[Resource]]] = {
     "repository_ref": Repository,
     "depends_on": Commit,
 }
-"""What a field of type :class:`Reference` names, by the name of the field, in every kind."""
+"""Kind that a field of type :class:`Reference` refers to, by the name of the field, in every kind."""
 
 
 def references_of(resource: Resource) -> Iterator[tuple[str, type[Resource], str]]:
-    """Every resource that this one names: field, kind, name."""
+    """Yield every resource that this one names: field, kind, name."""
     yield from _within(resource.spec, ("spec",))
     if isinstance(resource, Dataset) and resource.spec.ledger is not None:
         for name in resource.spec.ledger.inputs:
@@ -45,7 +45,7 @@ def references_of(resource: Resource) -> Iterator[tuple[str, type[Resource], str
 
 
 def dangling(resource: Resource, there: Lookup) -> Iterator[Finding]:
-    """Names of nothing. Not denied: manifests are applied in any order, and reconcilers wait."""
+    """Yield a finding for each missing resource; not denied, because manifests are applied in any order."""
     for path, kind, name in references_of(resource):
         if there.get(kind, resource.namespace, name) is None:
             what = f"there is no {kind.__name__} {name!r} in namespace {resource.namespace!r}"

@@ -1,4 +1,4 @@
-"""Resources that were read together, as a place to look for others."""
+"""Resource sets in memory that rules look resources up in."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Gathered:
     """A :class:`~kubothek.controller.context.Lookup` over resources in memory; of two with one name, the last one."""
 
     engine_limits = Sizes()
-    """Those of an operator, which nobody asks here; as its defaults."""
+    """No limits: callers have no operator, and the same holds for its defaults."""
 
     engine_defaults: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, resources: Iterable[Resource], bounds: Mapping[str, Sequence[Bound]] = _NONE) -> None:
-        """``bounds``  of each namespace"""
+        """``bounds`` by namespace."""
         self._bounds = bounds
         self._places: dict[tuple[str, str], dict[str, Resource]] = {}
         for each in resources:
@@ -39,21 +39,21 @@ class Gathered:
                     self.dependency_graph.put(namespace, name, references(each), identity(each))
 
     def bounds(self, namespace: str) -> Sequence[Bound]:
-        """What the namespace's quotas and ranges allow."""
+        """Return the bounds that the namespace's ResourceQuotas and LimitRanges set."""
         return self._bounds.get(namespace, ())
 
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
-        """The resource, or None."""
+        """Return the resource, or None."""
         found = self._places.get((kind.__name__, namespace), {}).get(name)
         return found if isinstance(found, kind) else None
 
     def list(self, kind: type[R], namespace: str) -> Sequence[R]:
-        """All of a kind in the namespace."""
+        """Return all resources of a kind in the namespace."""
         return [each for each in self._places.get((kind.__name__, namespace), {}).values() if isinstance(each, kind)]
 
 
 class Beside:
-    """What there is, with one resource as it would be: a :class:`~kubothek.controller.context.Lookup`."""
+    """A :class:`~kubothek.controller.context.Lookup` over the existing resources, with one replaced or added."""
 
     def __init__(self, resource: Resource, there: Lookup) -> None:
         self._resource = resource
@@ -61,32 +61,32 @@ class Beside:
 
     @property
     def dependency_graph(self) -> DependencyGraph:
-        """That of the others: identities are in statuses, which nobody edits."""
+        """That of the existing resources: identities are in statuses, which users do not edit."""
         return self._there.dependency_graph
 
     @property
     def engine_limits(self) -> Sizes:
-        """The operator's."""
+        """The operator's limits."""
         return self._there.engine_limits
 
     @property
     def engine_defaults(self) -> Mapping[str, Any]:
-        """The operator's."""
+        """The operator's defaults."""
         return self._there.engine_defaults
 
     def bounds(self, namespace: str) -> Sequence[Bound]:
-        """The namespace's."""
+        """Return the bounds of the namespace."""
         return self._there.bounds(namespace)
 
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
-        """The resource, or None."""
+        """Return the resource, or None."""
         own = self._resource
         if isinstance(own, kind) and (own.namespace, own.name) == (namespace, name):
             return own
         return self._there.get(kind, namespace, name)
 
     def list(self, kind: type[R], namespace: str) -> Sequence[R]:
-        """All of a kind in the namespace."""
+        """Return all resources of a kind in the namespace."""
         own, found = self._resource, self._there.list(kind, namespace)
         if not isinstance(own, kind) or own.namespace != namespace:
             return found

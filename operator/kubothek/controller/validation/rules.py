@@ -1,4 +1,4 @@
-"""Which rules hold for which kind."""
+"""Assignment of rules to kinds."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _OF_KIND: Final[Mapping[str, tuple[Rule, ...]]] = {
 
 
 def findings(resource: Resource, there: Lookup) -> Iterator[Finding]:
-    """Everything that is wrong with a valid resource, among those that there are."""
+    """Yield every finding about a valid resource among the existing ones."""
     beside = Beside(resource, there)
     for rule in (*_OF_KIND.get(resource.kind, ()), *_ALL):
         yield from rule(resource, beside)
 
 
 def new_findings(resource: Resource, old: Resource | None, there: Lookup) -> Iterator[Finding]:
-    """The same of an edit. What was wrong before is no reason to refuse it: suspending must always be possible."""
+    """Yield the findings about an edit. Only new ones are denied: an edit such as a suspension must stay possible."""
     known = set(findings(old, there)) if old is not None else set[Finding]()
     for found in findings(resource, there):
         yield Finding(found.reason, found.path, found.message, denies=found.denies and found not in known)

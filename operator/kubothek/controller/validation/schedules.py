@@ -1,4 +1,4 @@
-"""Schedules that name no time: unknown zones, dates that never come."""
+"""Rule about schedules without slots: unknown time zones, dates that never occur."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kubothek.controller.scheduling.schedule import fault
 
 
 def timeless(resource: Resource, _: Lookup) -> Iterator[Finding]:
-    """Every schedule of a resource that has no slots."""
+    """Yield a finding for each schedule of a resource that has no slots."""
     for path, schedule in _within(resource.spec, ("spec",)):
         mistake = fault(schedule)
         if mistake is not None:

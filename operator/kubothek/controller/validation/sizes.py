@@ -1,5 +1,5 @@
-"""Sizes beyond the operator's limits. Not denied, as limits may be lowered under Engines that are there: they are cut
-to the limit when a job starts, and the condition of the Engine says so.
+"""Rules about sizes beyond the operator's limits. Not denied, because limits may be lowered below existing Engines:
+jobs are cut to the limit when they start, and the condition of the Engine reports it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from kubothek.controller.finding import Finding
 
 
 def beyond_limits(engine: Engine, there: Lookup) -> Iterator[Finding]:
-    """Every size of an Engine that is cut."""
+    """Yield a finding for each size of an Engine that is cut."""
     yield from _cuts("spec", capped(engine.spec, there.engine_limits)[1])
 
 
 def run_beyond_limits(run: Commit | Query | Compaction | Verification, there: Lookup) -> Iterator[Finding]:
-    """Every size of a run that is cut."""
+    """Yield a finding for each size of a run that is cut."""
     if run.spec.size is None:
         return
     sizes = said(run.spec.size)
