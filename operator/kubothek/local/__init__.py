@@ -1,1 +1,1 @@
-"""The world behind a directory of manifests: the same reconcilers, with jobs as subprocesses."""
+"""Local runtime over a directory of manifests: the same reconcilers, with jobs as subprocesses."""

@@ -1,4 +1,4 @@
-"""Manifests meet the state of earlier runs: identities are given, edits checked, absences noticed."""
+"""Admission of manifests against the state of earlier runs: identities, forbidden edits, absent resources."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from kubothek.local.summary import summarise
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a run works on."""
+    """Input of a run."""
 
     resources: Mapping[Key, Resource]
     """As an API server would hold them, with the statuses of earlier runs."""
     states: Mapping[Key, State]
-    """Where each is remembered; an Engine, and what names no known store, is not."""
+    """State directory of each resource; Engines, and resources without a known store, have none."""
     secrets: Mapping[tuple[str, str], Mapping[str, bytes]]
     absent: Sequence[Key]
-    """Resources of earlier runs that are not in these manifests, nor named by them; unchanged."""
+    """Resources of earlier runs that are neither in these manifests nor referred to by them; they stay unchanged."""
 
 
 def states_of(manifests: Manifests, base: Path) -> dict[Key, State]:
-    """The state that each resource belongs to: that of its store, or of its Dataset's store."""
+    """Return the state of each resource: that of its store, or of its Dataset's store."""
     states = {
         key: State.of(resource.spec.url, resource.spec.endpoint, base)
         for key, resource in manifests.resources.items()
         if isinstance(resource, ObjectStore)
     }
-    for key, resource in manifests.resources.items():  # Datasets come before what changes them
+    for key, resource in manifests.resources.items():  # Datasets precede the resources that refer to them
         if isinstance(resource, Cube | Dataset | Query):
             home = Key("ObjectStore", key.namespace, resource.spec.store_ref.name)
         elif isinstance(resource, Commit):
@@ -66,7 +66,7 @@ def states_of(manifests: Manifests, base: Path) -> dict[Key, State]:
 
 
 def _home_of(dataset: Key, manifests: Manifests, states: Mapping[Key, State]) -> Key:
-    """The Dataset or Cube, or if no manifest has it the store that an earlier run kept it in."""
+    """Return the key of the Dataset or Cube, or of the store in which an earlier run saved it if no manifest has it."""
     if dataset in manifests.resources:
         return dataset
     for key, state in states.items():
@@ -80,7 +80,7 @@ def _home_of(dataset: Key, manifests: Manifests, states: Mapping[Key, State]) ->
 
 
 def apply(manifests: Manifests, states: Mapping[Key, State], now: datetime) -> Applied:
-    """Admit all manifests or none. Raises ManifestError with every edit that is forbidden. Writes nothing."""
+    """Admit all manifests or none. Raises ManifestError with every forbidden edit. Writes nothing."""
     resources: dict[Key, Resource] = {}
     problems: list[Problem] = []
     for key, resource in manifests.resources.items():
@@ -101,7 +101,7 @@ def apply(manifests: Manifests, states: Mapping[Key, State], now: datetime) -> A
 
 
 def _named(resources: Mapping[Key, Resource]) -> set[Key]:
-    """What resources of the manifests name: the Dataset or Cube that they change, and what they depend on."""
+    """Return the Datasets, Cubes and Commits that resources of the manifests refer to."""
     named = set[Key]()
     for key, resource in resources.items():
         if isinstance(resource, Commit):
@@ -116,7 +116,7 @@ def _named(resources: Mapping[Key, Resource]) -> set[Key]:
 
 
 def _kept(key: Key, state: State, resources: Mapping[Key, Resource], named: Container[Key]) -> Resource | None:
-    """A resource of an earlier run that is in no manifest, and that one of the manifests made or names."""
+    """Return an absent resource of an earlier run that one of the manifests owns or refers to, otherwise None."""
     resource = state.load(KINDS[key.kind], key) if key.kind in KINDS else None
     if key in named:
         return resource
@@ -127,12 +127,12 @@ def _kept(key: Key, state: State, resources: Mapping[Key, Resource], named: Cont
 
 
 def _once_more(resources: Mapping[Key, Resource], now: datetime) -> dict[Key, Resource]:
-    """A run is a person's request to try again what an earlier one left undone.
+    """Reset what an earlier run left undone: a new run is a request to try again.
 
-    A failed Commit, Query, Compaction or Verification starts over, as if it had been deleted and created again; its old
-    attempts keep their logs. A store that is not fine, or holds a Dataset that is not, is looked at now and not at the
-    next interval, and so are every source, that of a ledger too, the files of every SkippingIndex, and both sides of
-    every Sync. A GCPolicy makes up for a slot that came between two runs, however late.
+    A failed Commit, Query, Compaction or Verification starts over, as if it had been deleted and created again; logs of
+    its attempts stay. All sources, polls, SkippingIndexes and Syncs are due now, not at their interval. So is the
+    inspection of a store that is not fine, or holds a Dataset that is not. A GCPolicy catches up on a slot between two
+    runs, however late.
     """
     again = dict(resources)
     for key, resource in resources.items():
@@ -166,7 +166,7 @@ def _has_work(resource: SkippingIndex | GCPolicy | Sync, now: datetime) -> bool:
 
 
 def requested(resource: Resource, now: datetime) -> Resource:
-    """The resource with the request to do now what is otherwise done at intervals."""
+    """Return the resource with the annotation that requests immediate reconciliation."""
     annotations = resource.metadata.annotations | {REQUEST_ANNOTATIONS[0]: now.isoformat()}
     metadata = resource.metadata.model_copy(update={"annotations": annotations})
     return resource.model_copy(update={"metadata": metadata})
@@ -184,7 +184,7 @@ def _looked_at_now(status: DatasetStatus) -> DatasetStatus:
 
 
 def _polled_now(status: DatasetStatus) -> DatasetStatus:
-    """With a poll that is due, and with another try of what the chain could not be made to hold, or to derive."""
+    """Return the status with a poll that is due, and with a retry of failed definitions and transformations."""
     over: dict[str, object] = {"cause": "", "done": True, "problem": None}
     changes: dict[str, object] = {}
     if status.polling is not None and (status.polling.done or status.polling.problem is not None):
@@ -197,6 +197,6 @@ def _polled_now(status: DatasetStatus) -> DatasetStatus:
 
 
 def save(applied: Applied) -> None:
-    """Remember what was admitted, before anything is done about it."""
+    """Save what was admitted, before any action."""
     for key, state in applied.states.items():
         state.save(applied.resources[key])

@@ -1,20 +1,20 @@
-"""One attempt of a job, as the files it leaves behind.
+"""One attempt of a job, as files.
 
 An attempt owns the directory ``<state>/jobs/<namespace>/<job's name without its number>/<number>/``::
 
-    job.json       what to do; its presence means "launched"
-    alive          flock'ed by the job's process for as long as it lives: the truth about "does it run",
-                   whatever became of the process that started it
+    job.json       job spec; its presence means "launched"
+    alive          flock'ed by the job's process for its lifetime; tells whether the job runs,
+                   even after the process that started it has ended
     pid            its process group, meaningful only while ``alive`` is locked
     progress.jsonl its standard output
     log.txt        its standard error, of all tries
-    result.json    its own word, in place of a pod's termination message
-    exit           its exit code, written by the runtime that saw it end
-    launch.json    whose it is, and how many cores it may use
+    result.json    its result, in place of a pod's termination message
+    exit           its exit code, written by the runtime that observed its end
+    launch.json    its owner, and how many cores it may use
 
-``job.json`` with nobody alive, no ``exit`` and no ``result.json`` is an attempt that was interrupted together with
-its runtime, or never got its turn: whoever comes next starts it again. That is safe, as commits happen once by
-their ids, and costs no retry.
+An attempt with ``job.json``, but without a lock, ``exit`` and ``result.json``, was interrupted together with its
+runtime, or never started. The next run starts it again. That is safe, because commits are idempotent by id, and costs
+no retry.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from kubothek.local.files import write_atomically
 from kubothek.local.manifests import Key
 
 KEPT_ATTEMPTS = 10
-"""Directories kept per resource, newest first, for their logs."""
+"""Number of directories kept per resource, newest first, for their logs."""
 
 _LOG_TAIL_CHARACTERS = 500
 
 
 class Launch(BaseModel):
-    """Whose an attempt is, and how many cores it may use."""
+    """Owner of an attempt, and how many cores it may use."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -51,40 +51,40 @@ class Launch(BaseModel):
     owner_uid: str
     cores: int
     traceparent: str | None = None
-    """What it is a part of in a trace, if it is traced."""
+    """The trace context of its parent span; None if it is not traced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt by its job's name (``<resource>-<attempt>``) and its directory."""
+    """Attempt, identified by its job's name (``<resource>-<attempt>``) and its directory."""
 
     job: str
     directory: Path
 
     @classmethod
     def of(cls, jobs: Path, namespace: str, job: str) -> Attempt:
-        """The attempt of this name below a state's ``jobs`` directory."""
+        """Return the attempt of this name below a state's ``jobs`` directory."""
         prefix, _, number = job.rpartition("-")
         return cls(job, jobs / namespace / prefix / number)
 
     @property
     def number(self) -> int:
-        """The attempt's number, from 1."""
+        """Number of the attempt, from 1."""
         return int(self.job.rpartition("-")[2])
 
     @property
     def result_file(self) -> Path:
-        """Where the job leaves its result."""
+        """File to which the job writes its result."""
         return self.directory / "result.json"
 
     @property
     def log_file(self) -> Path:
-        """What the job wrote to standard error."""
+        """Standard error of the job."""
         return self.directory / "log.txt"
 
     @property
     def launched(self) -> datetime | None:
-        """When the attempt was launched; None if there is no trace of it."""
+        """Time at which the attempt was launched; None if there is no trace of it."""
         try:
             return datetime.fromtimestamp((self.directory / "job.json").stat().st_mtime, UTC)
         except FileNotFoundError:
@@ -92,18 +92,18 @@ class Attempt:
 
     @property
     def launch(self) -> Launch:
-        """How a launched attempt was launched."""
+        """Launch parameters of a launched attempt."""
         return Launch.model_validate_json((self.directory / "launch.json").read_bytes())
 
     def prepare(self, spec: bytes, launch: Launch) -> None:
-        """Lay out the directory: from here on the attempt is launched."""
+        """Write the directory; the attempt counts as launched from now on."""
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "launch.json").write_text(launch.model_dump_json())
         write_atomically(self.directory / "job.json", spec)
         self._forget_old_siblings()
 
     def view(self, phase: JobPhase, reason: str = "", message: str = "") -> JobView:
-        """The attempt as reconcilers see it, in this phase."""
+        """Return the attempt in this phase, in the form that reconcilers read."""
         return JobView(
             self.job,
             self.number,
@@ -115,7 +115,7 @@ class Attempt:
         )
 
     def alive(self) -> bool:
-        """Whether the job's process still holds its lock."""
+        """Return whether the job's process still holds its lock."""
         try:
             with (self.directory / "alive").open("rb") as alive:
                 fcntl.flock(alive, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -135,13 +135,13 @@ class Attempt:
         write_atomically(self.directory / "exit", str(code if code is not None else "unknown").encode())
 
     def result(self) -> JobResult | None:
-        """The job's own word, if it left a valid one."""
+        """Return the result that the job wrote, if it is valid."""
         with suppress(FileNotFoundError, ValidationError):
             return JobResult.model_validate_json(self.result_file.read_bytes())
         return None
 
     def ended(self) -> JobView | None:
-        """The view of an attempt that came to its end; None for one that did not, or was never launched."""
+        """Return the view of an attempt that has ended; None for one that has not, or was never launched."""
         if self.launched is None:
             return None
         result, exit_file, code = self.result(), self.directory / "exit", None
@@ -155,19 +155,19 @@ class Attempt:
         return replace(self.view(phase, reason, message), failure=failure, result=result, since=since)
 
     def rewind(self) -> None:
-        """Make this an attempt that is still to be done, unless it succeeded after all."""
+        """Reset the attempt to launched and unfinished, unless it has succeeded."""
         result = self.result()
         if result is None or result.outcome != "Succeeded":
             self.result_file.unlink(missing_ok=True)
             (self.directory / "exit").unlink(missing_ok=True)
 
     def erase(self) -> None:
-        """Make this an attempt that was never launched; its log stays."""
+        """Reset the attempt to never launched; its log stays."""
         for name in ("job.json", "result.json", "exit"):
             (self.directory / name).unlink(missing_ok=True)
 
     def read_progress(self, offset: int) -> tuple[Progress | None, int]:
-        """The last progress told in the complete lines after ``offset``, and the offset behind them."""
+        """Return the last progress in the complete lines after ``offset``, and the offset after them."""
         progress: Progress | None = None
         with suppress(FileNotFoundError), (self.directory / "progress.jsonl").open("rb") as stream:
             stream.seek(offset)
@@ -175,7 +175,7 @@ class Attempt:
                 if not line.endswith(b"\n"):
                     break
                 offset += len(line)
-                with suppress(ValueError, KeyError, TypeError):  # what libraries print there is not for us
+                with suppress(ValueError, KeyError, TypeError):  # libraries may print other lines
                     progress = Progress.model_validate(json.loads(line)["progress"])
         return progress, offset
 
@@ -195,10 +195,10 @@ class Attempt:
 def judge(
     code: int | None, result: JobResult | None, last_words: str
 ) -> tuple[JobPhase, str, str, FailureClass | None]:
-    """What an ended process means: phase, reason, message, and which retry budget its failure draws on.
+    """Return phase, reason, message and retry budget for an ended process.
 
-    The job's own word decides. Without one its exit code does (``resources.jobs.ExitCode``; negative = the
-    signal that ended it); a kill from outside is the machine's fault, not the job's.
+    The job's result decides. Without one, its exit code does (:class:`kubothek.api.jobs.ExitCode`; negative: the signal
+    that ended it). A kill from outside is an infrastructure failure, not the job's.
     """
     if result is not None and result.outcome == "Succeeded":
         return JobPhase.SUCCEEDED, result.reason, result.message, None

@@ -1,4 +1,4 @@
-"""What an edit of a manifest changes, field by field, and when each change takes effect."""
+"""Changes that an edit of a manifest makes, field by field, and when each takes effect."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 _EFFECTS = ("Takes effect", "May be edited", "A job on edit", "A checked contract")
-"""How the description of a field begins that says when an edit of it takes effect."""
+"""First words of the part of a field's description that says when an edit takes effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One field that differs; ``effect`` is the class of the field, as its description puts it, if it says so."""
+    """Changed field; ``effect`` is when the change takes effect, from the field's description, or empty."""
 
     path: str
     before: object
@@ -23,7 +23,7 @@ class Change:
 
 
 def changes(old: BaseModel, new: BaseModel, path: str = "spec") -> Iterator[Change]:
-    """The fields in which two versions of a spec differ."""
+    """Yield the fields in which two versions of a spec differ."""
     for name, info in type(new).model_fields.items():
         before, after = getattr(old, name), getattr(new, name)
         field = f"{path}.{info.alias or name}"

@@ -1,4 +1,4 @@
-"""The :class:`~kubothek.controller.context.World` that reconcilers see on one machine, and who watches whom."""
+"""Context of reconcilers in the local runtime, and which changes trigger which reconcilers."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from kubothek.local.manifests import Key, key_of
 R = TypeVar("R", bound=Resource)
 
 _QUEUE_HEAD = 8
-"""How many of a dataset's unfinished Commits a change wakes: the next one, and some in case it waits."""
+"""Number of a dataset's unfinished Commits that a change wakes: the next one, and some more in case it waits."""
 
 
 class Objects:
-    """The admitted resources of one run. Their specs stay; their statuses change."""
+    """Admitted resources of one run. Their specs are constant; their statuses change."""
 
     def __init__(self, resources: Mapping[Key, Resource]) -> None:
         self._by_kind: dict[tuple[str, str], dict[str, Resource]] = defaultdict(dict)
         self._users: dict[Key, list[Key]] = defaultdict(list)
         self._queues: dict[Key, list[Key]] = defaultdict(list)
-        """Of each Dataset and Cube its Commits, the next one last."""
+        """Commits by Dataset or Cube, the next one last."""
         self.dependency_graph = DependencyGraph()
         self.run_index = RunIndex()
         for key, resource in resources.items():
@@ -57,14 +57,14 @@ class Objects:
             queue.sort(key=lambda key: (resources[key].metadata.creation_timestamp, key.name), reverse=True)
 
     def get(self, key: Key) -> Resource | None:
-        """The resource as it is now."""
+        """Return the present resource."""
         return self._by_kind[key.kind, key.namespace].get(key.name)
 
     def __getitem__(self, key: Key) -> Resource:
         return self._by_kind[key.kind, key.namespace][key.name]
 
     def put(self, resource: Resource) -> None:
-        """Replace a resource by a newer state of itself."""
+        """Replace a resource by a newer version."""
         self._by_kind[resource.kind, resource.namespace][resource.name] = resource
         if isinstance(resource, Dataset):
             self.dependency_graph.put(resource.namespace, resource.name, references(resource), identity(resource))
@@ -72,7 +72,7 @@ class Objects:
             self.run_index.put(resource.kind, resource.namespace, resource.name, change_of(resource))
 
     def add(self, resource: Resource) -> None:
-        """Take in a resource that another one made; it may have been there, and have been named by others, before."""
+        """Add a resource that another one created; it may have existed, and others may refer to it already."""
         key = Key(resource.kind, resource.namespace, resource.name)
         for used in _references(resource):
             if key not in self._users[used]:
@@ -80,7 +80,7 @@ class Objects:
         self.put(resource)
 
     def list(self, kind: str, namespace: str) -> Sequence[Resource]:
-        """All of a kind in a namespace."""
+        """Return all resources of a kind in a namespace."""
         return tuple(self._by_kind[kind, namespace].values())
 
     def __iter__(self) -> Iterator[Resource]:
@@ -88,10 +88,9 @@ class Objects:
             yield from list(resources.values())
 
     def woken_by(self, key: Key) -> Iterator[Key]:
-        """Whose decision may change when this resource's status does.
+        """Yield the resources whose reconciliation may change when this resource's status changes.
 
-        Of a Dataset's Commits only the first few unfinished ones: the cost of a change does not grow with the
-        length of the queue.
+        Of a Dataset's Commits only the first few unfinished ones: the cost does not grow with the length of the queue.
         """
         resource = self.get(key)
         if isinstance(resource, Dataset):
@@ -126,7 +125,7 @@ class Objects:
                     yield from self._next_in_queue(user)
 
     def _neighbours(self, dataset: Dataset) -> Iterator[Key]:
-        """The ledgers around it: its inputs tell who reads them, and all that is derived from it may wait for it."""
+        """Yield the ledgers around a Dataset: its inputs list their consumers, and its descendants may wait for it."""
         if dataset.spec.ledger is None:
             return
         yield from (Key("Dataset", dataset.namespace, name) for name in references(dataset))
@@ -134,7 +133,7 @@ class Objects:
         yield from (Key("Dataset", dataset.namespace, name) for name in sorted(derived))
 
     def _touched_by(self, run: Query | Compaction | Sync) -> Iterator[Key]:
-        """The Datasets that a finished run changed or read, and who waits for the changed one."""
+        """Yield the Datasets that a finished run changed or read, and what waits for the changed one."""
         if isinstance(run, Sync):
             if run.status.table is not None:
                 yield Key("Dataset", run.namespace, run.spec.dataset_ref.name)
@@ -147,7 +146,7 @@ class Objects:
             yield from self._read_by(run)
 
     def _read_by(self, query: Query) -> Iterator[Key]:
-        """The Datasets that a query read: they sum up what was skipped."""
+        """Yield the Datasets that a query read: they aggregate how much it skipped."""
         names = {read.dataset for read in query.status.reads}
         for other in self.list("Dataset", query.namespace):
             if isinstance(other, Dataset) and other.uuid in names and other.spec.store_ref == query.spec.store_ref:
@@ -173,7 +172,7 @@ def _changed_by(run: Query | Compaction) -> Reference | None:
 
 
 def _stores(resource: Resource) -> Iterator[Reference | None]:
-    """The ObjectStores that the resource names."""
+    """Yield the ObjectStores that the resource refers to."""
     if isinstance(resource, Cube | Dataset | Query):
         yield resource.spec.store_ref
     if isinstance(resource, SkippingIndex):
@@ -189,7 +188,7 @@ def _stores(resource: Resource) -> Iterator[Reference | None]:
 
 
 def _references(resource: Resource) -> Iterator[Key]:
-    """What the resource names or falls back on."""
+    """Yield what the resource refers to, or uses by default."""
     namespace = resource.namespace
     for store in dict.fromkeys(_stores(resource)):
         if store is not None:
@@ -218,19 +217,19 @@ def _references(resource: Resource) -> Iterator[Key]:
 
 @dataclass(frozen=True, slots=True)
 class LocalWorld:
-    """A snapshot in the sense that nothing changes while a reconciler runs: both are on one thread."""
+    """A :class:`~kubothek.controller.context.World`, consistent because resources change only on its thread."""
 
     objects: Objects
     settings: Settings
     now: datetime
     view: Callable[[str, str], JobView | None] = field(repr=False)
-    """The attempt of a namespace and name."""
+    """Returns the attempt by namespace and name."""
     refusals: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
-    """Why a Dataset that another resource is to have could not be put, by namespace and name."""
+    """Why a Dataset of another resource was refused, by namespace and name."""
 
     @property
     def load(self) -> Load:
-        """Nothing counts: on one's own machine there are no limits but its cores."""
+        """Always empty: locally, only the number of cores limits jobs."""
         return Load()
 
     @property
@@ -240,7 +239,7 @@ class LocalWorld:
 
     @property
     def engine_limits(self) -> Sizes:
-        """The operator's limits of the sizes of jobs."""
+        """The operator's limits for job sizes."""
         return self.settings.engine_limits
 
     @property
@@ -249,7 +248,7 @@ class LocalWorld:
         return self.settings.engine_defaults
 
     def bounds(self, namespace: str) -> Sequence[Bound]:
-        """None: on one's own machine there is what there is."""
+        """Return nothing: there are no quotas locally."""
         return ()
 
     @property
@@ -258,24 +257,24 @@ class LocalWorld:
         return self.objects.run_index
 
     def get(self, kind: type[R], namespace: str, name: str) -> R | None:
-        """The resource, or None."""
+        """Return the resource, or None."""
         return cast("R | None", self.objects.get(Key(kind.__name__, namespace, name)))
 
     def list(self, kind: type[R], namespace: str) -> Sequence[R]:
-        """All resources of a kind in the namespace."""
+        """Return all resources of a kind in the namespace."""
         return cast("Sequence[R]", self.objects.list(kind.__name__, namespace))
 
     def invalid(self, kind: type[R], namespace: str) -> Sequence[str]:
-        """None: a run begins only when all manifests are valid."""
+        """Return nothing: a run starts only with valid manifests."""
         return ()
 
     def job(self, namespace: str, name: str) -> JobView | None:
-        """The attempt of this name, or None if there is no trace of it."""
+        """Return the attempt of this name, or None if there is no trace of it."""
         return self.view(namespace, name)
 
     def launch_refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
-        """Nothing refuses a launch on one's own machine."""
+        """Return why a Dataset was refused, or None; launches are never refused locally."""
         return self.refusals.get((namespace, name))
 
     def warm_pool(self, engine: Engine) -> None:
-        """Nothing waits for jobs on one's own machine."""
+        """Return None: there are no warm drivers locally."""

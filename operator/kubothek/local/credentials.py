@@ -1,4 +1,4 @@
-"""Secrets of the manifests as directories that jobs can read, for the time of one run."""
+"""Secrets of the manifests as directories that jobs can read, for the duration of one run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _decode(text: object) -> bytes:
 
 
 class Secret(BaseModel):
-    """A core Secret, as far as it can hold credentials."""
+    """Core Secret, limited to the fields that hold credentials."""
 
     metadata: ObjectMeta
     data: dict[_Key, Annotated[bytes, BeforeValidator(_decode)]] = {}
@@ -40,7 +40,7 @@ class Secret(BaseModel):
 
 
 def make_identity(directory: Path) -> None:
-    """A fresh private key for a dataset in a file that only this user can read; one that is there stays as it is."""
+    """Write a new private key for a dataset to a file that only this user can read; keep an existing one."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory / IDENTITY_KEY
     if path.exists():
@@ -53,7 +53,7 @@ def make_identity(directory: Path) -> None:
 
 
 class CredentialFiles(AbstractContextManager[Path]):
-    """The contents of a Secret in a directory that only this user can read, and that is gone afterwards."""
+    """Contents of a Secret in a directory that only this user can read, deleted at the end of the context."""
 
     def __init__(self, directory: Path, contents: Mapping[str, bytes]) -> None:
         self._directory = directory

@@ -1,4 +1,4 @@
-"""YAML files as documents that remember where each of their fields stands."""
+"""YAML files as documents that record the position of each field."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from yaml.reader import Reader
 from kubothek.local.errors import LocalError
 
 SUFFIXES = (".yaml", ".yml", ".json")
-"""What counts as a manifest in a directory; JSON is YAML."""
+"""Suffixes of manifests in a directory; JSON is YAML."""
 
 
 _LARGEST: Final = 8 << 20
-"""Bytes of the largest file that is read. Kubernetes takes objects of up to 1.5 MiB."""
+"""Size limit of a file in bytes. Kubernetes accepts objects of up to 1.5 MiB."""
 _DEEPEST: Final = 100
-"""Levels of nesting that are read; libyaml's composer recurses, and overflows the stack at some 50,000."""
+"""Limit of nesting levels; libyaml's composer recurses, and overflows the stack at some 50,000."""
 _LONGEST_NUMBER: Final = 100
-"""Characters of a number: the time to parse a longer one grows with its square."""
+"""Limit of a number in characters: the time to parse a longer one grows with its square."""
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # C is 10 times as fast, where built
-    """Constructs what JSON has, as the Kubernetes API speaks JSON. A date is text."""
+    """Loader for the types of JSON, which the Kubernetes API uses. A date is text."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's way
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
@@ -65,20 +65,20 @@ def _marked(place: Any, problem: str) -> yaml.MarkedYAMLError:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with the manifests; ``str()`` is the line to print."""
+    """Problem in the manifests; ``str()`` is the line to print."""
 
     where: str
-    """``file`` or ``file:line``"""
+    """``file`` or ``file:line``."""
     message: str
     path: str = ""
-    """The field, such as ``spec.engineRef``, if it is about one."""
+    """The field, such as ``spec.engineRef``, if the problem is about one."""
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}"
 
 
 class ManifestError(LocalError):
-    """The manifests cannot be used; holds everything that is wrong with them, not just the first thing."""
+    """The manifests cannot be used; holds every problem, not only the first one."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -97,7 +97,7 @@ class Document:
     """Why the content cannot be used."""
 
     def where(self, path: Sequence[str | int] = ()) -> str:
-        """``file:line`` of the field at ``path``, or of the closest field around it that is written out."""
+        """Return ``file:line`` of the field at ``path``, or of the closest field around it that is written out."""
         node = self.node
         for step in path:
             inner = _child(node, step)
@@ -108,7 +108,7 @@ class Document:
 
 
 def manifest_files(paths: Sequence[Path]) -> list[Path]:
-    """The files that ``-f`` names: files as they are, directories with all below them, in a stable order.
+    """Return the files that ``-f`` names: files themselves, and all manifests below directories, in a stable order.
 
     Raises ManifestError for a path that does not exist and for a directory without any manifest.
     """
@@ -130,9 +130,9 @@ def manifest_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def read_documents(file: Path) -> tuple[list[Document], list[Problem]]:
-    """Return the documents of a file and what keeps others from being read.
+    """Return the documents of a file, and the problems that prevent reading others.
 
-    Empty documents are left out. The items of a ``List`` are documents of their own.
+    Empty documents are left out. The items of a ``List`` are separate documents.
     """
     try:
         with file.open("rb") as opened:
@@ -164,7 +164,7 @@ def read_documents(file: Path) -> tuple[list[Document], list[Problem]]:
 
 
 def _aliases(text: str) -> Iterator[Any]:
-    """Yield for each document where its first alias is. Raises MarkedYAMLError where it is nested too deep.
+    """Yield the position of each document's first alias, or None. Raises MarkedYAMLError if the nesting is too deep.
 
     An alias lets 600 bytes stand for gigabytes, and a mapping contain itself. Events are parsed without recursion.
     """
@@ -200,13 +200,13 @@ def _document(loader: _Loader, file: Path, node: yaml.Node, alias: yaml.Mark | N
 
 
 def _identity(node: yaml.Node) -> Mapping[str, str]:
-    """``apiVersion`` and ``kind`` of a document whose content cannot be used."""
+    """Return ``apiVersion`` and ``kind`` of a document whose content cannot be used."""
     found = {name: _child(node, name) for name in ("apiVersion", "kind")}
     return {name: value.value for name, value in found.items() if isinstance(value, yaml.ScalarNode)}
 
 
 def _items(document: Document) -> Iterator[Document]:
-    """Yield the items of a List, as ``kubectl get -o yaml`` writes it; else the document, unless it is empty."""
+    """Yield the items of a List, as ``kubectl get -o yaml`` writes it; otherwise the document, unless it is empty."""
     content = document.content
     if isinstance(content, dict) and (content.get("apiVersion"), content.get("kind")) == ("v1", "List"):
         listed, node = content.get("items"), _child(document.node, "items")
@@ -238,11 +238,11 @@ def _child(node: yaml.Node, step: str | int) -> yaml.Node | None:
 
 
 def _duplicate_keys(root: yaml.Node) -> Iterator[yaml.Node]:
-    """Keys that a mapping has twice; YAML forbids them, PyYAML silently keeps the last."""
+    """Yield the keys that a mapping has twice; YAML forbids them, PyYAML silently keeps the last."""
     todo, visited = [root], set[int]()
     while todo:
         node = todo.pop()
-        if id(node) in visited:  # an alias: its anchor was looked at
+        if id(node) in visited:  # an alias: its anchor was already visited
             continue
         visited.add(id(node))
         if isinstance(node, yaml.SequenceNode):

@@ -1,4 +1,4 @@
-"""What can go wrong around the jobs of the local runtime; each message says what to do."""
+"""Errors of the local runtime itself, not of its jobs; each message says what to do."""
 
 
 class LocalError(Exception):

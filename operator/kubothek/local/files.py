@@ -1,4 +1,4 @@
-"""Small files that are whole or absent."""
+"""Atomic writes of small files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace the file in one step: a reader, or a crash, sees the old bytes or the new, never a part."""
+    """Replace a file atomically: readers, also after a crash, find the old bytes or the new, never a part."""
     staged = path.with_name(f".{path.name}.{os.getpid()}")
     staged.write_bytes(data)
     staged.replace(path)

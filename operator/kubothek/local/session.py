@@ -1,4 +1,4 @@
-"""``kubothek run`` without its screen: from manifests to a report."""
+"""``kubothek run`` without its display: from manifests to a report."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from kubothek.local.summary import Summary, summarise
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a run ended."""
+    """Result of a run."""
 
     summaries: Sequence[Summary]
     jobs: int
-    """How many jobs it started."""
+    """Number of jobs that it started."""
     stopped: bool
 
     @property
@@ -34,7 +34,7 @@ class Report:
 
 
 class Session:
-    """One run over manifests, from the moment that no other run can interfere."""
+    """One run over manifests, while it holds the locks of their stores."""
 
     def __init__(self, applied: Applied, base: Path, command: tuple[str, ...], clock: Callable[[], datetime]) -> None:
         self.applied = applied
@@ -42,11 +42,11 @@ class Session:
 
     @property
     def summaries(self) -> Sequence[Summary]:
-        """All resources as they are now, in the order in which they are applied."""
+        """All resources in their present state, in the order in which they are applied."""
         return [summarise(resource) for resource in self._runner.in_order()]
 
     def run(self, on_change: Callable[[Resource], None]) -> Report:
-        """Run to the end, or until :meth:`stop`; ``on_change`` is told of every new status."""
+        """Run to the end, or until :meth:`stop`; ``on_change`` is called with every changed resource."""
         finished = self._runner.run(on_change)
         return Report(self.summaries, self._runner.jobs_started, not finished)
 
@@ -55,7 +55,7 @@ class Session:
         self._runner.stop()
 
     def log_of(self, key: Key) -> Path | None:
-        """The log of the newest attempt of a resource that this run has looked at."""
+        """Return the log of the newest attempt of a resource that this run has observed."""
         return self._runner.log_of(key)
 
 
@@ -70,7 +70,7 @@ def session(
     command: tuple[str, ...] = JOB_COMMAND,
     clock: Callable[[], datetime] = _now,
 ) -> Iterator[Session]:
-    """Apply the manifests and hold their stores. Raises ManifestError for forbidden edits, LockedError."""
+    """Apply the manifests and lock their stores. Raises ManifestError for forbidden edits, LockedError."""
     states = states_of(manifests, base)
     with locked(list(states.values())):
         applied = apply(manifests, states, clock())

@@ -1,9 +1,9 @@
-"""What the local runtime remembers between runs, beside the store that it is about.
+"""State of the local runtime between runs, one directory per store.
 
-For a store in a directory that is ``.kubothek-state/`` in that directory: it goes where the data goes, and no
-dataset can have such a name. For a bucket it is a directory of the user's. It holds, per resource, the object
-as an API server would have it (uid, generation, creation time, spec, status), and its jobs' attempts.
-Losing it costs nothing but a repetition: uids are derived from names, and commits are found by their ids.
+For a store in a directory that is ``.kubothek-state/`` in that directory: it moves with the data, and no dataset can
+have such a name. For a bucket it is a directory of the user. It holds each resource as an API server would have it
+(uid, generation, creation time, spec, status), and the attempts of its jobs. If it is lost, work is only repeated: uids
+are derived from names, and commits are found by their ids.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kubothek.local.manifests import Key, key_of
 from kubothek.urls import absolute_url
 
 _UIDS = uuid.UUID("5a0c1b52-3c1e-5c53-9d4f-7b1f0e1c8a11")
-"""Namespace of the uids: a name has the same one in every run, and after the state was lost."""
+"""Namespace of the uids: a name has the same uid in every run, also after the state was lost."""
 
 
 class LockedError(LocalError):
@@ -39,13 +39,13 @@ class LockedError(LocalError):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The directory that belongs to one store."""
+    """State directory of one store."""
 
     root: Path
 
     @classmethod
     def of(cls, url: str, endpoint: str | None, base: Path, environ: Mapping[str, str] = os.environ) -> State:
-        """The state of the store at a url, behind an endpoint; relative file urls count from ``base``."""
+        """Return the state of the store at a URL and endpoint; relative file URLs are resolved against ``base``."""
         url = absolute_url(url, base)
         if url.startswith("file:"):
             return cls(Path(unquote(urlsplit(url).path)) / ".kubothek-state")
@@ -55,18 +55,18 @@ class State:
         return cls(Path(home) / "kubothek" / f"{readable}-{digest}")
 
     def identity(self, key: Key, environ: Mapping[str, str] = os.environ) -> Path:
-        """Where the private key of a dataset is: never in the store's directory, which may be given to others."""
+        """Return the directory of a dataset's private key: never in the store's directory, which users may share."""
         home = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
         digest = hashlib.sha256(str(self.root).encode()).hexdigest()[:12]
         return Path(home) / "kubothek" / "identities" / digest / key.namespace / key.name
 
     @property
     def jobs(self) -> Path:
-        """Below it are the attempts."""
+        """Directory of the attempts."""
         return self.root / "jobs"
 
     def load(self, model: type[Resource], key: Key) -> Resource | None:
-        """The object as it was last saved; None if it is new, or no valid object to this release."""
+        """Return the resource as last saved; None if it is new, or not valid in this release."""
         try:
             data = self._path(key).read_bytes()
         except FileNotFoundError:
@@ -77,14 +77,14 @@ class State:
             return None
 
     def save(self, resource: Resource) -> None:
-        """Write the object, whole or not at all."""
+        """Write the resource atomically."""
         path = self._path(key_of(resource))
         path.parent.mkdir(parents=True, exist_ok=True)
         data = manifest_of(resource) | {"status": resource.status.model_dump(mode="json", by_alias=True)}
         write_atomically(path, json.dumps(data).encode())
 
     def known(self) -> Iterator[Key]:
-        """All objects that were ever saved."""
+        """Yield all resources that were ever saved."""
         for path in (self.root / "resources").glob("*/*/*.json"):
             yield Key(path.parent.parent.name, path.parent.name, path.stem)
 
@@ -104,7 +104,7 @@ class State:
 
 
 def admit(new: Resource, old: Resource | None, now: datetime) -> tuple[Resource, Sequence[Problem]]:
-    """What an API server does with a manifest: refuse a forbidden edit, or give the object its identity.
+    """Admit a manifest as an API server does: refuse a forbidden edit, or give the resource its identity.
 
     A changed spec is a new generation; the status stays.
     """
@@ -129,13 +129,13 @@ def admit(new: Resource, old: Resource | None, now: datetime) -> tuple[Resource,
 
 
 def _fresh_status(resource: Resource) -> object:
-    """A manifest may carry a status that was exported from elsewhere; it says nothing about this store."""
+    """Return the default status: one in a manifest was exported from elsewhere, and does not apply to this store."""
     return type(resource).model_fields["status"].get_default()
 
 
 @contextmanager
 def locked(states: Sequence[State]) -> Iterator[None]:
-    """Hold every state for one run; the kernel lets go of them when the process dies. Raises LockedError."""
+    """Lock every state for one run; the kernel releases the locks when the process dies. Raises LockedError."""
     with ExitStack() as held:
         for root in sorted({state.root for state in states}):
             try:

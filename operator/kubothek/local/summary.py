@@ -1,4 +1,4 @@
-"""What a person wants to know of a resource at a glance, taken from its conditions."""
+"""Summary of a resource for users, derived from its conditions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kubothek.words import count
 
 
 class Phase(StrEnum):
-    """One word for where a resource is."""
+    """Phase of a resource in one word."""
 
     READY = "Ready"
     DONE = "Done"
@@ -31,7 +31,7 @@ class Phase(StrEnum):
 
     @property
     def fine(self) -> bool:
-        """Whether a run that ends with it has done all that the manifests ask for."""
+        """Whether a run that ends in this phase has done everything that the manifests ask for."""
         return self in (Phase.READY, Phase.DONE, Phase.SUSPENDED)
 
 
@@ -47,7 +47,7 @@ class Summary:
 
 
 def summarise(resource: Resource) -> Summary:
-    """The resource's line. A status of an older generation says nothing."""
+    """Return the resource's line. A status of an older generation is ignored."""
     key, state = key_of(resource), conditions.state_of(resource.status)
     ready = resource.status.condition("Ready")
     if state is None or ready is None or ready.observed_generation != resource.metadata.generation:
@@ -66,7 +66,7 @@ def _phase(state: conditions.State) -> Phase:
 
 
 def _achieved(resource: Resource) -> str | None:
-    """What a resource that is fine has come to, in numbers."""
+    """Describe in numbers what a resource in a fine phase has achieved."""
     if isinstance(resource, Cube) and (cube := resource.status).version is not None:
         built = sum(member.version is not None for member in cube.members)
         sizes = f": {count(cube.rows, 'cell')} in {count(built, 'dataset')}, {cube.size}" if built else ""

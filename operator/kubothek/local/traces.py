@@ -1,4 +1,4 @@
-"""Traces of what a run over manifests does, if OTEL_EXPORTER_OTLP_ENDPOINT names a collector (docs/tracing.md)."""
+"""Traces of a run over manifests, if OTEL_EXPORTER_OTLP_ENDPOINT names a collector (docs/tracing.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SERVICE = "kubothek-run"
 
 
 class Traces:
-    """Those of one run. Raises LocalError for a ratio that is none."""
+    """Traces of one run. Raises LocalError for an invalid ratio."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._endpoint = environ.get(ENDPOINT, "")
@@ -30,19 +30,19 @@ class Traces:
             raise LocalError(str(error)) from error
 
     def sending(self) -> AbstractContextManager[None]:
-        """Send what is told of inside of the context."""
+        """Send the spans that are reported inside the context."""
         return sending(self._endpoint, _SERVICE) if self._endpoint else nullcontext()
 
     def traceparent(self, action: LaunchJob) -> str | None:
-        """What goes into the environment of a job; None: nobody traces it."""
+        """Return the trace context for the environment of a job; None if it is not traced."""
         return traceparent(action, self._ratio)
 
     def launching(self, action: LaunchJob) -> AbstractContextManager[Span]:
-        """Around the launch of a job."""
+        """Return a span around the launch of a job."""
         return launching(action, self._ratio)
 
     def job_ended(self, owner: Resource, attempt: Attempt, view: JobView | None) -> None:
-        """The process of a job has ended; ``view`` says how."""
+        """Report the end of a job's process; ``view`` has its result."""
         if view is None or view.phase not in ENDED or attempt.launched is None or view.since is None:
             return
         meta = owner.metadata
@@ -63,13 +63,13 @@ class Traces:
             tell(ended)
 
     def changed(self, before: Resource, after: Resource) -> None:
-        """A resource has another status: maybe it is a run that ended."""
+        """Report a changed status, in case the resource is a run that ended."""
         if self._ratio:
             tell_if_ended(after.kind, manifest_of(before), manifest_of(after), self._ratio)
 
 
 def _started(attempt: Attempt) -> datetime | None:
-    """When its process was: the last of them, if it was interrupted."""
+    """Return when its last process was started, or None."""
     try:
         return datetime.fromtimestamp((attempt.directory / "pid").stat().st_mtime, UTC)
     except FileNotFoundError:
