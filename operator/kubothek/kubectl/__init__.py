@@ -1,4 +1,4 @@
-"""``kubectl kubothek``: the resources of a cluster, from a person's or a pipeline's own machine.
+"""``kubectl kubothek``: the resources of a cluster, from the machine of a user or pipeline.
 
-It reads and writes through the API server only, with the rights of whoever calls it; it holds no credentials of stores.
+It uses only the API server, with the rights of its caller, and holds no credentials of stores.
 """

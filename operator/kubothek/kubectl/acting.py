@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 _RUNS = ("Commit", "Query", "Compaction", "Verification")
 _GONE = 60.0
-"""Seconds in which a deleted run must be gone: it has no finalizer."""
+"""Seconds within which a deleted run must disappear: it has no finalizer."""
 
 
 @click.command()
 @click.argument("resource", type=ResourceName(), metavar="KIND/NAME")
 @cluster_options
 def suspend(resource: Named, cluster: Cluster) -> None:
-    """Start nothing new for a resource; what runs goes on."""
+    """Start no new jobs for a resource; running jobs continue."""
     _set_suspend(resource, cluster, wanted=True)
 
 
@@ -40,7 +40,7 @@ def resume(resource: Named, cluster: Cluster) -> None:
 @click.argument("resource", type=ResourceName(), metavar="KIND/NAME")
 @cluster_options
 def reconcile(resource: Named, cluster: Cluster) -> None:
-    """Do now what is otherwise done at intervals: inspect, look at sources, poll, collect, sync."""
+    """Do now what otherwise happens at intervals: inspect, check sources, poll, collect, sync."""
     cluster.run(lambda api, namespace: _request(api, namespace, resource))
     click.echo(f"{resource} requested")
 
@@ -49,10 +49,10 @@ def reconcile(resource: Named, cluster: Cluster) -> None:
 @click.argument("resource", type=ResourceName(), metavar="KIND/NAME")
 @cluster_options
 def retry(resource: Named, cluster: Cluster) -> None:
-    """Try again what failed.
+    """Retry what failed.
 
-    A run that is out of attempts gets one more. One that failed for good is created anew, as it was: a Commit happens
-    once all the same. Of other kinds it is the same as `reconcile`.
+    A run that is out of attempts gets one more. A run that failed permanently is deleted and created again with the
+    same spec; even so, a Commit happens only once. For other kinds, this is the same as `reconcile`.
     """
     click.echo(cluster.run(lambda api, namespace: _retry(api, namespace, resource)))
 
@@ -74,7 +74,7 @@ def _set_suspend(resource: Named, cluster: Cluster, *, wanted: bool) -> None:
 
 
 async def existing(api: Api, namespace: str, resource: Named) -> Object:
-    """The resource. Raises ClusterProblem if there is none."""
+    """Return the resource. Raises ClusterProblem if there is none."""
     there = await api.get(resource.kind, namespace, resource.name)
     if there is None:
         raise ClusterProblem(f"there is no {resource.kind} {resource.name!r} in namespace {namespace!r}")
@@ -110,11 +110,11 @@ async def _retry(api: Api, namespace: str, resource: Named) -> str:
 
 
 _MOST_RETRIES = 20
-"""The schema's limit of ``retryLimit``."""
+"""Limit of ``retryLimit`` in the schema."""
 
 
 async def _anew(api: Api, namespace: str, resource: Named, there: Object) -> None:
-    """Delete the run and create it as it was. If that ends in between, its manifest is told."""
+    """Delete the run and create it again. If that fails in between, the error contains its manifest."""
     from kubothek.cluster.api import CONFLICT, ApiError, ApiUnavailable
 
     meta = there["metadata"]
@@ -131,7 +131,7 @@ async def _anew(api: Api, namespace: str, resource: Named, there: Object) -> Non
         async with asyncio.timeout(_GONE):
             while (left := await api.get(resource.kind, namespace, resource.name)) is not None:
                 if left["metadata"]["uid"] != meta["uid"]:
-                    return  # a GitOps tool was faster
+                    return  # a GitOps tool created it first
                 await asyncio.sleep(0.2)
         await api.create(resource.kind, namespace, manifest)
     except ApiError as error:

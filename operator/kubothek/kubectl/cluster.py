@@ -1,4 +1,4 @@
-"""Which cluster and namespace a command is about, and one connection to it."""
+"""Cluster and namespace of a command, and one connection to it."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ T = TypeVar("T")
 
 
 class ClusterProblem(click.ClickException):
-    """A cluster that cannot be reached, or does not do what was asked; exit code 1."""
+    """The cluster cannot be reached, or refused the request; exit code 1."""
 
     def show(self, file: Any = None) -> None:
-        """One line on standard error, as every command has it."""
+        """Print one line to standard error, as every command does."""
         click.echo(f"error: {self.message}", err=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where ``kubectl`` would go with the same options."""
+    """Cluster that ``kubectl`` would use with the same options."""
 
     kubeconfig: str | None
     context: str | None
     namespace: str | None
-    """As given; None: that of the context."""
+    """As given; None: the namespace of the context."""
 
     def run(self, work: Callable[[Api, str], Awaitable[T]]) -> T:
-        """Do ``work(api, namespace)`` over one connection. Raises ClusterProblem."""
+        """Call ``work(api, namespace)`` over one connection. Raises ClusterProblem."""
         try:
             from kubothek.cluster.api import ApiError, ApiUnavailable
         except ImportError as error:
@@ -79,7 +79,7 @@ class Cluster:
 
 
 def cluster_options(command: F) -> F:
-    """The options that name a cluster; passed together as ``cluster: Cluster``."""
+    """Add the options that select a cluster; the command receives them as ``cluster: Cluster``."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, kubeconfig: str | None, context: str | None, namespace: str | None, **kwargs: Any) -> Any:

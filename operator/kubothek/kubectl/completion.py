@@ -1,4 +1,4 @@
-"""Completion of words: the script of each shell, and the names of resources."""
+"""Shell completion: the script of each shell, and the names of resources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes a shell complete the words of `kubothek`.
+    """Print the script that completes the words of `kubothek` in a shell.
 
     For bash: `source <(kubectl kubothek completion bash)`. Words of `kubectl kubothek` are completed by kubectl's own
     completion, which finds `kubectl_complete-kubothek` beside this program.
@@ -31,7 +31,7 @@ def completion(shell: str) -> None:
 
 
 def names(context: click.Context, kind: str) -> Sequence[str]:
-    """The names of the resources of a kind; none if the cluster does not answer."""
+    """Return the names of the resources of a kind; empty if the cluster does not answer."""
     given = context.params
     cluster = Cluster(given.get("kubeconfig"), given.get("context"), given.get("namespace"))
 

@@ -1,7 +1,7 @@
-"""What follows from a change of a manifest for the data: what is rewritten, built anew, deleted. Pure.
+"""Consequences of a manifest change for the data: what is rewritten, rebuilt, deleted. Pure functions.
 
-Told from the spec, and from what the status says of the table: the store is not asked, as nobody who plans need have
-its credentials. Sizes are those of the last look.
+They depend only on the spec and on the table in the status. They never read the store, so that planning needs no
+credentials for it. Sizes are as of the last inspection.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kubothek.words import count
 
 
 class Effect(StrEnum):
-    """What happens to data, worst first."""
+    """Effect on data, worst first."""
 
     DELETE = "delete"
     REWRITE = "rewrite"
@@ -36,13 +36,13 @@ class Effect(StrEnum):
 
     @property
     def costly(self) -> bool:
-        """Whether somebody should have a second look: data goes, or is made anew."""
+        """Whether a user should review it: data is deleted, rewritten or rebuilt."""
         return self in (Effect.DELETE, Effect.REWRITE, Effect.REBUILD)
 
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """One effect, in words."""
+    """One effect, with its message."""
 
     effect: Effect
     told: str
@@ -52,7 +52,7 @@ _LAYOUT = ("sort_by", "bucket_by", "num_buckets", "target_file_size", "row_group
 
 
 def of_change(old: Resource | None, new: Resource, there: Lookup) -> Iterator[Consequence]:
-    """What follows from creating a resource, or from making ``new`` of ``old``; the status is that of ``old``."""
+    """Yield the consequences of creating a resource, or of changing ``old``, which has the status, into ``new``."""
     if isinstance(new, Dataset):
         yield from _of_dataset(old if isinstance(old, Dataset) else None, new)
     elif isinstance(new, GCPolicy):
@@ -68,7 +68,7 @@ def of_change(old: Resource | None, new: Resource, there: Lookup) -> Iterator[Co
 
 
 def of_deletion(old: Resource, there: Lookup) -> Iterator[Consequence]:
-    """What follows from deleting a resource."""
+    """Yield the consequences of deleting a resource."""
     if isinstance(old, Dataset):
         if old.spec.deletion_policy == "Delete" and not old.spec.suspend:
             told = f"its data{_size(old)}; within the grace period a new Dataset with spec.restore brings it back"
@@ -140,7 +140,7 @@ def _of_table(old: Dataset, new: Dataset) -> Iterator[Consequence]:
 
 
 def _of_policy(old: GCPolicy | None, new: GCPolicy, there: Lookup) -> Iterator[Consequence]:
-    """What would be collected, as far as the last inspections knew."""
+    """Yield what would be collected, according to the last inspections."""
     asked = None if old is None else (old.spec.selector, old.spec.retention, old.spec.grace_period, old.spec.mode)
     if asked == (new.spec.selector, new.spec.retention, new.spec.grace_period, new.spec.mode) or new.spec.suspend:
         return

@@ -1,4 +1,4 @@
-"""``kubectl kubothek health``: how the files of a Dataset are."""
+"""``kubectl kubothek health``: the state of a Dataset's files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("dataset", type=ResourceName("Dataset"))
 @cluster_options
 def health(dataset: Named, cluster: Cluster) -> int:
-    """Show how the files of a Dataset are, as the last job saw them. Exit code 1 if something is missing or lost."""
+    """Show the state of a Dataset's files, as the last job observed it. Exit code 1 if something is missing or lost."""
     from kubothek.api.dataset import Dataset
     from kubothek.api.kinds import InvalidResource, parse
 

@@ -1,4 +1,4 @@
-"""``kubectl kubothek log``: what runs did to a Dataset."""
+"""``kubectl kubothek log``: the runs of a Dataset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @cluster_options
 @click.option("--limit", type=click.IntRange(min=0), default=50, show_default=True, help="How many; 0 for all.")
 def log(dataset: Named, cluster: Cluster, limit: int) -> None:
-    """Show the runs of a Dataset that the cluster still knows, newest first.
+    """Show the runs of a Dataset that still exist in the cluster, newest first.
 
     The whole history is in the store: `kubothek log --store URL DATASET` shows it.
     """
@@ -37,7 +37,7 @@ def log(dataset: Named, cluster: Cluster, limit: int) -> None:
 
 
 async def _runs(api: Api, namespace: str, dataset: Named) -> list[Object]:
-    """Every run that names the Dataset, or the Cube that it belongs to."""
+    """Return every run that refers to the Dataset, or to the Cube that it belongs to."""
     there = await existing(api, namespace, dataset)
     owners = there["metadata"].get("ownerReferences") or ()
     cube = next((each["name"] for each in owners if each.get("controller") and each["kind"] == "Cube"), None)

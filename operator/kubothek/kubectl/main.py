@@ -1,7 +1,7 @@
-"""The entry points: ``kubectl kubothek``, and what ``kubectl`` asks to complete its words.
+"""Entry points: ``kubectl kubothek``, and the program that ``kubectl`` calls to complete its words.
 
-The commands about a cluster stand beside those of ``kubothek`` about a store; ``log``, ``health`` and ``plan`` are
-about the cluster here.
+The plugin has the commands of ``kubothek`` for stores, and those for clusters; ``log``, ``health`` and ``plan`` refer
+to the cluster here.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ CLUSTER = {
 )
 @click.version_option(package_name="kubothek", message="%(prog)s %(version)s")
 def plugin() -> None:
-    """Datasets of a cluster: how they are, what happens to them, and what a change would do.
+    """Datasets of a cluster: their state, their history, and what a change would do.
 
     The commands from `run` on are about a store, with the credentials of this machine.
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit, with the codes of ``kubothek``."""
+    """Run the command line and exit, with the exit codes of ``kubothek``."""
     finish(plugin, "kubectl kubothek", arguments)
 
 
 NO_FILES = 4
 """``ShellCompDirectiveNoFileComp`` of cobra: do not offer files as well."""
 DEFAULT = 0
-"""``ShellCompDirectiveDefault``: offer files if there is nothing else."""
+"""``ShellCompDirectiveDefault``: offer files if there are no other candidates."""
 
 
 def complete(arguments: Sequence[str] | None = None) -> None:
-    """``kubectl_complete-kubothek WORD…``: the words that may stand in the place of the last one, as cobra has it."""
+    """Run ``kubectl_complete-kubothek WORD…``: print the candidates for the last word in the format of cobra."""
     *before, last = list(sys.argv[1:] if arguments is None else arguments) or [""]
     found = ShellComplete(plugin, {}, "kubectl kubothek", "_KUBOTHEK_COMPLETE").get_completions(before, last)
     words = [item for item in found if item.type == "plain"]

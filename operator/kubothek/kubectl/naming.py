@@ -1,4 +1,4 @@
-"""``KIND/NAME`` on a command line."""
+"""Arguments of the form ``KIND/NAME``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHORT: Final = {
 
 
 class Named(NamedTuple):
-    """A resource that was named."""
+    """Reference to a resource by kind and name."""
 
     kind: str
     name: str
@@ -33,7 +33,7 @@ class Named(NamedTuple):
 
 
 def kind_of(word: str) -> str | None:
-    """The kind that ``commit``, ``commits``, ``kcm`` or ``Commit`` means."""
+    """Return the kind that ``commit``, ``commits``, ``kcm`` or ``Commit`` stands for, or None."""
     from kubothek.cluster.api import RESOURCES
 
     word = word.lower().partition(".")[0]
@@ -44,7 +44,7 @@ def kind_of(word: str) -> str | None:
 
 
 class ResourceName(click.ParamType[Named]):
-    """``KIND/NAME``, or ``NAME`` if there is a kind that is meant without one."""
+    """``KIND/NAME``, or ``NAME`` if the parameter has a default kind."""
 
     name = "resource"
 
@@ -52,7 +52,7 @@ class ResourceName(click.ParamType[Named]):
         self._kind = kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Named:
-        """Fails for a kind that is none of ours."""
+        """Return the reference. Fails for an unknown kind."""
         if isinstance(value, Named):
             return value
         word, slash, name = str(value).rpartition("/")
@@ -64,7 +64,7 @@ class ResourceName(click.ParamType[Named]):
         return Named(kind, name)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        """Kinds; after a kind, or for one, the names in the cluster, if it answers."""
+        """Return kinds; after a kind, or with a default one, the names in the cluster, if it answers."""
         from click.shell_completion import CompletionItem
 
         word, slash, _ = incomplete.rpartition("/")

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from kubothek.kubectl.proposing import Proposal
 
 REFUSED = 1
-"""Exit code: something cannot be applied."""
+"""Exit code: at least one manifest is refused."""
 COSTLY = 3
-"""Exit code: everything can be applied, and data is deleted, rewritten or built anew by it."""
+"""Exit code: everything can be applied, but data is deleted, rewritten or rebuilt."""
 
 _SHOWN = {
     "create": ("+ create", "green"),
@@ -34,13 +34,12 @@ _SHOWN = {
 @click.option("--prune", metavar="SELECTOR", default="", help="Labels of what goes when no manifest has it any more.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 def plan(manifests: tuple[Path, ...], cluster: Cluster, prune: str, output: str) -> int:
-    """Say what applying manifests would do, and what follows for the data; change nothing.
+    """Show what applying manifests would do, and the consequences for the data; change nothing.
 
-    Each manifest is sent to the API server as a dry run, so that its rules, webhooks and roles have their say; what
-    would be rewritten, built anew or deleted is told from the statuses. Manifests of other API groups are passed over.
+    The API server receives each manifest as a dry run, and applies its rules, webhooks and roles. What would be
+    rewritten, rebuilt or deleted is derived from the statuses. Manifests of other API groups are skipped.
 
-    Exit code 0: can be applied. 1: something is refused. 3: can be applied, and data is deleted, rewritten or built
-    anew by it.
+    Exit code 0: can be applied. 1: something is refused. 3: can be applied, but data is deleted, rewritten or rebuilt.
     """
     from kubothek.kubectl.proposing import proposals
     from kubothek.local.documents import ManifestError

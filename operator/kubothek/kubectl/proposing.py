@@ -1,4 +1,4 @@
-"""Manifests as an API server would take them: a dry run of each, and what would come of it."""
+"""Dry run of manifests against an API server, with the consequences of each."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from kubothek.local.manifests import Key, Manifests
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What would become of one resource: ``create``, ``change``, ``keep``, ``delete`` or ``refuse``."""
+    """Planned action for one resource: ``create``, ``change``, ``keep``, ``delete`` or ``refuse``."""
 
     action: str
     key: Key
     where: str
-    """The manifest, as ``file:line``; empty for what is in none."""
+    """The manifest, as ``file:line``; empty if there is none."""
     changes: Sequence[Change] = ()
     consequences: Sequence[Consequence] = ()
     problems: Sequence[str] = ()
-    """Why it is refused; or, if it is not, what one should know."""
+    """Why it is refused; otherwise remarks."""
 
 
 @dataclass(slots=True)
 class _There:
-    """What is in the cluster: by key, as sent and as read."""
+    """Resources in the cluster by key: raw objects and parsed ones."""
 
     objects: dict[Key, dict[str, Any]] = field(default_factory=dict)
     resources: dict[Key, Resource] = field(default_factory=dict)
 
 
 async def proposals(api: Api, manifests: Manifests, namespace: str, prune: str) -> list[Proposal]:
-    """What applying the manifests would do, in an order in which they can be applied; deletions last.
+    """Return what applying the manifests would do, in an order in which they can be applied; deletions last.
 
-    ``namespace`` is that of manifests that name none, and ``prune`` the labels of what is deleted when no manifest has
-    it. Raises ApiError, ApiUnavailable.
+    ``namespace`` is the default for manifests. ``prune`` selects by label what is deleted when no manifest has it.
+    Raises ApiError, ApiUnavailable.
     """
     wanted = {_placed(key, manifests, namespace): resource for key, resource in manifests.resources.items()}
     origin = {_placed(key, manifests, namespace): key for key in manifests.resources}
@@ -59,7 +59,7 @@ async def proposals(api: Api, manifests: Manifests, namespace: str, prune: str) 
 
 
 def _placed(key: Key, manifests: Manifests, namespace: str) -> Key:
-    """The key with the namespace that kubectl would give it."""
+    """Return the key with the namespace that kubectl would use."""
     document = manifests.documents[key].content
     metadata = document.get("metadata") if isinstance(document, dict) else None
     named = isinstance(metadata, dict) and "namespace" in metadata

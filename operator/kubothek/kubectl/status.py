@@ -1,4 +1,4 @@
-"""``kubectl kubothek status``: how resources are."""
+"""``kubectl kubothek status``: the state of resources."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 @click.option("-A", "--all-namespaces", is_flag=True)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
 def status(resources: tuple[Named, ...], cluster: Cluster, all_namespaces: bool, output: str) -> int:
-    """Show how resources are: all of a namespace, or those that are named.
+    """Show the state of resources: all of a namespace, or the named ones.
 
-    Of those that are named, their conditions as well. Exit code 1 if one of them is not as it should be.
+    Named resources are shown with their conditions. Exit code 1 if a resource is not ready.
     """
     from kubothek.local.summary import summarise
 

@@ -1,4 +1,4 @@
-"""``kubectl kubothek tail``: a run followed to its end."""
+"""``kubectl kubothek tail``: follows a run to its end."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from kubothek.cluster.api import Api
 
 _LOOK = 1.0
-"""Seconds between two looks: jobs tell of their progress less often."""
+"""Seconds between two requests: jobs report progress less often."""
 
 
 @click.command()
 @click.argument("resource", type=ResourceName("Commit"), metavar="KIND/NAME")
 @cluster_options
 def tail(resource: Named, cluster: Cluster) -> int:
-    """Follow a run, or any other resource, until it has ended or is as it should be.
+    """Follow a run, or any other resource, until it ends or is ready.
 
-    A bar on a terminal, a line for each change elsewhere. Exit code 0 if it ended well, 1 if it failed or can go no
-    further by itself.
+    Shows a progress bar on a terminal, a line for each change elsewhere. Exit code 0 if it succeeded, 1 if it failed or
+    cannot continue by itself.
     """
     return cluster.run(lambda api, namespace: _follow(api, namespace, resource))
 

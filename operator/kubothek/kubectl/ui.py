@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kubothek.cluster.api import Api
 
 UI_PORT = 4040
-"""Where Spark serves it, if ``spark.ui.port`` does not say otherwise."""
+"""Default port of the Spark UI, unless ``spark.ui.port`` changes it."""
 
 
 @click.command()
@@ -35,13 +35,13 @@ def ui(resource: Named, cluster: Cluster, port: int) -> None:
     where = [*cluster.kubectl, f"--namespace={namespace}"]
     command = ["kubectl", *where, "port-forward", f"pod/{pod}", f"{port}:{UI_PORT}"]
     try:
-        os.execvp("kubectl", command)  # noqa: S606, S607 - the user's own
+        os.execvp("kubectl", command)  # noqa: S606, S607 - the user's own kubectl
     except FileNotFoundError:
         raise ClusterProblem("kubectl is not on the PATH: it forwards the port") from None
 
 
 async def _driver(api: Api, namespace: str, resource: Named) -> tuple[str, str, bool]:
-    """The pod of the job that runs, its namespace, and whether its session has a UI. Raises ClusterProblem."""
+    """Return the pod of the running job, its namespace, and whether it has a Spark UI. Raises ClusterProblem."""
     import json
 
     from kubothek.cluster import names
