@@ -1,9 +1,9 @@
-"""Traces of runs, for a collector of OpenTelemetry, if one is named (docs/tracing.md).
+"""Traces of runs for an OpenTelemetry collector, if one is configured (docs/tracing.md).
 
-with span("plan", files=12) as planning:        # costs next to nothing where nobody traces
-    planning.set(partitions=3)
+    with span("plan", files=12) as planning:        # almost free if tracing is off
+        planning.set(partitions=3)
 
-Nothing of OpenTelemetry is imported before there is something to be sent: `sending` alone does that.
+Only :func:`sending` imports OpenTelemetry, and only with a collector to send to.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Sending spans to a collector of OpenTelemetry, by OTLP over HTTP: in the background, and never at the cost of a run.
+"""Export of spans to an OpenTelemetry collector, by OTLP over HTTP: in the background, and never at the cost of a run.
 
-What a collector does not take is lost: there is room for so many spans, a request has so long, and the end of a process
-waits so long for the rest. What was lost is noted in the log, once.
+Spans that the collector does not accept are lost: the buffer is bounded, requests have a timeout, and the exit of the
+process waits for a limited time. The number of lost spans is logged once.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
-"""The variable that names the collector, and without which nothing is traced."""
+"""Environment variable with the URL of the collector; without it, tracing is off."""
 RATIO: Final = "OTEL_TRACES_SAMPLER_ARG"
-"""The variable that says which part of the runs is traced, 0 to 1."""
+"""Environment variable with the share of runs that are traced, 0 to 1."""
 _PATH: Final = "/v1/traces"
 _SPANS: Final = 2048
 _DELAY_MS: Final = 500
 _TIMEOUT: Final = "OTEL_EXPORTER_OTLP_TIMEOUT"
 _SECONDS: Final = 2.0
-"""Of a request, where that variable says nothing; the end of a process waits as long."""
+"""Default timeout of a request in seconds; the exit of the process waits for the same time."""
 
 log = logging.getLogger(__name__)
 
 
 def ratio_of(environ: Mapping[str, str] = os.environ) -> float:
-    """The part of the runs that is traced; all, if nothing is said. Raises ValueError."""
+    """Return the share of runs that are traced; the default is all. Raises ValueError."""
     text = environ.get(RATIO) or "1"
     try:
         ratio = float(text)
@@ -49,7 +49,7 @@ def ratio_of(environ: Mapping[str, str] = os.environ) -> float:
 
 @contextmanager
 def sending(endpoint: str, service: str) -> Iterator[None]:
-    """Send spans to the collector at a URL; ``service`` says who tells. What is wrong is logged, and nothing sent."""
+    """Send spans to the collector at a URL; ``service`` is the service name. Errors are logged, and disable tracing."""
     sender = _Sender.to(endpoint, service)
     if sender is None:
         yield
@@ -63,25 +63,25 @@ def sending(endpoint: str, service: str) -> Iterator[None]:
 
 class _Sender:
     def __init__(self, endpoint: str, service: str) -> None:
-        # All that takes a while to be imported is imported here: only those who trace pay for it.
+        # Slow imports are here, so that only processes with tracing pay for them.
         from importlib.metadata import version
 
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it tells of each request; we do once
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it logs every request; we log once
         self._endpoint = endpoint
         self._seconds = float(os.environ.get(_TIMEOUT) or _SECONDS)
         self._exporter = _Counting(OTLPSpanExporter(f"{endpoint.rstrip('/')}{_PATH}", timeout=self._seconds))
-        exporter = cast("SpanExporter", self._exporter)  # a subclass would be made where nobody traces
+        exporter = cast("SpanExporter", self._exporter)  # a subclass would need the import at module level
         self._processor = BatchSpanProcessor(exporter, _SPANS, _DELAY_MS, _SPANS // 4)
         self._resource = Resource.create({"service.name": service, "service.version": version("kubothek")})
         self._taken = 0
 
     @classmethod
     def to(cls, endpoint: str, service: str) -> Self | None:
-        """None if there is nobody to send to, or nothing to send with."""
+        """Return a sender; None for an invalid URL, or without OpenTelemetry."""
         from urllib.parse import urlsplit
 
         parts = urlsplit(endpoint)
@@ -97,7 +97,7 @@ class _Sender:
         return None
 
     def take(self, ended: Ended) -> None:
-        """Send it some time soon."""
+        """Queue the span for sending."""
         from opentelemetry.sdk.trace import ReadableSpan
         from opentelemetry.trace import Status, StatusCode
 
@@ -116,7 +116,7 @@ class _Sender:
         self._processor.on_end(made)
 
     def close(self) -> None:
-        """Send the rest, for as long as that may take."""
+        """Send the rest, for a limited time."""
         ending = threading.Thread(target=self._processor.shutdown, name="traces", daemon=True)
         ending.start()
         ending.join(self._seconds)
@@ -125,7 +125,7 @@ class _Sender:
 
 
 class _Counting:
-    """An exporter that knows how many spans were taken."""
+    """Exporter that counts the spans that were accepted."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter

@@ -1,4 +1,4 @@
-"""Spans of the process: what is under way, and what has ended and is handed on."""
+"""Spans of the process: open ones, and ended ones that are passed to a sink."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Value = str | bool | int | float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A span that is over: ``begin`` and ``end`` in nanoseconds since 1970.
+    """Ended span: ``begin`` and ``end`` in nanoseconds since 1970.
 
-    ``parent``  the span id of what it is a part of; None: of nothing
-    ``error``   what went wrong in it
+    ``parent``  id of the parent span; None: a root span
+    ``error``   error message of the span
     """
 
     name: str
@@ -34,14 +34,14 @@ class Ended:
 
 @dataclass(slots=True)
 class Span:
-    """A span under way; of no place where nobody traces."""
+    """Open span; without ``place`` if it is not traced."""
 
     place: Place | None = None
     attributes: dict[str, Value] = field(default_factory=dict)
     error: str | None = None
 
     def set(self, **attributes: Value) -> None:
-        """Say more of it."""
+        """Add attributes."""
         if self.place is not None:
             self.attributes.update(attributes)
 
@@ -55,7 +55,7 @@ _above: ContextVar[Place | None] = ContextVar("kubothek_span", default=None)
 
 @contextmanager
 def started(sink: Sink) -> Iterator[None]:
-    """Hand spans to this, inside of the context. It may neither raise nor wait."""
+    """Pass spans to ``sink`` inside the context. The sink must neither raise nor block."""
     global _sink
     _sink = sink
     try:
@@ -65,19 +65,19 @@ def started(sink: Sink) -> Iterator[None]:
 
 
 def tell(ended: Ended) -> None:
-    """Hand on what was observed, as a whole."""
+    """Pass an ended span to the sink."""
     if _sink is not None:
         _sink(ended)
 
 
 def current() -> Place | None:
-    """What a span that begins now is a part of: the one around it, or, in another thread, the stage of the process."""
+    """Return the parent of a new span: the surrounding one or, in another thread, the present stage of the process."""
     return None if _sink is None else _above.get() or _stage
 
 
 @contextmanager
 def span(name: str, parent: Place | None = None, **attributes: Value) -> Iterator[Span]:
-    """A span around what happens inside: a part of ``parent``, or of the current one. Without either there is none."""
+    """Return a span around the context, below ``parent`` or the current span. Without either, nothing is traced."""
     above = parent or current()
     if _sink is None or above is None:
         yield Span()
@@ -93,7 +93,7 @@ def span(name: str, parent: Place | None = None, **attributes: Value) -> Iterato
 
 @contextmanager
 def process(name: str, parent: Place, **attributes: Value) -> Iterator[Span]:
-    """The span of all that this process does; its threads and stages are parts of it."""
+    """Return the span of the whole process; its threads and stages are below it."""
     global _whole, _stage
     inside = Span(Place(parent.trace, fresh()), dict(attributes))
     _whole = _stage = inside.place
@@ -105,14 +105,14 @@ def process(name: str, parent: Place, **attributes: Value) -> Iterator[Span]:
 
 
 class Stages:
-    """What a process does one after the other: each stage lasts until the next one begins."""
+    """Consecutive stages of a process: each lasts until the next one begins."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._under_way: tuple[str, Place, int] | None = None
 
     def enter(self, name: str) -> None:
-        """Another stage, unless it is the same. Safe to call from any thread."""
+        """Begin another stage, unless it is the same. Safe to call from any thread."""
         global _stage
         if _whole is None or (self._under_way is not None and self._under_way[0] == name):
             return
@@ -122,7 +122,7 @@ class Stages:
             self._under_way = (name, _stage, time.time_ns())
 
     def leave(self) -> None:
-        """The last one is over."""
+        """End the last stage."""
         with self._lock:
             self._leave()
 
@@ -136,7 +136,7 @@ class Stages:
 
 @contextmanager
 def _told(name: str, above: Place, inside: Span) -> Iterator[None]:
-    """Hand on the span when what is inside has ended."""
+    """Pass the span to the sink at the end of the context."""
     assert inside.place is not None, "it has one where it is told of"
     begin = time.time_ns()
     try:
@@ -159,5 +159,5 @@ def _told(name: str, above: Place, inside: Span) -> Iterator[None]:
 
 
 def fresh() -> int:
-    """The id of a span that nobody else speaks of."""
+    """Return the id of a new span."""
     return secrets.randbits(64) or 1
