@@ -1,4 +1,4 @@
-"""How commits reach the head of a dataset: straight, or through the cube that it belongs to."""
+"""How commits reach the head of a dataset: directly, or through the head of its cube."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Look = Callable[[], Observed | None]
 
 
 class Way(Protocol):
-    """What a log and its transactions need of it."""
+    """What a log and its transactions need of a commit target."""
 
     @property
     def journal(self) -> Journal:
-        """Of the dataset."""
+        """The journal of the dataset."""
 
     def settled(
         self, patience: CommitBackoff, first_look: Look | None = None, *, adopts: bool = True
     ) -> Observed | None:
-        """As :func:`kubothek.table.log.settle.settled`."""
+        """Settle as :func:`kubothek.table.log.settle.settled` does."""
 
     def shown(self) -> tuple[Snapshot | None] | None:
-        """What readers of the dataset's cube see of it; (None,): it is no member; None if there is no cube."""
+        """Return the snapshot that readers of the cube see; (None,) if it is not a member, None if there is no cube."""
 
     def publish(
         self,
@@ -36,11 +36,11 @@ class Way(Protocol):
         before_swap: Callable[[Record], None] | None = None,
         after_swap: Callable[[str], None] | None = None,
     ) -> Observed | None:
-        """As :meth:`Journal.publish`."""
+        """Publish as :meth:`Journal.publish` does."""
 
 
 class DatasetHeadTarget:
-    """The way of a dataset that belongs to no cube."""
+    """The commit target of a dataset that belongs to no cube."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -49,8 +49,8 @@ class DatasetHeadTarget:
     def settled(
         self, patience: CommitBackoff, first_look: Look | None = None, *, adopts: bool = True
     ) -> Observed | None:
-        """The head with nothing left to settle."""
+        """Return the head with nothing left to settle."""
         return settled(self.journal, patience, first_look, adopts=adopts)
 
     def shown(self) -> None:
-        """It has no cube."""
+        """Return None: there is no cube."""

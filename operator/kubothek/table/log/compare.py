@@ -1,4 +1,4 @@
-"""What lies between two versions: files, rows by partition, columns and indices (commit-protocol, "History")."""
+"""The difference between two versions: files, rows by partition, columns and indices (commit-protocol, "History")."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kubothek.table.log.model.paths import partition_path
 from kubothek.table.schema import type_name
 
 MOST_FOOTERS: Final = 1000
-"""How many files are opened to learn their rows, where no commit tells."""
+"""Largest number of footers to read for row counts that no commit record has."""
 
 
 @dataclass(slots=True)
 class PartitionChange:
-    """What came and went in one partition. Rows are None where they would cost too many requests to find out."""
+    """Files and rows that one partition gained and lost. Rows are None if counting them takes too many requests."""
 
     path: str
     files_added: int = 0
@@ -33,7 +33,7 @@ class PartitionChange:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something by name that is not as it was: ``before`` None = it is new, ``after`` None = it is gone."""
+    """A named item that differs: ``before`` None = it is new, ``after`` None = it is gone."""
 
     name: str
     before: str | None
@@ -42,12 +42,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """From one version to another, which may be the older one.
+    """The difference from one version to another, which may be the older one.
 
     ``partitions``  those whose files differ, by path; ``""`` for a table without partitions
     ``columns``     whose type differs, as types are named in manifests
     ``indices``     whose kind differs: ``Kartothek``, ``Native``
-    ``rows``        of the two versions; None for one that a foreign writer made and nobody has adopted yet
+    ``rows``        of the two versions; None for a foreign head that was not adopted yet
     """
 
     uuid: str
@@ -61,15 +61,14 @@ class Comparison:
 
     @property
     def empty(self) -> bool:
-        """Whether the two versions hold the same."""
+        """Whether the two versions are equal."""
         return not (self.partitions or self.columns or self.indices)
 
 
 def compare(store: Store, log: DatasetLog, before: Snapshot, after: Snapshot) -> Comparison:
-    """What has to happen to ``before`` so that it becomes ``after``.
+    """Return the changes that turn ``before`` into ``after``.
 
-    Reads the records of the commits between them, and footers of data files for what these do not tell: files that
-    went, and came before the older version.
+    Reads the records of the commits between them, and footers of files that are older than both versions.
     """
     old, new = before.head.files(), after.head.files()
     added = {label: key for label, key in new.items() if old.get(label) != key}
@@ -94,7 +93,7 @@ def _total(snapshot: Snapshot) -> int | None:
 def _rows(
     store: Store, log: DatasetLog, files: set[tuple[str, str]], before: int, after: int
 ) -> dict[tuple[str, str], int]:
-    """The rows of each (label, key), as far as they are known at a bearable cost."""
+    """Return the rows of each (label, key), from records and from at most MOST_FOOTERS footers."""
     if not files:
         return {}
     known: dict[tuple[str, str], int] = {}

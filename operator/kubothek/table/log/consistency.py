@@ -1,4 +1,4 @@
-"""Whether what others can see of a ledger is what its head says."""
+"""Check that what other programs see of a ledger agrees with its head."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from kubothek.table.log.prepare.draft import require_no_drift
 
 
 def require_sound_ledger(journal: Journal, seen: Observed | None) -> None:
-    """Raises Drift if its table is not the view of its chain, Diverged if ``refs/head`` names another chain's block.
+    """Raise Drift if the table is not the view of the chain, Diverged if ``refs/head`` names another chain's block.
 
-    Of a foreign head that nobody has adopted yet nothing is known. Costs a ledger one request, others none.
+    A foreign head that was not adopted yet is not checked. Costs one request for a ledger, none for other datasets.
     """
     if seen is None or seen.marker is None or seen.head.chain is None or seen.head.tombstone:
         return

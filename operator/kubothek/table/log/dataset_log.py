@@ -1,4 +1,4 @@
-"""The log of one dataset: the only door through which a table changes."""
+"""The log of one dataset: every change of a table goes through it."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ from kubothek.table.log.settle import CommitBackoff, look, settle_thoroughly, un
 from kubothek.table.log.transaction import AlreadyApplied, Request, Transaction, applied, require_alive
 
 PATIENCE: Final = timedelta(minutes=5)
-"""How long a commit goes on racing for the head."""
+"""How long a commit retries when other writers swap the head first."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetState:
-    """A dataset as one look showed it; ``version`` None = there is none.
+    """The observed state of a dataset; ``version`` is None if there is none.
 
-    ``totals``   None if unknown: a foreign writer's head that was not adopted yet
-    ``problem``  ``Reason: text`` if the asking claim cannot write it, or it is not whole
-    ``indices``  of a head that is ours
+    ``totals``   None if unknown: a foreign head that was not adopted yet
+    ``problem``  ``Reason: text`` of what keeps the log's claim from writing the dataset, or of damage
+    ``indices``  empty for a foreign head, and for a deleted dataset
     ``tags``     versions by name
-    ``partition_on``  the columns that name the directories; None if there is no table
+    ``partition_on``  the partition columns; None if there is no table
     """
 
     uuid: str
@@ -69,13 +69,13 @@ class DatasetState:
 
 
 class DatasetLog:
-    """The commits of one dataset in one store; cheap to make, does nothing until asked.
+    """The commits of one dataset in one store. Cheap to create: only its methods send requests.
 
-    ``claim``               who writes: checked before every write. None = a person with the store's credentials,
+    ``claim``               the writer's claim, checked before every write. None: a user with the store's credentials,
                             who needs no claim
-    ``unowned_only``        such a person keeps away from datasets that somebody has claimed
-    ``conditional_writes``  what the store's probe found. Without them only the owner may write, one commit at
-                            a time, and the caller sees to that
+    ``unowned_only``        without a claim: refuse datasets that have an owner
+    ``conditional_writes``  whether the store has them, as its probe found. Without them only the owner may write, one
+                            commit at a time, which the caller must ensure
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class DatasetLog:
         self._way = way_of(self._journal, open_journal)
 
     def by_hand(self) -> DatasetLog:
-        """Return the log for what a person decides about a dataset that a manifest owns, as ``kubothek heal`` does."""
+        """Return a log for a user's decision about a dataset that a manifest owns, as ``kubothek heal`` makes it."""
         if not self._unowned_only:
             return self
         return DatasetLog(
@@ -116,34 +116,37 @@ class DatasetLog:
 
     @property
     def journal(self) -> Journal:
-        """The steps of the protocol itself: for maintenance, which needs more than versions."""
+        """The steps of the protocol, for maintenance, which needs more than versions."""
         return self._journal
 
     # --- writing ---
 
     def begin(self, commit_id: str, digest: str, *, adopts: bool = True) -> Transaction | AlreadyApplied:
-        """Start a commit, or learn that it has happened.
+        """Start a commit, or return what it did if it was applied before.
 
-        ``commit_id`` names the commit within the dataset for ever; ``digest`` is of everything that says what
-        it does. Settles what foreign writers and crashes left; without ``adopts`` a foreign head is adopted only when
-        the transaction commits, so that a change that is refused leaves it as it is. Raises OwnedByAnother,
-        DatasetDeleted, IdReused, ForeignOverwrite, HeadMissing, HeadUnreadable, NotAdopted, NeedsConversion.
+        ``commit_id``  unique within the dataset for ever
+        ``digest``     of everything that defines what the commit does
+        ``adopts``     False: a foreign head is adopted only when the transaction commits, so that a refused change
+                       leaves it as it is
+
+        Settles what crashes and foreign writers left. Raises OwnedByAnother, DatasetDeleted, IdReused,
+        ForeignOverwrite, HeadMissing, HeadUnreadable, NotAdopted, NeedsConversion.
         """
         request = Request(keys.check_id(commit_id), digest, self._claim)
-        # The head first, the marker second: the other way round, a commit in between would be missed.
+        # Head before marker: in the reverse order, a commit in between would be missed.
         seen = self._settled(adopts=adopts)
         marker = applied(self._journal, request, seen)
         if seen is not None and seen.marker is None and (marker or (seen.base and seen.base.id == commit_id)):
-            seen = self._settled()  # it may have been overwritten
+            seen = self._settled()  # the foreign head may have overwritten this commit
             marker = applied(self._journal, request, seen)
         if marker is not None:
             return AlreadyApplied(marker.version, marker.record, marker.time, marker.totals, marker.added)
         return Transaction(self._way, request, seen, self._patience)
 
     def begin_new(self, what: str, digest: str = "", *, adopts: bool = True) -> Transaction:
-        """Start a commit under an id that is drawn here, behind ``what``, and so was never used: nobody can repeat it.
+        """Start a commit under a new unique id, ``what`` with a UUID, which nothing can repeat.
 
-        A request less than :meth:`begin`, whose errors it raises but for those about the id.
+        One request fewer than :meth:`begin`; raises the same errors except those about the id.
         """
         request = Request(f"{what}:{uuid4()}", digest, self._claim)
         return Transaction(self._way, request, self._settled(adopts=adopts), self._patience)
@@ -154,14 +157,14 @@ class DatasetLog:
         return seen
 
     def settle(self) -> DatasetState:
-        """Put right what foreign writers and crashes left, and say how the dataset is then."""
+        """Settle what foreign writers and crashes left, and return the state of the dataset afterwards."""
         self._require_claim()
         settle_thoroughly(self._journal, self._new_patience())
         self._way.settled(self._new_patience())
         return self.inspect()
 
     def observed(self) -> Observed | None:
-        """The head as it is, a foreign one as its adoption would make it; None if there is no dataset. Writes nothing.
+        """Return the head, a foreign one as its adoption would make it; None if there is no dataset. Writes nothing.
 
         Raises OwnedByAnother, HeadMissing, HeadUnreadable, NeedsConversion.
         """
@@ -173,7 +176,7 @@ class DatasetLog:
         return unadopted(self._journal, seen) if seen and seen.marker is None else seen
 
     def settled(self, *, adopts: bool = True) -> Observed | None:
-        """The head with nothing left to settle; None if there is no dataset. May commit what it settles."""
+        """Return the head with nothing left to settle; None if there is no dataset. Commits what it settles."""
 
         def look() -> Observed | None:
             return self._store.together(self._require_claim, self._journal.observe)[1]
@@ -181,9 +184,9 @@ class DatasetLog:
         return self._way.settled(self._new_patience(), look, adopts=adopts)
 
     def convert(self, table: str | None = None) -> list[str]:
-        """Make another library's dataset one that can be written; see :mod:`kubothek.table.log.actions.convert`.
+        """Convert a dataset of another library for writing; see :mod:`kubothek.table.log.actions.convert`.
 
-        ``table`` stays, if there are several; returns the uuids of the datasets that the others became.
+        ``table`` names the table that stays, if there are several. Returns the uuids that the others became.
         """
         self._require_claim()
 
@@ -194,10 +197,9 @@ class DatasetLog:
         return convert.convert(self._journal, self._new_patience(), table, begin_other)
 
     def delete(self) -> int | None:
-        """Replace the head by a tombstone; returns its version. The data stays for the grace period.
+        """Replace the head by a tombstone and return its version. The data stays for the grace period.
 
-        None if there is nothing to delete: no dataset, or one that a later incarnation made after this one was
-        deleted. Harmless to repeat.
+        Return None if there is nothing to delete: no dataset, or one that a later incarnation created. Idempotent.
         """
         incarnation = self._claim.incarnation if self._claim else ""
         self._require_claim()
@@ -208,7 +210,7 @@ class DatasetLog:
         return seen.version if seen and seen.head.tombstone else None
 
     def restore(self) -> int:
-        """Take the tombstone back; returns the version. Does nothing to a dataset that is not deleted.
+        """Undo a deletion and return the version. Do nothing to a dataset that is not deleted.
 
         Raises RestoreExpired, VersionIncomplete, DatasetNotFound.
         """
@@ -223,16 +225,16 @@ class DatasetLog:
         return seen.version
 
     def set_tags(self, wanted: Mapping[str, int]) -> int:
-        """Make the tags exactly these: versions by name. Returns the version of the dataset after it.
+        """Set the tags to exactly these versions by name. Return the version of the dataset afterwards.
 
-        A tagged version is kept whole and readable, whatever expires, until its last tag is gone. Harmless to repeat.
+        Expiry spares a tagged version: it stays complete and readable until its last tag is gone. Idempotent.
         Raises InputError for a name, VersionNotFound or VersionIncomplete for a version that cannot be tagged; and
         DatasetNotFound, DatasetDeleted, OwnedByAnother.
         """
         return self._retag(lambda _: wanted)
 
     def tag(self, name: str, version: int | None = None) -> int:
-        """Give a version a name, which another one loses by it; None = the present one. Returns its number.
+        """Tag a version (None: the current one) and return its number. A tag of that name moves.
 
         Raises what :meth:`set_tags` raises.
         """
@@ -248,7 +250,7 @@ class DatasetLog:
         return chosen
 
     def untag(self, name: str) -> None:
-        """Take a tag away, if it is there. Raises what :meth:`set_tags` raises."""
+        """Remove a tag, if it exists. Raises what :meth:`set_tags` raises."""
         self._retag(lambda seen: {k: v for k, v in versions_of(seen.head).items() if k != name})
 
     def _retag(self, wanted: Callable[[Observed], Mapping[str, int]]) -> int:
@@ -269,7 +271,7 @@ class DatasetLog:
         return seen.version
 
     def accept_overwritten(self) -> None:
-        """A person has seen the ForeignOverwrite: take the note away, and let the lost commits' ids be used again."""
+        """Remove the note of overwritten commits once a user has seen it, and let their ids be used again."""
         self._require_claim()
 
         def accept(seen: Observed) -> Draft:
@@ -287,7 +289,7 @@ class DatasetLog:
         done: Callable[[Observed], bool],
         check: Callable[[Observed, Record], None] | None = None,
     ) -> Observed | None:
-        """Commit what is decided for the present head until it is as wanted; None if there is no dataset."""
+        """Commit what ``decide`` returns for the current head until ``done``; None if there is no dataset."""
         patience = self._new_patience()
         while True:
             seen = self._way.settled(patience)
@@ -302,11 +304,13 @@ class DatasetLog:
     # --- reading ---
 
     def snapshot(self, version: Version | None = None, *, table: str | None = None, raw: bool = False) -> Snapshot:
-        """The present version, that of a number, of a time, or of a tag. Writes nothing.
+        """Return the current version, or the one of a number, a time or a tag. Writes nothing.
 
-        ``table`` is needed only where another library put several into one dataset. Of a member of a cube, the present
-        version is the one that the cube's head names; ``raw`` asks for its own head. Raises DatasetNotFound,
-        HeadMissing, VersionNotFound, VersionIncomplete; InputError if the table is not there, or not named.
+        ``table``  needed only where another library put several tables into one dataset
+        ``raw``    for a member of a cube: its own head, not the version that the head of the cube names
+
+        Raises DatasetNotFound, HeadMissing, VersionNotFound, VersionIncomplete; InputError if the table does not
+        exist, or has to be named.
         """
         if version is None and not raw and (shown := self._way.shown()) is not None:
             if shown[0] is None:
@@ -324,15 +328,15 @@ class DatasetLog:
         return Snapshot(head, schema, record.version, None, record.totals, record.time)
 
     def tags(self) -> dict[str, int]:
-        """The tagged versions by name. Raises DatasetNotFound, HeadMissing."""
+        """Return the tagged versions by name. Raises DatasetNotFound, HeadMissing."""
         return versions_of(self._look().head)
 
     def history(self) -> Iterator[Record]:
-        """All commits, newest first; read as they are asked for. Raises DatasetNotFound, HeadMissing."""
+        """Return all commits, newest first, read lazily. Raises DatasetNotFound, HeadMissing."""
         return History(self._journal, self._look()).records()
 
     def inspect(self) -> DatasetState:
-        """How the dataset is. Writes nothing, and raises only for the store's own failures."""
+        """Return the state of the dataset. Writes nothing, and raises only for failures of the store itself."""
         owner, seen = None, None
         try:
             owner = owner_of(self._store, self.uuid)
@@ -367,7 +371,7 @@ class DatasetLog:
             raise OwnedByAnother(f"dataset {self.uuid!r} belongs to {owner}; {self._claim.owner} may only read it")
 
     def _require_adoptable(self, seen: Observed | None) -> None:
-        """What another library made is not claimed by accident. What Kubothek ever committed to is no other's."""
+        """Raise NotAdopted before a claim takes another library's dataset by accident; one with our commits passes."""
         if self._claim and not self._claim.adopts and seen and not seen.version and not self._journal.was_committed():
             raise NotAdopted(
                 f"dataset {self.uuid!r} in {self._store.url} was made by another program: set spec.adopt to true to "

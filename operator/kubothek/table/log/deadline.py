@@ -1,4 +1,4 @@
-"""Whether a writer is fast enough: a garbage collection may take what was written too long before its commit."""
+"""The time limit of a commit: garbage collection may delete files that are written too long before their commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NEVER_TOO_SLOW: Final = timedelta(seconds=20)
 
 
 class Pace:
-    """One commit's time, from when this is made."""
+    """The time that one commit takes, from the creation of this object."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -25,14 +25,14 @@ class Pace:
         self._first_written: str | None = None
 
     def note_written(self, key: str) -> None:
-        """Tell of an object that was written for the commit; the first is the oldest."""
+        """Note an object that was written for the commit; the first one is the oldest."""
         self._first_written = self._first_written or key
 
     def require_timely(self, record: Record) -> None:
-        """Raises TooSlow if a collector may own what was written: half the grace period, by the store's clock.
+        """Raise TooSlow if the collector may own what was written: half the grace period, by the store's clock.
 
-        The own clocks only say when there is nothing to ask. Two of them: one stands still in a suspended
-        machine, the other can be set.
+        Local clocks only decide whether to ask the store. There are two: the monotonic one stops in a suspended
+        machine, the wall clock can be set.
         """
         began, ticks = self._began
         elapsed = max(self._journal.clock() - began, timedelta(seconds=time.monotonic() - ticks))

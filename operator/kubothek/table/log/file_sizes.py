@@ -1,4 +1,4 @@
-"""How large data files are, from their Parquet footers: for files that Kubothek did not write, or takes away."""
+"""Sizes of data files from Parquet footers, for files that Kubothek did not write or that a commit removes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kubothek.table.untrusted_parquet import DAMAGED
 
 
 def measure(store: Store, files: Iterable[tuple[str, str]]) -> tuple[PartitionFile, ...]:
-    """Rows and bytes of each (label, key); two or three requests a file, many at a time.
+    """Return rows and bytes of each (label, key); two or three requests a file, in parallel.
 
-    A file that is gone or is no Parquet counts as having no rows: a head that lists it is adopted as it is.
+    A file that is missing or is not Parquet has no rows: a head that lists it is adopted as it is.
     """
 
     def one(file: tuple[str, str]) -> PartitionFile:
@@ -36,7 +36,7 @@ def measure(store: Store, files: Iterable[tuple[str, str]]) -> tuple[PartitionFi
 
 
 def size_of_removed(store: Store, removed: tuple[tuple[str, str], ...], head: Head, totals: Totals) -> Totals:
-    """The size of what goes; nothing is read if everything does."""
+    """Return the size of removed files; reads nothing if all files are removed."""
     if len(removed) == len(head.partitions):
         return totals
     return size_of(measure(store, removed))

@@ -1,7 +1,7 @@
-"""The protocol's own steps on one dataset: look at the head, and publish a commit on top of it.
+"""The protocol's steps on one dataset: read the head, and publish a commit on top of it.
 
-Everything that commits goes through :meth:`Journal.publish`: record, swap, then what follows a swap. Deciding
-what to commit, and whether to try again, is the callers' business.
+Every commit goes through :meth:`Journal.publish`: record, swap, then what follows a swap. The callers decide what to
+commit, and whether to retry.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from kubothek.table.log.model.swap import HeadSwap
 
 CHECKPOINT_COMMITS: Final = 100
 CHECKPOINT_ENTRIES: Final = 1000
-"""Below this, reading deltas costs no more than reading a head."""
+"""With fewer entries, reading deltas costs no more than reading a head."""
 _HEAD_READS: Final = 5
 _HEAD_READ_PAUSE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The head as it was read, and where it comes from.
+    """The head as it was read, and its origin.
 
-    ``etag``      of the JSON head; None if the head is a packed one, which a JSON head will shadow
+    ``etag``      of the JSON head; None for a packed head, which a JSON head will shadow
     ``marker``    of the commit that made it; None if a foreign writer did
     ``marked``    whether that marker is in the store
     ``base``      the record that a foreign head names; None if it names none that exists
@@ -57,21 +57,21 @@ class Observed:
 
     @property
     def version(self) -> int:
-        """Of the commit that made the head, or that a foreign head builds on; 0 if there is none."""
+        """The version of the commit that made the head, or that a foreign head builds on; 0 if there is none."""
         return self.marker.version if self.marker else self.base.version if self.base else 0
 
     @property
     def totals(self) -> Totals | None:
-        """None if a foreign writer made the head: nobody has counted yet."""
+        """The size of the table; None for a foreign head, whose rows were not counted."""
         return self.marker.totals if self.marker else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A commit that is decided, for one observed head: all of its record but what publishing determines.
+    """A commit decided for one observed head: its record without what publishing determines.
 
     ``base``   the state that the delta applies to
-    ``floor``  the highest version known besides those on the chain; the commit's is higher
+    ``floor``  the highest known version outside the chain; the commit's version is higher
     ``replaced``  see :class:`Record`
     """
 
@@ -92,7 +92,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A commit whose record is stored: the head that it makes, and its bytes."""
+    """A commit whose record is stored: the head that it makes, and the bytes of that head."""
 
     record: Record
     head: Head
@@ -100,7 +100,7 @@ class Prepared:
 
 
 class Journal:
-    """One dataset's head, records and markers; ``clock`` gives aware times, ``rng`` names and jitter."""
+    """One dataset's head, records and markers; ``clock`` returns aware times, ``rng`` serves names and jitter."""
 
     def __init__(self, store: Store, uuid: str, *, clock: Callable[[], datetime], rng: random.Random) -> None:
         self.store = store
@@ -112,14 +112,13 @@ class Journal:
         self._known: tuple[str, Observed] | None = None
         self._swap = HeadSwap(store, keys.head(uuid))
 
-    # --- looking ---
+    # --- reading ---
 
     def observe(self) -> Observed | None:
-        """The head, with its origin; None if there is none. Two requests, or one if it is still the one known; reads
-        only.
+        """Return the head with its origin; None if there is none. One request if it is unchanged, else two.
 
         Raises HeadUnreadable if it still does not parse after a few reads: a foreign writer on a file system
-        writes in place, and can be seen half-way.
+        writes in place, so a read can meet half of a head.
         """
         for _ in range(_HEAD_READS - 1):
             try:
@@ -145,9 +144,9 @@ class Journal:
         return self._remember(Observed(head, info.etag, info.modified, marker, marked, base))
 
     def _remember(self, seen: Observed) -> Observed:
-        """Keep a head with which nothing is left to do: as long as its ETag is there, so is all of this.
+        """Cache a head with nothing left to settle: while its ETag is unchanged, so is everything in here.
 
-        An ETag does not come back (commit-protocol), and the marker of the present head is never voided.
+        An ETag does not come back (commit-protocol), and the marker of the current head is never voided.
         """
         if seen.etag is not None and seen.marker is not None and seen.marked:
             self._known = seen.etag, seen
@@ -171,20 +170,20 @@ class Journal:
         try:
             record = Record.parse(named.key, self.store.get(named.key))
         except ObjectNotFound:
-            return None, True, None  # copied from another dataset, say
+            return None, True, None  # for example a head copied from another dataset
         if record.head_digest == head_digest:
             return Marker.of(record), False, None
         return None, True, record
 
     def record(self, key: str) -> Record:
-        """The record at this key. Raises VersionIncomplete if it is gone."""
+        """Return the record at this key. Raises VersionIncomplete if it is gone."""
         try:
             return Record.parse(key, self.store.get(key))
         except ObjectNotFound as error:
             raise VersionIncomplete(f"{key}: the commit record is gone; its version cannot be read") from error
 
     def was_committed(self) -> bool:
-        """Whether the dataset ever had a head, as its records and markers tell. Lists: only for a missing head.
+        """Return whether its records and markers show that the dataset ever had a head. Lists: for a missing head only.
 
         A first record alone does not count: its writer may have died before the swap.
         """
@@ -202,10 +201,10 @@ class Journal:
         before_swap: Callable[[Record], None] | None = None,
         after_swap: Callable[[str], None] | None = None,
     ) -> Observed | None:
-        """Write the record and swap the head. None if the swap was lost, or its answer: look again.
+        """Write the record and swap the head. None if the swap failed, or its answer was lost: read the head again.
 
-        ``before_swap`` is called with the stored record and may raise to give up; ``after_swap`` with the ETag of the
-        new head, beside the marker's request.
+        ``before_swap`` gets the stored record, and may raise to abort. ``after_swap`` gets the ETag of the new head,
+        while the marker is written.
         """
         prepared = self.prepare(draft, on)
         if prepared is None:
@@ -215,7 +214,7 @@ class Journal:
         return self.swap(prepared, on, after_swap=after_swap)
 
     def prepare(self, draft: Draft, on: Observed | None) -> Prepared | None:
-        """Write the record of a commit, and all that comes before its swap. None if that was in vain: start over."""
+        """Write the record of a commit, and all that precedes its swap. None if the key is taken: start over."""
         record, head = self._record(draft, on)
         data = head.render()
         record = replace(record, head_digest=digest(data))
@@ -224,13 +223,13 @@ class Journal:
         try:
             self.store.put_if_absent(record.key, record.render())
         except PreconditionFailed:
-            return None  # a retried request met its own first try, or the nonce is taken
+            return None  # a retried request met its own first attempt, or the nonce is taken
         return Prepared(record, head, data)
 
     def swap(
         self, prepared: Prepared, on: Observed | None, *, after_swap: Callable[[str], None] | None = None
     ) -> Observed | None:
-        """Put the head that was prepared in the place of the one it was prepared for; see :meth:`publish`.
+        """Replace the head that a commit was prepared for by the prepared head; see :meth:`publish`.
 
         Raises StoreUnavailable if the store has answered no swap for some time. The commit may have happened.
         """
@@ -240,7 +239,7 @@ class Journal:
         if on is not None and on.etag is None:
             self._drop_packed_head()
         published = Observed(head, etag, self.clock(), Marker.of(record), marked=False)
-        # Also for a first head: another first commit may have put its own schema there, and lost.
+        # Also for a first head: another first commit may have put its own schema there, and lost the swap.
         if record.operation is Operation.EXTERNAL:
             self.heal_common_metadata(head)
         elif on is None or head.schema_hash != on.head.schema_hash:
@@ -251,7 +250,7 @@ class Journal:
         return completed
 
     def complete(self, seen: Observed) -> Observed | None:
-        """Finish what a crash left undone after a swap; None if the head moved meanwhile: look again."""
+        """Finish what a crash left undone after a swap; None if the head moved meanwhile: read it again."""
         if seen.marked or seen.marker is None:
             return seen
         self._drop_packed_head()
@@ -262,9 +261,9 @@ class Journal:
         return completed
 
     def confirm_base(self, foreign: Observed) -> None:
-        """Mark the record that a foreign head builds on: it was the head once, marked or not.
+        """Write the marker of the record that a foreign head builds on: it was the head once, marked or not.
 
-        Does nothing if the head moved meanwhile: what is built on what may have changed, and the swap will fail.
+        Does nothing if the head moved meanwhile: its base may be another one now, and the swap will fail.
         """
         if foreign.base:
             self.markers.confirm(
@@ -273,15 +272,15 @@ class Journal:
             )
 
     def put_checkpoint(self, version: int, state: bytes) -> None:
-        """Store the head of a version, as :meth:`Head.render` gives it, so that no older record is needed for it."""
+        """Store the head of a version, as :meth:`Head.render` gives it, so that it needs no older record."""
         self.store.put(keys.checkpoint(self.uuid, version), zstandard.compress(state))
 
     def own_id(self, what: str) -> str:
-        """A new id for a commit that Kubothek makes on its own account."""
+        """Return a new id for a commit that Kubothek makes without a request."""
         return f"{keys.OWN_ID_PREFIX}{what}:{self.rng.getrandbits(64):016x}"
 
     def heal_common_metadata(self, head: Head) -> bool:
-        """Make ``_common_metadata`` that of the head's schema; whether it was not."""
+        """Make ``_common_metadata`` that of the head's schema; return whether it had to be written."""
         if head.schema_hash is None:
             return False
         try:
@@ -294,7 +293,7 @@ class Journal:
         return True
 
     def heal_packed_head(self) -> bool:
-        """Delete a packed head that the JSON head shadows; whether there was one."""
+        """Delete a packed head that the JSON head shadows; return whether there was one."""
         try:
             self.store.stat(keys.packed_head(self.uuid))
         except ObjectNotFound:
@@ -303,12 +302,12 @@ class Journal:
         return True
 
     def _drop_packed_head(self) -> None:
-        """A program that deletes the JSON head alone would bring back the dataset of that time."""
-        with suppress(AccessDenied):  # readers do not believe it either
+        """Delete the packed head: if a program deleted the JSON head alone, the packed one would count again."""
+        with suppress(AccessDenied):  # readers ignore it as well
             self.store.delete([keys.packed_head(self.uuid)])
 
     def heal_ref(self, seen: Observed) -> bool:
-        """Make ``refs/head`` name the chain's last block, if it names an earlier one of ours; whether it names it."""
+        """Move ``refs/head`` from an earlier block of ours to the last one; return whether it names the last one."""
         assert seen.marker is not None, "a settled head is ours"
         if seen.head.chain is None or named_block(self.store, self.uuid) == seen.head.chain.head:
             return True
@@ -317,7 +316,7 @@ class Journal:
         return moved is not None and advance_ref(self.store, self.uuid, moved, below)
 
     def stray_ref(self, seen: Observed) -> str | None:
-        """The block that ``refs/head`` names, if no commit left the chain there; writes nothing."""
+        """Return the block that ``refs/head`` names, if no commit left the chain there. Writes nothing."""
         assert seen.marker is not None, "a settled head is ours"
         named = named_block(self.store, self.uuid)
         if named is None or seen.head.chain is None or named == seen.head.chain.head:
@@ -326,7 +325,7 @@ class Journal:
         return None if was_left(named, chain((last,), self.below(last))) else named
 
     def below(self, record: Record) -> Iterator[Record]:
-        """The records below this one, read one by one as they are asked for, as far as they are kept."""
+        """Yield the records below this one, read lazily, as far as they are kept."""
         with suppress(VersionIncomplete):
             while record.parent is not None:
                 record = self.record(record.parent)
@@ -384,7 +383,7 @@ class Journal:
 
 
 def _distance(parent: Marker | None, delta: Delta, head: Head) -> Distance:
-    """Zero if the version gets a checkpoint: every 100, and when the deltas since the last outgrow the head."""
+    """Return zero if the version gets a checkpoint: every 100 commits, or when the deltas outgrow the head."""
     since = parent.since_checkpoint if parent else Distance()
     commits, entries = since.commits + 1, since.entries + delta.entries
     if commits >= CHECKPOINT_COMMITS or entries > max(len(head.partitions), CHECKPOINT_ENTRIES):
@@ -393,5 +392,5 @@ def _distance(parent: Marker | None, delta: Delta, head: Head) -> Distance:
 
 
 def system_clock() -> datetime:
-    """The time now."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)

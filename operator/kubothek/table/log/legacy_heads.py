@@ -1,10 +1,9 @@
-"""Heads of other libraries as one table: what they leave unsaid, and which of their tables is meant.
+"""Heads of other libraries as one table: fill in what they leave out, and select one of several tables.
 
-Kartothek writes heads that Kubothek never does: *implicit* ones, whose partitions are whatever lies below the
-dataset, and ones with several tables (Kartothek specification, "Filenames" and "Attributes"). Both are read as they
-are, and written only
-after somebody asked for their conversion: those who drop files into a directory, or read the other tables, would lose
-what they rely on.
+Kartothek writes heads that Kubothek never does: *implicit* ones, whose partitions are the files below the dataset, and
+ones with several tables (Kartothek specification, "Filenames" and "Attributes"). Kubothek reads both as they are, and
+writes them only after a user has them converted: users who drop files into a directory, or who read the other tables,
+would lose what they rely on.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ _SCHEMA_FILE = "_common_metadata"
 
 
 def explicit(journal: Journal, head: Head) -> Head:
-    """The head with its partitions and its table's name; lists the dataset's files if it does not say them.
+    """Return the head with its partitions and its table's name; lists the dataset's files if the head lacks these.
 
-    Files of one partition in several tables share a label. A directory without ``_common_metadata`` is no table: a
-    reader would choke on strange files that happen to lie below the dataset.
+    Files of one partition in several tables share a label. A directory without ``_common_metadata`` is not a table:
+    unrelated files may lie below the dataset, and a reader would fail on them.
     """
     if not head.implicit and (head.partitions or TABLE in head.metadata):
         return head
@@ -48,7 +47,7 @@ def explicit(journal: Journal, head: Head) -> Head:
 
 
 def one_table(head: Head, table: str | None) -> Head:
-    """The head of the table that is meant. Raises InputError if there are several, or there is none of that name."""
+    """Return the head of one table. Raises InputError if there are several and none is named, or no such table."""
     if table is None and len(head.tables) == 1:
         return head
     if table is None:
@@ -63,9 +62,9 @@ def one_table(head: Head, table: str | None) -> Head:
 
 
 def require_writable(stored: Head, understood: Head) -> None:
-    """Raises NeedsConversion for a foreign head that is only read; ``understood`` is what :func:`explicit` made of it.
+    """Raise NeedsConversion for a foreign head that is read only; ``understood`` is what :func:`explicit` returned.
 
-    A header without any file is not: what is written first makes it explicit, as in kartothek itself.
+    A head without any file passes: the first write makes it explicit, as in kartothek itself.
     """
     why = None
     if len(understood.tables) > 1:
@@ -82,9 +81,9 @@ def require_writable(stored: Head, understood: Head) -> None:
 def schema_of(
     journal: Journal, head: Head, ours: pa.Schema | None, *, keeps_files: Callable[[], bool]
 ) -> pa.Schema | None:
-    """The schema of a foreign head: theirs, as far as it goes with ours (null columns may have gained a type).
+    """Return the schema of a foreign head: theirs, merged with ours if they fit (null columns may have gained a type).
 
-    ``keeps_files``: whether files remain that were written with our schema, which then stands against another one.
+    ``keeps_files``  whether files written with our schema remain; if so, ours wins over one that does not fit
     """
     key = keys.common_metadata(head.uuid, head.table)
     try:
@@ -102,7 +101,7 @@ def schema_of(
 
 
 def _files(journal: Journal, uuid: str) -> Iterator[tuple[str, str]]:
-    """Table and name of each object below the dataset that can belong to a table."""
+    """Yield table and name of each object below the dataset that can belong to a table."""
     for info in journal.store.list(f"{uuid}/"):
         table, slash, name = info.key.removeprefix(f"{uuid}/").partition("/")
         if slash and not info.key.startswith(keys.indices(uuid)):

@@ -1,4 +1,4 @@
-"""Commits that change what the head says besides its files."""
+"""Commits that change only the metadata of the head."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubothek.table.log.model.record import Delta
 def noted(
     journal: Journal, seen: Observed, metadata: Mapping[str, Any], *, what: str, operation: Operation, by: str
 ) -> Draft:
-    """The commit on top of a settled head after which this is its metadata; ``what`` begins its id."""
+    """Return the commit on top of a settled head that sets its metadata to these; ``what`` begins its id."""
     assert seen.totals is not None, "a settled head is counted"
     to_set, dropped = metadata_delta(seen.head.metadata, metadata)
     return Draft(

@@ -1,4 +1,4 @@
-"""Who may write a dataset (commit-protocol, "Ownership and deletion")."""
+"""The owner of a dataset, which alone may write it (commit-protocol, "Ownership and deletion")."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kubothek.table.log.model import keys
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who asks to write.
+    """The identity of a writer.
 
     ``owner``        ``<clusterId>/<namespace>/<name>`` of the Dataset resource
-    ``incarnation``  its uid: a resource that was deleted and made again is the same owner, but a new incarnation
+    ``incarnation``  its uid: a resource that was deleted and created again is the same owner, but a new incarnation
     ``adopts``       whether it may claim a dataset that another library made
     """
 
@@ -27,7 +27,7 @@ class Claim:
 
 
 def owner_of(store: Store, uuid: str) -> str | None:
-    """The owner of the dataset; None if nobody has claimed it."""
+    """Return the owner of the dataset; None if it has none."""
     key = keys.owner(uuid)
     try:
         owner = orjson.loads(store.get(key))["owner"]
@@ -39,9 +39,9 @@ def owner_of(store: Store, uuid: str) -> str | None:
 
 
 def ensure_claim(store: Store, uuid: str, claim: Claim, *, before_first: Callable[[], None]) -> None:
-    """Make sure that the claim stands, claiming an unowned dataset. Raises OwnedByAnother.
+    """Check that the dataset has this claim, and claim it if it has no owner. Raises OwnedByAnother.
 
-    ``before_first`` is called before a dataset that nobody owns is claimed, and may raise to leave it so.
+    ``before_first`` is called before a dataset without an owner is claimed, and may raise to prevent that.
     """
     owner = owner_of(store, uuid)
     if owner is None:
@@ -60,7 +60,7 @@ def ensure_claim(store: Store, uuid: str, claim: Claim, *, before_first: Callabl
 
 
 def require_unowned(store: Store, uuid: str) -> None:
-    """For those who claim nothing, and leave alone what others claimed. Raises OwnedByAnother."""
+    """Raise OwnedByAnother if the dataset has an owner: for writers without a claim."""
     if (owner := owner_of(store, uuid)) is not None:
         raise OwnedByAnother(
             f"dataset {uuid!r} in {store.url} belongs to {owner} and is written through that resource only: apply a "
@@ -69,7 +69,7 @@ def require_unowned(store: Store, uuid: str) -> None:
 
 
 def take_claim(store: Store, uuid: str, claim: Claim) -> None:
-    """Make the claim stand whoever owned the dataset: a person's decision."""
+    """Set the claim, even if the dataset has another owner: a user's decision."""
     store.put(keys.owner(uuid), _render(claim))
 
 

@@ -1,4 +1,4 @@
-"""Reading many records at once: chains are pointers, and a request per pointer would be slow."""
+"""Read many records at once: a chain is linked by pointers, and one request after another would be slow."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A record, and when it was written by the store's clock."""
+    """A record, and the time of its write by the store's clock."""
 
     record: Record
     written: datetime
 
 
 def parallel(act: Callable[[T], R], items: list[T]) -> list[R]:
-    """``act`` on each item, in order, many at a time: for requests that wait for a store."""
+    """Return ``act`` of each item, in order, run in threads: for requests that wait for a store."""
     if len(items) < 2:
         return [act(item) for item in items]
     with ThreadPoolExecutor(min(_THREADS, len(items))) as pool:
@@ -41,7 +41,7 @@ def parallel(act: Callable[[T], R], items: list[T]) -> list[R]:
 def chain(
     journal: Journal, start: Record, link: Callable[[Record], str | None] = lambda record: record.parent
 ) -> Iterator[Record]:
-    """The record and what it links to, newest first; fetched in windows that grow, some read ahead in vain.
+    """Yield the record and what it links to, newest first. Reads ahead in growing windows, some of it in vain.
 
     Raises VersionIncomplete at a record that is gone.
     """
@@ -54,7 +54,7 @@ def chain(
 def stored_chain(
     journal: Journal, key: str, link: Callable[[Record], str | None] = lambda record: record.parent
 ) -> Iterator[Stored]:
-    """As :func:`chain`, from the record of this key on, with the time of each."""
+    """Yield as :func:`chain` does, starting at the record of this key, with the time of each write."""
     ahead: dict[str, Stored] = {}
     window = _FIRST_WINDOW
     following: str | None = key
@@ -68,7 +68,7 @@ def stored_chain(
 
 
 def stored(journal: Journal, key: str) -> Stored:
-    """One record. Raises VersionIncomplete if it is gone or no record."""
+    """Return one record. Raises VersionIncomplete if it is gone or is not a record."""
     try:
         data, info = journal.store.get_with_info(key)
     except ObjectNotFound as error:
@@ -77,7 +77,7 @@ def stored(journal: Journal, key: str) -> Stored:
 
 
 def down_to(uuid: str, version: int) -> Callable[[Record], str | None]:
-    """The link to the parent, as far as that is not below ``version``: records of expired versions may be gone."""
+    """Return a link to the parent that ends at ``version``: records of expired versions may be gone."""
 
     def link(record: Record) -> str | None:
         parent = keys.parse_record(uuid, record.parent)
@@ -87,7 +87,7 @@ def down_to(uuid: str, version: int) -> Callable[[Record], str | None]:
 
 
 def records_from(journal: Journal, version: int, to: int | None = None) -> Iterator[keys.RecordKey]:
-    """All records, committed or not, of this version and later ones, in order of version; listed lazily."""
+    """Yield all records of this and later versions, committed or not, in order of version; listed lazily."""
     for info in journal.store.list(keys.records(journal.uuid), keys.records_of(journal.uuid, version)):
         record = keys.parse_record(journal.uuid, info.key)
         if record is None:
@@ -104,13 +104,13 @@ def _window(journal: Journal, key: str, size: int) -> dict[str, Stored]:
     by_version = defaultdict(list)
     for found in records_from(journal, max(0, newest.version - size), newest.version):
         by_version[found.version].append(found.key)
-    # Where several attempts were made at a version, only the pointer tells which one to read.
+    # Of several attempts at a version, only the pointer of the version above tells which one to read.
     wanted = [attempts[0] for attempts in by_version.values() if len(attempts) == 1]
 
     def read_ahead(key: str) -> Stored | None:
         try:
             return stored(journal, key)
         except VersionIncomplete:
-            return None  # perhaps nobody needs it: a collector takes what is below the horizon
+            return None  # it may not be needed: a collector deletes what is below the horizon
 
     return {found.record.key: found for found in parallel(read_ahead, wanted) if found is not None}

@@ -1,4 +1,4 @@
-"""What all writers of a store obey (commit-protocol, "Objects": ``.kubothek/store.json``)."""
+"""Settings that all writers of a store obey (commit-protocol, "Objects": ``.kubothek/store.json``)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MINIMUM_GRACE: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What is in the file, or the defaults.
+    """The content of the file, or the defaults.
 
-    ``grace``  how old anything unreferenced must be before it is swept, and how long a deletion can be undone
-    ``by``     who asked for that, and may ask for less; empty: a person, or nobody yet
+    ``grace``  minimum age of unreferenced objects before they are deleted, and how long a deletion can be undone
+    ``by``     the policy that requested it, and that may shorten it; empty: set by a user, or by default
     """
 
     grace: timedelta = timedelta(days=1)
@@ -37,7 +37,7 @@ class StoreSettings:
 
 
 def read_settings(store: Store) -> StoreSettings:
-    """The store's settings, or the defaults. Raises InputError if they are not readable: guessing loses data."""
+    """Return the store's settings, or the defaults. Raises InputError if unreadable: a guess could lose data."""
     try:
         return _parse(store, store.get(keys.SETTINGS))
     except ObjectNotFound:
@@ -45,17 +45,17 @@ def read_settings(store: Store) -> StoreSettings:
 
 
 def write_settings(store: Store, settings: StoreSettings) -> None:
-    """Set them for all writers, who read them at each commit that takes long enough for it to matter."""
+    """Set them for all writers, which read them at each commit that takes long enough for it to matter."""
     store.put(keys.SETTINGS, _render(settings))
 
 
 def ask_for_grace(
     store: Store, grace: timedelta, *, by: str, shorten: bool = True, conditional_writes: bool = True
 ) -> StoreSettings:
-    """Have the store's grace period be this one, as far as others allow it; what it is then.
+    """Request a grace period, and return the one that holds afterwards.
 
-    It is lengthened at once. It is shortened, with ``shorten``, only where nobody else asked for the present one: of
-    several who ask, the one who wants the longest gets it. Raises InputError for one that is too short.
+    A longer one holds at once. A shorter one holds only with ``shorten``, and only if the current one is the default or
+    has the same ``by``: of several requests, the longest wins. Raises InputError for a period that is too short.
     """
     wanted = StoreSettings(grace, by)
     if not conditional_writes:
@@ -75,7 +75,7 @@ def ask_for_grace(
             else:
                 store.put_if_match(keys.SETTINGS, _render(wanted), etag)
         except PreconditionFailed:
-            continue  # somebody else was faster, or this was: look again
+            continue  # another writer was faster, or the answer to our own write was lost
         return wanted
 
 

@@ -1,6 +1,6 @@
-"""The head, with nothing left to settle: foreign writes adopted, lost commits merged again, crashes finished.
+"""Settle a head: adopt foreign writes, merge lost commits again, finish what crashes interrupted.
 
-Every writer starts from here, so whatever a crash or a foreign writer left is put right by whoever comes next.
+Every writer starts here, so the next writer repairs whatever a crash or a foreign writer left.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_PAUSE: Final = 0.6
 
 
 class CommitBackoff:
-    """How long to go on trying to swap a head that others swap too: bounded by time, not by tries."""
+    """Backoff between attempts to swap a contended head, limited by time and not by the number of attempts."""
 
     def __init__(self, journal: Journal, limit: timedelta) -> None:
         self._journal = journal
@@ -32,7 +32,7 @@ class CommitBackoff:
         self.tries = 0
 
     def pause(self) -> None:
-        """Wait a random time that grows with the tries. Raises Contended when it has been too long."""
+        """Wait a random time that grows with the attempts. Raises Contended after the time limit."""
         if time.monotonic() > self._deadline:
             raise Contended(
                 f"dataset {self._journal.uuid!r} in {self._journal.store.url}: other writers swapped the head "
@@ -50,16 +50,16 @@ def settled(
     *,
     adopts: bool = True,
 ) -> Observed | None:
-    """The head as Kubothek wrote it, its commit marked; None if there is no dataset. Two requests when all is well.
+    """Return the head as Kubothek wrote it, its commit marked; None if there is no dataset. Usually two requests.
 
-    ``first_look``  observes the head the first time, with something else beside it
-    ``adopts``      False: a foreign head that lists its files and overwrote nothing is left, see :func:`unadopted`
+    ``first_look``  reads the head the first time, and may send another request with it
+    ``adopts``      False: return a foreign head that lists its files and overwrote nothing as :func:`unadopted` does
 
     Raises HeadMissing if there was a head, HeadUnreadable, NeedsConversion, Contended.
     """
     seen = look(journal, first_look)
     while seen is not None:
-        # An implicit head takes in whatever files lie there by the time of its adoption, those of this writer as well.
+        # Adopting an implicit head later would also list the files that this writer has written by then.
         if seen.marker is None and not adopts and not seen.head.implicit:
             known = unadopted(journal, seen)
             if not known.head.lost:
@@ -75,16 +75,16 @@ def settled(
 
 
 def unadopted(journal: Journal, foreign: Observed) -> Observed:
-    """A foreign head as its adoption would make it; writes nothing. Raises NeedsConversion as the adoption does."""
+    """Return a foreign head as its adoption would make it. Writes nothing. Raises NeedsConversion as adoption does."""
     known = understood(journal, foreign)
     require_writable(foreign.head, known.head)
     return preview(journal, known)
 
 
 def settle_thoroughly(journal: Journal, patience: CommitBackoff) -> Observed | None:
-    """As :func:`settled`, and also looks for what a writer does not: costs a listing and three more reads.
+    """Settle as :func:`settled` does, and also what a writer skips; costs a listing and three more reads.
 
-    An old copy of the head that somebody put back, a ``_common_metadata`` that is not the head's, and a packed head.
+    These are: an old copy of the head that was put back, a wrong ``_common_metadata`` or ``refs/head``, a packed head.
     """
     while True:
         seen = settled(journal, patience)
@@ -101,7 +101,7 @@ def settle_thoroughly(journal: Journal, patience: CommitBackoff) -> Observed | N
 
 
 def _step(journal: Journal, seen: Observed) -> Observed | None:
-    """One thing put right; ``seen`` itself if nothing is left, None if the head moved meanwhile."""
+    """Settle one thing; return ``seen`` itself if nothing is left, None if the head moved meanwhile."""
     if seen.marker is None:
         foreign = understood(journal, seen)
         require_writable(seen.head, foreign.head)
@@ -114,11 +114,11 @@ def _step(journal: Journal, seen: Observed) -> Observed | None:
 
 
 def look(journal: Journal, observe: Callable[[], Observed | None] | None = None) -> Observed | None:
-    """The head as it is, with its marker; None if there never was a head. Raises HeadMissing if there was."""
+    """Return the head with its marker; None if there never was a head. Raises HeadMissing if there was."""
     if _is_head(seen := (observe or journal.observe)()) or not journal.was_committed():
         return seen
     if _is_head(seen := journal.observe()):
-        return seen  # it came into being while we listed
+        return seen  # it was created during the listing
     raise HeadMissing(
         f"dataset {journal.uuid!r} in {journal.store.url} has commits, but its head {keys.head(journal.uuid)!r} is "
         "gone; it is not created anew. Restore the head from a backup, or use another uuid"
@@ -126,5 +126,5 @@ def look(journal: Journal, observe: Callable[[], Observed | None] | None = None)
 
 
 def _is_head(seen: Observed | None) -> bool:
-    """Whether it is the JSON head. A packed one counts only as long as the dataset never had another."""
+    """Return whether it is the JSON head. A packed one counts only while the dataset never had a JSON head."""
     return seen is not None and seen.etag is not None

@@ -1,4 +1,4 @@
-"""One commit on its way: what it sees, and the loop that swaps the head."""
+"""One commit: the snapshot that it starts from, and the loop that swaps the head."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from kubothek.tracing import span
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A commit that is in the dataset.
+    """A commit that succeeded.
 
     ``head_etag``  of the head after it; None if other commits lie on top
     ``totals``     of the dataset after it; ``added`` of what it added
-    ``rebased``    how often the head was swapped by others ahead of it
+    ``rebased``    how many swaps were lost to other writers
     """
 
     version: int
@@ -46,7 +46,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyApplied:
-    """The commit happened before; what it did then."""
+    """A commit that was applied before, and what it did then."""
 
     version: int
     record_key: str
@@ -57,7 +57,7 @@ class AlreadyApplied:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Who asks for which commit: the id within the dataset, the digest of what it says, and the claim."""
+    """A requested commit: its id within the dataset, the digest of its definition, and the claim."""
 
     id: str
     digest: str
@@ -65,7 +65,7 @@ class Request:
 
 
 def applied(journal: Journal, request: Request, seen: Observed | None) -> Marker | None:
-    """The marker of this commit if it happened, in this incarnation of the dataset.
+    """Return the marker of this commit if it was applied in this incarnation of the dataset.
 
     Raises IdReused if the id was another commit's, ForeignOverwrite if it happened but was lost for good.
     """
@@ -86,7 +86,7 @@ def applied(journal: Journal, request: Request, seen: Observed | None) -> Marker
 
 
 def require_alive(seen: Observed | None, claim: Claim | None) -> None:
-    """Raises DatasetDeleted if the dataset, or the incarnation that the claim names, was deleted."""
+    """Raise DatasetDeleted if the dataset, or the incarnation that the claim names, was deleted."""
     if seen is None:
         return
     head, tombstone = seen.head, seen.head.tombstone
@@ -103,7 +103,7 @@ def require_alive(seen: Observed | None, claim: Claim | None) -> None:
 class Transaction:
     """One commit, from the snapshot it starts from to the swap. Use it once, from one thread.
 
-    As a context manager it deletes the objects that were written for a commit that fails.
+    As a context manager it deletes the objects that were written for a failed commit.
     """
 
     def __init__(self, way: Way, request: Request, seen: Observed | None, patience: timedelta) -> None:
@@ -119,13 +119,13 @@ class Transaction:
         self.snapshot = snapshot_of(journal, seen)
 
     def note_written(self, *keys: str) -> None:
-        """Tell of objects that were written for this commit; the first is the oldest, which TooSlow looks at."""
+        """Note objects that were written for this commit; the first is the oldest, which limits the commit's time."""
         for key in keys:
             self._pace.note_written(key)
         self._written += keys
 
     def note_added(self, change: Change) -> Change:
-        """The change itself; its new files are noted as by :meth:`note_written`."""
+        """Note the new files of a change as :meth:`note_written` does, and return the change."""
         if change.restores is None:
             indices = (file.key for each in change.index.collected.files.values() for file in each)
             self.note_written(*(file.key for file in change.added), *indices)
@@ -137,9 +137,9 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """After an error, delete what was noted, as far as the store lets it.
+        """Delete after an error what was noted, as far as the store permits.
 
-        Not once a swap was tried: a record names the objects then, and the commit may have happened.
+        After a swap was tried, delete nothing: a record names the objects, and the commit may have happened.
         """
         if kind is not None and not self._swaps:
             with suppress(StoreError):
@@ -156,14 +156,14 @@ class Transaction:
         on_conflict: Callable[[Snapshot], Change] | None = None,
         on_compaction: Callable[[Snapshot], Change] | None = None,
     ) -> Committed:
-        """Commit the change on top of whatever the head is by then; a foreign head is adopted first.
+        """Commit the change on top of the head at that time; a foreign head is adopted first.
 
-        ``on_conflict`` makes the change anew for a newer snapshot; without it a conflict is an error.
-        ``on_compaction`` does so where nothing but compactions is in the way: the rows are those that the change was
-        made for, in other files, and maintenance must not make a user's commit fail. Raises
-        Conflict, SchemaMismatch, PartitionInvalid, IndexStale, InputError, TooSlow, DatasetDeleted, Contended
-        with the head as it was. After StoreUnavailable the commit may have happened: run it again, and
-        ``begin`` tells.
+        ``on_conflict``    makes the change for a newer snapshot; without it a conflict is an error
+        ``on_compaction``  does so if only compactions conflict: the rows are the same in other files, and maintenance
+                           must not make a user's commit fail
+
+        Raises Conflict, SchemaMismatch, PartitionInvalid, IndexStale, InputError, TooSlow, DatasetDeleted, Contended
+        with the head as it was. After StoreUnavailable the commit may have happened: ``begin`` of the next run tells.
         """
         seen, base, schema = self._seen, self.snapshot.head, self.snapshot.schema
         patience = CommitBackoff(self._journal, self._patience)
@@ -207,7 +207,7 @@ class Transaction:
             self._require_same_epoch(seen)
 
     def _only_compacted(self, change: Change, base: Head, seen: Observed | None) -> bool:
-        """Whether of all commits since ``base`` only compactions touched what the change depends on."""
+        """Return whether, since ``base``, only compactions touched what the change depends on."""
         if seen is None or seen.marker is None:
             return False
         removed = {label: base.file(label) for label in change.removed}
@@ -219,13 +219,13 @@ class Transaction:
         return False
 
     def _look_again(self, etag: str) -> None:
-        """Note whether the head is still ours: a foreign writer may have put another over it meanwhile."""
+        """Note whether the head is still ours: a foreign writer may have overwritten it meanwhile."""
         self._unchanged = False
         with suppress(ObjectNotFound):
             self._unchanged = self._journal.store.get_if_changed(keys.head(self._journal.uuid), etag) is None
 
     def _confirmed(self, published: Observed, patience: CommitBackoff) -> Committed:
-        """What to report; with another head over ours, once that is settled and the commit has survived."""
+        """Return what to report; if the head is no longer ours, settle first, so that the commit has survived."""
         marker, lost = published.marker, patience.tries
         assert marker is not None, "this commit made the head"
         if self._unchanged:

@@ -1,7 +1,7 @@
-"""Making, dropping, rebuilding and tidying indices: one commit that changes no row.
+"""Create, drop, rebuild and compact indices, in one commit that changes no row.
 
-The files are read before the commit, and only their indexed columns; what others commit meanwhile is added to the
-indices when the head is swapped, like for any other commit.
+The files are read before the commit, and only their indexed columns. The swap adds to the indices what others commit
+meanwhile, as for any other commit.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from kubothek.table.log.model.changes import Change, Operation
 from kubothek.table.log.transaction import Transaction
 
 Told = Callable[[int, int], None]
-"""Hears of files read, and of all files."""
+"""Progress callback: the number of files read, and of all files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reindexed:
-    """What was done: columns whose index was built, dropped, tidied.
+    """The result: columns whose index was built, dropped, compacted.
 
     ``version``  of the commit; None if there was nothing to do
-    ``pending``  columns that get their index with their first values
+    ``pending``  columns that get their index with their first value
     """
 
     version: int | None
@@ -54,15 +54,14 @@ def reindex(
     by: str = "",
     told: Told = lambda _done, _total: None,
 ) -> Reindexed:
-    """Give the table exactly the indices that are wanted (None: those it has), and put right what is wrong with them.
+    """Give the table exactly the ``wanted`` indices (None: its present ones), and repair them.
 
-    ``rebuild``  build all of them anew, from the files
-    ``broken``   columns whose index is known to be of no use: built anew in any case
-    ``dialect``  of string indices; None = as it is
+    ``rebuild``  build all of them again from the files
+    ``broken``   columns whose index is known to be unusable: always built again
+    ``dialect``  of string indices; None = unchanged
 
-    A column whose values are all NULL so far gets its index with the first others. Raises IndexInvalid for a column
-    that cannot be indexed, DatasetNotFound, and what :meth:`DatasetLog.begin` and commits raise. Running it again is
-    harmless.
+    A column with only NULL so far gets its index with its first other value. Raises IndexInvalid for a column that
+    cannot be indexed, DatasetNotFound, and what :meth:`DatasetLog.begin` and commits raise. Idempotent.
     """
     started = log.begin_new("index")
     snapshot = started.snapshot
@@ -116,7 +115,7 @@ class _Reindexing:
         return column not in self._schema.names or pa.types.is_null(self._schema.field(column).type)
 
     def _built(self, kinds: Mapping[str, IndexKind]) -> Collected:
-        """The entries of all files for these columns; for native indices in files that do not overlap."""
+        """Return the entries of all files for these columns; for native indices in files that do not overlap."""
         if not kinds:
             return Collected()
         types = {column: self._schema.field(column).type for column in kinds}
@@ -129,7 +128,7 @@ class _Reindexing:
         return Collected(collected.labels, files)
 
     def _tidied(self, column: str) -> Merged | None:
-        """A native index compacted, with the files in it that were not; None if there is nothing to do."""
+        """Compact a native index, and add the data files that it does not cover; None if there is nothing to do."""
         manifest = read_manifest(self._store, self._head.index_state.native[column])
         if not needs_compaction(manifest):
             return None

@@ -1,7 +1,6 @@
-"""Giving a table the skipping metadata that it shall have, and describing files that have no entry: one commit that
-changes no row.
+"""Set the skipping indices of a table and describe files without an entry, in one commit that changes no row.
 
-The files are described before the commit; what others commit meanwhile is described by them.
+The files are described before the commit; concurrent commits describe their own files.
 """
 
 from __future__ import annotations
@@ -34,22 +33,22 @@ from kubothek.table.skipping.refresh import merged
 from kubothek.table.skipping.sentinel import resume
 
 MANY_PARTS: Final = 4
-"""More are merged: as many as a few commits leave."""
+"""Parts beyond this number are merged; a few commits leave as many."""
 
 Files = Sequence[tuple[str, Mapping[str, Any]]]
 """Keys of data files, each with the values of its partition columns."""
 Builder = Callable[[Described, Store, Files, Told], tuple[Part, ...]]
-"""Describes files: here, or with Spark."""
+"""Describes files, in this process or with Spark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reskipped:
-    """What was done.
+    """The result.
 
     ``version``    of the commit; None if there was nothing to do
     ``described``  files that got an entry
-    ``missing``    files that have none after it: they cannot be described, or were committed meanwhile
-    ``merged``     parts that were put together
+    ``missing``    files without an entry afterwards: they cannot be described, or were committed meanwhile
+    ``merged``     parts that were merged
     """
 
     version: int | None
@@ -68,14 +67,14 @@ def reskip(
     by: str = "",
     told: Told = lambda done, total: None,
 ) -> Reskipped:
-    """Give the table exactly the skipping indices that are wanted (None: those it has), and each file its entry.
+    """Give the table exactly the ``wanted`` skipping indices (None: its present ones), and each file its entry.
 
-    ``wanted``   the wish; its parts are of no account. Without indices the metadata go
-    ``rebuild``  describe all files anew
-    ``build``    what describes files
+    ``wanted``   the definition; its parts are ignored. Without indices the metadata is removed
+    ``rebuild``  describe all files again
+    ``build``    describes files
 
     Raises SkippingInvalid for an index that the table's columns cannot have, DatasetNotFound, and what
-    :meth:`DatasetLog.begin` and commits raise. Running it again is harmless.
+    :meth:`DatasetLog.begin` and commits raise. Idempotent.
     """
     started = log.begin_new("skipping")
     snapshot = started.snapshot
@@ -120,7 +119,7 @@ class _Reskipping:
         return Reskipped(committed.version, len(missing) - without, without, merged_parts)
 
     def _present(self, before: SkippingState, wish: SkippingState, entries: EntrySchema) -> tuple[list[Part], set[str]]:
-        """The parts that go with the wish and can be read, and the keys of the files that have an entry in them."""
+        """Return the readable parts of this definition, and the keys of the files that they describe."""
         tag = wish_id(entries, wish.encryption)
         present, described = [], set[str]()
         for part in before.parts:
@@ -148,9 +147,11 @@ def tidy(
     present: Sequence[Part],
     written: Sequence[Part],
 ) -> SkippingChange:
-    """The change that adds parts to those of a head; all as few as can be, if they are many or tell of files gone.
+    """Return the change that adds parts to those of a head. Merge all if they are many or describe files that are gone.
 
-    ``entries``  those that the present ones are of. Memory: the entries of one part, and the keys of all.
+    ``entries``  the schema of the present parts
+
+    Memory: the entries of one part, and the keys of all.
     """
     parts = [*present, *written]
     rows = sum(part.rows for part in parts)
@@ -163,7 +164,7 @@ def tidy(
 
 
 def tidied_with(store: Store, snapshot: Snapshot, written: Sequence[Part]) -> SkippingChange:
-    """The same for a change of the rows of this snapshot that wrote these parts."""
+    """Return the change as :func:`tidy` does, for a change of the snapshot's rows that wrote these parts."""
     head = snapshot.head
     state = head.skipping
     if snapshot.schema is None or not state.indices:
@@ -180,7 +181,7 @@ def _keys(store: Store, part: Part) -> list[str]:
 
 
 def undescribed(store: Store, snapshot: Snapshot) -> int:
-    """How many files of the table at least may get an entry that they have not. One request for each part, few bytes.
+    """Return a lower bound of the files that lack an entry and may get one. One small request for each part.
 
     Entries of files that are gone may hide some.
     """
@@ -194,7 +195,7 @@ def undescribed(store: Store, snapshot: Snapshot) -> int:
 
 
 def resume_xskipper(store: Store, log: DatasetLog) -> None:
-    """After a change of the wish, and in maintenance: delete files of another wish, so that Xskipper can go on."""
+    """Delete files of other definitions so that Xskipper can continue; after a change, and in maintenance."""
     seen = log.settled()
     if seen is None or seen.head.tombstone:
         return

@@ -1,1 +1,1 @@
-"""Commits of their own kind: each a change that no rows are written for."""
+"""Commits that write no rows: deletion, restoration and conversion."""

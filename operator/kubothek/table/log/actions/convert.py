@@ -1,7 +1,7 @@
-"""Conversion of another library's dataset into one that Kubothek writes: where a person asks for it, never by itself.
+"""Conversion of another library's dataset into one that Kubothek writes: only at a user's request.
 
-Data files stay where they are, under the keys that they have; only heads are written. What conversion takes out of
-a dataset is left to the collector.
+Data files stay under their keys; only heads are written. What conversion removes from a dataset is left to the
+collector.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Begin = Callable[[str, str], Transaction | AlreadyApplied]
 def convert(
     journal: Journal, patience: CommitBackoff, keep: str | None, begin_other: Callable[[str], Begin]
 ) -> list[str]:
-    """Make the dataset one that can be written; the uuids of the datasets that its other tables became.
+    """Convert the dataset for writing; return the uuids of the datasets that its other tables became.
 
     ``keep``         the table that stays, if there are several; the others become datasets ``<uuid>-<table>`` first,
-                     so that at no moment a table can be read nowhere
+                     so that every table can be read at any moment
     ``begin_other``  :meth:`DatasetLog.begin` of the dataset of that uuid
 
-    One commit, of kind External, makes the partitions explicit and the head JSON; nothing is done to a head that
-    Kubothek wrote. Harmless to repeat. Raises DatasetNotFound, DatasetExists, InputError.
+    One External commit makes the partitions explicit and the head JSON; a head that Kubothek wrote stays unchanged.
+    Idempotent. Raises DatasetNotFound, DatasetExists, InputError.
     """
     while True:
         seen = journal.observe()
@@ -58,7 +58,7 @@ def convert(
 
 
 def _own_indices(journal: Journal, head: Head) -> Head:
-    """Without the indices on columns that only other tables have."""
+    """Return the head without indices on columns that only other tables have."""
     schema = schema_of(journal, head, None, keeps_files=lambda: True)
     names = schema.names if schema is not None else ()
     return replace(head, indices={column: index for column, index in head.indices.items() if column in names})
@@ -67,7 +67,7 @@ def _own_indices(journal: Journal, head: Head) -> Head:
 def _split_off(journal: Journal, head: Head, uuid: str, begin: Begin) -> None:
     """Make the dataset ``uuid`` show exactly this table, from its files where they are.
 
-    Its indices are not taken along: their files are the first dataset's to collect.
+    Its indices are left out: their files are the first dataset's to collect.
     """
     files = head.files()
     state = sha256(orjson.dumps(files)).hexdigest()
@@ -98,5 +98,5 @@ def _split_off(journal: Journal, head: Head, uuid: str, begin: Begin) -> None:
 
 
 def _is_of(head: Head, prefix: str) -> bool:
-    """Whether an earlier conversion made this dataset: of the table below this prefix, and nothing else."""
+    """Return whether an earlier conversion made this dataset: all its files are below this prefix."""
     return bool(head.partitions) and all(key.startswith(prefix) for key in head.files().values())

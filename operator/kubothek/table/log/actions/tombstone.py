@@ -16,7 +16,7 @@ from kubothek.words import duration
 
 
 def drop(journal: Journal, seen: Observed, *, incarnation: str, by: str) -> Draft:
-    """The commit that replaces a head by its tombstone, which fences the incarnation."""
+    """Return the commit that replaces a head by its tombstone, which fences the incarnation."""
     head = seen.head
     stone = {"incarnation": incarnation, "time": utc(journal.clock()).isoformat()}
     target = without_noise({**head.metadata, TOMBSTONE: stone, LOST: [], OVERWRITTEN: {}})
@@ -68,9 +68,9 @@ def restore(journal: Journal, seen: Observed, *, by: str) -> Draft:
 
 
 def require_within_grace(journal: Journal, seen: Observed, record: Record) -> None:
-    """Raises RestoreExpired if the deletion is older than the grace period, by the store's clock.
+    """Raise RestoreExpired if the deletion is older than the grace period, by the store's clock.
 
-    The tombstone's own record tells: what is known of a head that this process wrote is by its own clock.
+    It compares times of records: the time of a head that this process wrote is by the local clock.
     """
     assert seen.marker is not None, "a tombstone is ours"
     grace = read_settings(journal.store).grace

@@ -1,1 +1,1 @@
-"""What there was: versions, and what lies between them."""
+"""The history of a dataset: versions, tags and snapshots."""

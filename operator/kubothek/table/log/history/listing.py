@@ -1,4 +1,4 @@
-"""Which datasets a store has."""
+"""The datasets of a store."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _HEAD_ENDS: Final = (keys.head(""), keys.packed_head(""))
 
 
 def dataset_names(store: Store) -> list[str]:
-    """The names of the datasets, sorted; one listing of the store's root, whatever lies below it.
+    """Return the names of the datasets, sorted; one listing of the store's root, however much lies below it.
 
-    A deleted dataset is named as long as its head is there.
+    A deleted dataset is included while its head exists.
     """
     names = store.list_names("")
     return sorted({name.removesuffix(end) for name in names for end in _HEAD_ENDS if name.endswith(end)})

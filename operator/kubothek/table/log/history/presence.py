@@ -1,4 +1,4 @@
-"""Which objects that something names are not there."""
+"""Which of the objects that something names do not exist."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _STAT_LIMIT: Final = 200
 
 
 def absent(store: Store, prefix: str, wanted: Iterable[str]) -> list[str]:
-    """Which of these keys, in this order, do not exist: a request each if they are few, else one listing of ``prefix``.
+    """Return those of these keys that do not exist, in order: a request each if they are few, else a listing.
 
-    A key that does not lie below the prefix is no harm: what the listing does not show is asked for. Memory is that of
-    ``wanted``, however much lies there.
+    ``prefix`` is what is listed. Keys outside of it are safe: a key that the listing lacks gets a request. Memory grows
+    with ``wanted``, not with the number of objects.
     """
     left = dict.fromkeys(wanted)
     if len(left) > _STAT_LIMIT:

@@ -1,4 +1,4 @@
-"""What the table was at a version: the nearest checkpoint at or below it, and the deltas since.
+"""The table at a version, rebuilt from the nearest checkpoint at or below it and the deltas since.
 
 The result is compared with the digest in the version's record (commit-protocol, "History").
 """
@@ -20,18 +20,18 @@ from kubothek.table.log.records import chain
 
 
 def has_checkpoint(journal: Journal, record: Record) -> bool:
-    """Whether this version can be rebuilt without any record."""
+    """Return whether this version can be rebuilt without records."""
     return _checkpoint_data(journal, record) is not None
 
 
 def rebuild(journal: Journal, record: Record) -> Head:
-    """The head as this commit made it. Raises VersionIncomplete if its records do not add up to it."""
+    """Return the head as this commit made it. Raises VersionIncomplete if its records do not add up to it."""
     while True:
         checkpoints = _checkpoints(journal)
         try:
             return _rebuilt(journal, record, checkpoints)
         except VersionIncomplete:
-            # A collector puts a checkpoint before it takes the records below.
+            # A collector writes a checkpoint before it deletes the records below.
             if _checkpoints(journal) == checkpoints:
                 raise
 
@@ -65,7 +65,7 @@ def _checkpoint(journal: Journal, record: Record) -> Head | None:
 
 
 def _checkpoint_data(journal: Journal, record: Record) -> bytes | None:
-    """None if it is gone, or was made by another attempt at the same version. Raises VersionIncomplete."""
+    """Return the bytes; None if they are gone, or of another attempt at the same version. Raises VersionIncomplete."""
     key = keys.checkpoint(journal.uuid, record.version)
     try:
         data = decompress(journal.store.get(key), LARGEST)

@@ -1,4 +1,4 @@
-"""What readers and transactions see: one version of a table."""
+"""One version of a table, as readers and transactions see it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kubothek.table.log.model.record import Totals
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One version.
+    """One version of a table.
 
     ``head``     its partitions, partition keys, indices, metadata
     ``schema``   the stored schema; None if the table has none yet
-    ``version``  0 if there is no dataset yet. If a foreign writer's head was not adopted yet: the version below
-    ``etag``     of the head, if this is the present version
-    ``totals``   None if a foreign writer's head was not adopted yet: nobody has counted
+    ``version``  0 if there is no dataset yet. For a foreign head that was not adopted yet: the version below it
+    ``etag``     of the head, if this is the current version
+    ``totals``   None for a foreign head that was not adopted yet: its rows were not counted
     ``time``     of the commit
     """
 
@@ -40,16 +40,16 @@ class Snapshot:
 
 
 def live_head(journal: Journal, seen: Observed | None) -> Head:
-    """What a change builds on: nothing, if there is no dataset or it was deleted."""
+    """Return the head that a change builds on: an empty one if there is no dataset or it was deleted."""
     if seen is None:
         return Head(journal.uuid)
     return seen.head.anew() if seen.head.tombstone else seen.head
 
 
 def snapshot_of(journal: Journal, seen: Observed | None, table: str | None = None) -> Snapshot:
-    """The present version; an empty one if there is no dataset or it was deleted. Writes nothing.
+    """Return the current version; an empty one if there is no dataset or it was deleted. Writes nothing.
 
-    ``table``  which one is meant. Raises InputError if there are several and it names none of them.
+    ``table``  selects one of several. Raises InputError if there are several and it names none of them.
     """
     if seen is None or seen.head.tombstone:
         return Snapshot(live_head(journal, seen), None, 0, None, Totals(), None)
@@ -65,6 +65,6 @@ def snapshot_of(journal: Journal, seen: Observed | None, table: str | None = Non
         return before is None or any(head.holds(label, key) for label, key in before.files().items())
 
     schema = schema_of(journal, head, schema, keeps_files=keeps_files)
-    # Native indices do not know what a foreign writer added: they are trusted once it is adopted.
+    # Native indices do not cover what a foreign writer added, until its head is adopted.
     head = head.with_metadata({key: value for key, value in head.metadata.items() if key != INDEX})
     return Snapshot(head, schema, seen.version, seen.etag, None, seen.modified)

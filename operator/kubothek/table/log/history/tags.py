@@ -1,7 +1,6 @@
-"""Tags: versions by name. A tagged version does not expire, and stays readable whatever a collector takes.
+"""Tags: names of versions. A tagged version does not expire, and stays readable whatever a collector deletes.
 
-They are in the head, so whoever tags a version and whoever makes it expire swap the same object: one of them is first,
-and the other sees it.
+Tags are in the head, so tagging and expiry swap the same object: one of them is first, and the other sees it.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from kubothek.table.log.model.changes import Operation
 from kubothek.table.log.model.head import TAGS, Head, Tag
 
 MOST_TAGS: Final = 64
-"""Of one dataset: each is in every head, and costs a collector the reading of a version."""
+"""For each dataset: every head contains all tags, and a collector has to read each tagged version."""
 _NAME: Final = re.compile(r"[a-zA-Z]([-a-zA-Z0-9_.]{0,61}[a-zA-Z0-9])?")
 
 
 def versions_of(head: Head) -> dict[str, int]:
-    """The tagged versions, by name."""
+    """Return the tagged versions, by name."""
     return {name: tag.version for name, tag in head.tags.items()}
 
 
 def retag(journal: Journal, seen: Observed, wanted: Mapping[str, int], *, by: str) -> Draft:
-    """The commit after which the tags are these versions by name.
+    """Return the commit after which the tags are these versions by name.
 
-    Raises InputError for a name that cannot be, VersionNotFound for a version that never was or has expired,
-    VersionIncomplete for one that is not whole.
+    Raises InputError for an invalid name, VersionNotFound for a version that never existed or has expired,
+    VersionIncomplete for one that is not complete.
     """
     _check(wanted)
     tags = {name: _tag(journal, seen, version) for name, version in sorted(wanted.items())}
@@ -43,7 +42,7 @@ def retag(journal: Journal, seen: Observed, wanted: Mapping[str, int], *, by: st
 
 
 def require_untagged(head: Head, below: int, spared: frozenset[str] = frozenset()) -> None:
-    """Raises VersionTagged if versions below this one have tags, but for those of the ``spared`` records."""
+    """Raise VersionTagged if versions below this one have tags, except those of the ``spared`` records."""
     found = {name: tag for name, tag in head.tags.items() if tag.version < below and tag.record not in spared}
     if found:
         named = ", ".join(f"{name!r} (version {tag.version})" for name, tag in found.items())

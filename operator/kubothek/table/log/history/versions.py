@@ -1,4 +1,4 @@
-"""Which versions there were, and which of them can be asked for (commit-protocol, "History")."""
+"""The versions of a dataset, and which of them readers can request (commit-protocol, "History")."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from kubothek.table.log.records import chain, down_to, records_from
 _SHOWN: Final = 5
 
 Version: TypeAlias = int | datetime | str
-"""How a version is asked for: by its number, by a time at which it was current, by a tag."""
+"""How a version is requested: by number, by a time at which it was current, or by tag."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
     """The versions below one observed head.
 
-    A version is found from the nearest one above it that is known to be on the chain, by pointers. Markers tell
-    which are: whoever builds on a commit marks it first, in the place of what it merged again, if anything. Some
-    that are on the chain are not found so, none that is not.
+    A version is found by pointers from the nearest version above that is known to be on the chain. Markers tell which
+    are: a writer marks a commit before it builds on it, in place of the one that it merged again, if any. Some
+    versions on the chain are not found this way, but none that is off it.
     """
 
     journal: Journal
     seen: Observed
 
     def records(self) -> Iterator[Record]:
-        """All commits of the chain down to the horizon, newest first.
+        """Yield all commits of the chain down to the horizon, newest first.
 
         Includes those of a deleted incarnation below this one: history is not rewritten.
         """
@@ -45,13 +45,13 @@ class History:
         yield from chain(self.journal, newest, down_to(self.journal.uuid, self.seen.head.horizon))
 
     def find(self, version: Version) -> Record:
-        """The commit that made a version. Raises VersionNotFound."""
+        """Return the commit that made a version. Raises VersionNotFound."""
         if isinstance(version, str):
             return self.tagged(version)
         return self.as_of(version) if isinstance(version, datetime) else self.at(version)
 
     def tagged(self, name: str) -> Record:
-        """The commit that made the version of this tag. Raises VersionNotFound."""
+        """Return the commit that made the version of this tag. Raises VersionNotFound."""
         tags = self.seen.head.tags
         if name not in tags:
             raise VersionNotFound(
@@ -60,7 +60,7 @@ class History:
         return self.journal.record(tags[name].record)
 
     def at(self, version: int) -> Record:
-        """The commit that made this version. Raises VersionNotFound."""
+        """Return the commit that made this version. Raises VersionNotFound."""
         for tag in self.seen.head.tags.values():
             if tag.version == version:
                 return self.journal.record(tag.record)
@@ -77,7 +77,7 @@ class History:
         raise self._no_version(version)
 
     def as_of(self, time: datetime) -> Record:
-        """The commit that was the newest at this time, by the writers' clocks. Raises VersionNotFound."""
+        """Return the commit that was the newest at this time, by the writers' clocks. Raises VersionNotFound."""
         moment, newest = utc(time), self._newest()
         if newest and newest.time <= moment:
             return newest
@@ -93,9 +93,9 @@ class History:
         )
 
     def require_files(self, head: Head, version: int) -> None:
-        """Raises VersionIncomplete if a file of an old version is gone. Those of the present head are not looked at.
+        """Raise VersionIncomplete if a file of an old version is gone. Files of the current head are not checked.
 
-        A foreign writer's garbage collection deletes what the present head does not list.
+        A foreign writer's garbage collection deletes what the current head does not list.
         """
         current = set(self.seen.head.files().values())
         old = [key for key in head.files().values() if key not in current]
@@ -107,12 +107,12 @@ class History:
             )
 
     def _newest(self) -> Record | None:
-        """The commit that made the head, or that a foreign head builds on."""
+        """Return the commit that made the head, or that a foreign head builds on."""
         return self.journal.record(self.seen.marker.record) if self.seen.marker else self.seen.base
 
     @property
     def _oldest(self) -> int:
-        """The oldest version that can be asked for."""
+        """The oldest version that readers can request, except tagged ones."""
         return max(self.seen.head.horizon, self.seen.head.epoch + 1)
 
     def _no_version(self, version: int) -> VersionNotFound:
@@ -129,7 +129,7 @@ class History:
         return next((candidate.key for candidate in candidates if self._marker(candidate)), None)
 
     def _first_after(self, listed: Sequence[keys.RecordKey], moment: datetime) -> str | None:
-        """The first that is known to be on the chain and younger; times do not fall along it."""
+        """Return the first that is known to be on the chain and younger; times never fall along it."""
         found = None
         low, high = 0, len(listed)
         while low < high:
@@ -145,17 +145,17 @@ class History:
         return found
 
     def _marker(self, candidate: keys.RecordKey) -> Marker | None:
-        """The marker of a record that is known to be on the chain."""
+        """Return the marker of a record that is known to be on the chain."""
         head = self.seen.head
         if candidate.key in head.overwritten or candidate.key in head.lost:
             return None
         newest = keys.parse_record(self.journal.uuid, head.commit)
         if newest and newest.marker == candidate.marker and newest.key != candidate.key:
-            return None  # what the head's own commit merged again, if that has no marker yet
+            return None  # the head's own commit merged it again, perhaps still without a marker
         marker = self.journal.markers.get(candidate.marker)
         return marker if marker and marker.record == candidate.key else None
 
 
 def missing_files(journal: Journal, head: Head, wanted: Sequence[str]) -> list[str]:
-    """Which of these data files do not exist: a request each if they are few, else one listing of the table."""
+    """Return those of these data files that do not exist: a request each if they are few, else one listing."""
     return absent(journal.store, keys.data_prefix(journal.uuid, head.table), wanted)

@@ -1,1 +1,1 @@
-"""Heads that other libraries write, and stores that cannot write conditionally."""
+"""Heads of other libraries, and stores without conditional writes."""

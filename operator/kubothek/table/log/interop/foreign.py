@@ -1,8 +1,7 @@
-"""Foreign writers: what to commit when plateau or kartothek has put a head over ours.
+"""Foreign writers: what to commit when plateau or kartothek has overwritten the head.
 
-They read the head, write a new one, and PUT it blindly. What they wrote is adopted as one commit of kind
-External; what they overwrote is noted in that commit, for :mod:`kubothek.table.log.interop.recover` (commit-protocol,
-"Foreign writers").
+They read the head, write a new one, and PUT it blindly. Their change is adopted as one External commit, which notes
+what they overwrote for :mod:`kubothek.table.log.interop.recover` (commit-protocol, "Foreign writers").
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ _ADOPTED: Final = "external"
 
 
 def understood(journal: Journal, seen: Observed) -> Observed:
-    """A foreign head with what it leaves unsaid: its partitions, its table's name, what it was built on."""
+    """Complete a foreign head: its partitions, its table's name, the record that it was built on."""
     head = explicit(journal, seen.head)
     return replace(seen, head=head, base=seen.base or _newest_known(journal, head))
 
 
 def _newest_known(journal: Journal, foreign: Head) -> Record | None:
-    """What a head that names no commit was built on.
+    """Return the record that a head was built on which names no commit.
 
-    If it still lists files of the newest version that is marked: the newest commit that it shows the effect
-    of. That can be one that nobody marked, if its writer died after the swap. Else it replaces everything, and
-    what it replaces is the newest.
+    If it still lists files of the newest marked version: the newest commit whose effect it shows. That one may be
+    unmarked, if its writer died after the swap. Otherwise the head replaces everything, and the newest marked version
+    is what it replaces.
     """
     listed = list(records_from(journal, 0))[::-1]
     flags = parallel(lambda other: is_marked(journal, other), listed)
@@ -58,13 +57,13 @@ def _newest_known(journal: Journal, foreign: Head) -> Record | None:
 
 
 def is_marked(journal: Journal, record: keys.RecordKey) -> bool:
-    """Whether this very attempt at a commit is the one that its marker names."""
+    """Return whether the marker of its commit names this very attempt."""
     marker = journal.markers.get(record.marker)
     return marker is not None and marker.record == record.key
 
 
 def _shows(head: Head, delta: Delta, *, certainly: bool) -> bool:
-    """Whether the head looks as if the delta was applied; ``certainly``: removals alone are not enough."""
+    """Return whether the head looks as if the delta was applied; ``certainly``: removals alone do not suffice."""
     if not delta.added and (certainly or not delta.removed):
         return False
     moved = {file.label for file in delta.added}
@@ -74,9 +73,9 @@ def _shows(head: Head, delta: Delta, *, certainly: bool) -> bool:
 
 
 def preview(journal: Journal, seen: Observed) -> Observed:
-    """A foreign head that was understood, as its adoption would make it but for version and indices; writes nothing.
+    """Return a completed foreign head as its adoption would make it, except version and indices. Writes nothing.
 
-    What it overwrote is listed as lost where a marker says that it was committed.
+    What it overwrote is listed as lost if a marker says that it was committed.
     """
     base, foreign = seen.base, seen.head
     before = rebuild(journal, base) if base else Head(journal.uuid)
@@ -95,11 +94,11 @@ def preview(journal: Journal, seen: Observed) -> Observed:
 
 
 def adopt(journal: Journal, seen: Observed, live: Head | None = None) -> Draft:
-    """The commit that adopts a foreign head that was understood; voids the markers of what it overwrote unmarked.
+    """Return the commit that adopts a completed foreign head. Writes void markers for what it overwrote unmarked.
 
     ``live``  the head in the store, where ``seen`` leaves out some of it
 
-    Raises HeadUnreadable if no schema is to be found.
+    Raises HeadUnreadable if there is no schema.
     """
     base, foreign = seen.base, seen.head
     before = rebuild(journal, base) if base else Head(journal.uuid)
@@ -166,9 +165,9 @@ def _difference(
 
 
 def _replaced(before: Head, foreign: Head, delta: Delta) -> tuple[str, ...]:
-    """The indices of the foreign head that the adopted head does not name.
+    """Return the indices of the foreign head that the adopted head does not name.
 
-    A reader may still hold the foreign head, so the collector has to know them (commit-protocol, "What a collector may
+    Readers may still hold the foreign head, so the collector must know them (commit-protocol, "What a collector may
     delete").
     """
     named = {key for key in {**before.indices, **delta.indices}.values() if isinstance(key, str)}
@@ -176,9 +175,9 @@ def _replaced(before: Head, foreign: Head, delta: Delta) -> tuple[str, ...]:
 
 
 def _adopted_metadata(live: Head, foreign: Head, lost: Sequence[str], doubtful: Mapping[str, str]) -> dict[str, Any]:
-    """Their user metadata with our own keys; ours altogether if they have none.
+    """Return their user metadata with our own keys; all of ours if they have none.
 
-    Kartothek's index build erases all metadata, by mistake (facts 2.1).
+    Kartothek's index build erases all metadata by mistake.
     """
     own = {k: v for k, v in live.metadata.items() if k.startswith(OWN_PREFIX)}
     theirs = {k: v for k, v in foreign.metadata.items() if not k.startswith(OWN_PREFIX)}
@@ -191,25 +190,25 @@ def _adopted_metadata(live: Head, foreign: Head, lost: Sequence[str], doubtful: 
 
 
 def _pending(live: Head, lost: Sequence[str]) -> list[str]:
-    """What is to be merged again: the newest record of each commit, which may have been merged again before."""
+    """Return what is to be merged again: the newest record of each commit, as one may have been merged again before."""
     records = [record for key in (*live.lost, *lost) if (record := keys.parse_record(live.uuid, key))]
     newest = {record.marker: record.key for record in records}
     return sorted(newest.values())
 
 
 def without_noise(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Without those of our keys that say nothing: empty notes, the usual table name."""
+    """Remove those of our keys that say nothing: empty notes, the usual table name."""
     noise: dict[str, Any] = {LOST: [], OVERWRITTEN: {}, TABLE: keys.DEFAULT_TABLE}
     return {k: v for k, v in metadata.items() if k not in noise or noise[k] != v}
 
 
 def _is_of(journal: Journal, other: keys.RecordKey, base: Record) -> bool:
-    """Whether it is an attempt at the same commit as the base, and thus in a head on this base already."""
+    """Return whether it is an attempt at the same commit as the base, so that a head on this base includes it."""
     return other.marker == keys.marker(journal.uuid, base.id)
 
 
 def _lost(journal: Journal, others: Sequence[keys.RecordKey], epoch: int) -> list[str]:
-    """Those of them that were committed. The others are declared void: their swap is overwritten, or will fail."""
+    """Return those that were committed. Void the others: their swap was overwritten, or will fail."""
     names = list(dict.fromkeys(other.marker for other in others))
     found = parallel(lambda key: journal.markers.decide(key, epoch=epoch), names)
     markers = dict(zip(names, found, strict=True))
@@ -223,12 +222,12 @@ def _doubtful(
     base: Record | None,
     foreign: Head,
 ) -> dict[str, str]:
-    """Adoptions now void whose effect is missing in this foreign head, and why that is not put right; by record.
+    """Return the adoptions, now void, whose effect this foreign head lacks, with the reason to report; by record.
 
-    Who finds a commit void does it again, but nobody makes a foreign change again. If it was the head, this foreign
-    head overwrote it; if it never was, the foreign writer may have taken back what is missing. Merging it could
-    bring back what was meant to go, so it is reported. One whose files other commits know as well is only
-    another attempt at the same.
+    The writer of a void commit commits it again, but a foreign change is never repeated. If the adoption was the
+    head, this foreign head overwrote it. If it never was, the foreign writer may have undone the change itself, and
+    merging it could restore what was meant to go. So it is only reported. An adoption whose files other commits
+    know as well is only another attempt at the same change.
     """
     adoptions = f"{keys.markers(journal.uuid)}{keys.encode_id(f'{keys.OWN_ID_PREFIX}{_ADOPTED}:')}"
     void = [other for other in others if other.marker.startswith(adoptions) and other.key not in lost]
@@ -247,7 +246,7 @@ def _doubtful(
 
 
 def _since(journal: Journal, base: Record | None, adopted: Record) -> Iterable[Record]:
-    """The commits from the base down to where the adoption started from."""
+    """Return the commits from the base down to where the adoption started."""
     parent = keys.parse_record(journal.uuid, adopted.parent)
     lowest = parent.version if parent else 0
     return takewhile(lambda record: record.version > lowest, chain(journal, base)) if base else ()

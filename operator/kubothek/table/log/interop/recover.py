@@ -1,7 +1,7 @@
-"""Commits that a foreign writer overwrote: merge them again, or keep saying that they are gone.
+"""Commits that a foreign writer overwrote: merge them again, or keep a note that they are gone.
 
-The head lists what is still to be merged (``kubothek_lost``) and what cannot be (``kubothek_overwritten``), so
-neither is forgotten by a crash in between. Each function here decides one commit; none publishes.
+The head lists what is still to be merged (``kubothek_lost``) and what cannot be (``kubothek_overwritten``), so a crash
+in between loses neither. Each function here decides one commit; none publishes it.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from kubothek.table.skipping.model import Part
 
 
 class _NotMergeableError(Exception):
-    """Says why."""
+    """The reason why a commit cannot be merged again."""
 
 
 def recover(journal: Journal, seen: Observed) -> Draft:
-    """The commit that merges the first lost commit again, or notes that it cannot be merged."""
+    """Return the commit that merges the first lost commit again, or notes that it cannot be merged."""
     key, *rest = seen.head.lost
     try:
         return _merged_again(journal, seen, journal.record(key), rest)
@@ -57,7 +57,7 @@ def recover(journal: Journal, seen: Observed) -> Draft:
 
 
 def note_lost(journal: Journal, seen: Observed) -> Draft | None:
-    """The commit that notes what was committed beyond our own head: an old copy was put back. None if nothing was."""
+    """Return the commit that notes what was committed above our own head, an old copy; None if nothing was."""
     assert seen.marker is not None, "a foreign head is adopted"
     known = {seen.marker.record, *seen.head.lost, *seen.head.overwritten}
     others = [other for other in records_from(journal, seen.marker.version) if other.key not in known]
@@ -69,7 +69,7 @@ def note_lost(journal: Journal, seen: Observed) -> Draft | None:
 
 
 def accept_overwritten(journal: Journal, seen: Observed) -> Draft:
-    """The commit that takes away the note of what was overwritten: a person has seen it."""
+    """Return the commit that removes the note of what was overwritten, once a user has seen it."""
     return _note(journal, seen, {OVERWRITTEN: {}})
 
 
@@ -134,7 +134,7 @@ def _merged_again(journal: Journal, seen: Observed, lost: Record, rest: Sequence
 
 
 def _tags(journal: Journal, head: Head, lost: Record) -> dict[str, Any] | None:
-    """The tags with what the lost commit changed: commits are merged again in another order than they were made in."""
+    """Return the tags with what the lost commit changed, tag by tag: commits are merged again in another order."""
     present: Mapping[str, Any] = head.metadata.get(TAGS, {})
     if lost.parent is not None and (TAGS in lost.delta.metadata or TAGS in lost.delta.dropped):
         before = rebuild(journal, journal.record(lost.parent)).metadata.get(TAGS, {})
@@ -145,20 +145,20 @@ def _tags(journal: Journal, head: Head, lost: Record) -> dict[str, Any] | None:
 
 
 def _horizon(seen: Observed, lost: Record) -> int | None:
-    """It is only ever raised. What a purge made expire is there again, up to where the purge is merged again."""
+    """Return the horizon, which only rises. A purge expires all below its new version, as the rows were back."""
     raised = lost.delta.metadata.get(HORIZON, 0)
     return max(seen.head.horizon, seen.version + 1 if raised == lost.version else raised) or None
 
 
 def _described(uuid: str, lost: Record) -> tuple[Part, ...]:
-    """The skipping metadata of the lost version: those of its own files are in it."""
+    """Return the skipping metadata of the lost version, which includes that of its own files."""
     return Head(uuid, metadata=lost.delta.metadata).skipping.parts
 
 
 def _still_to_do(delta: Delta, head: Head) -> tuple[tuple[PartitionFile, ...], tuple[tuple[str, str], ...]]:
-    """What is to be added and removed; nothing, if the foreign head was built on the lost commit after all.
+    """Return what is still to be added and removed; nothing if the foreign head was built on the lost commit after all.
 
-    Files that only changed their place in the order stay where they are.
+    Files that only changed their position stay where they are.
     """
     moved = set(delta.removed) & {(file.label, file.key) for file in delta.added}
     removed = tuple(item for item in delta.removed if item not in moved)
@@ -202,13 +202,13 @@ def _require_mergeable(
 
 
 def _turned(delta: Delta) -> list[str]:
-    """The standing sources of which it says what they have taken."""
+    """Return the standing sources whose ingested files the delta records."""
     return [key.removeprefix(INTAKE) for key in delta.metadata if key.startswith(INTAKE)]
 
 
 def _goes_on(source: str, before: Head, head: Head, delta: Delta) -> bool:
-    """Whether the page of what the source has taken follows on the head's. A page counts the files of all before it:
-    put on top of another one, it would keep those of a commit that was lost from ever being taken again.
+    """Return whether the source's page follows the head's. A page includes the files of all pages before it: on top of
+    another page, it would keep the files of a lost commit from ever being ingested again.
     """
     return head.intake(source) in (before.intake(source), delta.metadata[INTAKE + source])
 
@@ -219,7 +219,7 @@ def _merged_schema(journal: Journal, head: Head, schema: str | None) -> str | No
         return None
     current = journal.schemas.get(head.schema_hash)
     try:
-        # Whatever each of them brought was allowed when it came.
+        # What each of them added was allowed when it was committed.
         merged = merge(current, lost, evolve=True) if current else lost
     except SchemaMismatch as error:
         raise _NotMergeableError(str(error)) from error
@@ -228,7 +228,7 @@ def _merged_schema(journal: Journal, head: Head, schema: str | None) -> str | No
 
 
 def _note(journal: Journal, seen: Observed, notes: Mapping[str, Any]) -> Draft:
-    """A commit that changes what is noted in the head, and no data."""
+    """Return a commit that changes the notes in the head, and no data."""
     metadata = without_noise({**seen.head.metadata, **notes})
     return noted(journal, seen, metadata, what="note", operation=Operation.EXTERNAL, by=FOREIGN)
 
@@ -243,6 +243,6 @@ def _counted(seen: Observed) -> Totals:
 
 
 def versions_in(overwritten: Mapping[str, str], uuid: str) -> str:
-    """The overwritten versions, each with the reason, for a message."""
+    """Return the overwritten versions, each with the reason, for a message."""
     parsed = ((keys.parse_record(uuid, key), why) for key, why in overwritten.items())
     return "; ".join(f"version {record.version} ({why})" for record, why in parsed if record)

@@ -1,8 +1,8 @@
 """Stores without conditional writes: the same protocol for one writer at a time.
 
-There, no request both compares and writes. Each conditional write becomes a look and a plain write, which is
-right as long as nobody else writes in between: one owner only, one commit at a time, which the operator sees
-to and nobody else can (commit-protocol, "Stores without conditional writes").
+No request there both compares and writes, so each conditional write becomes a read and a plain write. That is correct
+while no other program writes in between: one owner, one commit at a time. Only the operator can ensure that
+(commit-protocol, "What a store must offer").
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ B = TypeVar("B")
 
 
 class OneWriterStore(Store):
-    """Imitates conditional writes on a store that has none."""
+    """A store that imitates conditional writes on one that has none."""
 
     def __init__(self, inner: Store) -> None:
         self.config = inner.config

@@ -1,1 +1,1 @@
-"""What the protocol keeps in the store and under which keys, and what these objects speak of. Plain data."""
+"""The objects of the protocol in the store, their keys, and the types of their content. Plain data."""

@@ -1,4 +1,4 @@
-"""What a caller asks a transaction to commit."""
+"""Changes: what a caller asks a transaction to commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kubothek.table.skipping.change import NO_SKIPPING_CHANGE, SkippingChange
 
 
 class Operation(StrEnum):
-    """What kind of change a commit is, as history shows it."""
+    """The kind of change that a commit makes, as history shows it."""
 
     CREATE = "Create"
     APPEND = "Append"
@@ -30,19 +30,19 @@ class Operation(StrEnum):
     DROP = "Drop"
     """The dataset was deleted; its head is a tombstone."""
     RESTORE = "Restore"
-    """The tombstone was taken back."""
+    """The deletion was undone."""
     INDEX = "Index"
-    """Indices were made, dropped or tidied up; no row changed."""
+    """Indices were created, dropped or compacted; no row changed."""
     EXPIRE = "Expire"
-    """Versions below a number can no longer be asked for; no row changed."""
+    """Versions below a number expired; no row changed."""
     TAG = "Tag"
-    """Versions were given names, or lost them; no row changed."""
+    """Tags were set or removed; no row changed."""
     LAYOUT = "Layout"
-    """Files are laid out in another way from now on; no row changed."""
+    """The layout of later files changed; no row changed."""
     COMPACT = "Compact"
-    """Rows were written once more, into fewer files; none of them changed."""
+    """Compaction: rows were rewritten into fewer files; no row changed."""
     LEDGER = "Ledger"
-    """The chain of a ledger got blocks that bring no rows, or was moved; or its table was made anew from it."""
+    """The chain of a ledger got blocks without rows, or was moved; or the table was rebuilt from it."""
     EXTERNAL = "External"
     """A foreign writer's change of the head, adopted."""
     RECOVERED = "Recovered"
@@ -60,14 +60,14 @@ ROW_OPERATIONS: Final = frozenset(
         Operation.ROLLBACK,
     }
 )
-"""What changes rows at a user's wish; those of a ledger change by its sources only."""
+"""Operations of users that change rows; the rows of a ledger change through its sources only."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFile:
     """One data file: the label under which the head lists it, its key, and its size in rows and bytes.
 
-    ``sha3``  SHA3-256 of its bytes in hex, made as it was written; None of a file that another program wrote
+    ``sha3``  SHA3-256 of its bytes in hex, computed while they were written; None for a file of another program
     """
 
     label: str
@@ -77,13 +77,13 @@ class PartitionFile:
     sha3: str | None = None
 
     def to_json(self) -> list[Any]:
-        """As it stands in records: the arguments that make it."""
+        """Return the form in records: the constructor's arguments."""
         return [self.label, self.key, self.rows, self.bytes, self.sha3]
 
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """The size of files that a change takes away, where whoever makes it knows it already."""
+    """The size of files that a change removes, where the caller knows it already."""
 
     rows: int
     bytes: int
@@ -111,9 +111,9 @@ class Partitions:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """The change depends on all files that may hold rows which match, as far as their partition paths tell.
+    """The change depends on all files that may hold matching rows, as far as their partition paths tell.
 
-    ``predicate``   bound, on partition columns only: :meth:`of` leaves out what paths say nothing about
+    ``predicate``   bound, and on partition columns only: :meth:`of` drops terms on others
     ``partitions``  the partition columns and their stored types
     """
 
@@ -122,9 +122,9 @@ class Matching:
 
     @classmethod
     def of(cls, predicate: Predicate, schema: pa.Schema, partition_keys: Sequence[str]) -> Self:
-        """The files that may hold rows of a table which match the predicate."""
+        """Return the dependency on the files of a table that may hold rows matching the predicate."""
         fields = (schema.field(name) for name in partition_keys)
-        # A record can name no type with a time zone, which only a foreign writer partitions on.
+        # A record cannot name a type with a time zone; only foreign writers partition on one.
         partitions = pa.schema([f for f in fields if not (pa.types.is_timestamp(f.type) and f.type.tz)])
         on_paths = Predicate(
             tuple(tuple(t for t in terms if t.column in partitions.names) for terms in predicate.conjunctions)
@@ -132,7 +132,7 @@ class Matching:
         return cls(on_paths.bind(partitions), partitions)
 
     def may_hold(self, path: str) -> bool:
-        """Whether files of this partition path may hold such rows; they may if the path makes no sense."""
+        """Return whether files of this partition path may hold such rows; True for an invalid path."""
         try:
             return self.predicate.verdict(parse_path(path, self.partitions)) is not False
         except PartitionInvalid:
@@ -147,33 +147,32 @@ NOTHING: Final = Nothing()
 class Change:
     """One change of a dataset, relative to the snapshot that the transaction showed.
 
-    ``added``           new files, in the order in which readers shall meet them; each under a new label
-    ``removed``         labels of that snapshot that go
+    ``added``           new files, in the order in which readers meet them; each under a new label
+    ``removed``         labels of that snapshot that are removed
     ``freed``           rows and bytes of ``removed``; None = their footers are read
     ``reads``           what the change depends on; decides with ``removed`` which concurrent commits conflict
-    ``positions``       where each of ``added`` stands in the result (ascending); None = all at the end. Only for a
+    ``positions``       position of each of ``added`` in the result (ascending); None = all at the end. Only for a
                         change that reads everything, as others may have added files meanwhile
     ``schema``          the stored schema of the added rows; None if the change brings none
-    ``replaces_schema`` ``schema`` and ``partition_keys`` take the place of the table's, whatever those were: for a
-                        change after which no file of before is left
-    ``evolves``         the table may get columns of ``schema`` that it does not have, and wider types
-    ``restores``        the version that it brings back, which must not expire before the swap
-    ``partition_keys``  needed by the first change of a dataset; later it may repeat them. None = as they are
-    ``index``           indices to make or drop, and index entries of ``added``; by default every index that is there is
+    ``replaces_schema`` ``schema`` and ``partition_keys`` replace the table's: for a change that leaves no earlier file
+    ``evolves``         the table may get new columns of ``schema``, and wider types
+    ``restores``        the version that it restores, which must not expire before the swap
+    ``partition_keys``  required for the first change of a dataset; later ones may repeat them. None = unchanged
+    ``index``           indices to create or drop, and index entries of ``added``; by default every existing index is
                         kept exact, from the files themselves
-    ``skipping``        skipping metadata of ``added``, and what else changes of it; by default what is there stays
+    ``skipping``        skipping metadata of ``added``, and other changes of it; by default unchanged
     ``table``           name of the table in the dataset; only for the commit that creates it. None = the usual one
     ``metadata``        user metadata to set; None removes a key. ``kubothek_*`` is the protocol's own
-    ``layout``          how later writers lay out files, in the JSON form of ``lake.table.layout``; None = as it is
-    ``zones``           time zones of the added rows, by column (``lake.zones``); of a column that it does not name
-                        nothing is known
-    ``intake``          by standing source, the new page of what it has taken (``lake.intake.ledger``); in the way of
-                        the change is any other commit that turned that page
-    ``ledger``          how it moves the dataset's chain; in the way of the change is any other commit that moved it
-    ``horizon``         the oldest version that can be asked for after it; it is only ever raised
-    ``spares``          the records of tagged versions below ``horizon``; any other tag there is in its way
-    ``purges``          its own version becomes the oldest that can be asked for; every tag is in its way
-    ``by``              who: a resource, a user; for history only
+    ``layout``          layout of later files, in the JSON form of :mod:`kubothek.table.layout`; None = unchanged
+    ``zones``           time zones of the added rows, by column (:mod:`kubothek.table.time_zones`); of other columns
+                        they are unknown
+    ``intake``          by standing source, the new page of what it has ingested (:mod:`kubothek.ingest.watch.ledger`);
+                        conflicts with any other commit that replaced that page
+    ``ledger``          how it moves the dataset's chain; conflicts with any other commit that moved it
+    ``horizon``         the oldest version that readers can request afterwards; it only rises
+    ``spares``          the records of tagged versions below ``horizon``; any other tag there makes the change fail
+    ``purges``          its own version becomes the horizon; any tag makes the change fail
+    ``by``              the resource or user that commits; for history only
     """
 
     operation: Operation
@@ -202,7 +201,7 @@ class Change:
 
 
 def depends_on(reads: ReadPredicate, path: str) -> bool:
-    """Whether a change with this read predicate depends on files of this partition path."""
+    """Return whether a change with this read predicate depends on files of this partition path."""
     if isinstance(reads, Nothing):
         return False
     if isinstance(reads, Everything):

@@ -1,7 +1,6 @@
-"""Heads from deltas, and deltas from heads; pure, and linear in the number of partitions.
+"""Heads from deltas, and deltas from heads. Pure functions, linear in the number of partitions.
 
-:func:`apply` is the only way in which a head comes to be, so a version that is rebuilt from records has the
-bytes it had when it was the head.
+Only :func:`apply` makes heads, so a version that is rebuilt from records has the bytes that it had as the head.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _DERIVED = (VERSION, COMMIT)
 
 
 def apply(head: Head, delta: Delta, version: int, commit: str) -> Head:
-    """The head that the commit with this delta makes on top of ``head``."""
+    """Return the head that the commit with this delta makes on top of ``head``."""
     dropped = {name for name, key in delta.indices.items() if key is None}
     indices = {k: v for k, v in {**head.indices, **delta.indices}.items() if k not in dropped}
     metadata = {k: v for k, v in head.metadata.items() if k not in delta.dropped}
@@ -41,7 +40,7 @@ def apply(head: Head, delta: Delta, version: int, commit: str) -> Head:
         indices=indices,
         metadata=metadata,
     )
-    if "directories" in vars(head):  # somebody has counted
+    if "directories" in vars(head):  # counted already
         removed, added = (key for _, key in delta.removed), (file.key for file in delta.added)
         vars(made)["directories"] = recount(head.directories, removed=removed, added=added)
     return made
@@ -50,9 +49,9 @@ def apply(head: Head, delta: Delta, version: int, commit: str) -> Head:
 def difference(
     before: Head, after: Head
 ) -> tuple[tuple[str, ...], tuple[int, ...] | None, tuple[tuple[str, str], ...]]:
-    """What leads from one head's partitions to the other's: labels added, their positions, what was removed.
+    """Return what turns one head's partitions into the other's: added labels, their positions, what was removed.
 
-    A label that changed its file, or its place among those that stay, counts as removed and added.
+    A label counts as removed and added if its file changed, or its position among the labels that stay.
     """
     ranks = {label: rank for rank, label in enumerate(before.partitions)}
     added: list[str] = []
@@ -73,7 +72,7 @@ def difference(
 
 
 def metadata_delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What to set and what to drop, but for the keys that :func:`apply` derives."""
+    """Return what to set and what to drop, without the keys that :func:`apply` derives."""
     own = (*_DERIVED, SCHEMA)
     to_set = {k: v for k, v in after.items() if k not in own and (k not in before or before[k] != v)}
     return to_set, tuple(k for k in before if k not in after and k not in _DERIVED)

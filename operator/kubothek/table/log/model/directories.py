@@ -1,7 +1,7 @@
-"""How many files lie in each directory of a table, by which its partitions are counted.
+"""Number of files in each directory of a table, from which its partitions are counted.
 
-Counting looks at every file, following a change only at the files that it touches: a writer that commits again
-and again counts once.
+A count reads every file; the update after a change reads only the files of the change. So a writer that commits
+repeatedly counts once.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Iterable, Mapping
 
 
 def directory(key: str) -> str:
-    """What a partition's files have in common."""
+    """Return the directory of a data file, which is the same for all files of a partition."""
     return key.rpartition("/")[0]
 
 
 def count(keys: Iterable[str]) -> Counter[str]:
-    """The number of files in each directory."""
+    """Return the number of files in each directory."""
     return Counter(map(directory, keys))
 
 
 def recount(before: Mapping[str, int], *, removed: Iterable[str], added: Iterable[str]) -> dict[str, int]:
-    """The numbers after these keys went and those came; directories without files are left out."""
+    """Return the numbers after these keys were removed and added, without empty directories."""
     after = dict(before)
     for place in map(directory, added):
         after[place] = after.get(place, 0) + 1

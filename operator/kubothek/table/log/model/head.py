@@ -1,8 +1,7 @@
-"""The head: a Kartothek v4 metadata file that also names the commit it comes from.
+"""The head: a Kartothek v4 metadata file that also names its commit.
 
-Format: Kartothek specification, "Attributes". Kubothek's own keys live in ``metadata``, the only place that survives
-an update
-by a foreign writer.
+Format: Kartothek specification, "Attributes". Kubothek's own keys are in ``metadata``: only there do they survive an
+update by a foreign writer.
 """
 
 from __future__ import annotations
@@ -48,18 +47,18 @@ TAGS: Final = "kubothek_tags"
 LEDGER: Final = "kubothek_ledger"
 DRIFT: Final = "kubothek_drift"
 INTAKE: Final = "kubothek_intake_"
-"""With the name of a standing source behind it."""
+"""The name of a standing source follows."""
 OWN_PREFIX: Final = "kubothek_"
 
 _FENCED_LIMIT = 16
 LARGEST: Final = 1 << 30
-"""Bytes of a head that was stored compressed."""
+"""Largest size in bytes of a head that was stored compressed."""
 _VERSIONS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """The dataset was deleted by this incarnation at this time (by the writer's clock)."""
+    """The deletion of a dataset: by which incarnation, and when by the writer's clock."""
 
     incarnation: str
     time: datetime
@@ -69,7 +68,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A version that has a name: its number, and the key of its record. It stays whole for as long as it has one."""
+    """A tagged version: its number, and the key of its record. It stays complete while it has a tag."""
 
     version: int
     record: str
@@ -92,15 +91,15 @@ class Head:
 
     @classmethod
     def parse(cls, uuid: str, data: bytes) -> Self:
-        """Read the JSON form. Raises HeadUnreadable, saying what is wrong.
+        """Parse the JSON form. Raises HeadUnreadable with what is wrong.
 
-        All keys of data files and indices are keys of this dataset: other code reads and deletes them as they are.
+        All keys of data files and indices must be of this dataset: other code reads and deletes them unchecked.
         """
         try:
             document = orjson.loads(data)
         except orjson.JSONDecodeError:
             try:
-                document = json.loads(data)  # other writers' metadata may hold NaN, which only this one reads
+                document = json.loads(data)  # other writers' metadata may hold NaN, which orjson rejects
                 orjson.dumps(document)
             except (ValueError, TypeError) as error:
                 raise HeadUnreadable(f"{keys.head(uuid)}: not JSON: {error}") from error
@@ -108,7 +107,7 @@ class Head:
 
     @classmethod
     def parse_packed(cls, uuid: str, data: bytes) -> Self:
-        """Read the msgpack.zstd form, which plateau can write once."""
+        """Parse the packed form (msgpack.zstd), which plateau can write."""
         key = keys.packed_head(uuid)
         try:
             document = msgpack.unpackb(decompress(data, LARGEST))
@@ -143,7 +142,7 @@ class Head:
         )
 
     def check_format(self) -> Self:
-        """Return the head if all its data files are Parquet: another writer may have others. Raises HeadUnreadable."""
+        """Return the head if all its data files are Parquet: other writers may differ. Raises HeadUnreadable."""
         for partition in self.partitions.values():
             for key in partition["files"].values():
                 if not key.endswith(keys.DATA_SUFFIX):
@@ -154,10 +153,10 @@ class Head:
         return self
 
     def render(self) -> bytes:
-        """The JSON form. A tombstone has no ``dataset_metadata_version``: to other libraries it is absent.
+        """Return the JSON form. A tombstone has no ``dataset_metadata_version``: other libraries take it as absent.
 
-        Found by trying: plateau then raises KeyError, as for a dataset that is not there; it refuses to update
-        it, and cube discovery skips it.
+        Found by experiment: plateau then raises KeyError, as for a missing dataset, and refuses to update it; cube
+        discovery skips it.
         """
         document: dict[str, Any] = {} if self.tombstone else {"dataset_metadata_version": 4}
         document["dataset_uuid"] = self.uuid
@@ -182,14 +181,14 @@ class Head:
 
     @property
     def schema_hash(self) -> str | None:
-        """Names the schema object."""
+        """The hash that names the schema object."""
         schema_hash = self.metadata.get(SCHEMA)
         return schema_hash if isinstance(schema_hash, str) else None
 
     @property
     def index_state(self) -> IndexState:
-        """The secondary indices: Kartothek's and native ones. Native ones of another dataset, which a copied head
-        names, and unknown kinds do not count.
+        """The secondary indices: Kartothek's and native ones. Ignores unknown kinds, and native indices of another
+        dataset, which a copied head names.
         """
         native, pending = self.metadata.get(INDEX), self.metadata.get(PENDING)
         dialect, area, kinds = self.metadata.get(DIALECT), keys.native_indices(self.uuid), [*IndexKind]
@@ -203,7 +202,7 @@ class Head:
 
     @property
     def skipping(self) -> SkippingState:
-        """The wish for skipping metadata, and the files that hold it; what cannot be understood is none."""
+        """The definition of the skipping metadata, and the files that hold it; none if it cannot be parsed."""
         found = self.metadata.get(SKIPPING)
         try:
             state = NONE if found is None else SkippingState.from_json(found)
@@ -214,12 +213,12 @@ class Head:
 
     @property
     def horizon(self) -> int:
-        """The oldest version that can still be asked for."""
+        """The oldest version that has not expired, except tagged ones."""
         return _number(self.metadata.get(HORIZON))
 
     @property
     def since(self) -> int:
-        """The tombstone below this incarnation of the dataset; 0 if it is the first."""
+        """The version of the tombstone below this incarnation of the dataset; 0 if it is the first."""
         return _number(self.metadata.get(SINCE))
 
     @property
@@ -234,19 +233,19 @@ class Head:
 
     @property
     def overwritten(self) -> Mapping[str, str]:
-        """Records that a foreign writer overwrote and why they cannot be merged again: a person must decide."""
+        """Records that a foreign writer overwrote, with why they cannot be merged again: a user must decide."""
         found = self.metadata.get(OVERWRITTEN)
         pairs = found.items() if isinstance(found, dict) else ()
         return {key: str(why) for key, why in pairs if keys.parse_record(self.uuid, key)}
 
     @property
     def tags(self) -> Mapping[str, Tag]:
-        """The versions that have a name, by name."""
+        """The tagged versions, by name."""
         return tags_in(self.uuid, self.metadata)
 
     @property
     def tombstone(self) -> Tombstone | None:
-        """Set if the dataset is deleted."""
+        """The deletion; None if the dataset is not deleted."""
         found = self.metadata.get(TOMBSTONE)
         if not isinstance(found, dict):
             return None
@@ -258,7 +257,7 @@ class Head:
 
     @property
     def table(self) -> str:
-        """The name of the one table, as kartothek finds it: in the first partition."""
+        """The name of the one table, from where kartothek takes it: the first partition."""
         first = next(iter(self.partitions.values()), None)
         return next(iter(first["files"])) if first else str(self.metadata.get(TABLE, keys.DEFAULT_TABLE))
 
@@ -269,7 +268,7 @@ class Head:
         return tuple(named) or (self.table,)
 
     def of_table(self, table: str) -> Head:
-        """One of the tables on its own: the partitions that have a file of it."""
+        """Return the head of one table: only the partitions that have a file of it."""
         partitions = {
             label: {"files": {table: files[table]}}
             for label, files in ((label, partition["files"]) for label, partition in self.partitions.items())
@@ -278,22 +277,22 @@ class Head:
         return replace(self, partitions=partitions, metadata={**self.metadata, TABLE: table})
 
     def intake(self, source: str) -> str | None:
-        """The page that tells what a standing source has taken; None if it has taken nothing. Raises HeadUnreadable."""
+        """Return the page of what a standing source has ingested; None if nothing. Raises HeadUnreadable."""
         page = self.metadata.get(INTAKE + source)
         try:
             return None if page is None else foreign_key(page, keys.intakes(self.uuid))
-        except InvalidKey as error:  # taken for nothing, it would bring all rows again
+        except InvalidKey as error:  # read as None, it would ingest all rows again
             raise HeadUnreadable(f"{keys.head(self.uuid)}: metadata.{INTAKE}{source}: {error}") from error
 
     @property
     def intakes(self) -> Mapping[str, str]:
-        """By standing source, the page that tells what it has taken."""
+        """The page of what each standing source has ingested, by source."""
         names = [key.removeprefix(INTAKE) for key in self.metadata if key.startswith(INTAKE)]
         return {name: page for name in names if (page := self.intake(name)) is not None}
 
     @property
     def chain(self) -> ChainNote | None:
-        """Where the chain of a ledger stands; None if the dataset is none. Raises HeadUnreadable for anything else."""
+        """The state of a ledger's chain; None if the dataset is not a ledger. Raises HeadUnreadable if invalid."""
         found = self.metadata.get(LEDGER)
         try:
             return None if found is None else ChainNote.of_json(found)
@@ -304,17 +303,17 @@ class Head:
 
     @property
     def drift(self) -> str | None:
-        """The record of the last version whose table was that of the chain, if another program changed it since."""
+        """The record of the last version whose table was the chain's view, if another program changed it since."""
         record = keys.parse_record(self.uuid, self.metadata.get(DRIFT))
         return record.key if record else None
 
     @property
     def epoch(self) -> int:
-        """The tombstone above which new commits belong; differs between incarnations of a dataset."""
+        """The version of the tombstone that new commits belong above; differs between incarnations of a dataset."""
         return self.version if self.tombstone else self.since
 
     def file(self, label: str) -> str:
-        """The key of a partition's file."""
+        """Return the key of a partition's file."""
         return str(next(iter(self.partitions[label]["files"].values())))
 
     @cached_property
@@ -323,15 +322,15 @@ class Head:
         return count(next(iter(p["files"].values())) for p in self.partitions.values())
 
     def files(self) -> dict[str, str]:
-        """All keys by label, in order."""
+        """Return all keys by label, in order."""
         return {label: next(iter(p["files"].values())) for label, p in self.partitions.items()}
 
     def holds(self, label: str, key: str) -> bool:
-        """Whether this file stands under this label."""
+        """Return whether the head lists this file under this label."""
         return label in self.partitions and self.file(label) == key
 
     def anew(self) -> Head:
-        """What a new incarnation starts from: an empty table on top of this tombstone."""
+        """Return the start of a new incarnation: an empty table on top of this tombstone."""
         tombstone = self.tombstone
         assert tombstone is not None, "only a deleted dataset can start anew"
         fenced = [*self.fenced, tombstone.incarnation][-_FENCED_LIMIT:]
@@ -340,17 +339,17 @@ class Head:
         return Head(self.uuid, metadata={k: v for k, v in self.metadata.items() if k in kept} | metadata)
 
     def with_metadata(self, metadata: Mapping[str, Any]) -> Head:
-        """The same with these metadata instead."""
+        """Return the head with this metadata instead."""
         return replace(self, metadata=metadata)
 
 
 def digest(data: bytes) -> str:
-    """The digest by which a record knows the head it made."""
+    """Return the digest by which a record identifies the head that it made."""
     return sha256(data).hexdigest()
 
 
 def tags_in(uuid: str, metadata: Mapping[str, Any]) -> dict[str, Tag]:
-    """The tags that a head's metadata name; heads come from strangers too."""
+    """Return the tags in a head's metadata; skips invalid ones, which foreign writers may leave."""
     found = metadata.get(TAGS)
     named = found.items() if isinstance(found, dict) else ()
     pairs = ((name, value) for name, value in named if isinstance(value, list) and len(value) == 2)
@@ -359,7 +358,7 @@ def tags_in(uuid: str, metadata: Mapping[str, Any]) -> dict[str, Tag]:
 
 
 def partition_keys_in(key: str) -> tuple[str, ...]:
-    """The names of the partition columns in a data file's key."""
+    """Return the names of the partition columns in a data file's key."""
     return tuple(unquote(part.split("=")[0]) for part in key.split("/")[2:-1] if part.count("=") == 1)
 
 
@@ -371,7 +370,7 @@ def _typed(key: str, document: dict[str, Any], name: str, kind: type[dict[str, A
 
 
 def _keys_of_first(partitions: Mapping[str, Any]) -> list[str]:
-    """Kartothek's own fallback for files without ``partition_keys``: the first partition's path."""
+    """Return Kartothek's own fallback without ``partition_keys``: the columns in the first partition's path."""
     first = next(iter(partitions.values()), None)
     files = first.get("files") if isinstance(first, dict) else None
     return list(partition_keys_in(str(next(iter(files.values()))))) if isinstance(files, dict) and files else []
@@ -419,7 +418,7 @@ def _is_below(key: object, prefix: str) -> bool:
 
 
 def _number(value: object) -> int:
-    """The number of a version; 0 for what cannot be one."""
+    """Return the number of a version; 0 for what cannot be one."""
     return value if type(value) is int and 0 <= value < _VERSIONS else 0
 
 

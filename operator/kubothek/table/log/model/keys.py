@@ -1,4 +1,4 @@
-"""Every key that the commit protocol uses, as a function of what it stands for.
+"""Every key of the commit protocol, as a function of what it stands for.
 
 Source: commit-protocol, "Objects"; the head, ``_common_metadata`` and data keys are Kartothek's
 (Kartothek specification, "Filenames").
@@ -15,11 +15,11 @@ from urllib.parse import quote
 from kubothek.errors import InputError
 
 SETTINGS: Final = ".kubothek/store.json"
-"""What all writers of a store obey."""
+"""Settings that all writers of a store obey."""
 DEFAULT_TABLE: Final = "table"
 DATA_SUFFIX: Final = ".parquet"
 OWN_ID_PREFIX: Final = "kubothek:"
-"""Ids of commits that Kubothek makes on its own account; nobody else may use one."""
+"""Ids of commits that Kubothek makes without a request; users cannot choose one."""
 
 _UUID: Final = re.compile(r"[a-zA-Z0-9+_-]{1,200}")
 _RECORD: Final = re.compile(r"(\d{20})-(.+)-([0-9a-f]{12})\.json")
@@ -28,7 +28,7 @@ _ID_HEAD_BYTES: Final = 80
 
 
 def check_uuid(uuid: str) -> str:
-    """The uuid itself, if Kartothek, a file name and Kubothek can all live with it; else InputError."""
+    """Return the uuid if Kartothek, a file system and Kubothek all accept it. Raises InputError."""
     if not _UUID.fullmatch(uuid):
         raise InputError(f"dataset uuid {uuid!r}: use 1 to 200 of the characters a-z A-Z 0-9 + - _ (kartothek's rule)")
     if uuid.startswith("++"):
@@ -37,14 +37,14 @@ def check_uuid(uuid: str) -> str:
 
 
 def check_table(table: str) -> str:
-    """The name of a table, if it can be part of its files' keys and is none of Kartothek's own; else InputError."""
+    """Return the name of a table if keys can contain it and Kartothek does not reserve it. Raises InputError."""
     if not _UUID.fullmatch(table) or table == "indices":
         raise InputError(f"table {table!r}: use 1 to 200 of the characters a-z A-Z 0-9 + - _, and not 'indices'")
     return table
 
 
 def check_id(commit_id: str) -> str:
-    """The commit id itself, if a user may choose it; else InputError."""
+    """Return the commit id if a user may choose it. Raises InputError."""
     if not commit_id or commit_id.startswith(OWN_ID_PREFIX) or not _is_text(commit_id):
         raise InputError(
             f"commit id {commit_id!r}: it must be valid text, not empty, and not start with {OWN_ID_PREFIX!r}"
@@ -53,7 +53,7 @@ def check_id(commit_id: str) -> str:
 
 
 def encode_id(commit_id: str) -> str:
-    """The id as it stands in keys: percent-encoded, with a hash for the rest where a file name would be too long.
+    """Return the id as keys contain it: percent-encoded, with a hash for the rest where a file name would be too long.
 
     Never decoded: records and markers carry the id in full.
     """
@@ -64,187 +64,188 @@ def encode_id(commit_id: str) -> str:
 
 
 def head(uuid: str) -> str:
-    """The head."""
+    """Return the key of the head."""
     return f"{uuid}.by-dataset-metadata.json"
 
 
 def packed_head(uuid: str) -> str:
-    """Where a foreign writer may have put a head once, which counts only while there is no JSON head."""
+    """Return the key of a packed head, which counts only while there is no JSON head."""
     return f"{uuid}.by-dataset-metadata.msgpack.zstd"
 
 
 def dataset(uuid: str) -> str:
-    """Where Kartothek has everything of a dataset but the head: data files, schemas, indices."""
+    """Return the prefix of all that Kartothek stores of a dataset except the head: data files, schemas, indices."""
     return f"{uuid}/"
 
 
 def data_prefixes(uuid: str) -> tuple[str, ...]:
-    """Where data files of a dataset may be: below its own name, or, for ``multi-helper``, in ``multi/helper/``: a
-    conversion of a dataset with several tables leaves files where they are.
+    """Return the prefixes that may hold data files of a dataset: its own, and for ``multi-helper`` ``multi/helper/``.
+
+    The conversion of a dataset with several tables leaves files where they are.
     """
     splits = [index for index, letter in enumerate(uuid) if letter == "-" and 0 < index < len(uuid) - 1]
     return dataset(uuid), *(data_prefix(uuid[:index], uuid[index + 1 :]) for index in splits)
 
 
 def data_prefix(uuid: str, table: str) -> str:
-    """Where a table's files and its ``_common_metadata`` are."""
+    """Return the prefix of a table's files and its ``_common_metadata``."""
     return f"{uuid}/{table}/"
 
 
 def common_metadata(uuid: str, table: str) -> str:
-    """The copy of the schema for foreign readers."""
+    """Return the key of the schema's copy for foreign readers."""
     return f"{data_prefix(uuid, table)}_common_metadata"
 
 
 def indices(uuid: str) -> str:
-    """The prefix of Kartothek's secondary indices; a table cannot have this name."""
+    """Return the prefix of Kartothek's secondary indices; a table cannot have this name."""
     return f"{uuid}/indices/"
 
 
 def side(uuid: str) -> str:
-    """Where everything else of a dataset is."""
+    """Return the prefix of everything else of a dataset."""
     return f".kubothek/{uuid}/"
 
 
 def owner(uuid: str) -> str:
-    """The claim."""
+    """Return the key of the claim."""
     return f"{side(uuid)}owner.json"
 
 
 def schema(uuid: str, schema_hash: str) -> str:
-    """A schema object."""
+    """Return the key of a schema object."""
     return f"{side(uuid)}schemas/{schema_hash}"
 
 
 def markers(uuid: str) -> str:
-    """The prefix of all markers."""
+    """Return the prefix of all markers."""
     return f"{side(uuid)}applied/"
 
 
 def marker(uuid: str, commit_id: str) -> str:
-    """The marker of a commit id."""
+    """Return the key of the marker of a commit id."""
     return f"{markers(uuid)}{encode_id(commit_id)}.json"
 
 
 def intake(uuid: str, source: str) -> str:
-    """The prefix of what a standing source has taken."""
+    """Return the prefix of what a standing source has ingested."""
     return f"{intakes(uuid)}{quote(source, safe='')}/"
 
 
 def jobs(uuid: str) -> str:
-    """The prefix of the results of jobs."""
+    """Return the prefix of the results of jobs."""
     return f"{side(uuid)}jobs/"
 
 
 def collections(uuid: str) -> str:
-    """The prefix of what collectors planned and did."""
+    """Return the prefix of the plans and results of garbage collections."""
     return f"{side(uuid)}gc/"
 
 
 def parts(uuid: str) -> str:
-    """The prefix of what the processes of one run leave for each other; nothing that is committed names it."""
+    """Return the prefix of files that the processes of one run exchange; no commit names them."""
     return f"{side(uuid)}parts/"
 
 
 def native_indices(uuid: str) -> str:
-    """The prefix of native indices: manifests, and the sorted files that they name."""
+    """Return the prefix of native indices: manifests, and the sorted files that they name."""
     return f"{side(uuid)}index/"
 
 
 def intakes(uuid: str) -> str:
-    """The prefix of what all standing sources have taken: pages, and the sorted runs that they name."""
+    """Return the prefix of what all standing sources have ingested: pages, and the sorted runs that they name."""
     return f"{side(uuid)}intake/"
 
 
 def chain(uuid: str) -> str:
-    """Where the chain of a ledger is, in the layout of the simple transfer protocol."""
+    """Return the prefix of a ledger's chain, in the layout of the simple transfer protocol."""
     return f"{side(uuid)}odf/"
 
 
 def chain_ref(uuid: str) -> str:
-    """What names the chain's last block to those who know nothing of heads."""
+    """Return the key that names the chain's last block to programs that do not read heads."""
     return f"{chain(uuid)}refs/head"
 
 
 def block(uuid: str, block_hash: str) -> str:
-    """A block of the chain."""
+    """Return the key of a block of the chain."""
     return f"{chain(uuid)}blocks/{block_hash}"
 
 
 def data_slice(uuid: str, physical_hash: str) -> str:
-    """A slice of the chain."""
+    """Return the key of a slice of the chain."""
     return f"{chain(uuid)}data/{physical_hash}"
 
 
 def engine_state(uuid: str, physical_hash: str) -> str:
-    """A checkpoint of the chain."""
+    """Return the key of a checkpoint of the chain."""
     return f"{chain(uuid)}checkpoints/{physical_hash}"
 
 
 def definitions(uuid: str) -> str:
-    """The prefix of what a chain is defined by, gathered from its blocks."""
+    """Return the prefix of the definitions of a chain, gathered from its blocks."""
     return f"{side(uuid)}chain/"
 
 
 def definition(uuid: str, sha256_hex: str) -> str:
-    """The blocks that still define a chain, in one object."""
+    """Return the key of the object that gathers the blocks that still define a chain."""
     return f"{definitions(uuid)}{sha256_hex}"
 
 
 def job(uuid: str, job_uid: str) -> str:
-    """The full result of a job."""
+    """Return the key of the full result of a job."""
     return f"{jobs(uuid)}{quote(job_uid, safe='')}.json"
 
 
 def lost(uuid: str) -> str:
-    """The note on lost data files, which is there as long as some are known to be."""
+    """Return the key of the note on lost data files, which exists while some are known to be lost."""
     return f"{side(uuid)}lost.json"
 
 
 def damage(uuid: str) -> str:
-    """The note on what a verification found wrong, which is there until one finds that it is not."""
+    """Return the key of the note on damage, which exists until a verification no longer finds it."""
     return f"{side(uuid)}damage.json"
 
 
 def inventory(uuid: str) -> str:
-    """What was last worked out of the sizes of files."""
+    """Return the key of the last inventory of file sizes."""
     return f"{side(uuid)}inventory.parquet"
 
 
 def checkpoints(uuid: str) -> str:
-    """The prefix of all checkpoints."""
+    """Return the prefix of all checkpoints."""
     return f"{side(uuid)}checkpoints/"
 
 
 def checkpoint(uuid: str, version: int) -> str:
-    """The checkpoint of a version."""
+    """Return the key of the checkpoint of a version."""
     return f"{checkpoints(uuid)}{version:020d}.json.zst"
 
 
 def checkpoint_version(key: str) -> int | None:
-    """The version of a checkpoint's key; None if it is none."""
+    """Return the version in a checkpoint's key; None for any other key."""
     name = key.rpartition("/")[2].removesuffix(".json.zst")
     return int(name) if len(name) == 20 and name.isascii() and name.isdigit() else None
 
 
 def records(uuid: str) -> str:
-    """The prefix of all records."""
+    """Return the prefix of all records."""
     return f"{side(uuid)}commits/"
 
 
 def records_of(uuid: str, version: int) -> str:
-    """The prefix of all attempts at a version; as ``start_after`` of a listing, that version and all later ones."""
+    """Return the prefix of all attempts at a version; as ``start_after`` of a listing, it includes later versions."""
     return f"{records(uuid)}{version:020d}-"
 
 
 def record(uuid: str, version: int, commit_id: str, nonce: str) -> str:
-    """A record; ``nonce`` is 12 hexadecimal digits, new for each attempt."""
+    """Return the key of a record; ``nonce`` is 12 hexadecimal digits, new for each attempt."""
     return f"{records_of(uuid, version)}{encode_id(commit_id)}-{nonce}.json"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordKey:
-    """What the key of a record tells without reading it."""
+    """The information in the key of a record."""
 
     key: str
     version: int
@@ -252,7 +253,7 @@ class RecordKey:
 
 
 def parse_record(uuid: str, key: object) -> RecordKey | None:
-    """None if the key is not that of a record of this dataset: heads come from strangers too."""
+    """Parse the key of a record; None if it is not one of this dataset, as foreign writers write heads too."""
     prefix = records(uuid)
     if not isinstance(key, str) or not key.startswith(prefix):
         return None

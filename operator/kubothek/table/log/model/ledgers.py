@@ -1,8 +1,7 @@
-"""What commits know of a ledger: how one moves its chain, and what the head says of it. Plain data.
+"""The part of commits that concerns ledgers: how one moves the chain, and what the head says of it. Plain data.
 
-The chain itself is the business of :mod:`kubothek.odf`. Here a block is a text, its hash, and the rules are
-two: a commit that moves the chain goes on from where the chain is, and rows change with the chain only
-(commit-protocol, "Ledgers").
+:mod:`kubothek.odf` works on the chain itself. Here a block is its hash, and two rules hold: a commit that moves the
+chain continues from its last block, and rows change with the chain only (commit-protocol, "Ledgers").
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from kubothek.table.log.model import keys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainMove:
-    """What a commit brings to the chain, by hashes.
+    """The change of a chain by one commit, in hashes.
 
     ``base``         the last block before it; None if there was no chain
-    ``head``         the last block after it; that of before, if only the table is made anew from the chain
-    ``blocks``       that it wrote, oldest first
-    ``data``         the slices and ``checkpoints`` that these name and that it wrote
+    ``head``         the last block after it; unchanged if only the table is rebuilt from the chain
+    ``blocks``       the blocks that it wrote, oldest first
+    ``data``         the slices, and ``checkpoints``, that these blocks name and that it wrote
     """
 
     base: str | None
@@ -32,7 +31,7 @@ class ChainMove:
     checkpoints: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in records."""
+        """Return the form in records."""
         return {
             "base": self.base,
             "head": self.head,
@@ -43,14 +42,14 @@ class ChainMove:
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any] | None) -> Self | None:
-        """Of a record, which may be of a time before there were ledgers. Raises KeyError, TypeError."""
+        """Read the form in records; None for a record older than ledgers. Raises KeyError, TypeError."""
         if found is None:
             return None
         lists = {name: tuple(map(str, found[name])) for name in ("blocks", "data", "checkpoints")}
         return cls(base=found["base"], head=found["head"], **lists)
 
     def keys(self, uuid: str) -> Iterator[str]:
-        """Of the objects that it names."""
+        """Yield the keys of the objects that it names."""
         yield from (keys.block(uuid, block) for block in self.blocks)
         yield from (keys.data_slice(uuid, physical) for physical in self.data)
         yield from (keys.engine_state(uuid, physical) for physical in self.checkpoints)
@@ -58,19 +57,19 @@ class ChainMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainNote:
-    """Where the chain stands, as the head says: enough to go on from there, with what ``definition`` names.
+    """The state of a chain in the head: with what ``definition`` names, enough to continue the chain.
 
     ``head``         the last block, ``length`` the number of blocks
     ``definition``   names the object with the blocks that still define the chain (``keys.definition``)
     ``system_time``  of the last block, and ``watermark``: RFC 3339
     ``offset``       of the last record, and ``last_slice``, which holds it; None if there is none
-    ``checkpoint``   that the last data event left
-    ``types``        which types the common columns of new slices have: ``kamu`` or ``spec``
+    ``checkpoint``   the one of the last data event
+    ``types``        types of the common columns in new slices: ``kamu`` or ``spec``
     ``table``        whether the dataset has a table, which is the view of the chain
     ``sources``      kind and value of each source's state, by name
-    ``inputs``       of a derivative dataset: block and offset up to which each input was consumed, by its id
-    ``keyed_by``     columns, ascending, of which the table has each value once, in the last record that has it; None:
-                     not known, as in heads that were written before there was this
+    ``inputs``       of a derivative dataset: block and offset up to which it consumed each input, by the input's id
+    ``keyed_by``     columns, ascending: the table has each combination of their values once, from the last record
+                     with it. None: unknown, as in heads older than this field
     """
 
     head: str
@@ -88,7 +87,7 @@ class ChainNote:
     keyed_by: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the head."""
+        """Return the form in the head."""
         return {
             "head": self.head,
             "length": self.length,
@@ -107,7 +106,7 @@ class ChainNote:
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> Self:
-        """Raises KeyError, TypeError or ValueError if it is none."""
+        """Read the form in the head. Raises KeyError, TypeError or ValueError if invalid."""
         sources = {str(name): (str(kind), str(value)) for name, (kind, value) in found["sources"].items()}
         inputs = {str(name): (block, offset) for name, (block, offset) in found.get("inputs", {}).items()}
         special = ("sources", "inputs", "keyed_by")
@@ -119,9 +118,9 @@ class ChainNote:
 
 @dataclass(frozen=True, slots=True)
 class LedgerChange:
-    """The part of a change that concerns the chain: the move, and what the head says after it.
+    """The part of a change that concerns the chain: the move, and the chain's state after it.
 
-    ``rebuilds``  the table is made anew from the chain, whatever another program has made of it
+    ``rebuilds``  the table is rebuilt from the chain, whatever another program did to it
     """
 
     move: ChainMove

@@ -1,12 +1,12 @@
-"""Markers: the answer to "has this commit happened?" for ever, in one object per commit id.
+"""Markers: the permanent answer to "has this commit happened?", in one object per commit id.
 
-A marker is also the register that decides between a commit and a foreign writer who overwrote it before anybody
-had marked it. Whoever adopts the foreign head puts a *void* marker in the place of each one that is missing;
-a committer who finds one has not committed unless the head still holds its record. Both replace only what they
-have read, so exactly one of them wins, wherever either crashes:
+A marker also decides between a commit and a foreign writer that overwrote it before it was marked. The adopter of the
+foreign head puts a *void* marker in the place of each missing one. A committer that finds one has not committed,
+unless the head still holds its record. Both replace only what they have read, so exactly one of them wins, wherever
+either crashes:
 
-* the marker came first: the adopter sees it, and merges the commit again;
-* the void came first: the committer sees it before it reports success, and commits again.
+* the marker came first: the adopter finds it, and merges the commit again;
+* the void came first: the committer finds it before it reports success, and commits again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kubothek.table.log.model.record import Distance, Record, Totals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """What is recorded of an applied commit: enough to answer a re-run, and to build on it without its record."""
+    """The stored facts of an applied commit: enough to answer a second run, and to build on it without its record."""
 
     id: str
     digest: str
@@ -43,7 +43,7 @@ class Marker:
 
     @classmethod
     def of(cls, record: Record) -> Marker:
-        """The marker of a record that is known to be committed."""
+        """Return the marker of a record that is known to be committed."""
         return cls(
             id=record.id,
             digest=record.digest,
@@ -58,7 +58,7 @@ class Marker:
         )
 
     def render(self, **extra: str) -> bytes:
-        """As stored; ``extra`` fields mean nothing, but make other bytes."""
+        """Return the stored form; ``extra`` fields mean nothing, but make the bytes differ."""
         return orjson.dumps(
             {
                 "id": self.id,
@@ -77,7 +77,7 @@ class Marker:
 
     @classmethod
     def parse(cls, key: str, data: bytes) -> Marker | None:
-        """None for a void marker. Raises VersionIncomplete if the bytes are neither."""
+        """Parse the stored form; None for a void marker. Raises VersionIncomplete if the bytes are neither."""
         try:
             found = orjson.loads(data)
             if "void" in found:
@@ -108,14 +108,14 @@ class Markers:
         self._rng = rng
 
     def get(self, key: str) -> Marker | None:
-        """The marker at this key; None if there is none, or a void one."""
+        """Return the marker at this key; None if there is none, or a void one."""
         return self._read(key)[0]
 
     def mark(self, marker: Marker, *, epoch: int, still_there: Callable[[], bool]) -> bool:
-        """Put the marker of a committed record; True when it stands.
+        """Write the marker of a committed record; False if the head no longer names the record.
 
-        ``epoch``        markers up to this version are an earlier incarnation's
-        ``still_there``  whether the head still names the record; asked only if another marker is in the place
+        ``epoch``        markers up to this version belong to an earlier incarnation
+        ``still_there``  whether the head still names the record; called only if the key has another marker
         """
         key = keys.marker(self._uuid, marker.id)
         data = marker.render()
@@ -136,9 +136,9 @@ class Markers:
                 return True
 
     def confirm(self, marker: Marker, *, still_there: Callable[[], bool]) -> None:
-        """Put the marker of what a foreign head builds on, unless that head went meanwhile.
+        """Write the marker of the record that a foreign head builds on, unless that head is gone.
 
-        In new bytes, always: somebody may be about to replace it for a record that the foreign head overwrote.
+        Always in new bytes: another writer may be about to replace it for a record that the foreign head overwrote.
         """
         key = keys.marker(self._uuid, marker.id)
         while True:
@@ -147,9 +147,9 @@ class Markers:
                 return
 
     def decide(self, key: str, *, epoch: int) -> Marker | None:
-        """The marker at this key; a void one is put in the place of none: its commit did not happen.
+        """Return the marker at this key; if there is none, write a void one: its commit did not happen.
 
-        In new bytes either way, for the same reason as in :meth:`confirm`. ``epoch`` as for :meth:`mark`.
+        Always in new bytes, for the reason given in :meth:`confirm`. ``epoch`` as for :meth:`mark`.
         """
         while True:
             found, etag = self._read(key)
@@ -159,7 +159,7 @@ class Markers:
                 return found
 
     def revoke(self, key: str) -> None:
-        """Void a marker whatever it says: its commit was lost, and may be done again."""
+        """Void a marker, whatever it says: its commit was lost, and its id may be used again."""
         self._store.put(key, self._void())
 
     def take_back(self, key: str, record: str) -> None:
@@ -169,7 +169,7 @@ class Markers:
             self._swap(key, self._void(), etag)
 
     def any_applied(self) -> bool:
-        """Whether any commit of this dataset was ever reported as done."""
+        """Return whether any commit of this dataset was ever reported as done."""
         return any(self.get(info.key) for info in self._store.list(keys.markers(self._uuid)))
 
     def _void(self) -> bytes:

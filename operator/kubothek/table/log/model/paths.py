@@ -1,7 +1,7 @@
 """Partition paths: what a data file's key says about all of its rows.
 
 A *partition path* is ``<column>=<value>/…``, each part percent-encoded, empty for a table without partitions
-(Kartothek specification, "Filenames"). Writing them is :mod:`kubothek.table.partitioning`'s business.
+(Kartothek specification, "Filenames"). :mod:`kubothek.table.partitioning` writes them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import pyarrow as pa
 from kubothek.errors import PartitionInvalid
 
 _AS_OURS: Final = re.compile(r"(?:[\w.~-]+=[\w.~-]*/)*[\w.~-]+=[\w.~-]*", re.ASCII)
-"""A path that quoting anew would leave as it is: most are, and there can be a hundred thousand."""
+"""A path that quoting again leaves unchanged, for speed: most are, and a table can have a hundred thousand."""
 
 PartitionValue = int | float | str | bytes | bool | date | datetime
 
 
 def partition_path(key: str) -> str:
-    """The partition path of a data file's key, ``""`` if the table is not partitioned.
+    """Return the partition path of a data file's key, ``""`` if the table is not partitioned.
 
-    Each value is quoted as Kubothek writes it, however the writer of the file did, so that paths compare.
-    Components without ``=`` say nothing about partitions and are skipped, as in kartothek (facts 1.1).
+    Each value is quoted as Kubothek writes it, whatever the writer of the file did, so that paths compare.
+    Components without ``=`` are skipped, as in kartothek.
     """
     directories = key.split("/")[2:-1]
     path = "/".join(directories)
@@ -40,7 +40,7 @@ def partition_path(key: str) -> str:
 
 
 def parse_path(path: str, schema: pa.Schema) -> dict[str, PartitionValue]:
-    """The typed values in a partition path of any writer, in its order.
+    """Return the typed values in a partition path of any writer, in its order.
 
     Parts that are not ``<column>=<value>`` are ignored, as kartothek does. Raises PartitionInvalid for a
     column that is not in the schema and for a value that is not of its column's type.
@@ -56,7 +56,7 @@ def parse_path(path: str, schema: pa.Schema) -> dict[str, PartitionValue]:
         data_type = schema.field(column).type
         try:
             values[column] = value_parser(data_type)(text)
-            pa.scalar(values[column], data_type)  # which a number of more digits is not
+            pa.scalar(values[column], data_type)  # rejects a number with too many digits
         except NOT_A_VALUE as error:
             raise PartitionInvalid(
                 f"path {path!r}: {text!r} in column {column!r} is not of type {data_type}"
@@ -69,7 +69,7 @@ NOT_A_VALUE: Final = (ValueError, KeyError, OverflowError, TypeError, pa.ArrowEx
 
 
 def value_parser(data_type: pa.DataType) -> Callable[[str], PartitionValue]:
-    """From the encoded text to a value; bool, binary and time zones occur in tables of other writers only."""
+    """Return the parser from encoded text to a value; bool, binary and time zones are for tables of other writers."""
     types = pa.types
     if types.is_integer(data_type):
         return int

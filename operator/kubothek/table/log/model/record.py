@@ -44,22 +44,22 @@ class Totals:
     partitions: int = 0
 
     def to_json(self) -> dict[str, int]:
-        """As it stands in records and markers."""
+        """Return the form in records and markers."""
         return {"rows": self.rows, "files": self.files, "bytes": self.bytes, "partitions": self.partitions}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """How a head follows from another, completely: applying it again gives the same bytes.
+    """The complete difference from one head to the next: applying it again gives the same bytes.
 
     ``added``            new partitions, in order
-    ``positions``        where each of ``added`` stands in the result (ascending); None = all at the end
-    ``removed``          label and key of each partition that goes
+    ``positions``        position of each of ``added`` in the result (ascending); None = all at the end
+    ``removed``          label and key of each removed partition
     ``indices``          new file by column; None removes the column's index
-    ``metadata``         keys to set, but for those that version, record key and schema determine
+    ``metadata``         keys to set, without those that version, record key and schema determine
     ``dropped``          metadata keys to remove
-    ``partition_keys``   None = as they are
-    ``schema``           hash of the schema object; None = as it is
+    ``partition_keys``   None = unchanged
+    ``schema``           hash of the schema object; None = unchanged
     """
 
     added: tuple[PartitionFile, ...] = ()
@@ -84,7 +84,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How far the last checkpoint lies back: commits, and partitions they touched. Zero: there is one here."""
+    """The distance from the last checkpoint: commits, and partitions that they touched. Zero: there is one here."""
 
     commits: int = 0
     entries: int = 0
@@ -134,7 +134,7 @@ class Record:
         return self.restores or self.parent
 
     def render(self) -> bytes:
-        """As stored, for ever: fields are only ever added to this format."""
+        """Return the stored form, which stays readable for ever: the format only gains fields."""
         delta = self.delta
         return orjson.dumps(
             {
@@ -168,7 +168,7 @@ class Record:
 
     @classmethod
     def parse(cls, key: str, data: bytes) -> Record:
-        """Raises VersionIncomplete if the bytes are no record of a known format, or name keys of another dataset."""
+        """Parse the stored form. Raises VersionIncomplete for invalid bytes, and for keys of another dataset."""
         try:
             found = orjson.loads(data)
             if found["format"] != _FORMAT:
@@ -227,7 +227,7 @@ def _check_keys(record: Record) -> None:
 
 
 def size_of(files: Iterable[PartitionFile]) -> Totals:
-    """The sum over files."""
+    """Return the sum over files."""
     given = tuple(files)
     return Totals(
         rows=sum(file.rows for file in given),
@@ -238,7 +238,7 @@ def size_of(files: Iterable[PartitionFile]) -> Totals:
 
 
 def after(totals: Totals, added: Totals, removed: Totals, *, partitions: int) -> Totals:
-    """The totals of a table of so many partitions, which came from one with ``totals``."""
+    """Return the totals after a change, given the number of partitions after it."""
     return replace(
         totals,
         rows=totals.rows + added.rows - removed.rows,
@@ -249,7 +249,7 @@ def after(totals: Totals, added: Totals, removed: Totals, *, partitions: int) ->
 
 
 def utc(time: datetime) -> datetime:
-    """The same moment in UTC; a naive time is taken to be UTC."""
+    """Return the time in UTC; a naive time is taken as UTC."""
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 

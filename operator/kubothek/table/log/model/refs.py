@@ -1,8 +1,7 @@
-"""``refs/head`` of a ledger: a copy, for other ODF programs, of what the head says of the chain.
+"""``refs/head`` of a ledger: a copy of the chain's last block in the head, for other ODF programs.
 
-It is moved after the commit, by a conditional PUT, and only from a block that a commit below this one left: so it goes
-forward whoever is slow, and what another program put there stays. What it names then is the business of
-:mod:`kubothek.odf.dataset`.
+It moves after the commit, by a conditional PUT, and only from a block that a commit below this one left. So a slow
+writer never moves it back, and a value of another program stays; :mod:`kubothek.odf.dataset` interprets that.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from kubothek.table.log.model import keys
 from kubothek.table.log.model.record import Record
 
 _LOOK_BACK: Final = 100
-"""Commits; who lags by more is looked at block by block."""
+"""Number of commits to search; a ref that lags by more is checked block by block."""
 
 
 def named_block(store: Store, uuid: str) -> str | None:
-    """What ``refs/head`` names; None if there is none."""
+    """Return the block that ``refs/head`` names; None if there is none."""
     try:
         return store.get(keys.chain_ref(uuid)).decode("ascii", "replace")
     except ObjectNotFound:
@@ -30,9 +29,9 @@ def named_block(store: Store, uuid: str) -> str | None:
 
 
 def advance_ref(store: Store, uuid: str, record: Record, before: Iterable[Record]) -> bool:
-    """Make ``refs/head`` name the block that this commit left; whether it names it, or a later one.
+    """Move ``refs/head`` to the block that this commit left; return whether it names that block or a later one.
 
-    ``before``  the commits below it, newest first: only read if it names another block than the one below
+    ``before``  the commits below, newest first: read only if it names another block than the one below
     """
     move, key = record.ledger, keys.chain_ref(uuid)
     assert move is not None, "it moved the chain"
@@ -47,12 +46,12 @@ def advance_ref(store: Store, uuid: str, record: Record, before: Iterable[Record
         return True
     if named != move.base and not was_left(named, before):
         return False
-    with suppress(PreconditionFailed):  # somebody on top of this commit was faster
+    with suppress(PreconditionFailed):  # another commit on top of this one was faster
         store.put_if_match(key, move.head.encode(), info.etag)
     return True
 
 
 def was_left(block: str, before: Iterable[Record]) -> bool:
-    """Whether one of the first of these commits left the chain at this block, or went over it."""
+    """Return whether one of the first of these commits left the chain at this block, or wrote it on the way."""
     moves = (record.ledger for record in islice(before, _LOOK_BACK) if record.ledger is not None)
     return any(block == move.head or block in move.blocks for move in moves)

@@ -1,6 +1,6 @@
-"""Schema objects: the schema of a version, under the hash of its bytes; the only one our readers use.
+"""Schema objects: the schema of a version, stored under the hash of its bytes. Kubothek's readers use no other.
 
-The bytes are those of the ``_common_metadata`` that goes with it, so restoring that copy is writing them again.
+The bytes are those of the matching ``_common_metadata``, so writing them again restores that copy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kubothek.table.schema import parse_common_metadata, render_common_metadata
 
 
 class Schemas:
-    """The schema objects of one dataset; remembers those it has seen, they never change."""
+    """The schema objects of one dataset, cached: they never change."""
 
     def __init__(self, store: Store, uuid: str) -> None:
         self._store = store
@@ -25,7 +25,7 @@ class Schemas:
         self._parsed: dict[str, pa.Schema] = {}
 
     def data(self, schema_hash: str) -> bytes:
-        """The bytes of ``_common_metadata`` for this schema. Raises VersionIncomplete if the object is gone."""
+        """Return the bytes of ``_common_metadata`` for this schema. Raises VersionIncomplete if the object is gone."""
         if schema_hash not in self._bytes:
             key = keys.schema(self._uuid, schema_hash)
             try:
@@ -35,18 +35,18 @@ class Schemas:
         return self._bytes[schema_hash]
 
     def get(self, schema_hash: str | None) -> pa.Schema | None:
-        """The schema; None for a dataset that has none yet."""
+        """Return the schema; None for a dataset that has none yet."""
         if schema_hash is not None and schema_hash not in self._parsed:
             self._parsed[schema_hash] = parse_common_metadata(self.data(schema_hash))
         return None if schema_hash is None else self._parsed[schema_hash]
 
     def put(self, schema: pa.Schema, current: str | None) -> str:
-        """Store the schema and return its hash; nothing is written if it is the ``current`` one."""
+        """Store the schema and return its hash; write nothing if it is the ``current`` one."""
         if current is not None and self.get(current) == schema:
             return current
         data = render_common_metadata(schema)
         schema_hash = sha256(data).hexdigest()
-        # Also when it is there already: a collector may own an old object that nothing references.
+        # Even if it exists: a collector may be about to delete an old object that nothing references.
         self._store.put(keys.schema(self._uuid, schema_hash), data)
         self._bytes[schema_hash] = data
         return schema_hash

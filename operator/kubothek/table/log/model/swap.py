@@ -8,11 +8,11 @@ from kubothek.errors import PreconditionFailed, StoreUnavailable
 from kubothek.storage import Store
 
 _UNANSWERED: Final = 3
-"""Swaps in a row that the store does not answer, after which its error is raised: its disk is full, or it is gone."""
+"""Consecutive swaps without an answer after which the store's error is raised: its disk is full, or it is gone."""
 
 
 class HeadSwap:
-    """Swaps one head, and counts the swaps in a row that the store did not answer."""
+    """The swap of one head, with a count of consecutive swaps that the store did not answer."""
 
     def __init__(self, store: Store, key: str) -> None:
         self._store = store
@@ -20,10 +20,10 @@ class HeadSwap:
         self._unanswered = 0
 
     def __call__(self, data: bytes, etag: str | None) -> str | None:
-        """Put a head in the place of the one with this ETag (None: of none). Return the new ETag.
+        """Replace the head that has this ETag (None: create the head), and return the new ETag.
 
-        None if the swap was lost, or its answer: look again. Raises StoreUnavailable after three unanswered swaps in a
-        row; the swap may have happened.
+        None if the swap failed, or its answer was lost: read the head again. Raises StoreUnavailable after three
+        consecutive swaps without an answer; the swap may have happened.
         """
         try:
             if etag is None:

@@ -1,5 +1,6 @@
-"""Cubes in the commit protocol: one head over the heads of several datasets (docs/commit-protocol.md, "Cubes").
+"""Cubes in the commit protocol: one head over the heads of several datasets ("The cube transaction").
 
-What a cube is, its rules and its transaction are here, below every room that commits to a dataset: whoever writes to
-a member, maintenance too, settles the cube first and commits through its head. :mod:`kubothek.cube` has the verbs.
+The definition of a cube, its rules and its transaction are here, below every package that commits to a dataset. Each
+writer of a member, maintenance too, settles the cube first and commits through its head. :mod:`kubothek.cube` has the
+verbs.
 """

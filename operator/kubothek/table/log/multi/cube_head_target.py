@@ -1,7 +1,7 @@
-"""The way of commits to a dataset whose uuid has the form of a member's: through the head of its cube, if there is one.
+"""The commit target of a dataset whose uuid may be a member's: the head of its cube, if there is one.
 
-Compaction, indices, healing, tags, expiry: whoever commits to a member settles the cube first, and the cube's head
-follows. A dataset without ``++`` in its uuid is asked about nothing.
+Every commit to a member settles the cube first, and the cube's head follows: compaction, indices, healing, tags and
+expiry too. A dataset without ``++`` in its uuid costs no request.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from kubothek.table.log.settle import CommitBackoff, settled
 
 
 def way_of(journal: Journal, open_member: Open) -> Way:
-    """How commits reach the head of this dataset."""
+    """Return the commit target of this dataset."""
     return CubeHeadTarget(journal, open_member) if any(memberships(journal.uuid)) else DatasetHeadTarget(journal)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a dataset belongs: its cube as it was seen, and its name there."""
+    """The cube of a dataset as it was read, and the name of the dataset in it."""
 
     cube: CubeJournal
     name: str
@@ -39,7 +39,7 @@ class _Place:
 
 
 class CubeHeadTarget:
-    """The way of a dataset that may be a member of a cube."""
+    """The commit target of a dataset that may be a member of a cube."""
 
     def __init__(self, journal: Journal, open_member: Open) -> None:
         self.journal = journal
@@ -50,7 +50,7 @@ class CubeHeadTarget:
         self._patience: CommitBackoff | None = None
 
     def shown(self) -> tuple[Snapshot | None] | None:
-        """What readers of the cube see of it; (None,): it is no member; None if there is no cube. Writes nothing."""
+        """Return what readers of the cube see; (None,) if not a member, None if there is no cube. Writes nothing."""
         while (place := self._find()) is not None:
             wanted = place.seen.head.members.get(place.name)
             if wanted is None:
@@ -66,9 +66,9 @@ class CubeHeadTarget:
     def settled(
         self, patience: CommitBackoff, first_look: Look | None = None, *, adopts: bool = True
     ) -> Observed | None:
-        """The head once nothing is left to settle in the cube and here; see :func:`.settle.settled_cube`.
+        """Return the head with nothing left to settle in the cube and here; see :func:`.settle.settled_cube`.
 
-        A member of a cube is always adopted: the cube's rules have to hold for what the foreign writer did.
+        A foreign head of a member is always adopted: the cube's rules must hold for what its writer did.
         """
         self._patience = patience
         if first_look is not None:
@@ -92,7 +92,7 @@ class CubeHeadTarget:
         before_swap: Callable[[Record], None] | None = None,
         after_swap: Callable[[str], None] | None = None,
     ) -> Observed | None:
-        """As :meth:`Journal.publish`, in a transaction of the cube that changes this member alone."""
+        """Publish as :meth:`Journal.publish` does, in a transaction of the cube that changes this member alone."""
         if (place := self._place) is None or (patience := self._patience) is None:
             return self.journal.publish(draft, on, before_swap=before_swap, after_swap=after_swap)
         title = Title(
@@ -120,7 +120,7 @@ class CubeHeadTarget:
         return now
 
     def _find(self) -> _Place | None:
-        """The cube that this dataset is a member of, or can only become one of."""
+        """Return the cube that this dataset is a member of, or else one that it can become a member of."""
         found = [(cube, name, seen) for cube, name in self._cubes if (seen := cube.observe()) is not None]
         there = [_Place(*each) for each in found if each[2].head.members or each[2].head.intent]
         named = [place for place in there if _names(place)]

@@ -1,6 +1,6 @@
-"""The head of a cube, its intent and its records: which version of each member belongs together.
+"""The head of a cube, its intent and its records: which versions of the members belong together.
 
-Source: commit-protocol, "Cubes". All of a cube's own objects are below ``.kubothek/++cubes/<prefix>/``.
+Source: commit-protocol, "The cube transaction". All of a cube's own objects are below ``.kubothek/++cubes/<prefix>/``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MemberVersion:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a transaction does to a member: the record of the commit, and that of the head which it goes on top of.
+    """The change of one member by a transaction: the record of the commit, and that of the head below it.
 
     ``base``  None: there is no head
     """
@@ -43,11 +43,11 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A transaction on its way: from here on it happens wholly or not at all, whoever carries it out.
+    """A transaction that has begun: it happens completely or not at all, whichever process carries it out.
 
-    ``transaction``  its own id, which never comes back
+    ``transaction``  its own id, which is never used again
     ``record``       the record of the cube version that it makes
-    ``taken_back``   it was found impossible, and what of it happened is being undone
+    ``taken_back``   it cannot be carried out, and what happened of it is being undone
     """
 
     transaction: str
@@ -58,12 +58,12 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class CubeHead:
-    """What of each member belongs to the cube now.
+    """The version of each member that belongs to the cube now.
 
-    ``version``  0 as long as a new cube's first transaction is on its way
+    ``version``  0 while a new cube's first transaction runs
     ``record``   of that version; None for 0
-    ``members``  by name; none: there is no cube (any more)
-    ``since``    the version below this incarnation of the cube: markers up to it are an earlier one's
+    ``members``  by name; empty if there is no cube, or no longer
+    ``since``    the version below this incarnation of the cube: markers up to it belong to an earlier one
     ``time``     of the commit
     """
 
@@ -76,7 +76,7 @@ class CubeHead:
     intent: Intent | None = None
 
     def render(self) -> bytes:
-        """As stored."""
+        """Return the stored form."""
         document: dict[str, Any] = {
             "format": _FORMAT,
             "prefix": self.spec.uuid_prefix,
@@ -98,7 +98,7 @@ class CubeHead:
 
     @classmethod
     def parse(cls, prefix: str, data: bytes) -> CubeHead:
-        """Raises HeadUnreadable for what is no head of a known format."""
+        """Parse the stored form. Raises HeadUnreadable unless it is a head of a known format."""
         try:
             found = orjson.loads(data)
             if found["format"] != _FORMAT:
@@ -136,9 +136,9 @@ class CubeRecord:
     """One version of a cube, or an attempt at one; written once and never changed.
 
     ``key``        where it is stored; not part of it
-    ``operation``  a verb of cubes, or what a commit to a single member did
+    ``operation``  the verb of the cube, or the operation of a commit to a single member
     ``parent``     the record below; None for a cube's first
-    ``added``      the size of what it added, by member: those that it changed
+    ``added``      the size of what it added, by changed member
     """
 
     key: str
@@ -154,7 +154,7 @@ class CubeRecord:
     added: Mapping[str, Totals] = field(default_factory=dict)
 
     def render(self) -> bytes:
-        """As stored, for ever: fields are only ever added to this format."""
+        """Return the stored form, which stays readable for ever: the format only gains fields."""
         return orjson.dumps(
             {
                 "format": _FORMAT,
@@ -174,7 +174,7 @@ class CubeRecord:
 
     @classmethod
     def parse(cls, key: str, data: bytes) -> CubeRecord:
-        """Raises VersionIncomplete if the bytes are no record of a known format."""
+        """Parse the stored form. Raises VersionIncomplete unless it is a record of a known format."""
         try:
             found = orjson.loads(data)
             if found["format"] != _FORMAT:
@@ -199,12 +199,12 @@ class CubeRecord:
 
 
 def own(prefix: str) -> str:
-    """In place of a uuid in :mod:`kubothek.table.log.model.keys`: no dataset can have it."""
+    """Return the uuid to use in :mod:`kubothek.table.log.model.keys`, which no dataset can have."""
     return f"++cubes/{prefix}"
 
 
 def head_key(prefix: str) -> str:
-    """The head."""
+    """Return the key of the head."""
     return f"{keys.side(own(prefix))}head.json"
 
 

@@ -1,4 +1,4 @@
-"""The protocol's own steps on the head of a cube: look, swap, mark, walk its records."""
+"""The protocol's steps on the head of a cube: read, swap, mark, walk its records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIRST_WINDOW: Final = 8
 _LARGEST_WINDOW: Final = 1024
 
 Open = Callable[[str], Journal]
-"""The journal of a dataset by its uuid."""
+"""Returns the journal of a dataset by its uuid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class SeenCube:
 
 
 class CubeJournal:
-    """One cube's head, records and markers, and the journals of its members, which it keeps."""
+    """One cube's head, records and markers, and the cached journals of its members."""
 
     def __init__(self, store: Store, prefix: str, open_member: Open) -> None:
         self.store = store
@@ -52,29 +52,29 @@ class CubeJournal:
 
     @cached_property
     def _own(self) -> Journal:
-        """For a clock and random numbers."""
+        """A journal, for its clock and random numbers."""
         return self._open(f"{self.prefix}++x")
 
     def member(self, name: str) -> Journal:
-        """The journal of the member of this name."""
+        """Return the journal of the member of this name."""
         if name not in self._members:
             self._members[name] = self._open(f"{self.prefix}++{name}")
         return self._members[name]
 
     def now(self) -> datetime:
-        """The time, by the own clock."""
+        """Return the time by the local clock."""
         return utc(self._own.clock())
 
     def nonce(self) -> str:
-        """What makes a name new."""
+        """Return random digits that make a name unique."""
         return f"{self._own.rng.getrandbits(48):012x}"
 
     def own_id(self, what: str) -> str:
-        """A new id for a commit that Kubothek makes on its own account."""
+        """Return a new id for a commit that Kubothek makes without a request."""
         return self._own.own_id(what)
 
     def observe(self) -> SeenCube | None:
-        """The head; None if there is none. One request. Raises HeadUnreadable."""
+        """Return the head; None if there is none. One request. Raises HeadUnreadable."""
         key, known = head_key(self.prefix), self._known
         try:
             found = self.store.get_if_changed(key, known[0]) if known else self.store.get_with_info(key)
@@ -87,29 +87,29 @@ class CubeJournal:
         return self._remember(SeenCube(CubeHead.parse(self.prefix, data), info.etag))
 
     def swap(self, head: CubeHead, on: SeenCube | None) -> SeenCube | None:
-        """Put a head in the place of the one that was seen. None if that was lost, or its answer: look again."""
+        """Replace the head that was read. None if the swap failed, or its answer was lost: read the head again."""
         etag = self._swap(head.render(), None if on is None else on.etag)
         return None if etag is None else self._remember(SeenCube(head, etag))
 
     def put_record(self, record: CubeRecord) -> None:
-        """Store a record under its key, which is new."""
+        """Store a record under its key, which must be new."""
         self.store.put(record.key, record.render())
         self._put = record
 
     def new_key(self, version: int, commit_id: str) -> str:
-        """A key for the record of this version."""
+        """Return a new key for the record of this version."""
         return keys.record(self._side, version, commit_id, self.nonce())
 
     def record(self, key: str) -> CubeRecord:
-        """The record at this key. Raises VersionIncomplete if it is gone."""
+        """Return the record at this key. Raises VersionIncomplete if it is gone."""
         return self._put if self._put is not None and self._put.key == key else self._stored(key)[0]
 
     def records(self, head: CubeHead) -> Iterator[CubeRecord]:
-        """The records of this version and of those below, newest first; read as they are asked for."""
+        """Return the records of this version and of those below, newest first, read lazily."""
         return (record for record, _ in self.stored(head))
 
     def stored(self, head: CubeHead) -> Iterator[tuple[CubeRecord, datetime]]:
-        """The same, with the time at which each was written, by the store's clock; some are read ahead in vain."""
+        """Yield the same, with the time of each write by the store's clock; some are read ahead in vain."""
         key, window = head.record, _FIRST_WINDOW
         ahead: dict[str, tuple[CubeRecord, datetime]] = {}
         while key is not None:
@@ -121,7 +121,7 @@ class CubeJournal:
             key = found[0].parent
 
     def _ahead(self, key: str, window: int) -> dict[str, tuple[CubeRecord, datetime]]:
-        """Records of this version and of some below it; of several attempts at one, whichever they are."""
+        """Return records of this version and of some below it by key, with all attempts at a version."""
         last = keys.parse_record(self._side, key)
         if last is None or last.version <= 1:
             return {}
@@ -139,8 +139,8 @@ class CubeJournal:
         return CubeRecord.parse(key, data), info.modified
 
     def applied(self, commit_id: str, digest: str, head: CubeHead | None) -> CubeRecord | None:
-        """The record of this commit if it happened, in this incarnation: until there is another, its end is one of its
-        commits. Raises IdReused if the id was another's.
+        """Return the record of this commit if it was applied in this incarnation. The commit that ended a cube
+        counts until a new cube begins. Raises IdReused if the id was another commit's.
         """
         try:
             found = orjson.loads(self.store.get(keys.marker(self._side, commit_id)))
@@ -157,9 +157,9 @@ class CubeJournal:
         return record
 
     def mark(self, seen: SeenCube) -> None:
-        """Say for ever that the head's commit happened: before anything is built on it, and before success is reported.
+        """Write the marker of the head's commit: before anything is built on it, and before success is reported.
 
-        Own ids need no marker: nobody asks for them again.
+        Kubothek's own ids need no marker: they are never used for a second run.
         """
         key = seen.head.record
         if key is None or key == self._marked:

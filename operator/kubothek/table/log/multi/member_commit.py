@@ -1,4 +1,4 @@
-"""One member's part of a cube's transaction: carried out, or taken back."""
+"""One member's part of a cube's transaction: carry it out, or take it back."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from kubothek.table.log.settle import CommitBackoff, settled
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a member.
+    """The outcome for one member.
 
     ``done``     the plan was carried out
-    ``version``  of the member after it; None if that holds what a foreign writer did as well, which nobody has checked
-    ``there``    whether there is a dataset
+    ``version``  of the member afterwards; None if it includes a foreign change that was not checked yet
+    ``there``    whether the dataset exists
     """
 
     done: bool
@@ -49,7 +49,7 @@ class Ready:
 def carry_out(journal: Journal, plan: Planned, patience: CommitBackoff, ready: Ready | None = None) -> Outcome:
     """Commit what is planned, unless that has happened. Not done if the head is not the one it was planned for.
 
-    ``ready``  the commit, if it was planned just now. Raises what settling a head does.
+    ``ready``  the commit, if it was planned just now. Raises what settling a head raises.
     """
     if ready is not None and journal.swap(ready.prepared, ready.on) is not None:
         return _outcome(Marker.of(ready.prepared.record))
@@ -70,10 +70,10 @@ def carry_out(journal: Journal, plan: Planned, patience: CommitBackoff, ready: R
 
 
 def take_back(journal: Journal, plan: Planned, transaction: str, patience: CommitBackoff) -> Outcome:
-    """Commit the reverse of what was planned, exactly once; nothing, if that did not happen.
+    """Commit the reverse of what was planned, exactly once; nothing if the plan was not carried out.
 
-    Asked only once it is decided that the plan is taken back, and so after it was tried for each member: where it did
-    not happen, the head is another one than it was planned for, and nobody who comes late can carry it out.
+    Called only once the transaction is noted as taken back, and so after the plan was tried for each member. Where
+    it failed, the head is not the one that was planned for, and no late process can carry it out.
     """
     commit_id = f"{keys.OWN_ID_PREFIX}cube-undo:{transaction}"
     while True:
@@ -93,7 +93,7 @@ def take_back(journal: Journal, plan: Planned, transaction: str, patience: Commi
 
 
 def _forget(journal: Journal, plan: Planned, undone: Marker) -> None:
-    """Let the id of a planned commit be used again, if it is a user's: what says that it happened is no longer true."""
+    """Free the id of a planned commit, if it is a user's: its marker is no longer true."""
     planned, base = keys.parse_record(journal.uuid, plan.record), keys.parse_record(journal.uuid, plan.base)
     if planned is None:
         return
@@ -103,7 +103,7 @@ def _forget(journal: Journal, plan: Planned, undone: Marker) -> None:
 
 
 def bring_to(journal: Journal, seen: Observed, target: MemberVersion | None, what: str) -> Draft:
-    """The commit after which a member is what it was at a version; None: what it was before it was one."""
+    """Return the commit that brings a member back to a version; None: to before it was a member, by deletion."""
     if target is None:
         return tombstone.drop(journal, seen, incarnation="", by="")
     head = rebuild(journal, journal.record(target.record))
@@ -111,7 +111,7 @@ def bring_to(journal: Journal, seen: Observed, target: MemberVersion | None, wha
 
 
 def _applied(journal: Journal, plan: Planned, seen: Observed | None) -> Marker | None:
-    """The marker, if the planned commit is in the dataset; of a later record, if it had to be merged again."""
+    """Return the marker if the planned commit is in the dataset; of a later record if it was merged again."""
     if seen is None or seen.marker is None:
         return None
     planned, base = keys.parse_record(journal.uuid, plan.record), keys.parse_record(journal.uuid, plan.base)
@@ -126,7 +126,7 @@ def _applied(journal: Journal, plan: Planned, seen: Observed | None) -> Marker |
 
 
 def _prepared(journal: Journal, plan: Planned, seen: Observed | None) -> Prepared | None:
-    """The planned commit, ready to be swapped in; None if its record and this head do not add up to what it says."""
+    """Return the planned commit, ready for the swap; None if it no longer gives the head of its record."""
     try:
         record = journal.record(plan.record)
         on = seen.head if seen else Head(journal.uuid)
@@ -165,7 +165,7 @@ def _reverse(journal: Journal, plan: Planned, seen: Observed, applied: Marker, c
 
 
 def _back_to(journal: Journal, seen: Observed, base: Head, commit_id: str) -> Draft:
-    """The commit after which the table is what it was at ``base``: rows, columns, layout, indices, metadata."""
+    """Return the commit that restores the table at ``base``: rows, columns, layout, indices, metadata."""
     live, schema = seen.head, journal.schemas.get(base.schema_hash)
     columns, before = ((head.schema_hash, head.partition_keys) for head in (live, base))
     changed = schema is not None and columns != before
@@ -185,7 +185,7 @@ def _back_to(journal: Journal, seen: Observed, base: Head, commit_id: str) -> Dr
 
 
 def _without(journal: Journal, seen: Observed, base: Head, record: Record, commit_id: str) -> Draft:
-    """The commit that takes one commit out of those below, of which another program made some."""
+    """Return the commit that removes one commit from those below, some of which another program made."""
     live = seen.head
     added = {(file.label, file.key) for file in record.delta.added}
     kept = {k: v for k, v in live.partitions.items() if (k, live.file(k)) not in added}
@@ -200,7 +200,7 @@ def _without(journal: Journal, seen: Observed, base: Head, record: Record, commi
 
 
 def _moved(journal: Journal, live: Head, target: Head) -> Change:
-    """The change that makes the files of a head those of another. Raises VersionIncomplete if one of them is gone."""
+    """Return the change that gives a head the files of another. Raises VersionIncomplete if one of them is gone."""
     labels, positions, removed = difference(live, target)
     back = [(label, target.file(label)) for label in labels]
     if missing := missing_files(journal, target, [key for _, key in back]):

@@ -20,7 +20,7 @@ PARTITIONS: Final = "partition_columns"
 SUPPRESSED: Final = "suppress_index_on"
 OWN: Final = "ktk_cube_"
 LEGACY: Final = "klee_"
-"""What kartothek's predecessor wrote ahead of the same names, but for the last."""
+"""Prefix that kartothek's predecessor used for the same names, except ``suppress_index_on``."""
 
 
 @dataclass(frozen=True)
@@ -37,32 +37,32 @@ class Member:
 
     @property
     def uuid(self) -> str:
-        """Of the dataset."""
+        """The uuid of the dataset."""
         return self.snapshot.head.uuid
 
     @property
     def is_seed(self) -> bool:
-        """Whether it says which cells there are."""
+        """Whether it is the seed, which defines the cells."""
         return self.name == self.spec.seed_dataset
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The stored columns; none if nothing has said what they are."""
+        """The stored columns; empty if nothing defines them yet."""
         return pa.schema([]) if self.snapshot.schema is None else self.snapshot.schema
 
     @property
     def partition_on(self) -> tuple[str, ...]:
-        """Its partition columns, as stored; a legacy one that a cube does not show may be among them."""
+        """Its partition columns, as stored; may include a legacy one that cubes hide."""
         return self.snapshot.head.partition_keys
 
     @cached_property
     def dimensions(self) -> tuple[str, ...]:
-        """Those of the cube's dimensions that it has, in the cube's order."""
+        """The cube's dimensions that it has, in the cube's order."""
         return tuple(column for column in self.spec.dimension_columns if column in self.schema.names)
 
     @cached_property
     def payload(self) -> tuple[str, ...]:
-        """All other columns that a cube shows, but for the cube's partition columns, sorted.
+        """All other columns that a cube shows, without the cube's partition columns, sorted.
 
         A partition column of the dataset alone is one of them.
         """
@@ -71,7 +71,7 @@ class Member:
 
 
 def metadata_of(spec: CubeSpec, name: str) -> dict[str, Any]:
-    """What the head of a member says of its cube."""
+    """Return the metadata about the cube in the head of a member."""
     return {
         OWN + DIMENSIONS: list(spec.dimension_columns),
         OWN + IS_SEED: name == spec.seed_dataset,
@@ -81,12 +81,12 @@ def metadata_of(spec: CubeSpec, name: str) -> dict[str, Any]:
 
 
 def is_seed(head: Head) -> bool:
-    """Whether the head says that it is a seed's."""
+    """Return whether the head claims to be a seed's."""
     return bool(_found(head, IS_SEED))
 
 
 def spec_in(prefix: str, heads: Mapping[str, Head]) -> CubeSpec:
-    """The cube that heads by member name describe; index columns are those that have an index.
+    """Return the cube that these heads, by member name, describe; its index columns are those with an index.
 
     Raises CubeInvalid if none or several of them are a seed's, or the seed does not say what the cube's columns are.
     """
@@ -115,12 +115,12 @@ def spec_in(prefix: str, heads: Mapping[str, Head]) -> CubeSpec:
 
 
 def in_order(spec: CubeSpec, names: Iterable[str]) -> list[str]:
-    """The names of members: the seed first, the others by name."""
+    """Return the names of members: the seed first, the others sorted."""
     return sorted(names, key=lambda name: (name != spec.seed_dataset, name))
 
 
 def _partition_columns(prefix: str, name: str, seed: Head) -> Any:
-    """As stored; where the predecessor did not store them: the partition keys but for its time, the last one."""
+    """Return them as stored; if the predecessor did not store them, the partition keys without its time, the last."""
     if (stored := _found(seed, PARTITIONS)) is not None:
         return stored
     *columns, last = seed.partition_keys or ("",)

@@ -26,7 +26,7 @@ _IN_AND_OUT = (Operation.DROP, Operation.RESTORE)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is decided for one member, for the head that was seen."""
+    """The commit of one member, decided for the head that was read."""
 
     draft: Draft
     on: Observed | None
@@ -34,7 +34,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Title:
-    """How a commit of a cube stands in its history; ``id`` and ``digest`` are the commit's."""
+    """The entry of a cube's commit in the history; ``id`` and ``digest`` are the commit's."""
 
     id: str
     digest: str
@@ -52,13 +52,13 @@ def publish(
     spec: CubeSpec | None = None,
     before_swap: Callable[[str, Record], None] | None = None,
 ) -> tuple[CubeRecord, Mapping[str, Prepared]] | None:
-    """Commit these steps as the next version of a settled cube. None if that was in vain: look again.
+    """Commit these steps as the next version of a settled cube. None if that failed: read the cube again.
 
-    ``on``           what was seen; without an ETag it is a new cube
-    ``spec``         of the cube afterwards; None = as it is
-    ``before_swap``  is called with each member's stored record and may raise to give up
+    ``on``           the cube as it was read; without an ETag it is a new cube
+    ``spec``         of the cube afterwards; None = unchanged
+    ``before_swap``  gets each member's stored record, and may raise to abort
 
-    Raises CubeInvalid if the members would be no cube afterwards; nothing has happened then.
+    Raises CubeInvalid if the members would not form a cube afterwards; nothing has happened then.
     """
     if any(_record_of(step.on) != _base(on.head, name, step) for name, step in steps.items()):
         return None
@@ -101,7 +101,7 @@ def publish(
 
 
 def _base(head: CubeHead, name: str, step: Step) -> str | None:
-    """What the head of a member has to be: what the cube's says, or a tombstone, or none."""
+    """Return the record that a member's head must have: the one in the cube's head, or a tombstone's, or none."""
     if (member := head.members.get(name)) is not None:
         return member.record
     return _record_of(step.on) if step.on is None or step.on.head.tombstone else None
@@ -122,7 +122,7 @@ def _members_after(members: Mapping[str, MemberVersion], ready: Mapping[str, Rea
 
 
 def _can_break(draft: Draft) -> bool:
-    """Whether a change of one member alone can break a rule: rows cannot."""
+    """Return whether a change of one member alone can break a rule: changed rows cannot."""
     delta = draft.delta
     user = [key for key in (*delta.metadata, *delta.dropped) if not key.startswith(OWN_PREFIX)]
     return bool(
@@ -138,7 +138,7 @@ def _require_whole(
     cube: CubeJournal, spec: CubeSpec, members: Mapping[str, MemberVersion], ready: Mapping[str, Ready]
 ) -> None:
     if not members:
-        return  # the cube goes
+        return  # the cube is deleted
 
     def look(name: str) -> Member:
         journal, planned = cube.member(name), ready.get(name)

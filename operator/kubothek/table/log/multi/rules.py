@@ -1,7 +1,7 @@
-"""The rules that the datasets of a cube keep together, told from heads and schemas alone; pure.
+"""The rules that the datasets of a cube keep together, checked on heads and schemas alone. Pure functions.
 
-Source: kartothek's ``check_datasets`` (``kartothek.api.consistency``), which it runs at each discovery. Kubothek
-evaluates them on the planned result, before it writes, and on what another program left.
+Source: kartothek's ``check_datasets`` (``kartothek.api.consistency``), which runs at each discovery. Kubothek
+evaluates them on the planned result, before it writes, and on foreign changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NULL: Final = "null"
 
 
 def check(spec: CubeSpec, members: Mapping[str, Member]) -> None:
-    """Raises CubeInvalid, which names dataset, column and rule, unless these datasets are a cube."""
+    """Raise CubeInvalid, which names dataset, column and rule, unless these datasets form a cube."""
     if spec.seed_dataset not in members:
         raise CubeInvalid(f"seed dataset {spec.seed_dataset!r} is missing in cube {spec.uuid_prefix!r}")
     for name in sorted(members):
@@ -38,7 +38,7 @@ def check_columns(members: Mapping[str, Member]) -> None:
 
 
 def _check_head(spec: CubeSpec, member: Member) -> None:
-    """One table, one seed, and no ledger."""
+    """Require one table, one seed, and no ledger."""
     if member.snapshot.head.chain is not None:
         raise CubeInvalid(
             f"dataset {member.name!r} is a ledger, whose rows change with its chain, not with other datasets; a ledger "
@@ -81,7 +81,7 @@ def _check_dimensions(spec: CubeSpec, member: Member) -> None:
 
 
 def _check_indices(spec: CubeSpec, member: Member) -> None:
-    """One that waits for the type of its column is as good as there: there is no value yet."""
+    """Require the indices. One that waits for the type of its column counts: the column has no value yet."""
     state = member.snapshot.head.index_state
     there = {*state.kartothek, *state.pending, *member.partition_on}
     wanted = [*(spec.indexed_dimensions if member.is_seed else ()), *sorted(spec.index_columns)]

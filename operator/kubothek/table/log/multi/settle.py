@@ -1,6 +1,6 @@
-"""A cube's head with nothing left to settle: intents carried out or taken back, foreign changes checked and adopted.
+"""Settle the head of a cube: carry out intents or take them back, check and adopt foreign changes.
 
-Whoever writes to a cube, or to one of its members, starts from here, so that no recovery process could be down.
+Every writer of a cube or of a member starts here, so there is no recovery process that could be down.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ UNDONE: Final = "Undone"
 
 
 def settled_cube(cube: CubeJournal, patience: CommitBackoff) -> SeenCube | None:
-    """The head without an intent, its commit marked; None if there is none. One request when all is well.
+    """Return the head without an intent, its commit marked; None if there is none. Usually one request.
 
-    Raises HeadUnreadable, Contended, and what settling the members of an intent does.
+    Raises HeadUnreadable, Contended, and what settling the members of an intent raises.
     """
     while (seen := cube.observe()) is not None:
         if seen.head.intent is None:
@@ -51,9 +51,9 @@ def end(
     patience: CommitBackoff,
     ready: Mapping[str, Ready] | None = None,
 ) -> SeenCube | None:
-    """Carry out an intent, or take it back if a member cannot follow; None if somebody else was faster: look again.
+    """Carry out an intent, or take it back if a member cannot follow; None if another process was faster: read again.
 
-    ``ready``  the members' commits, where they were planned just now
+    ``ready``  the members' commits, if they were planned just now
     """
     known = ready or {}
 
@@ -65,7 +65,7 @@ def end(
         outcomes = dict(zip(names, parallel(carry, names), strict=True))
         if all(outcome.done for outcome in outcomes.values()) and _is_whole(cube, intent, outcomes):
             return _ended(cube, seen, intent, outcomes)
-        # Decided for good before anything is undone: whoever believes that all was done cannot say so any more.
+        # Decide before anything is undone: a process that saw all members done can then no longer end the intent.
         decided = cube.swap(replace(seen.head, intent=replace(intent, taken_back=True)), seen)
         if decided is None:
             return None
@@ -80,7 +80,7 @@ def end(
 def adopted(
     cube: CubeJournal, seen: SeenCube, names: Iterable[str], patience: CommitBackoff, *, adopts: bool = True
 ) -> tuple[SeenCube, dict[str, Observed | None]] | None:
-    """The cube with what these members have become without it, and their heads; None: look again.
+    """Adopt what other programs did to these members. Return the cube and the members' heads; None: read again.
 
     ``names``   members, and datasets that another program may have added
     ``adopts``  False: what another program did is left as it is, and shown in a cube without an ETag
@@ -118,7 +118,7 @@ def record_of(
     by: str,
     digest: str = "",
 ) -> CubeRecord:
-    """The record of the version after ``head``."""
+    """Return the record of the version after ``head``."""
     version = head.version + 1
     return CubeRecord(
         key=cube.new_key(version, commit_id),
@@ -135,7 +135,7 @@ def record_of(
 
 
 def at_record(head: CubeHead, record: CubeRecord) -> CubeHead:
-    """The head that says what a record does. Without members, the cube is gone: what comes later is another one."""
+    """Return the head of a record's version. Without members the cube is gone: a later one is a new incarnation."""
     since = head.since if record.members else record.version
     return CubeHead(record.spec, record.version, record.key, record.members, since, record.time)
 
@@ -158,7 +158,7 @@ def _ended(cube: CubeJournal, seen: SeenCube, intent: Intent, outcomes: Mapping[
 
 
 def _undone(cube: CubeJournal, seen: SeenCube, intent: Intent, outcomes: Mapping[str, Outcome]) -> SeenCube | None:
-    """The head without the intent. What a foreign writer did is not in it: that is adopted next, once it is checked."""
+    """Return the head without the intent. It lacks foreign changes: they are checked and adopted next."""
     was = cube.record(intent.record)
     members = dict(seen.head.members)
     for name in members.keys() & outcomes.keys():
@@ -172,7 +172,7 @@ def _undone(cube: CubeJournal, seen: SeenCube, intent: Intent, outcomes: Mapping
 
 
 def _is_whole(cube: CubeJournal, intent: Intent, outcomes: Mapping[str, Outcome]) -> bool:
-    """Whether the members are a cube: as planned they are, but a commit that was merged again has others below it."""
+    """Return whether the members form a cube: as planned they do, but a commit merged again has others below it."""
     record = cube.record(intent.record)
     members = _after(record.members, outcomes)
     if members == record.members or not members:
@@ -207,7 +207,7 @@ def _require_whole(
     members: Mapping[str, MemberVersion],
     heads: Mapping[str, Observed | None],
 ) -> None:
-    """Raises CubeBroken if a foreign change breaks the rules."""
+    """Raise CubeBroken if a foreign change breaks the rules."""
     try:
         _check(cube, spec, members, heads)
     except CubeInvalid as error:
@@ -224,7 +224,7 @@ def _check(
     members: Mapping[str, MemberVersion],
     heads: Mapping[str, Observed | None],
 ) -> None:
-    """The rules; ``heads`` are those of members that were looked at just now."""
+    """Check the rules; ``heads`` are those of members that were read just now."""
 
     def look(name: str) -> Member:
         known = heads.get(name)

@@ -1,4 +1,4 @@
-"""Versions of members as the head of a cube names them, and as another program has changed them since."""
+"""Snapshots of members: the versions in the head of the cube, and foreign changes since."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kubothek.table.log.settle import unadopted
 
 
 def at_version(journal: Journal, wanted: MemberVersion) -> Snapshot:
-    """A version of a member; two small requests, or one, if it is that of its head. Writes nothing.
+    """Return a version of a member; two small requests, or one if the member's head has it. Writes nothing.
 
     Raises VersionIncomplete if records or files of it are gone.
     """
@@ -28,16 +28,16 @@ def at_version(journal: Journal, wanted: MemberVersion) -> Snapshot:
 
 
 def is_at(seen: Observed | None, wanted: MemberVersion) -> bool:
-    """Whether a member's head is that of the version that the head of its cube names."""
+    """Return whether a member's head has the version that the head of its cube names."""
     return seen is not None and seen.marker is not None and seen.marker.record == wanted.record
 
 
 def present(cube: CubeJournal, seen: SeenCube) -> Mapping[str, Snapshot] | None:
-    """The members as readers see them; None if the head of the cube moved meanwhile: look again. Writes nothing.
+    """Return the members as readers see them; None if the head of the cube moved: read it again. Writes nothing.
 
-    What another program changed since the head was written is shown, as its adoption would make it, if no transaction
-    is on its way, the program overwrote no commit, and the cube still keeps its rules. Else readers see the version of
-    the head. Raises VersionIncomplete if records or files of it are gone.
+    A foreign change since that head is shown as its adoption would make it. Conditions: no transaction has begun, the
+    change overwrote no commit, and the cube still keeps its rules. Otherwise readers see the versions in the head.
+    Raises VersionIncomplete if records or files of them are gone.
     """
     members = seen.head.members
     names = list(members)
@@ -58,14 +58,14 @@ def present(cube: CubeJournal, seen: SeenCube) -> Mapping[str, Snapshot] | None:
     }
     if not changed:
         return shown
-    # A transaction of ours notes its intent in the head of the cube before it changes a member.
+    # A transaction of ours writes its intent to the head of the cube before it changes a member.
     now = cube.observe()
     if now is None or now.etag != seen.etag:
         return None
     both = shown | changed
     spec = seen.head.spec
     try:
-        # A dataset that was added is shown once it is adopted, but it breaks the cube already if it breaks a rule.
+        # An added dataset is shown once it is adopted, but it breaks the cube at once if it breaks a rule.
         found = both | {name: snapshot_of(cube.member(name), head) for name, head in _added(cube, members).items()}
         check(spec, {name: Member(name, spec, snapshot) for name, snapshot in found.items()})
     except (CommitError, CubeInvalid):
@@ -74,7 +74,7 @@ def present(cube: CubeJournal, seen: SeenCube) -> Mapping[str, Snapshot] | None:
 
 
 def _added(cube: CubeJournal, members: Collection[str]) -> dict[str, Observed]:
-    """The heads of datasets that have the name of a member and are none; one listing of the names in the store."""
+    """Return the heads of datasets with a member's name that are no members; one listing of the store's root."""
     start, end = f"{cube.prefix}{SEPARATOR}", keys.head("")
     heads = (key for key in cube.store.list_names("") if key.startswith(start) and key.endswith(end))
     names = [key.removeprefix(start).removesuffix(end) for key in heads]
@@ -84,12 +84,12 @@ def _added(cube: CubeJournal, members: Collection[str]) -> dict[str, Observed]:
 
 
 def _changed(journal: Journal, wanted: MemberVersion, seen: Observed) -> Snapshot | None:
-    """What another program made of a member, if it can be shown."""
+    """Return a member with its foreign change; None if there is none, or it cannot be shown."""
     if is_at(seen, wanted) or seen.head.tombstone:
         return None
     try:
         known = unadopted(journal, seen) if seen.marker is None else seen
-    except CommitError:  # nobody can adopt it
+    except CommitError:  # it cannot be adopted
         return None
     return None if known.head.lost or known.version < wanted.version else snapshot_of(journal, known)
 

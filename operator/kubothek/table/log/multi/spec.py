@@ -1,4 +1,4 @@
-"""What a cube is: its columns, and the names of its datasets (Kartothek Cube, "Format")."""
+"""The definition of a cube: its columns, and the names of its datasets (Kartothek Cube, "Format")."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kubothek.errors import CubeInvalid, InputError
 from kubothek.table.name_lists import names_in
 
 SEPARATOR: Final = "++"
-"""Between the prefix of a cube and the name of a dataset."""
+"""Separates the prefix of a cube from the name of a dataset."""
 LEGACY_TIME: Final = "KLEE_TS"
-"""A partition column that kartothek's predecessor added, and that no user of a cube sees."""
+"""A partition column that kartothek's predecessor added; cubes hide it."""
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9+_-]{1,200}")
 
@@ -67,7 +67,7 @@ class CubeSpec:
         index_columns: Iterable[str] | str = (),
         suppress_index_on: Iterable[str] | str = (),
     ) -> Self:
-        """From what people write: one name stands for a sequence of one. Raises CubeInvalid."""
+        """Create the spec from user input: one name stands for a sequence of one. Raises CubeInvalid."""
         return cls(
             uuid_prefix,
             _ordered("dimension_columns", dimension_columns),
@@ -83,11 +83,11 @@ class CubeSpec:
         return tuple(column for column in self.dimension_columns if column not in self.suppress_index_on)
 
     def uuid(self, name: str) -> str:
-        """The uuid of a member. Raises CubeInvalid for a name that cannot be one."""
+        """Return the uuid of a member. Raises CubeInvalid for a name that cannot be one."""
         return f"{self.uuid_prefix}{SEPARATOR}{check_member_name(name)}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, without the prefix."""
+        """Return plain data, without the prefix."""
         return {
             "dimension_columns": list(self.dimension_columns),
             "partition_columns": list(self.partition_columns),
@@ -98,7 +98,7 @@ class CubeSpec:
 
     @classmethod
     def from_json(cls, uuid_prefix: str, found: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_json`. Raises CubeInvalid, KeyError."""
+        """Read the form of :meth:`to_json`. Raises CubeInvalid, KeyError."""
         return cls(
             uuid_prefix,
             tuple(found["dimension_columns"]),
@@ -110,19 +110,19 @@ class CubeSpec:
 
 
 def check_prefix(prefix: str) -> str:
-    """The prefix itself, if it can be one; else CubeInvalid."""
+    """Return the prefix if it is valid. Raises CubeInvalid."""
     return _check_name("uuid_prefix", prefix)
 
 
 def check_member_name(name: str, what: str = "dataset name") -> str:
-    """The name itself, if a member can have it; else CubeInvalid."""
+    """Return the name if a member can have it. Raises CubeInvalid."""
     return _check_name(what, name)
 
 
 def memberships(uuid: str) -> Iterator[tuple[str, str]]:
-    """Every cube prefix and member name that a uuid can stand for: ``a+++b`` is ``+b`` of ``a``, and ``b`` of ``a+``.
+    """Yield each cube prefix and member name that a uuid can mean: ``a+++b`` is ``+b`` of ``a``, and ``b`` of ``a+``.
 
-    None for a uuid without ``++``, which costs nothing to tell.
+    Nothing for a uuid without ``++``, at no cost.
     """
     at = uuid.find(SEPARATOR)
     while at != -1:
@@ -133,7 +133,7 @@ def memberships(uuid: str) -> Iterator[tuple[str, str]]:
 
 
 def is_hidden(column: str) -> bool:
-    """Whether a cube does not show a column (as kartothek 5.3 does it)."""
+    """Return whether cubes hide a column (as kartothek 5.3 does)."""
     return column.startswith("__") or column == LEGACY_TIME
 
 

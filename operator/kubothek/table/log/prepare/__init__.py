@@ -1,1 +1,1 @@
-"""What goes into a commit: from the present head and a change to the next head and its record."""
+"""Preparation of a commit: from the current head and a change to the next head and its record."""

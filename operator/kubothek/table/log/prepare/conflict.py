@@ -1,8 +1,8 @@
-"""Whether a change that was made for one head may go on top of another; pure.
+"""Whether a change that was made for one head may go on top of another. Pure functions.
 
-The heads themselves are compared, not the commits between them: what decides is whether the change would have
-been the same, had it been made for the newer head. A pair of commits that cancel each other out is no
-conflict, and a foreign change takes part like any other (commit-protocol, "Conflict").
+The heads are compared, not the commits between them: the question is whether the change would be the same, had it
+been made for the newer head. Two commits that cancel each other out are no conflict, and foreign changes take part
+like any other (commit-protocol, "Conflict").
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _SHOWN = 10
 
 
 def conflicts(base: Head, now: Head, *, removed: Mapping[str, str], reads: ReadPredicate) -> tuple[str, ...]:
-    """What stands against putting the change on top of ``now``, in words; empty if nothing does.
+    """Return what prevents the change on top of ``now``, as messages; empty if nothing does.
 
     ``removed`` maps label to key. The rules:
 
-    a. every label it removes is still there, with the same file;
-    b. no file that matches its read predicate came or went since ``base``.
+    a. every removed label is still there, with the same file;
+    b. since ``base``, no file that matches the read predicate was added or removed.
 
-    Indices are in nobody's way: every commit makes those of the head that it is put on exact (``lake.indices``).
+    Indices never conflict: every commit brings those of the head below it up to date (:mod:`kubothek.table.indexes`).
     """
     if base is now:
         return ()
@@ -37,7 +37,7 @@ def conflicts(base: Head, now: Head, *, removed: Mapping[str, str], reads: ReadP
 
 
 def touches(delta: Delta, removed: Mapping[str, str], reads: ReadPredicate) -> bool:
-    """Whether one commit took a file that a change removes, or changed files that match what it reads."""
+    """Return whether one commit removed a file that a change removes, or changed files that match what it reads."""
     if any(removed.get(label) == key for label, key in delta.removed):
         return True
     paths = {partition_path(key) for _, key in delta.files}
@@ -45,13 +45,13 @@ def touches(delta: Delta, removed: Mapping[str, str], reads: ReadPredicate) -> b
 
 
 def summary(found: Collection[str]) -> str:
-    """The first few of a list of conflicts, and how many more there are."""
+    """Return the first few of a list of conflicts, and how many more there are."""
     shown = "; ".join(list(found)[:_SHOWN])
     return shown if len(found) <= _SHOWN else f"{shown}; and {len(found) - _SHOWN} more"
 
 
 def _changed_paths(base: Head, now: Head) -> set[str]:
-    """The partition paths in which a file came or went."""
+    """Return the partition paths in which files were added or removed."""
     if base.partitions is now.partitions:
         return set()
     paths = {partition_path(base.file(k)) for k, v in base.partitions.items() if now.partitions.get(k) != v}

@@ -1,4 +1,4 @@
-"""From what a caller asks for to a commit on the present head: checks, conflicts, schema, totals."""
+"""From a requested change to a commit on the current head: checks, conflicts, schema, totals."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def draft(
     on: Observed | None,
     made_for: pa.Schema | None = None,
 ) -> Draft:
-    """The commit of a change that was made for ``base``, on top of the head ``on``.
+    """Return the commit of a change that was made for ``base``, on top of the head ``on``.
 
-    ``made_for``  the schema of ``base``; None: the one that it names
+    ``made_for``  the schema of ``base``; None: it is read
 
     Raises Conflict, SchemaMismatch, PartitionInvalid, IndexStale, IndexInvalid, VersionNotFound, VersionTagged,
-    LedgerOnly, Drift, or InputError for a change that cannot be right on any head.
+    LedgerOnly, Drift, or InputError for a change that is invalid on any head.
     """
     ground = on.head if on else Head(journal.uuid)
     live = live_head(journal, on)
@@ -115,9 +115,10 @@ def require_valid(
     live: Head,
     current: pa.Schema | None,
 ) -> pa.Schema | None:
-    """Raise what :func:`draft` raises for a change that does not fit; writes nothing. Returns the schema after it.
+    """Raise what :func:`draft` raises for an invalid change. Return the schema after it; write nothing.
 
-    ``made_for``, ``current``  the schemas of ``base`` and of ``live``, the head ``on`` as changes build on it
+    ``live``                   the head ``on`` as changes build on it
+    ``made_for``, ``current``  the schemas of ``base`` and of ``live``
     """
     _check(change, base)
     _require_ledger(change, live)
@@ -131,7 +132,7 @@ def require_valid(
 
 
 def require_rows_open(head: Head) -> None:
-    """Raises LedgerOnly if the rows of this head are those of a chain."""
+    """Raise LedgerOnly if the rows of this head belong to a chain."""
     if head.chain is not None:
         raise LedgerOnly(
             f"dataset {head.uuid!r} is a ledger: its rows change through its sources, and what is wrong is corrected "
@@ -140,7 +141,7 @@ def require_rows_open(head: Head) -> None:
 
 
 def require_no_drift(head: Head) -> None:
-    """Raises Drift if another program has changed the table of a ledger."""
+    """Raise Drift if another program changed the table of a ledger."""
     if head.drift is not None:
         raise Drift(
             f"dataset {head.uuid!r} is a ledger, and another program has changed its table, after {head.drift}. Look "
@@ -149,7 +150,7 @@ def require_no_drift(head: Head) -> None:
 
 
 def _require_ledger(change: Change, live: Head) -> None:
-    """Rows of a ledger change with its chain, and a chain begins with the dataset or not at all."""
+    """Check that rows of a ledger change with its chain only, and that a chain begins with its dataset."""
     if change.ledger is None:
         if change.operation in ROW_OPERATIONS:
             require_rows_open(live)
@@ -207,7 +208,7 @@ def _require_no_conflict(change: Change, base: Head, live: Head, removed: Mappin
 
 
 def _require_unexpired(change: Change, live: Head) -> None:
-    """The head may have moved since the version was looked up, and an expiry with it."""
+    """Check the version again: since it was looked up, the head may have moved, and expired it."""
     if change.restores is None or change.restores in versions_of(live).values():
         return
     if change.restores < live.horizon:
@@ -217,7 +218,7 @@ def _require_unexpired(change: Change, live: Head) -> None:
 
 
 def _next_version(on: Observed | None) -> int:
-    """The version of a commit on this head, as :meth:`Journal.publish` numbers it."""
+    """Return the version of a commit on this head, as :meth:`Journal.publish` numbers it."""
     return (on.version if on else 0) + 1
 
 

@@ -1,4 +1,4 @@
-"""Indices in a commit: from the head that is there and what changes, to what the next head says of indices."""
+"""Indices in a commit: from the current head and a change to the indices of the next head."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def indices_after(
     change: IndexChange = NO_CHANGE,
     lenient: bool = False,
 ) -> IndexState:
-    """The indices once these files (key by label) came and went; stores what is new.
+    """Return the indices after these files (key by label) were added and removed; stores what is new.
 
-    ``lenient``: an index that cannot be kept exact is dropped. Else it raises IndexStale; also IndexInvalid.
+    ``lenient``: drop an index that cannot be kept exact. Else raises IndexStale; also IndexInvalid.
     """
     before = _without_lost_columns(head.index_state, journal.schemas.get(head.schema_hash), schema)
     if not before.wanted() and not change.wanted:
@@ -46,10 +46,10 @@ def indices_of_foreign(
     removed: Mapping[str, str],
     schema: pa.Schema,
 ) -> IndexState:
-    """The indices of a foreign head that changed these files of ``before``, made exact.
+    """Return the indices of a foreign head that changed these files of ``before``, made exact.
 
-    A table that Kubothek meets for the first time keeps its dialect, so that who made it can go on; its indices are
-    taken to know all of its files, of which no entry tells those that hold nothing but nulls.
+    A table that Kubothek meets for the first time keeps its dialect, so that the program that made it can continue.
+    Its indices are taken as complete: a file without an entry holds nothing but nulls.
     """
     state = before.index_state
     if not state.wanted() and not foreign.indices:
@@ -62,7 +62,7 @@ def indices_of_foreign(
 
 
 def index_metadata(state: IndexState) -> dict[str, Any]:
-    """What the head's metadata say of these indices; None takes the key away."""
+    """Return the head's metadata for these indices; None removes a key."""
     return {
         INDEX: dict(state.native) or None,
         PENDING: {column: str(kind) for column, kind in state.pending.items()} or None,
@@ -71,15 +71,15 @@ def index_metadata(state: IndexState) -> dict[str, Any]:
 
 
 def index_delta(before: Head, state: IndexState) -> dict[str, Any]:
-    """How the head's ``indices`` change: the new ones by column, None for one that goes."""
+    """Return the change of the head's ``indices``: new ones by column, None for a removed one."""
     old, new = before.indices, state.kartothek
     return {column: new.get(column) for column in {**old, **new} if old.get(column) != new.get(column)}
 
 
 def _without_lost_columns(state: IndexState, before: pa.Schema | None, after: pa.Schema | None) -> IndexState:
-    """The state without those that wait for the type of a column which the change takes away: it takes them along.
+    """Drop indices that wait for the type of a column which the change removes.
 
-    One on a column that never was stays, to be refused: that is a mistake somebody made.
+    One on a column that never existed stays, so that it is refused as a mistake.
     """
     lost = set() if before is None or after is None else set(before.names) - set(after.names)
     pending = {column: kind for column, kind in state.pending.items() if column not in lost}
@@ -87,7 +87,7 @@ def _without_lost_columns(state: IndexState, before: pa.Schema | None, after: pa
 
 
 class _FilesAfter(Mapping[str, str]):
-    """Key by label once files came and went: a view, as a commit that adds a few files looks up just those."""
+    """Key by label after a change of files: a view, as a commit that adds a few files looks up only those."""
 
     def __init__(self, before: Head, added: Mapping[str, str], gone: Set[str]) -> None:
         self._before = before
@@ -121,7 +121,7 @@ def _files(
     schema: pa.Schema | None,
     partition_keys: Sequence[str],
 ) -> Files:
-    """A file that only changes its place is in both, and no change for an index."""
+    """Return the files for the indices. A file that only changes its position is in both, and changes no index."""
     moved = {label for label, key in added.items() if removed.get(label) == key}
     gone = removed.keys() - moved
     return Files(

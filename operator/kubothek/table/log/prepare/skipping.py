@@ -1,4 +1,4 @@
-"""Skipping metadata in a commit: from the head that is there and what changes, to what the next head says of it."""
+"""Skipping metadata in a commit: from the current head and a change to the skipping metadata of the next head."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def skipping_after(
     partition_keys: Sequence[str],
     change: SkippingChange = NO_SKIPPING_CHANGE,
 ) -> SkippingState:
-    """The skipping metadata once these files (key by label) came and went; stores what a bounded merge makes of parts.
+    """Return the skipping metadata after these files (key by label) were added and removed; stores merged parts.
 
-    No file is described here: one without an entry is read, and maintenance describes it.
+    Describes no file: readers read a file without an entry, and maintenance describes it.
     """
     before = head.skipping
     begins = None if before.indices or head.partitions else change.begins
@@ -44,7 +44,7 @@ def skipping_after(
         return replace(wish, parts=kept)
     entries = entry_schema(wish, schema, partition_keys)
     tag, known = wish_id(entries, wish.encryption), {part.keys for part in kept}
-    # A writer that did not know of the present wish described its files by another one.
+    # A writer that did not know the current definition described its files by another one.
     new = tuple(part for part in change.written if part.keys not in known and wish_of(part.keys[0]) == tag)
     state = replace(wish, parts=kept + new)
     if not new:
@@ -63,12 +63,12 @@ def skipping_after(
 
 
 def skipping_metadata(state: SkippingState) -> dict[str, Any]:
-    """What the head's metadata say of it; None takes the key away."""
+    """Return the head's metadata for it; None removes the key."""
     return {SKIPPING: None if state == NONE else state.to_json()}
 
 
 class _Keys:
-    """The keys of the table's files after a change; worked out when a merge asks, which few commits do."""
+    """The keys of the table's files after a change, computed when a merge asks, which few commits do."""
 
     def __init__(self, head: Head, added: Mapping[str, str], removed: Mapping[str, str]) -> None:
         self._head = head
