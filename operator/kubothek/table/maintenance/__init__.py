@@ -1,4 +1,4 @@
-"""Maintenance: what keeps a table healthy and changes no row of it. See docs/maintenance.md."""
+"""Maintenance operations, which change no row of a table. See docs/maintenance.md."""
 
 from __future__ import annotations
 

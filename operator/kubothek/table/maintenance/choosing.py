@@ -1,4 +1,4 @@
-"""Choosing a table's skipping indices: from the first rows of some of its files, and from what queries ask for."""
+"""Choice of a table's skipping indices, from the first rows of some of its files and from filters of past queries."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kubothek.table.skipping.prune.auto import SAMPLE_ROWS, Seen, choose, profil
 
 
 def with_chosen(store: Store, snapshot: Snapshot, wanted: SkippingState, seen: Seen = ()) -> SkippingState:
-    """The wish with what the rule of :mod:`~kubothek.table.skipping.prune.auto` adds to it.
+    """Return the definition with the indices that the rule of :mod:`~kubothek.table.skipping.prune.auto` adds.
 
-    What the table has beyond the wish was chosen before, and stays. Raises StoreError, VersionIncomplete.
+    Indices of the table that the definition lacks were chosen before, and stay. Raises StoreError, VersionIncomplete.
     """
     head, schema = snapshot.head, snapshot.schema
     if schema is None:

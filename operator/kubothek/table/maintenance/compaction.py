@@ -1,8 +1,8 @@
 """Compaction: small files of one partition become target-sized ones, in one commit that changes no row.
 
-It is in nobody's way. It depends on nothing but the files that it takes away: appends meanwhile go on top of it, or it
-on top of them. Where another commit took one of these files first, the bundle it was in is left out, and the rest is
-committed. A commit whose files it took instead is made anew (``Transaction.commit``).
+It blocks no other commit. It depends only on the files that it removes, so appends are rebased on top of it, or it on
+top of them. If another commit removed one of these files first, compaction leaves out the bundle of that file, and
+commits the rest. A change whose files it removed is made again for the new head (``Transaction.commit``).
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from kubothek.table.skipping.change import SkippingChange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What shall be compacted.
+    """The definition of a compaction.
 
-    ``where``            on partition columns: which partitions; None = all
+    ``where``            filter on partition columns; None = all partitions
     ``layout``           of the new files; None = the table's
-    ``target_bytes``     the size of the new files; None = the layout's
-    ``min_files``        small files that a partition (or bucket) must have
-    ``min_small_share``  of its files, the share that must be small
-    ``clustering``       the order that rows get; then it is files that are not in it that count, in place of small ones
+    ``target_bytes``     size of the new files; None = the layout's
+    ``min_files``        minimum number of small files in a partition (or bucket)
+    ``min_small_share``  minimum share of small files among its files
+    ``clustering``       the order of rows; then files that are not in it count in place of small ones
     """
 
     where: Predicate | None = None
@@ -65,27 +65,27 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What a compaction would do: ``files`` were looked at, of which ``bundles`` would be rewritten."""
+    """The plan of a compaction: of the ``files`` that it considered, it would rewrite ``bundles``."""
 
     files: Totals
     bundles: tuple[Bundle, ...]
 
     @property
     def rewritten(self) -> Totals:
-        """The files that would be."""
+        """The files that it would rewrite."""
         return size_of(file for bundle in self.bundles for file in bundle.files)
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What a compaction did.
+    """The result of a compaction.
 
-    ``version``     of its commit; None if there was nothing to do, or nothing was left to do when it was done
-    ``removed``     the files that went, and ``added`` those that came, with the same rows
-    ``partitions``  of these files
-    ``given_way``   partition paths of bundles that other commits changed meanwhile
-    ``repeated``    whether it had happened before, under the same id. What went is told as long as the record before
-                    it is there
+    ``version``     of its commit; None if there was nothing to do, or other commits left nothing to do
+    ``removed``     the removed files, and ``added`` the new ones, with the same rows
+    ``partitions``  number of partitions of these files
+    ``given_way``   partition paths of bundles left out because other commits changed them meanwhile
+    ``repeated``    whether it was applied before, under the same id. ``removed`` is then known as long as the record
+                    below it exists
     """
 
     version: int | None
@@ -97,9 +97,9 @@ class Compaction:
 
 
 def plan_compaction(store: Store, log: DatasetLog, snapshot: Snapshot, wish: Wish) -> CompactionPlan:
-    """What there is to do for this snapshot.
+    """Return what a compaction of this snapshot would do.
 
-    Reads records, and footers for what these do not tell. Raises FilterInvalid, DatasetNotFound, LayoutInvalid.
+    Reads records, and footers for sizes that records lack. Raises FilterInvalid, DatasetNotFound, LayoutInvalid.
     """
     require_table(snapshot)
     layout = _layout(snapshot, wish)
@@ -123,7 +123,7 @@ def compact(
     compactor: Compactor | None = None,
     by: str = "",
 ) -> Compaction:
-    """Compact a dataset. Running it again under the same id is harmless.
+    """Compact a dataset. Idempotent under the same id.
 
     Raises what :func:`plan_compaction`, :func:`~.rewriting.rewrite_bundles` and :meth:`DatasetLog.begin` raise; never
     Conflict.
@@ -144,7 +144,7 @@ def compact(
 
 
 def _repeated(log: DatasetLog, done: AlreadyApplied) -> Compaction:
-    """What a compaction did that happened before: what it added, and by how much the table is smaller since."""
+    """Return the result of a compaction that was applied before: what it added, and how much the table shrank."""
     added, removed, partitions = done.added, Totals(), 0
     with suppress(VersionIncomplete):  # its version has expired
         record = log.journal.record(done.record_key)
@@ -192,7 +192,7 @@ def _committed(
 
 
 def _change(replaced: Sequence[Replaced], collected: Collected, skipping: SkippingChange, by: str) -> Change:
-    """``collected`` and ``skipping`` may know of files that are left out: indices look at those that are added only."""
+    """Return the change. ``collected`` and ``skipping`` may cover files that are left out: those are ignored."""
     removed = _removed(replaced)
     return Change(
         operation=Operation.COMPACT,
@@ -221,13 +221,13 @@ def _layout(snapshot: Snapshot, wish: Wish) -> Layout:
 
 
 def _new_files(snapshot: Snapshot, wish: Wish) -> Layout:
-    """The layout of the new files, which are sorted by what the clustering sorts by, if anything."""
+    """Return the layout of the new files, sorted by the columns of the clustering, if it has any."""
     layout, order = _layout(snapshot, wish), wish.clustering
     return layout if order is None else replace(layout, sort_by=() if order.curve else order.by)
 
 
 def _selected(store: Store, snapshot: Snapshot, where: Predicate | None) -> Head:
-    """The head with the files of the partitions that are meant."""
+    """Return the head with the files of the selected partitions only."""
     head = snapshot.head
     if where is None:
         return head

@@ -1,8 +1,8 @@
-"""What rows hold, as one number that their order does not change: how a rewrite proves that it lost nothing.
+"""Content hash of rows, independent of their order: a rewrite proves with it that it lost nothing.
 
-The hash is specified in docs/maintenance.md, which has test vectors. A row is hashed to 64 bits, column by column; the
-hashes of all rows are added up modulo 2**128, so rows may move between files, but none may change, go, or come twice.
-It protects from faults, not from forgers. There is no Python per row: numpy does the arithmetic, which wraps around.
+docs/maintenance.md specifies the hash and has test vectors. A row is hashed to 64 bits, column by column. The hashes of
+all rows are added modulo 2**128, so rows may move between files, but none may change, vanish or appear twice. It
+detects faults, not forgery. No Python code runs per row: numpy does the arithmetic, which wraps around.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _ROUNDS: Final = (
     (np.uint64(31), np.uint64(1)),
 )
 _BLOCK: Final = 1 << 16
-"""So many bytes of text, or elements of lists, are multiplied at a time: memory does not grow with values."""
+"""Bytes of text, or elements of lists, that are multiplied at a time: memory does not grow with values."""
 _ROWS: Final = 1 << 14
-"""So few fit the processor's caches."""
+"""Rows that are hashed at a time: they fit the processor's caches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Some rows: how many, and the sum of their hashes modulo 2**128."""
+    """The number of some rows, and the sum of their hashes modulo 2**128."""
 
     rows: int = 0
     total: int = 0
 
     @classmethod
     def of(cls, batches: Iterable[pa.RecordBatch]) -> Self:
-        """The rows of these batches, whose columns and types are the same. Raises TypeError for a type unknown here."""
+        """Return the content of these batches, which have the same schema. Raises TypeError for an unknown type."""
         rows = total = 0
         for batch in batches:
             for start in range(0, batch.num_rows, _ROWS):
@@ -58,7 +58,7 @@ class Content:
 
 
 def row_hashes(batch: pa.RecordBatch) -> Words:
-    """The hash of each row."""
+    """Return the hash of each row."""
     return _chained([_values(column) for column in batch.columns], batch.num_rows)
 
 
@@ -73,7 +73,7 @@ def _chained(values: list[Words], count: int) -> Words:
 
 
 def _mix(words: Words, spare: Words) -> None:
-    """The finaliser of SplitMix64, in place: memory that is new each time would cost more than the arithmetic."""
+    """Apply the finaliser of SplitMix64 in place: new memory each time would cost more than the arithmetic."""
     for shift, factor in _ROUNDS:
         np.right_shift(words, shift, out=spare)
         np.bitwise_xor(words, spare, out=words)
@@ -81,7 +81,7 @@ def _mix(words: Words, spare: Words) -> None:
 
 
 def _values(column: pa.Array[Any]) -> Words:
-    """The hash of each value of a column, or of each element of its lists."""
+    """Return the hash of each value of a column, or of each element of its lists."""
     if column.null_count == len(column):
         return np.full(len(column), _NULL)
     hashes = _present(column)
@@ -121,7 +121,7 @@ def _texts(column: Any, buffers: list[pa.Buffer | None], width: type[np.int32] |
 
 
 def _fixed(column: Any, data: pa.Buffer) -> Words:
-    """Values of one width: the bits as a number; in several words of 64 bits if they do not fit one."""
+    """Return values of one width: their bits as a number, chained over several 64-bit words if they do not fit one."""
     try:
         size = column.type.bit_width // 8
         words, rest = divmod(size, 8)
@@ -137,9 +137,9 @@ def _fixed(column: Any, data: pa.Buffer) -> Words:
 
 
 def _sequences(words: npt.NDArray[np.unsignedinteger[Any]], offsets: _Offsets) -> Words:
-    """The hash of each run of words, from one offset to the next.
+    """Return the hash of each run of words, from one offset to the next.
 
-    It is a polynomial in a constant; those of all runs are differences of one sum that goes on over all of them.
+    It is a polynomial in a constant. The hashes of all runs are differences of one running sum over all words.
     """
     hashes = np.diff(_running_sums(words, offsets))
     places = offsets[:-1]
@@ -155,7 +155,7 @@ def _sequences(words: npt.NDArray[np.unsignedinteger[Any]], offsets: _Offsets) -
 
 
 def _running_sums(words: npt.NDArray[np.unsignedinteger[Any]], offsets: _Offsets) -> Words:
-    """At each offset, the sum of all words before it, each times the constant to the power of its place."""
+    """Return at each offset the sum of all words before it, each times the constant to the power of its position."""
     sums = np.zeros(len(offsets), np.uint64)
     before, shift = np.uint64(0), 1
     for start in range(0, len(words), _BLOCK):
@@ -174,12 +174,12 @@ def _running_sums(words: npt.NDArray[np.unsignedinteger[Any]], offsets: _Offsets
 
 @cache
 def _powers(base: int) -> Words:
-    """``base`` to the powers from 0 up, to that of a block's length."""
+    """Return ``base`` to the powers from 0 to the length of a block."""
     return _power(base, 1, _BLOCK)
 
 
 def _power(base: int, step: int, most: int) -> Words:
-    """``base ** (step * n)`` for ``n`` from 0 to ``most``."""
+    """Return ``base ** (step * n)`` for ``n`` from 0 to ``most``."""
     factors = np.full(most + 1, pow(base, step, 1 << 64), np.uint64)
     factors[0] = 1
     return np.cumprod(factors)

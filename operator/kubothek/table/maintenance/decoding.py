@@ -1,9 +1,9 @@
 """Many small files on a local disk, decoded in one query by DuckDB.
 
-A small file of 20 columns has 40 compressed pages, and Arrow makes a decompressor for each: of what such a file costs,
-DuckDB takes half. It reads flat columns of the types in :func:`exact` bit for bit. What it would make something else of
-without a word is found out before: files whose columns are not just those that are wanted, alike in all of them, are
-left to Arrow, and so is whatever DuckDB fails at.
+A small file of 20 columns has 40 compressed pages, and Arrow creates a decompressor for each: DuckDB takes half the
+time. It reads flat columns of the types in :func:`exact` bit for bit. It would silently change values of some files, so
+Arrow reads those: files without exactly the requested columns, and files whose schemas differ. Arrow also reads what
+DuckDB fails to read.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     import duckdb
 
 FEWEST: Final = 8
-"""Files for which a query pays."""
+"""Minimum number of files for which a query pays."""
 _BATCH_ROWS: Final = 1 << 16
 _PATTERN: Final = re.compile(r"[*?\[\]{}\\]")
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
-    "threads": 1,  # there is a bundle for each core
-    "async_threads": 0,  # nor any other thread, which a fork would leave behind
+    "threads": 1,  # the caller decodes a bundle on each core
+    "async_threads": 0,  # a fork would leave any other thread behind
     "temp_directory": "",
     "enable_external_file_cache": False,
     "python_enable_replacements": False,
@@ -40,19 +40,19 @@ _making = Lock()
 
 
 def exact(schema: pa.Schema) -> bool:
-    """Whether all columns are of types that DuckDB reads from Parquet and hands over without a change of any bit."""
+    """Return whether DuckDB reads all columns of this schema from Parquet bit for bit."""
     return len(schema) > 0 and all(map(_exact, schema.types))
 
 
 def decoded(paths: Sequence[Path], schema: pa.Schema) -> pa.Table | None:
-    """The columns of these files, whose types are :func:`exact`, in the order of files and rows.
+    """Return the columns of these files, whose types are :func:`exact`, in the order of files and rows.
 
-    None if one of them does not have just these columns, is not there or cannot be read.
+    None if a file has other columns, does not exist or cannot be read.
     """
-    import duckdb  # not for every job that looks at how healthy its table is: it takes a tenth of a second
+    import duckdb  # a tenth of a second: not for every job that only inspects the health of its table
 
     names = [str(path) for path in paths]
-    if any(_PATTERN.search(name) for name in names):  # it would be other files as well
+    if any(_PATTERN.search(name) for name in names):  # DuckDB would match other files as well
         return None
     try:
         rows = _rows(names, schema)
@@ -83,10 +83,10 @@ def _exact(data_type: pa.DataType) -> bool:
 
 
 def _rows(paths: Sequence[str], schema: pa.Schema) -> int | None:
-    """How many rows the files have; None if they do not all have these columns, and the same ones altogether.
+    """Return the number of rows of the files; None unless all have these columns and equal schemas.
 
-    DuckDB goes by the first file. It casts what another one has as another type, even numbers to text; names it
-    compares without regard to case, and it takes nanoseconds in the old form for microseconds.
+    DuckDB uses the schema of the first file. It casts columns of another type in later files, even numbers to text. It
+    compares names without case, and takes nanoseconds in the old form for microseconds.
     """
     rows, first = 0, None
     for path in paths:
@@ -113,6 +113,6 @@ def _database() -> duckdb.DuckDBPyConnection:
 
 
 def _cursor() -> duckdb.DuckDBPyConnection:
-    """A connection for one thread, of the one database of this process: another one would take 15 ms to make."""
+    """Return a connection for one thread to the one database of this process: a new database would take 15 ms."""
     with _making:
         return _database().cursor()

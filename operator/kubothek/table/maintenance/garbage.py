@@ -1,8 +1,8 @@
-"""How much garbage there may be: files that commit records name and no kept version needs. An estimate.
+"""Estimate of garbage: files that commit records name and no kept version needs.
 
-These are what attempts at commits left that were overtaken or died, and what expired versions needed, as long as no
-collection has taken both files and records. Files of which no record tells, and index files, are not seen so; what a
-commit brings that is on its way is. The collector alone knows, as it lists everything.
+Commits that lost their swap or crashed leave such files, and so do expired versions. They count until a collection has
+deleted both files and records. The estimate misses index files and files that no record names, and includes files of
+commits in progress. Only the collector has exact figures, as it lists everything.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _READ: Final = 32
 
 
 def estimate(log: DatasetLog, inventory: Inventory) -> Totals:
-    """Of files that records name and the inventory does not; reads some of the records that may name such files.
+    """Return the size of files that records name and the inventory lacks; reads the records that may name such files.
 
-    A record that is the only one of its version names nothing else than what the inventory has. Of more than a few
-    others a sample is read, for all of them.
+    A record that is alone at its version names only files of the inventory. Of many others, a sample is read and
+    extrapolated.
     """
     listed = list(islice(records_from(log.journal, 0), _LISTED))
     records_of, kept = Counter(record.version for record in listed), set(inventory.versions)
@@ -48,4 +48,4 @@ def _record(journal: Journal, key: str) -> Record | None:
     try:
         return journal.record(key)
     except VersionIncomplete:
-        return None  # a collector was faster
+        return None  # a collector has deleted it meanwhile

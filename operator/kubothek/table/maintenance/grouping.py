@@ -1,9 +1,8 @@
-"""Which files of a table are worth writing once more, and which of them together; pure.
+"""Which files of a table are worth rewriting, and which of them together. Pure functions.
 
 A file below half of the target size is small. Small files of one partition and bucket become files of the target size;
-all others are well laid out and are not touched. What is left over of a group is one small file, so a table that was
-compacted has, per group, at most one file more than half as large as the target would allow, and a second run finds
-nothing to do.
+all others are well laid out and stay. The remainder of a group is one small file. So a compacted table has, per group,
+at most one file more than files of half the target size would make. A second run finds nothing to do.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from kubothek.table.log import PartitionFile, partition_path
 from kubothek.table.partitioning import Group
 
 BUNDLE_TARGETS: Final = 4
-"""A bundle holds so many times the target size: large partitions are rewritten piece by piece, side by side."""
+"""Size of a bundle in target sizes: large partitions are rewritten in pieces, in parallel."""
 RUN_TARGETS: Final = 16
-"""The same for a bundle that is put in order, as far as files are not larger themselves."""
+"""The same for a bundle that is clustered, unless its files are larger themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """When a partition is rewritten.
+    """The conditions under which a partition is rewritten.
 
-    ``target_bytes``     the size that files shall have
-    ``min_files``        files to rewrite that a group must have, at least 2: small ones, or those that are not in order
-    ``min_small_share``  of all files of a group, the share that they must be: 0 to 1
+    ``target_bytes``     target size of files
+    ``min_files``        minimum number of files of a group to rewrite, at least 2: small ones, or unclustered ones
+    ``min_small_share``  minimum share of these among all files of a group: 0 to 1
     """
 
     target_bytes: int
@@ -41,7 +40,7 @@ class Thresholds:
     min_small_share: float = 0.0
 
     def is_small(self, file: PartitionFile) -> bool:
-        """Whether the file is below half of the target."""
+        """Return whether the file is below half of the target."""
         return 2 * file.bytes < self.target_bytes
 
 
@@ -49,8 +48,7 @@ class Thresholds:
 class Bundle:
     """Files of one partition that are rewritten together.
 
-    ``group``  its partition path; and its bucket, or None for files of which some are of no bucket, or of another
-               bucketing
+    ``group``  partition path and bucket; bucket None if some files have no bucket, or one of another bucketing
     """
 
     group: Group
@@ -58,12 +56,12 @@ class Bundle:
 
     @property
     def rows(self) -> int:
-        """Rows in all."""
+        """The number of rows of all files."""
         return sum(file.rows for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """Bytes in all."""
+        """The size of all files in bytes."""
         return sum(file.bytes for file in self.files)
 
 
@@ -73,7 +71,7 @@ def bundles(
     thresholds: Thresholds,
     clustering: Clustering | None = None,
 ) -> tuple[Bundle, ...]:
-    """What to rewrite of these files, in head order; ``bucketing`` is the table's present one."""
+    """Return what to rewrite of these files, in head order; ``bucketing`` is the table's current one."""
     found = []
     runs = _runs(files, clustering)
     for group, members in _groups(files, bucketing).items():
@@ -94,7 +92,7 @@ def bundles(
 
 
 def _runs(files: Sequence[PartitionFile], clustering: Clustering | None) -> dict[str, str | None]:
-    """The run of each file, by its label."""
+    """Return the run of each file, by its label."""
     labels = [file.label for file in files]
     if clustering is None:
         return {}
@@ -107,7 +105,7 @@ def _joined(
     runs: Mapping[str, str | None],
     limit: int,
 ) -> tuple[PartitionFile, ...]:
-    """The files, and those runs of their group that are worth it, the smallest first, as far as there is room."""
+    """Add to the files those runs of their group that are worth it, the smallest first, up to the limit in bytes."""
     by_run: dict[str, list[PartitionFile]] = defaultdict(list)
     for file in members:
         if (name := runs[file.label]) is not None:
@@ -127,10 +125,10 @@ def _size(files: Sequence[PartitionFile]) -> int:
 
 
 def most_small(labels: pa.StringArray, places: pa.Array[Any], small: pa.Array[Any], bucketing: Bucketing | None) -> int:
-    """The most small files that one partition, or one bucket of it, has and that can become fewer; 0 if none can.
+    """Return the largest number of small files in one partition or bucket that can become fewer; 0 if none can.
 
-    Of each file its label, what tells its partition, and whether it is small; in columns, as there may be many. Files
-    that are not in the order of a clustering are counted in the same way.
+    For each file: its label, a value that identifies its partition, and whether it is small; in columns, as there may
+    be many. Files that are not in the order of a clustering are counted in the same way.
     """
     buckets: pa.Array[Any] = pa.nulls(len(labels), pa.int32()) if bucketing is None else bucketing.read(labels)
     mixed = pc.is_in(places, value_set=pc.unique(places.filter(pc.is_null(buckets))))
@@ -142,14 +140,14 @@ def most_small(labels: pa.StringArray, places: pa.Array[Any], small: pa.Array[An
 
 
 def _least(bucket: int | None, bucketing: Bucketing | None) -> int:
-    """How many files of no bucket, or of one, must be rewritten to become fewer: without one, as many as buckets."""
+    """Return how many files must be rewritten to become fewer: at least 2, and more than buckets for mixed files."""
     return 2 if bucketing is None or bucket is not None else max(2, bucketing.count + 1)
 
 
 def tasks(given: Sequence[Bundle], *, most_bytes: int, at_least: int) -> list[tuple[Bundle, ...]]:
-    """The bundles in tasks of ``most_bytes`` at most, or one bundle; in so many as ``at_least``, if possible.
+    """Return the bundles in tasks of at most ``most_bytes``, or of one bundle; ``at_least`` tasks if possible.
 
-    A file costs something beside its bytes, here as much as 64 KiB.
+    A file counts 64 KiB in addition to its bytes, for its overhead.
     """
     weights = [bundle.bytes + (len(bundle.files) << 16) for bundle in given]
     limit = min(most_bytes, -(-sum(weights) // max(1, at_least)))
@@ -165,7 +163,7 @@ def tasks(given: Sequence[Bundle], *, most_bytes: int, at_least: int) -> list[tu
 
 
 def _groups(files: Sequence[PartitionFile], bucketing: Bucketing | None) -> dict[Group, list[PartitionFile]]:
-    """The files by partition and bucket. A partition with files of no present bucket is one group."""
+    """Return the files by partition and bucket. A partition with files outside the current bucketing is one group."""
     by_path: dict[str, list[tuple[PartitionFile, int | None]]] = defaultdict(list)
     for file, bucket in zip(files, _buckets(files, bucketing), strict=True):
         by_path[partition_path(file.key)].append((file, bucket))
@@ -184,7 +182,7 @@ def _buckets(files: Sequence[PartitionFile], bucketing: Bucketing | None) -> lis
 
 
 def _pieces(files: Sequence[PartitionFile], limit: int) -> Iterator[tuple[PartitionFile, ...]]:
-    """The files in head order, in pieces of ``limit`` bytes at most."""
+    """Yield the files in head order, in pieces of at most ``limit`` bytes."""
     piece: list[PartitionFile] = []
     size = 0
     for file in files:

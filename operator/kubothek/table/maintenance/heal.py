@@ -1,8 +1,8 @@
-"""Healing: what is derived from a table's data is made anew where it is missing or lags behind; lost data is reported.
+"""Healing: rebuild what is derived from a table's data where it is missing or lags behind; report lost data.
 
-Derived are the schema object and its copy for other libraries, markers, checkpoints, secondary indices and skipping
-metadata. Each can be made from something else that is checked by a hash or is data itself, so a repair is right or does
-not happen. Data files are derived from nothing: see :mod:`~kubothek.table.maintenance.lost_files`.
+The schema object and its copy for other libraries, markers, checkpoints, secondary indices and skipping metadata are
+derived. Each is rebuilt from data, or from an object that a hash verifies, so a repair is right or does not happen.
+Data files are derived from nothing: see :mod:`~kubothek.table.maintenance.lost_files`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from kubothek.table.maintenance.sizes import whole_records
 from kubothek.words import count
 
 _SAMPLE: Final = 4
-"""Files of a native index that an inspection asks for."""
+"""Files of a native index that an inspection reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Healed:
-    """What a healing did.
+    """The result of a healing.
 
-    ``repaired``  what was made anew, each as a few words
-    ``corrupt``   which data files are lost, of which versions, and which version is whole; None if none is lost
+    ``repaired``  what was rebuilt, each as a few words
+    ``corrupt``   which data files are lost, of which versions, and which version is complete; None if none is lost
     """
 
     repaired: tuple[str, ...] = ()
@@ -54,11 +54,11 @@ class Healed:
 
 
 def heal(store: Store, log: DatasetLog, *, by: str = "") -> Healed:
-    """Look at all that a dataset names, and make anew what can be. Running it again is harmless.
+    """Check all that a dataset names, and rebuild what can be rebuilt. Idempotent.
 
-    Lists the data files. Indices and skipping metadata change by a commit, nothing else does. Raises DatasetNotFound;
-    VersionIncomplete if the schema is lost; and what settles a head: HeadMissing, OwnedByAnother, NeedsConversion,
-    Contended.
+    Lists the data files. Only indices and skipping metadata change by a commit. Raises DatasetNotFound;
+    VersionIncomplete if the schema is lost; and what settling a head raises: HeadMissing, OwnedByAnother,
+    NeedsConversion, Contended.
     """
     repaired: list[str] = []
     journal = log.journal
@@ -86,11 +86,11 @@ def heal(store: Store, log: DatasetLog, *, by: str = "") -> Healed:
 
 
 def ailments(store: Store, log: DatasetLog, snapshot: Snapshot) -> tuple[str, ...]:
-    """What :func:`heal` would make anew, as far as a cheap look at the present version shows it; nothing is written.
+    """Return what :func:`heal` would rebuild, as far as a cheap check of the current version shows. Writes nothing.
 
-    Two small requests for each index, one for each part of the skipping metadata, a few files of native indices drawn
-    at random, and the newest checkpoints. What settles a head (markers, ``_common_metadata``) needs no
-    healing.
+    Costs two small requests for each index, one for each part of the skipping metadata, a random sample of native index
+    files, and a listing of the newest checkpoints. What settling a head repairs (markers, ``_common_metadata``) is left
+    out.
     """
     if not snapshot.exists:
         return ()
@@ -103,7 +103,7 @@ def ailments(store: Store, log: DatasetLog, snapshot: Snapshot) -> tuple[str, ..
 
 
 def settle(log: DatasetLog) -> None:
-    """As :meth:`DatasetLog.settle`, which needs the schema; made anew if that is what is missing."""
+    """Settle as :meth:`DatasetLog.settle` does; rebuild the schema object first if that is what is missing."""
     try:
         log.settle()
     except VersionIncomplete:
@@ -114,10 +114,10 @@ def settle(log: DatasetLog) -> None:
 
 
 def restore_schema(journal: Journal, head: Head) -> bool:
-    """Make the schema object anew from ``_common_metadata``, if it is gone; whether it was.
+    """Rebuild the schema object from ``_common_metadata``, if it is gone; return whether it was.
 
-    They have the same bytes, and the object's name is their hash. Raises VersionIncomplete if the copy is gone as well
-    or of another schema.
+    Both have the same bytes, and the object's name is their hash. Raises VersionIncomplete if the copy is gone as well
+    or has another schema.
     """
     if head.schema_hash is None or not absent(journal.store, "", [keys.schema(journal.uuid, head.schema_hash)]):
         return False
@@ -139,7 +139,7 @@ def restore_schema(journal: Journal, head: Head) -> bool:
 
 
 def _heal_history(log: DatasetLog, seen: Observed) -> Iterator[str]:
-    """Markers and checkpoints of the versions that can be asked for; memory: two keys a version."""
+    """Restore markers and checkpoints of the versions that readers can request. Memory: two keys a version."""
     journal = log.journal
     markers: dict[str, str] = {}
     checkpoints: dict[str, str] = {}
@@ -157,18 +157,18 @@ def _heal_history(log: DatasetLog, seen: Observed) -> Iterator[str]:
         if tag.version < seen.head.horizon:
             checkpoints[keys.checkpoint(journal.uuid, tag.version)] = tag.record
     for key in absent(journal.store, keys.checkpoints(journal.uuid), checkpoints):
-        with suppress(VersionIncomplete):  # nothing tells any more what it held
+        with suppress(VersionIncomplete):  # its content cannot be derived any longer
             head = rebuild(journal, journal.record(checkpoints[key]))
             journal.put_checkpoint(head.version, head.render())
             yield f"the checkpoint of version {head.version}"
     if _cannot_be_rebuilt(journal, seen):
-        # Older versions cannot be read any more; this one, and those to come, must not share that.
+        # Older versions are unreadable for good; this one and later ones must stay readable.
         journal.put_checkpoint(seen.head.version, seen.head.render())
         yield f"the checkpoint of version {seen.version}"
 
 
 def _mark_again(store: Store, key: str, record: Record) -> bool:
-    """A commit of the chain has happened, whatever became of its marker. One that came meanwhile stays."""
+    """Write the marker of a commit on the chain, unless there is one by now; return whether it was written."""
     try:
         store.put_if_absent(key, Marker.of(record).render())
     except PreconditionFailed:
@@ -177,12 +177,12 @@ def _mark_again(store: Store, key: str, record: Record) -> bool:
 
 
 def _cannot_be_rebuilt(journal: Journal, seen: Observed) -> bool:
-    """Whether a checkpoint of the present version would make it one that can be read once it is an old one."""
+    """Return whether the current version needs a checkpoint to stay readable once it is an old one."""
     assert seen.marker is not None, "a settled head is ours"
     try:
         record = journal.record(seen.marker.record)
     except VersionIncomplete:
-        return False  # no checkpoint is of use without it
+        return False  # a checkpoint is useless without it
     try:
         rebuild(journal, record)
     except VersionIncomplete:
@@ -191,7 +191,7 @@ def _cannot_be_rebuilt(journal: Journal, seen: Observed) -> bool:
 
 
 def _lacks_checkpoint(journal: Journal) -> bool:
-    """Whether the present version cannot be rebuilt, or only from an older checkpoint than there should be."""
+    """Return whether the current version cannot be rebuilt, or only from an older checkpoint than it should have."""
     seen = journal.observe()
     if seen is None or seen.marker is None:
         return False
@@ -199,7 +199,7 @@ def _lacks_checkpoint(journal: Journal) -> bool:
     due = seen.version - commits
     if due < 1 or _newest_checkpoint(journal, after=due - 1):
         return False
-    # Numbers of versions can be missing, and a collector takes checkpoints for which it puts a later one.
+    # Version numbers can be missing, and a collector deletes checkpoints below one that it writes.
     newest = _newest_checkpoint(journal)
     try:
         for record in islice(chain(journal, journal.record(seen.marker.record)), commits + 1):
@@ -211,7 +211,7 @@ def _lacks_checkpoint(journal: Journal) -> bool:
 
 
 def _newest_checkpoint(journal: Journal, *, after: int = 0) -> int:
-    """The version of the newest checkpoint above ``after``; 0 if there is none. There is one in a hundred versions."""
+    """Return the version of the newest checkpoint above ``after``; 0 if there is none. One in a hundred has one."""
     listed = journal.store.list(keys.checkpoints(journal.uuid), keys.checkpoint(journal.uuid, after))
     return max((keys.checkpoint_version(info.key) or 0 for info in listed), default=0)
 
@@ -229,7 +229,7 @@ def _heal_indices(store: Store, log: DatasetLog, head: Head, by: str) -> tuple[s
 
 
 def _heal_skipping(store: Store, log: DatasetLog, by: str) -> tuple[str, ...]:
-    """Describe what has no entry: files that a foreign writer added, or that came while the wish changed."""
+    """Describe files without an entry: of foreign writers, or added while the definition changed."""
     done = reskip(store, log, by=by)
     if done.version is None:
         resume_xskipper(store, log)
@@ -237,7 +237,7 @@ def _heal_skipping(store: Store, log: DatasetLog, by: str) -> tuple[str, ...]:
 
 
 def _unusable(store: Store, head: Head, *, sample: int | None = None) -> set[str]:
-    """The columns whose index is gone, damaged or cannot be read; ``sample``: how many of its files to look at."""
+    """Return the columns whose index is gone, damaged or unreadable; ``sample``: how many of its files to check."""
     state = head.index_state
     found = {each.column for each in report(store, state) if each.health is IndexHealth.STALE}
     for column, kind in state.kinds().items():
@@ -247,10 +247,10 @@ def _unusable(store: Store, head: Head, *, sample: int | None = None) -> set[str
 
 
 def _is_damaged(store: Store, head: Head, column: str, kind: IndexKind, sample: int | None) -> bool:
-    """Whether an object of an index is gone, or is not the one that was committed; kept copies would not show it.
+    """Return whether an object of an index is gone, or is not the committed one; cached copies would hide that.
 
-    Without a ``sample`` every object is read as a whole. An index that another program wrote, and that names none of
-    the table's files, counts as damaged: nothing tells whether they hold NULLs only.
+    Without a ``sample`` every object is read completely. A Kartothek index of another program that names none of the
+    table's files counts as damaged: whether they hold only NULL is unknown.
     """
     state = head.index_state
     try:

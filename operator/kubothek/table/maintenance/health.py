@@ -1,7 +1,7 @@
-"""How a table is: its files, how many of them are small, and what only its history holds.
+"""The health of a table: its files, how many of them are small, and what only its history needs.
 
-Worked out from the head and the commit records; the bucket is not listed. After a commit it costs what that commit
-changed, as an inventory is carried along (:mod:`~kubothek.table.maintenance.inventory`).
+Computed from the head and the commit records, without listing the bucket. After a commit it costs what that commit
+changed, because an inventory is kept (:mod:`~kubothek.table.maintenance.inventory`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from kubothek.table.maintenance.inventory import keep, take
 from kubothek.table.operations.filters import require_table
 
 BOUNDS: Final = (64 << 10, MIB, 8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, None)
-"""The upper ends of the histogram's steps, in bytes; None = none."""
+"""Upper bounds of the histogram's steps, in bytes; None = unbounded."""
 _NO_BOUND: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the histogram: files below ``below`` bytes and not in the step before it."""
+    """One step of the histogram: files below ``below`` bytes that are not in the step before."""
 
     below: int | None
     files: int
@@ -40,17 +40,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """A table at one version.
+    """The health of a table at one version.
 
     ``totals``         of its files
-    ``small``          of the files below half of ``target_bytes``, the size that its layout wants
-    ``most_small``     the most of them that one partition, or one bucket of it, has, as far as they can become fewer;
-                       of files that are not in order, where a clustering was asked for
+    ``small``          of the files below half of ``target_bytes``, the target size of its layout
+    ``most_small``     the largest number of them in one partition or bucket, as far as they can become fewer; with a
+                       clustering, of files that are not in its order
     ``histogram``      all files by size
-    ``versions``       that can be asked for
-    ``history``        of files that these versions need and the present one does not: what expiry would free
-    ``garbage``        of files that no version needs, estimated; a collection deletes those that are old enough
-    ``time``           of the last commit; None if a foreign writer's head is still to be adopted
+    ``versions``       number of versions that readers can request
+    ``history``        of files that these versions need and the current one does not: what expiry would free
+    ``garbage``        estimate of files that no version needs; a collection deletes those that are old enough
+    ``time``           of the last commit; None if a foreign head was not adopted yet
     """
 
     version: int
@@ -66,7 +66,7 @@ class Health:
 
     @property
     def small_share(self) -> float:
-        """Of all files, the share that is small: 0 to 1."""
+        """The share of small files among all files: 0 to 1."""
         return self.small.files / self.totals.files if self.totals.files else 0.0
 
 
@@ -79,16 +79,15 @@ def health(
     estimates: bool = True,
     keeps: bool = False,
 ) -> Health:
-    """How the table of this snapshot, the present one, is. Raises DatasetNotFound, LayoutInvalid.
+    """Return the health of the table of this snapshot, the current one. Raises DatasetNotFound, LayoutInvalid.
 
-    Reads the last inventory, and the records since; all records down to the horizon if there is none, and footers of
-    files that no record tells the size of. Files that history holds, and whose record had expired before any inventory
-    was taken, are not counted.
+    Reads the last inventory and the records since; without an inventory, all records down to the horizon, and footers
+    of files whose size no record has. Files that only history needs are missed if their record expired before the
+    first inventory.
 
-    ``clustering`` in which order the table is to be
-    ``estimates``  list the records, and read some, for how much garbage there is; else that is as it was when somebody
-                   did so last
-    ``keeps``      leave the inventory for the next one to look
+    ``clustering``  the requested order of the table
+    ``estimates``   estimate garbage, which lists the records and reads some; otherwise use the last estimate
+    ``keeps``       store the inventory for the next call
     """
     require_table(snapshot)
     inventory = take(store, log, snapshot)
@@ -128,7 +127,7 @@ def _totals(files: pa.Table, places: pa.Array[Any]) -> Totals:
 
 
 def _places(files: pa.Table) -> pa.Array[Any]:
-    """The directory of each file: where a partition's files are."""
+    """Return the directory of each file, which identifies its partition."""
     found: pa.Array[Any] = files.column("key").combine_chunks()
     return pc.list_element(pc.split_pattern(found, "/", max_splits=1, reverse=True), 0)
 

@@ -1,8 +1,8 @@
-"""The inventory of a table: how large each file is that a kept version names, carried along from version to version.
+"""The inventory of a table: the size of each file that a kept version names, updated from version to version.
 
-Worked out from commit records, each of which tells the sizes of the files that it added; nothing is listed. What was
-worked out is kept beside the dataset, so that the next look reads the records since, and not all of them again. It is
-derived: it may be behind, or gone, or of a history that is no longer the dataset's, and that costs time only.
+Computed from commit records, each of which has the sizes of the files that it added; nothing is listed. The inventory
+is stored beside the dataset, so that the next computation reads only later records. It is derived: if it lags behind,
+is missing, or describes a history that is no longer the dataset's, that only costs time.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     **dict.fromkeys(("rows", "bytes", "born", "gone"), pa.int64()),
 }
 FILES: Final = pa.schema(_TYPES)
-"""A file a row: its size, the version that brought it (0: not known), and the one that took it away (0: none has)."""
+"""One row a file: its size, the version that added it (0: unknown), and the one that removed it (0: none)."""
 
 NOTHING: Final = Totals()
 _FORMAT: Final = b"1"
 _FILES_A_RECORD: Final = 1000
 _MOST_RECORDS: Final = 8
 _MOST_VERSIONS: Final = 1 << 24
-"""More than any history has: an object that claims more is damaged."""
+"""More than any history has: an inventory that claims more is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The files of one version, and those that only older versions which are kept need.
+    """The files of one version, and those that only older kept versions need.
 
-    ``commit``    key of the record that made the version; None if none is known
+    ``commit``    key of the record that made the version; None if unknown
     ``files``     as :data:`FILES`; those of the version first, in its order
-    ``versions``  that can be asked for, ascending
-    ``garbage``   as it was estimated last (:mod:`~kubothek.table.maintenance.garbage`)
-    ``news``      how many records were read that the inventory which was kept does not know; None: it was of no use
+    ``versions``  that readers can request, ascending
+    ``garbage``   the last estimate (:mod:`~kubothek.table.maintenance.garbage`)
+    ``news``      number of records read that the stored inventory lacks; None: it was of no use
     """
 
     commit: str | None
@@ -59,9 +59,9 @@ class Inventory:
 
 
 def take(store: Store, log: DatasetLog, snapshot: Snapshot) -> Inventory:
-    """The inventory at this snapshot, the present version; writes nothing.
+    """Return the inventory at this snapshot, the current version. Writes nothing.
 
-    Reads what was kept, the records since, and footers of files that neither knows, such as those of a foreign writer.
+    Reads the stored inventory, later records, and footers of files in neither, such as those of a foreign writer.
     """
     head = snapshot.head
     before = kept(store, log.uuid) or Inventory(None, FILES.empty_table(), ())
@@ -87,7 +87,7 @@ def take(store: Store, log: DatasetLog, snapshot: Snapshot) -> Inventory:
 
 
 def kept(store: Store, uuid: str) -> Inventory | None:
-    """The inventory that was kept last; None if there is none, or none that can be read."""
+    """Return the stored inventory; None if there is none, or it cannot be read."""
     with suppress(ObjectNotFound, pa.ArrowException, OSError, KeyError, TypeError, ValueError):
         table = pq.read_table(pa.BufferReader(store.get(keys.inventory(uuid))))
         about = table.schema.metadata
@@ -102,10 +102,10 @@ def kept(store: Store, uuid: str) -> Inventory | None:
 
 
 def keep(store: Store, uuid: str, inventory: Inventory, *, anyhow: bool = False) -> None:
-    """Keep it for the next look; unless ``anyhow``, not if it is large, and reading a few more records is less work.
+    """Store the inventory; unless ``anyhow``, not if that is more work than reading a few more records next time.
 
-    Whoever does so last is right: an older one is carried on like any other. A file that was not there may be put back,
-    so its size is not kept.
+    The last writer wins: an older inventory is updated like any other. Sizes of missing files are left out, as such a
+    file may be put back.
     """
     due = 0 if anyhow else min(_MOST_RECORDS, 1 + inventory.files.num_rows // _FILES_A_RECORD)
     if inventory.commit is not None and (inventory.news is None or inventory.news >= due):
@@ -114,12 +114,12 @@ def keep(store: Store, uuid: str, inventory: Inventory, *, anyhow: bool = False)
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """What the records since an inventory tell; all of them down to the oldest, if they do not lead back to it.
+    """The records since an inventory; all of them down to the oldest, if they do not lead back to it.
 
-    ``complete``  whether they do
+    ``complete``  whether they lead back to it
     ``versions``  of the records, descending
-    ``added``     the files that they brought, by key, each with the oldest of these versions that did
-    ``gone``      the newest of these versions that removed a file
+    ``added``     the files that they added, by key, each with the oldest of these versions that added it
+    ``gone``      by key, the newest of these versions that removed a file
     """
 
     complete: bool
@@ -146,7 +146,7 @@ class _News:
 
 
 def _records(log: DatasetLog, head: Head, stop: str | None) -> Iterator[Record]:
-    """The commits, newest first, down to the one after ``stop``; without it to the horizon, or to one that is gone."""
+    """Yield the commits, newest first, to the one after ``stop``; without it, to the horizon or a missing record."""
     known = keys.parse_record(log.uuid, stop)
     oldest = min(_oldest(head), known.version) if known is not None else _oldest(head)
 
@@ -156,7 +156,7 @@ def _records(log: DatasetLog, head: Head, stop: str | None) -> Iterator[Record]:
 
     with suppress(VersionIncomplete):
         key = head.commit
-        for _ in range(_MOST_RECORDS):  # one by one: reading ahead, as a chain does, would read too many
+        for _ in range(_MOST_RECORDS):  # one by one, as chain() reads ahead too many
             if key is None:
                 return
             record = log.journal.record(key)
@@ -167,7 +167,7 @@ def _records(log: DatasetLog, head: Head, stop: str | None) -> Iterator[Record]:
 
 
 def _oldest(head: Head) -> int:
-    """The oldest version that can be asked for, but for tagged ones."""
+    """Return the oldest version that readers can request, except tagged ones."""
     return max(head.horizon, head.epoch + 1)
 
 
@@ -190,14 +190,14 @@ def _without(files: pa.Table, known: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa
 
 
 def _gone(files: pa.Table, gone: Mapping[str, int]) -> pa.Table:
-    """With the versions that took the files away: the newest one is right."""
+    """Return the files with the versions that removed them; the newest removal counts."""
     found = pc.index_in(files.column("key"), value_set=pa.array(gone, pa.string()))
     newest = pa.array(gone.values(), pa.int64()).take(found)
     return _set(files, "gone", pc.if_else(pc.is_valid(newest), newest, files.column("gone")))
 
 
 def _needed(files: pa.Table, head: Head) -> pa.Table:
-    """Those that a version needs which can be asked for, or has a tag."""
+    """Return those that a version needs which readers can request, or which has a tag."""
     born, gone = files.column("born"), files.column("gone")
     needed = pc.greater(gone, pa.scalar(_oldest(head)))
     for tag in head.tags.values():

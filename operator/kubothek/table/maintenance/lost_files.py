@@ -1,10 +1,10 @@
-"""Data files that a table names and that are not there: what is lost can be told, never made anew.
+"""Data files that a table names and that do not exist: they can be reported, never rebuilt.
 
-Which versions still have all of their files follows from the commit records, backwards from the head: what a commit
-added was not there before it, what it removed was.
+The commit records, read backwards from the head, tell which versions are still complete: what a commit added did not
+exist below it, what it removed did.
 
-What was found is noted beside the dataset, so that inspections, which ask for a few files only, go on saying it until
-it is put right.
+The result is noted beside the dataset, so that inspections, which check a few files only, report it until it is
+repaired.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _SHOWN: Final = 3
 _LEAST_SAMPLE: Final = 4
 _LARGEST_SAMPLE: Final = 64
 _SAMPLED: Final = 1000
-"""Of so many files an inspection asks for one: all of them are seen within some thousand inspections."""
+"""An inspection checks one file in this number: some thousand inspections check all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Data files of the present version that are gone.
+    """Data files of the current version that are gone.
 
-    ``version``   the present one
+    ``version``   the current one
     ``files``     their keys, in head order
-    ``affected``  versions that lack a file, ascending: the present one, and older ones that can be asked for
+    ``affected``  versions that lack a file, ascending: the current one, and older ones that readers can request
     ``whole``     the newest version that has all of its files; None if there is none
     """
 
@@ -63,9 +63,9 @@ class Lost:
 
 
 def look_thoroughly(store: Store, log: DatasetLog, snapshot: Snapshot) -> Lost | None:
-    """Which data files of this snapshot, the present one, are gone; None if it is whole. Keeps the note.
+    """Return which data files of this snapshot, the current one, are gone; None if none is. Updates the note.
 
-    One listing of the table, and no more if it is whole. Else what older versions need is looked for as well.
+    Costs one listing of the table; if a file is gone, also a check of the files that older versions need.
     """
     noted = _noted(store, log.uuid)
     found = _find(store, log, snapshot)
@@ -77,7 +77,7 @@ def look_thoroughly(store: Store, log: DatasetLog, snapshot: Snapshot) -> Lost |
 
 
 def glance(store: Store, log: DatasetLog, snapshot: Snapshot) -> Lost | None:
-    """As :func:`look_thoroughly`, but asks for a few files only, drawn at random, as long as none is missing."""
+    """Check as :func:`look_thoroughly` does, but only a few random files as long as none of them is missing."""
     noted = _noted(store, log.uuid)
     if noted is not None:
         known = noted.files[:_LEAST_SAMPLE]
@@ -91,7 +91,7 @@ def glance(store: Store, log: DatasetLog, snapshot: Snapshot) -> Lost | None:
 
 
 def _noted(store: Store, uuid: str) -> Lost | None:
-    """What was found last, if it was anything; None also for a note that cannot be read."""
+    """Return the noted result; None if there is none, or it cannot be read."""
     with suppress(ObjectNotFound, orjson.JSONDecodeError, KeyError, TypeError):
         found = orjson.loads(store.get(keys.lost(uuid)))
         return checked(Lost(found["version"], tuple(found["files"]), tuple(found["affected"]), found["whole"]))
@@ -103,7 +103,7 @@ def _find(store: Store, log: DatasetLog, snapshot: Snapshot) -> Lost | None:
     missing = absent(store, prefix, snapshot.head.files().values())
     if not missing:
         return None
-    # A listing takes its time: what other commits took out of the table meanwhile may have been collected.
+    # A listing takes time: files that other commits removed meanwhile may have been collected.
     snapshot = log.snapshot()
     head = snapshot.head
     named = set(head.files().values())
@@ -128,7 +128,7 @@ def _find(store: Store, log: DatasetLog, snapshot: Snapshot) -> Lost | None:
 
 
 def _records(log: DatasetLog, snapshot: Snapshot) -> Iterator[Record]:
-    """The commits whose versions can be asked for and make up the present state, newest first."""
+    """Yield the commits that lead to the current state and whose versions readers can request, newest first."""
     journal, head = log.journal, snapshot.head
     newest = head.commit
     if newest is None:
@@ -146,7 +146,7 @@ def _records(log: DatasetLog, snapshot: Snapshot) -> Iterator[Record]:
 
 
 def _is_whole(log: DatasetLog, version: int, gone: set[str]) -> bool:
-    """Whether it can be rebuilt, with all of its files; those that are known to be gone are not asked for again."""
+    """Return whether the version can be rebuilt with all of its files. Known missing files are not checked again."""
     try:
         return gone.isdisjoint(log.snapshot(version).head.files().values())
     except VersionIncomplete:
@@ -154,5 +154,5 @@ def _is_whole(log: DatasetLog, version: int, gone: set[str]) -> bool:
 
 
 def ranges(versions: tuple[int, ...]) -> str:
-    """Ascending numbers for people: 3, 5 to 9."""
+    """Return ascending numbers as text: 3, 5 to 9."""
     return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in runs(versions))

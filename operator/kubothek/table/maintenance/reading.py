@@ -1,8 +1,8 @@
-"""The rows of many files, one after the other: small files are fetched whole, large ones are streamed.
+"""The rows of many files, in order: small files are fetched whole, large ones are streamed.
 
-A small file costs a request, a footer and some dozen column chunks, however few its rows. Fetched whole and decoded by
-itself that takes two thirds of what it takes as a part of an Arrow dataset. A file that does not have the table's
-columns as they are now, is gone, or cannot be read, is left to the dataset, which knows what to make of it.
+A small file costs a request, a footer and some dozen column chunks, however few its rows. To fetch it whole and decode
+it alone takes two thirds of the time that it takes as a part of an Arrow dataset. A file that lacks the table's current
+columns, does not exist or cannot be read is left to the dataset, which handles these cases.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from kubothek.table.scan.read import read_failure
 from kubothek.table.untrusted_parquet import open_parquet_file
 
 SMALL_BYTES: Final = MIB
-"""A file that is smaller is fetched whole."""
+"""Size below which a file is fetched whole."""
 _FETCHES: Final = 8
-"""Small files that are fetched at a time. They are decoded one after the other: there is a bundle for each core."""
+"""Small files that are fetched at a time. They are decoded one by one: each core has a bundle."""
 _HANDFUL: Final = 16
-"""What one of these fetches in a row, as passing on each small file costs more than fetching it from a disk; fewer if
-there are few, so that all threads have some, and not much more than one large one would be."""
+"""Files that one fetch reads in a row: handing over each small file costs more than reading it from a disk. Fewer if
+there are few files, so that all threads have some, and not much more bytes than one large file."""
 _QUERY: Final = 128
 _QUERY_BYTES: Final = 8 * MIB
 _QUERY_VALUES: Final = 1 << 22
-"""Files that are decoded at once; and their bytes and values, or as many more as one file has."""
+"""Files that are decoded at once, with their bytes and values; one file may exceed these."""
 _AHEAD_BYTES: Final = 64 * MIB
 _MOST_AHEAD: Final = 16
 _BATCHES_AHEAD: Final = 8
@@ -47,11 +47,11 @@ _BYTES_AT_ONCE: Final = 16 * MIB
 def rows_of(
     copying: Copying, store: Store, files: Sequence[PartitionFile], columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All columns but the partition columns, or these, whatever the files are cut into, in pieces that are worth their
-    overhead. In the order of the files; a few of them are in memory at a time.
+    """Yield all columns except the partition columns, or ``columns``, in batches that are worth their overhead.
 
-    The partition path of a file is kept as it is, however another writer spelled its values. Raises VersionIncomplete
-    if a file is gone, StoreError if one cannot be read.
+    In the order of the files, whatever batches these have; a few files are in memory at a time. The partition path of
+    a file stays as it is, however another writer spelled its values. Raises VersionIncomplete if a file is gone,
+    StoreError if one cannot be read.
     """
     payload = [name for name in copying.schema.names if name not in copying.layout.partition_on]
     schema = pa.schema([copying.schema.field(name) for name in (payload if columns is None else columns)])
@@ -102,7 +102,7 @@ def _fetched(
 def _parts(
     files: Sequence[PartitionFile], most: int, most_bytes: int, most_rows: float = inf
 ) -> Iterator[list[PartitionFile]]:
-    """So many files at most, and no more bytes and rows than that by more than the last file."""
+    """Yield parts of at most ``most`` files; only the last file of a part may exceed the bytes and rows."""
     part: list[PartitionFile] = []
     size = rows = 0
     for file in files:
@@ -116,7 +116,7 @@ def _parts(
 
 
 def _get(store: Store, files: Sequence[PartitionFile]) -> list[bytes | None]:
-    """None for a file that is gone."""
+    """Return the content of each file; None for one that is gone."""
     found: list[bytes | None] = []
     for file in files:
         try:
@@ -127,7 +127,7 @@ def _get(store: Store, files: Sequence[PartitionFile]) -> list[bytes | None]:
 
 
 def _decoded(data: bytes, schema: pa.Schema) -> pa.Table | None:
-    """The columns of a file; None if they are not just these, or it cannot be read."""
+    """Return the columns of a file; None if it has others, or cannot be read."""
     try:
         with open_parquet_file(pa.BufferReader(data), pre_buffer=False) as file:  # it is in memory already
             all_of_them = file.metadata.num_columns == len(schema)
@@ -149,7 +149,7 @@ def _streamed(
             columns=schema.names,
             batch_readahead=_BATCHES_AHEAD,
             fragment_readahead=max(1, min(_MOST_AHEAD, _AHEAD_BYTES // max(1, largest))),
-            use_threads=False,  # there is a bundle for each core, and passing small batches on costs more than it saves
+            use_threads=False,  # each core has a bundle, and handing over small batches costs more than it saves
         ).to_batches()
     except (OSError, pa.ArrowException) as error:
         raise read_failure(store, dataset, error) from error
@@ -160,7 +160,7 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     rows = size = 0
     for batch in batches:
         held.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.get_total_buffer_size()  # which takes a thirtieth of nbytes
+        rows, size = rows + batch.num_rows, size + batch.get_total_buffer_size()  # thirty times faster than nbytes
         if rows >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
             yield _as_one(held)
             held, rows, size = [], 0, 0

@@ -1,6 +1,6 @@
-"""After a copy of a store its files have other times: writing those into the skipping metadata, for real Xskipper.
+"""Update of file times in the skipping metadata after a copy of a store, for the original Xskipper.
 
-Xskipper takes a file of another time for another file, and reads it. Our own planner goes by keys and does not care.
+Xskipper takes a file with another time for another file, and reads it. Our own planner goes by keys.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kubothek.table.skipping.refresh import merged
 
 
 def retime(store: Store, log: DatasetLog, *, by: str = "") -> int | None:
-    """Write the times that files have now into their entries, in one commit that changes no row.
+    """Write the current times of files into their entries, in one commit that changes no row.
 
-    Returns its version, None if all times are right. One request for each file. Raises SkippingUnreadable, and what
+    Return its version, None if all times are right. One request for each file. Raises SkippingUnreadable, and what
     commits raise.
     """
     started = log.begin_new("skipping")

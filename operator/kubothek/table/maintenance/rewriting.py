@@ -1,4 +1,4 @@
-"""Bundles of small files written once more as larger ones, and the proof that they hold the same rows.
+"""Rewrite of bundles of small files as larger ones, and the proof that they hold the same rows.
 
 :mod:`kubothek.spark.compact` does the same on many machines, with :func:`rewrite_bundles` in each task.
 """
@@ -31,13 +31,13 @@ from kubothek.table.partitioning import Group, split
 from kubothek.table.sorting import SortedRuns
 
 TASK_BYTES: Final = 256 * MIB
-"""What one task rewrites at most, if it is not a single bundle."""
+"""Maximum bytes that one task rewrites, unless a single bundle is larger."""
 _TASKS_A_CORE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """One bundle after its rewrite: ``removed`` go when ``added``, which nobody sees yet, come."""
+    """One bundle after its rewrite: ``added``, not yet visible, replace ``removed``."""
 
     path: str
     removed: tuple[PartitionFile, ...]
@@ -46,14 +46,14 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What became of bundles; ``gathered`` are the index entries and descriptions of the new files."""
+    """The result for some bundles; ``gathered`` are the index entries and descriptions of the new files."""
 
     replaced: tuple[Replaced, ...] = ()
     gathered: Gathered = field(default_factory=Gathered)
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """What several tasks did."""
+        """Return the joined result of several tasks."""
         return cls(
             tuple(each for part in parts for each in part.replaced),
             Gathered.joined(part.gathered for part in parts),
@@ -62,17 +62,17 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class Compacting(Copying):
-    """How bundles are rewritten; travels to executors. ``clustering``: in which order; None = as the layout says."""
+    """How bundles are rewritten; sent to executors. ``clustering``: the order of rows; None = the layout's."""
 
     clustering: Clustering | None
 
 
 Compactor = Callable[[Compacting, Sequence[Bundle]], Rewritten]
-"""Rewrites bundles: here, or with Spark."""
+"""Rewrites bundles, in this process or with Spark."""
 
 
 def rewrite_here(store: Store, told: Callable[[int, int], None] = lambda done, total: None) -> Compactor:
-    """Rewriting in this process, with a thread for each core; ``told`` hears of files done, and of all files."""
+    """Return a compactor in this process, one thread a core; ``told`` gets the files done, and all files."""
 
     def run(compacting: Compacting, bundles: Sequence[Bundle]) -> Rewritten:
         cores = os.cpu_count() or 1
@@ -97,7 +97,7 @@ def rewrite_here(store: Store, told: Callable[[int, int], None] = lambda done, t
 
 
 def rewrite_bundles(compacting: Compacting, store: Store, bundles: Sequence[Bundle]) -> Rewritten:
-    """Rewrite these bundles, one after the other, in bounded memory; then read back what was stored.
+    """Rewrite these bundles one by one, in bounded memory; then read back what was stored.
 
     Raises VersionIncomplete if a file is gone, what :class:`~kubothek.table.files.PartitionedWriter` raises, and
     RowsChanged unless the new files of each bundle hold exactly the rows of the old ones.
@@ -115,7 +115,7 @@ def rewrite_bundles(compacting: Compacting, store: Store, bundles: Sequence[Bund
 
 
 def _copy(compacting: Compacting, store: Store, bundle: Bundle, writer: PartitionedWriter) -> Content:
-    """Write the rows of a bundle; what they were."""
+    """Write the rows of a bundle, and return their content."""
     found = Content()
     bucketing = Bucketing.of(compacting.layout, compacting.schema)
 
@@ -156,26 +156,26 @@ def _content(batch: pa.RecordBatch) -> Content:
     return Content.of([batch])
 
 
-# The rows of a bundle in the order of a clustering: sorted in pieces, which wait on a local disk and are merged.
+# The rows of a bundle in the order of a clustering: sorted in pieces, which are kept on a local disk and merged.
 
 
 PIECE_BYTES: Final = 64 * MIB
-"""So much is sorted at once, in memory."""
+"""Bytes that are sorted at once, in memory."""
 _BLOCK_BYTES: Final = MIB
 
 All = Callable[[], Iterator[pa.RecordBatch]]
 """Reads the rows."""
 Some = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
-"""Reads these columns of the rows."""
+"""Reads some columns of the rows."""
 
 
 def in_order(
     rows: All, columns: Some, count: int, clustering: Clustering, *, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """The rows, of which there are ``count``, in order; those of the same place as they came.
+    """Yield the ``count`` rows in order; the sort is stable.
 
-    Takes a piece and a little of each other one in memory, and all of them compressed on disk, if they are several.
-    Reads the columns of a curve twice.
+    Memory: one piece, and a block of each other piece. With several pieces, all rows are compressed on disk. Reads the
+    columns of a curve twice.
     """
     if not clustering.curve:
         yield from _sorted(rows(), clustering.by, piece_bytes)
@@ -186,18 +186,18 @@ def in_order(
 
 
 def _placed(batch: pa.RecordBatch, curve: Curve) -> pa.RecordBatch:
-    """With the places as the last column."""
+    """Return the rows with their positions on the curve as the last column."""
     columns: list[Any] = [*batch.columns, curve.places(batch)]
     return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, _place(batch.schema.names)])
 
 
 def _place(names: Sequence[str]) -> str:
-    """A name that no column has."""
+    """Return a name that no column has."""
     return max(names, key=len) + "_"
 
 
 def _sorted(batches: Iterator[pa.RecordBatch], by: Sequence[str] | None, piece_bytes: int) -> Iterator[pa.RecordBatch]:
-    """By these columns, or by the last one."""
+    """Yield the rows sorted by these columns, or by the last one."""
     held: list[pa.RecordBatch] = []
     size = 0
     runs: SortedRuns | None = None
@@ -211,7 +211,7 @@ def _sorted(batches: Iterator[pa.RecordBatch], by: Sequence[str] | None, piece_b
                 runs = runs or SortedRuns(names, _BLOCK_BYTES, disk)
                 runs.add(held)
                 held, size = [], 0
-        runs = runs or SortedRuns(names, size)  # a single piece need not wait for others
+        runs = runs or SortedRuns(names, size)  # a single piece needs no merge
         if held:
             runs.add(held)
         while runs.rows:

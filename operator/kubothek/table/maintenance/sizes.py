@@ -1,7 +1,7 @@
-"""How large each file of a table is: as its inventory says, else commit records, else footers. Nothing is listed.
+"""The size of each file of a table: from its inventory, else commit records, else footers. Nothing is listed.
 
-A record costs a request and tells the sizes of all files that its commit added; a footer costs one or two, and tells
-one. So history is read, newest first, until all is known, and for no more records than there are unknown files.
+A record costs one request and has the sizes of all files that its commit added; a footer costs one or two for one file.
+So history is read, newest first, until all sizes are known, but no more records than there are unknown files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kubothek.table.maintenance.inventory import kept
 
 
 def sizes(store: Store, log: DatasetLog, head: Head) -> list[PartitionFile]:
-    """The files of the head, in its order. One that is gone, or is no Parquet, has no rows and no bytes."""
+    """Return the files of the head, in its order. One that is gone has no rows and no bytes; non-Parquet, no rows."""
     files = head.files()
     unknown = {key: label for label, key in files.items()}
     known: dict[str, PartitionFile] = {}
@@ -39,7 +39,7 @@ def sizes(store: Store, log: DatasetLog, head: Head) -> list[PartitionFile]:
 
 
 def whole_records(log: DatasetLog) -> Iterator[Record]:
-    """The commits, newest first, down to the horizon or to a record that another program deleted."""
+    """Yield the commits, newest first, down to the horizon or to a record that another program deleted."""
     history = log.history()
     try:
         yield from history

@@ -1,8 +1,8 @@
-"""The place of each row on a Z-curve: rows that are near to each other in all of its columns get near places.
+"""The position of each row on a Z-curve: rows that are close in all of its columns get close positions.
 
-A column counts by the rank of its values among a sample, not by the values themselves, so columns of all types that can
-be sorted go together, however their values are spread. The bits of the ranks are interleaved, the first column's first.
-NULL comes before all values, NaN after them.
+A column counts by the rank of its values in a sample, not by the values themselves. So columns of all sortable types
+combine, however their values are distributed. The bits of the ranks are interleaved, the first column's first. NULL
+sorts before all values, NaN after them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _BITS: Final = 10
-"""Of each rank at most: a partition has far fewer files than so many columns can tell apart."""
+"""Maximum bits of each rank: a partition has far fewer files than so many columns can distinguish."""
 _SAMPLE: Final = 1 << 17
 
 
@@ -25,8 +25,8 @@ _SAMPLE: Final = 1 << 17
 class Curve:
     """The curve through the values of some columns.
 
-    ``cuts``  by column: values, ascending; a value's rank is how many of them are not above it
-    ``bits``  of each rank; those of all columns fit 63
+    ``cuts``  by column: ascending values; the rank of a value is the number of cuts that are not above it
+    ``bits``  of each rank; those of all columns fit in 63
     """
 
     cuts: dict[str, pa.Array[Any]]
@@ -34,7 +34,7 @@ class Curve:
 
     @classmethod
     def through(cls, rows: Iterable[pa.RecordBatch], count: int, columns: Sequence[str]) -> Self:
-        """That of ``count`` rows, which have these columns; a few of them are kept, so memory is bounded."""
+        """Return the curve of ``count`` rows with these columns; keeps a sample of them, so memory is bounded."""
         step = -(-count // _SAMPLE) or 1
         seen, kept = 0, []
         for batch in rows:
@@ -48,7 +48,7 @@ class Curve:
         return cls({name: _cuts(values, (1 << bits) - 2) for name, values in sample.items()}, bits)
 
     def places(self, batch: pa.RecordBatch) -> pa.Array[Any]:
-        """The place of each row, as uint64."""
+        """Return the position of each row, as uint64."""
         ranks = [self._rank(batch.column(name), cuts) for name, cuts in self.cuts.items()]
         found = np.zeros(batch.num_rows, np.uint64)
         for bit in range(self.bits - 1, -1, -1):
@@ -57,7 +57,7 @@ class Curve:
         return pa.array(found)
 
     def _rank(self, column: pa.Array[Any], cuts: pa.Array[Any]) -> npt.NDArray[np.uint64]:
-        """0 for NULL; else 1 and more, spread over all bits: the first ones of a column of few values count as well."""
+        """Return 0 for NULL; else 1 or more, spread over all bits, so that columns of few values use the first bits."""
         encoded = column.dictionary_encode()
         values = encoded.dictionary
         # The sort is stable, so a cut comes before the values that are equal to it.
@@ -73,7 +73,7 @@ class Curve:
 
 
 def _cuts(sample: pa.Array[Any], most: int) -> pa.Array[Any]:
-    """So many values at most, with as much of the sample between one and the next; each once, and not the smallest."""
+    """Return at most ``most`` distinct values, without the smallest, that divide the sample into equal parts."""
     values = sample.drop_null()
     ordered = values.take(pc.array_sort_indices(values))
     wanted = np.unique(np.arange(1, most + 1) * len(ordered) // (most + 1))
