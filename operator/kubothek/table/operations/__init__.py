@@ -1,15 +1,15 @@
 """Operations: from a snapshot, and files that were written for it, to a :class:`Change`.
 
-Each function decides one kind of change and leaves committing to the caller, who calls it again for a newer
-snapshot if another commit got in the way::
+Each function decides one kind of change. The caller commits it, and calls the function again for a newer snapshot
+after a conflict::
 
     def make(snapshot: Snapshot) -> Change:
         return delete(store, snapshot, where)
 
     transaction.commit(make(transaction.snapshot), on_conflict=make)
 
-What a filter selects is planned from what the head and the indices know; nothing is listed. All that can be wrong
-with a request is found before anything is written.
+What a filter selects is planned from the head and the indices; nothing is listed. Every invalid request is rejected
+before anything is written.
 """
 
 from __future__ import annotations

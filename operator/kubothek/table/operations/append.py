@@ -1,4 +1,4 @@
-"""Append: rows come, nothing goes. It reads nothing, so no concurrent commit can be in its way."""
+"""Append: adds rows, removes nothing. It reads nothing, so it conflicts with no concurrent commit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kubothek.table.operations.written import Written
 
 
 def append(written: Written, *, by: str = "") -> Change:
-    """The change that adds these files, on any head."""
+    """Return the change that adds these files, on any head."""
     return Change(
         operation=Operation.APPEND,
         added=written.files,

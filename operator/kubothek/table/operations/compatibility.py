@@ -1,4 +1,4 @@
-"""Whether rows of one schema can stand in a table of another."""
+"""Check whether rows of one schema fit into a table of another."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from kubothek.table.schema import merge
 def misfit(
     snapshot: Snapshot, schema: pa.Schema | None, partition_on: tuple[str, ...], *, evolve: bool = False
 ) -> str | None:
-    """Why files of this schema and partitioning cannot be part of the table; None if they can.
+    """Return why files of this schema and partitioning cannot be part of the table; None if they can.
 
-    Columns of type null go with every type (commit-protocol, "Schema"); ``evolve`` as for
-    :func:`~kubothek.table.schema.merge`.
+    Columns of type null fit every type; ``evolve`` as for :func:`~kubothek.table.schema.merge`.
     """
     if snapshot.schema is None or schema is None:
         return None

@@ -1,4 +1,4 @@
-"""Writing rows of a table once more, into new files of its layout: what row-level changes and compaction share."""
+"""Rewrite of rows into new files of a table's layout: shared by row-level changes and compaction."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from kubothek.table.scan.read import open_files
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """From which table, and how it is written; travels to executors.
+    """The table to rewrite, and how; sent to executors.
 
     ``table``   an empty head of the table: its uuid, name and partition columns
     ``schema``  the stored schema
-    ``gathering`` what is gathered of the rows on the way
+    ``gathering`` what is collected from the rows while they are written
     """
 
     store: StoreConfig
@@ -35,19 +35,19 @@ class Copying:
 
     @classmethod
     def of(cls, store: Store, snapshot: Snapshot, layout: Layout | None = None, **more: Any) -> Self:
-        """Copying of rows of this snapshot, which has a schema, in the layout that is wanted, else the table's."""
+        """Create it for rows of this snapshot, which has a schema; ``layout`` None = the table's."""
         head, schema = snapshot.head, snapshot.schema
         assert schema is not None, "rows have columns"
         bare = Head(head.uuid, {}, head.partition_keys, metadata={TABLE: head.table})
         return cls(store.config, bare, schema, Layout.of(head, layout), Gathering.of(snapshot, schema), **more)
 
     def gatherer(self, store: Store) -> Gatherer:
-        """What observes the new rows for the table's indices and its skipping metadata."""
+        """Return an observer of the new rows, for the table's indices and its skipping metadata."""
         table = self.table
         return self.gathering.gatherer(store, table.uuid, table.table, self.schema, table.partition_keys)
 
     def writer(self, store: Store, observer: Observer, *, presorted: bool = False) -> PartitionedWriter:
-        """A writer of the table's files; ``presorted``: of rows that come in their order."""
+        """Return a writer of the table's files; ``presorted``: of rows that come in their order."""
         return PartitionedWriter(
             store,
             self.table.uuid,
@@ -59,5 +59,5 @@ class Copying:
         )
 
     def open(self, store: Store, keys: Collection[str]) -> ds.FileSystemDataset:
-        """The rows of these files."""
+        """Return a dataset of these files."""
         return open_files(store, keys, self.schema)

@@ -1,4 +1,4 @@
-"""Delete: files whose rows all match go; with ``row_level``, the others are copied without the rows that match."""
+"""Delete: removes files whose rows all match; with ``row_level``, copies the others without the matching rows."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def delete(
     purge: bool = False,
     by: str = "",
 ) -> Change:
-    """The change that takes away the rows for which ``where`` is TRUE; an empty one if there are none.
+    """Return the change that removes the rows for which ``where`` is TRUE; an empty one if there are none.
 
-    ``rewriter``  what copies files that hold other rows as well; None = whole files only
+    ``rewriter``  copies files that hold other rows as well; None = whole files only
     ``layout``    of the copies; None = the table's
-    ``purge``     all versions before it expire with it, so that a collector may take what holds such rows
+    ``purge``     expire all versions before it, so that a collector may delete the removed rows
 
-    Raises FilterInvalid for columns that are not there; RowLevelNeeded if whole files do not do; FilterMatchesAll
-    for a filter that selects everything, and is not ``TRUE``; VersionTagged for a purge if versions have tags;
+    Raises FilterInvalid for unknown columns; RowLevelNeeded if whole files do not suffice; FilterMatchesAll for a
+    filter other than ``TRUE`` that selects everything; VersionTagged for a purge if versions have tags;
     DatasetNotFound.
     """
     if purge:
@@ -64,7 +64,7 @@ def delete(
 
 
 def _whole_only(rewrite: Rewrite, store: Store, files: list[PlannedFile]) -> Rewritten:
-    """Of files that an index named: those of which every row matches. Raises RowLevelNeeded if only some do in one."""
+    """Remove files that an index named, if every row matches. Raises RowLevelNeeded if only some rows of one match."""
     counts = parallel(lambda file: count_matches(rewrite, store, file), files)
     filters.require_whole(rewrite.where, [f for f, (hits, rows) in zip(files, counts, strict=True) if 0 < hits < rows])
     gone = tuple(file.label for file, (hits, _) in zip(files, counts, strict=True) if hits)

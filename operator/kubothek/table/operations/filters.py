@@ -1,4 +1,4 @@
-"""What a change may be asked to select, and what it selects by accident."""
+"""Filters of changes: their types, what they may select, and protection against selecting everything by accident."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ _SHOWN = 3
 
 
 def bind(where: Predicate, snapshot: Snapshot) -> Predicate:
-    """The filter, typed to the table's columns. Raises FilterInvalid, DatasetNotFound."""
+    """Return the filter, typed to the table's columns. Raises FilterInvalid, DatasetNotFound."""
     require_table(snapshot)
     return where.bind(snapshot.schema if snapshot.schema is not None else pa.schema([]))
 
 
 def require_table(snapshot: Snapshot) -> None:
-    """Raises DatasetNotFound if there is nothing yet that could be changed."""
+    """Raise DatasetNotFound if the dataset has no version yet."""
     if not snapshot.exists:
         raise DatasetNotFound(f"dataset {snapshot.head.uuid!r} has no version yet; its first commit brings rows")
 
 
 def reads(where: Predicate, snapshot: Snapshot) -> Matching:
-    """What a change depends on that selects by this bound filter."""
+    """Return the read predicate of a change that selects by this bound filter."""
     schema = snapshot.schema if snapshot.schema is not None else pa.schema([])
     return Matching.of(where, schema, snapshot.head.partition_keys if len(schema) else ())
 
 
 def surely(condition: pc.Expression) -> pc.Expression:
-    """The same, with false for null: SQL's WHERE wants rows for which it is TRUE."""
+    """Return the condition with false for null, as SQL's WHERE selects rows for which it is TRUE."""
     valid: Any = condition.is_valid()
     return cast("pc.Expression", valid & condition)
 
 
 def require_findable(where: Predicate, head: Head) -> None:
-    """Raises RowLevelNeeded for a column that neither partitions the table nor is indexed.
+    """Raise RowLevelNeeded for a column that neither partitions the table nor is indexed.
 
-    Such a filter names rows inside of files, which a person must have meant: elsewhere it would be ignored, and
-    everything deleted (``delete_scope`` of plateau's updates).
+    Such a filter selects rows inside of files, which a user must request. In plateau's updates (``delete_scope``) it
+    is ignored, and everything is deleted.
     """
     partition_keys, indexed = head.partition_keys, frozenset(head.index_state.kinds())
     unknown = sorted(where.columns - set(partition_keys) - indexed)
@@ -57,7 +57,7 @@ def require_findable(where: Predicate, head: Head) -> None:
 
 
 def require_whole(where: Predicate, files: Sequence[PlannedFile]) -> None:
-    """Raises RowLevelNeeded if there are files of which some rows match, and others do not."""
+    """Raise RowLevelNeeded if there are files of which only some rows match."""
     if files:
         raise RowLevelNeeded(
             f"where {where} matches rows inside of files, not whole files ({len(files)}, among them "
@@ -67,7 +67,7 @@ def require_whole(where: Predicate, files: Sequence[PlannedFile]) -> None:
 
 
 def require_not_everything(where: Predicate, matched: int, total: int, *, hint: str = "") -> None:
-    """Raises FilterMatchesAll if a filter other than ``TRUE`` selects all there is."""
+    """Raise FilterMatchesAll if a filter other than ``TRUE`` selects every file."""
     if total and matched >= total and where != TRUE:
         raise FilterMatchesAll(
             f"where {where} matches all there is (files: {total}); if that is meant, write TRUE{hint}. "

@@ -1,4 +1,4 @@
-"""Overwrite: new rows take the place of all others. It reads everything: any other commit is in its way."""
+"""Overwrite: new rows replace all others. It depends on everything, so it conflicts with any other commit."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _HINT: Final = "allowSchemaChange: true puts the new columns in the place of the
 
 @contextmanager
 def fitting(snapshot: Snapshot, *, allow_schema_change: bool) -> Iterator[pa.Schema | None]:
-    """While the rows are written: the stored schema that they have to fit, None if any will do.
+    """Yield the stored schema that the rows must fit, None if any will do; rows are written in the ``with`` block.
 
-    A SchemaMismatch that is raised meanwhile tells how to allow it.
+    A SchemaMismatch in the block gets a hint how to allow the change.
     """
     table = None if allow_schema_change else snapshot.schema
     try:
@@ -33,10 +33,10 @@ def fitting(snapshot: Snapshot, *, allow_schema_change: bool) -> Iterator[pa.Sch
 
 
 def overwrite(snapshot: Snapshot, written: Written, *, allow_schema_change: bool = False, by: str = "") -> Change:
-    """The change that replaces all files by these.
+    """Return the change that replaces all files by these.
 
-    A schema that goes with the table's is merged with it; another one takes its place, if ``allow_schema_change``
-    says that this is meant. Raises SchemaMismatch if it does not.
+    A schema that fits the table's is merged with it. Another one replaces it if ``allow_schema_change`` is set, and
+    else raises SchemaMismatch.
     """
     problem = misfit(snapshot, written.schema, written.partition_on, evolve=written.evolves)
     try:

@@ -1,6 +1,6 @@
-"""Replace: new rows take the place of whole partitions.
+"""Replace: new rows replace whole partitions.
 
-Which ones a filter on partition columns says, or the rows themselves: the partitions that they touch.
+A filter on partition columns selects the partitions, or the rows do: those that they touch.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _ROW = "__row"
 def check_replace(
     store: Store, snapshot: Snapshot, schema: pa.Schema, partition_on: tuple[str, ...], where: Predicate | None
 ) -> Predicate | None:
-    """The filter, bound, after everything was checked that can be before a row is read; plain data for executors.
+    """Return the bound filter, after all checks that are possible before a row is read; plain data for executors.
 
-    ``schema`` is the stored schema of the rows to come. Raises FilterInvalid for a filter that does not fit the
-    columns, or names others than partition columns; FilterMatchesAll for one that selects the whole table without
-    saying so, as does a table without partitions if there is no filter.
+    ``schema`` is the stored schema of the new rows. Raises FilterInvalid for a filter that does not fit the columns, or
+    names others than partition columns. Raises FilterMatchesAll for a filter other than ``TRUE`` that selects the
+    whole table, and for a table without partitions if there is no filter.
     """
     if where is None:
         if not partition_on and snapshot.head.partitions:
@@ -51,10 +51,10 @@ def check_replace(
 
 
 def require_met(where: Predicate, rows: pa.Table | pa.RecordBatch, what: str, first_row: int | None) -> None:
-    """Raises FilterNotMet if one of the rows does not satisfy the bound filter.
+    """Raise FilterNotMet if one of the rows does not satisfy the bound filter.
 
-    ``what``       where the rows are from, for the message
-    ``first_row``  number of the first of them, if known
+    ``what``       the origin of the rows, for the message
+    ``first_row``  number of the first row, if known
     """
     if where == TRUE:
         return
@@ -78,7 +78,7 @@ def require_met(where: Predicate, rows: pa.Table | pa.RecordBatch, what: str, fi
 def replace(
     store: Store, snapshot: Snapshot, written: Written, where: Predicate | None = None, *, by: str = ""
 ) -> Change:
-    """The change that puts these files in the place of the partitions that ``where`` selects, or that they touch.
+    """Return the change that replaces the partitions that ``where`` selects, or that the files touch, by these files.
 
     Raises what :func:`check_replace` raises, and FilterNotMet for a file outside of what ``where`` selects.
     """

@@ -1,8 +1,8 @@
 """Row-level changes: copies of the files that hold matching rows, with these rows changed or left out.
 
-A file is looked at in two steps. The first reads the columns of the filter only and counts; a file without matches
-is not touched. The second streams the file's rows into new files of the table's layout: an updated row that belongs
-to another partition now goes there. The work of several files shares a writer, so small files do not stay small.
+A file is read in two steps. The first reads the columns of the filter only and counts; a file without matches stays.
+The second streams the file's rows into new files of the table's layout, so an updated row moves to its new partition.
+Several files share a writer, so small files do not stay small.
 
 :mod:`kubothek.spark.rewrite` does the same on many machines with :func:`rewrite_files`.
 """
@@ -31,10 +31,10 @@ _BATCHES_AHEAD: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Rewrite(Copying):
-    """What becomes of the rows that match; travels to executors.
+    """The change of the matching rows; sent to executors.
 
     ``where``   bound to ``schema``
-    ``values``  what matching rows get, by column; None = matching rows go
+    ``values``  new values of matching rows, by column; None = matching rows are removed
     """
 
     where: Predicate
@@ -48,12 +48,12 @@ class Rewrite(Copying):
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What a rewrite did. The new files are not visible yet.
+    """The result of a rewrite. The new files are not visible yet.
 
     ``removed``   labels of the files that held matches
-    ``added``     files that take their place
-    ``matched``   number of rows that matched
-    ``kept``      number of rows in these files that did not
+    ``added``     files that replace them
+    ``matched``   number of matching rows
+    ``kept``      number of other rows in these files
     ``gathered``  index entries of ``added``, and their descriptions
     """
 
@@ -65,11 +65,11 @@ class Rewritten:
 
 
 Rewriter = Callable[[Rewrite, Sequence[PlannedFile]], Rewritten]
-"""Does a rewrite: here, or with Spark."""
+"""Rewrites files, in this process or with Spark."""
 
 
 def rewrite_here(store: Store, told: Callable[[int, int, int], None] = lambda done, total, rows: None) -> Rewriter:
-    """Rewriting in this process; ``told`` hears of files done, files in all, and rows that matched so far."""
+    """Return a rewriter in this process; ``told`` gets files done, files in all, and matching rows so far."""
 
     def run(rewrite: Rewrite, files: Sequence[PlannedFile]) -> Rewritten:
         return rewrite_files(rewrite, store, files, lambda done, rows: told(done, len(files), rows))
@@ -83,10 +83,10 @@ def rewrite_files(
     files: Sequence[PlannedFile],
     told: Callable[[int, int], None] = lambda done, rows: None,
 ) -> Rewritten:
-    """Rewrite those of the files that hold matches, one after the other, in bounded memory.
+    """Rewrite those files that hold matches, one by one, in bounded memory.
 
-    Raises VersionIncomplete if a file is gone, what :class:`PartitionedWriter` raises, and RowsLost if not exactly
-    the rows that had to be were written.
+    Raises VersionIncomplete if a file is gone, what :class:`PartitionedWriter` raises, and RowsLost if the number of
+    rows written is wrong.
     """
     removed = []
     matched = kept = 0
@@ -108,7 +108,7 @@ def rewrite_files(
 
 
 def require_all_rows(rewrite: Rewrite, done: Rewritten) -> None:
-    """Raises RowsLost unless the new files have exactly the rows that were to be kept."""
+    """Raise RowsLost unless the new files have exactly as many rows as were to be written."""
     written = sum(file.rows for file in done.added)
     expected = done.kept if rewrite.values is None else done.kept + done.matched
     if written != expected:
@@ -116,7 +116,7 @@ def require_all_rows(rewrite: Rewrite, done: Rewritten) -> None:
 
 
 def count_matches(rewrite: Rewrite, store: Store, file: PlannedFile) -> tuple[int, int]:
-    """How many rows of the file match, and how many it has; reads the columns of the filter.
+    """Return how many rows of the file match, and how many it has; reads the columns of the filter.
 
     Raises VersionIncomplete if it is gone.
     """
@@ -129,7 +129,7 @@ def count_matches(rewrite: Rewrite, store: Store, file: PlannedFile) -> tuple[in
 
 
 def _stream(rewrite: Rewrite, store: Store, file: PlannedFile) -> Iterator[pa.RecordBatch]:
-    """The rows as they are after the change, a few batches in memory at a time."""
+    """Yield the rows as they are after the change, a few batches in memory at a time."""
     dataset = rewrite.open(store, [file.key])
     names = rewrite.schema.names
     if rewrite.values is None:

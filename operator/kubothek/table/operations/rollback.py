@@ -1,4 +1,4 @@
-"""Rollback: the table as it was at a version, as a new version. It reads everything."""
+"""Rollback: restores the table at a version, as a new version. It depends on everything."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def rollback(
     allow_schema_change: bool = False,
     by: str = "",
 ) -> Change:
-    """The change that brings back the files of a version, each under its label and in its place.
+    """Return the change that restores the files of a version, each under its label and in its position.
 
     ``to``  a version, a time at which it was current, or a tag of it
 
-    The schema stays as it is where that version's files go with it: columns may have come since, or gained a type.
-    Another one comes back if ``allow_schema_change`` says that this is meant, else SchemaMismatch. The layout, the
-    indices and the user's metadata stay as they are. Raises VersionNotFound for a version that never was, or has
-    expired; VersionIncomplete if files of it are gone; DatasetNotFound.
+    The current schema stays if it fits that version's files: columns may have been added since, or gained a type. A
+    schema that does not fit is restored if ``allow_schema_change`` is set, and else raises SchemaMismatch. Layout,
+    indices and user metadata stay. Raises VersionNotFound for a version that never existed or has expired;
+    VersionIncomplete if files of it are gone; DatasetNotFound.
     """
     require_table(snapshot)
     target = log.snapshot(to)
@@ -55,7 +55,7 @@ def rollback(
 
 
 def _misfit(snapshot: Snapshot, target: Snapshot) -> str | None:
-    """Why the old files cannot be read with the schema of now; None if they can."""
+    """Return why the old files cannot be read with the current schema; None if they can."""
     problem = misfit(snapshot, target.schema, target.head.partition_keys, evolve=True)
     if problem is not None or snapshot.schema is None or target.schema is None:
         return problem

@@ -1,4 +1,4 @@
-"""Rows that a Python program hands in, written to data files in one pass."""
+"""Rows from a Python program, written to data files in one pass."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader | pd.DataFrame | Iterable[pa.RecordBatch]"
 Check: TypeAlias = Callable[[pa.Schema], Predicate | None]
-"""Given the stored schema of the rows: raises what stands against them, and gives the bound filter, if any, that each
-has to satisfy."""
+"""Gets the stored schema of the rows. Raises an error if they are not allowed; returns the bound filter, if any, that
+each row has to satisfy."""
 
 
 def write_rows(
@@ -40,12 +40,12 @@ def write_rows(
     evolve: bool = False,
     check: Check = lambda schema: None,
 ) -> Written:
-    """The rows as files of the table's layout. ``table`` is the stored schema that they have to fit.
+    """Write the rows to files of the table's layout. ``table`` is the stored schema that they have to fit.
 
-    ``evolve``  the rows may bring new columns and wider types, and lack columns of the table
+    ``evolve``  the rows may have new columns and wider types, and may lack columns of the table
 
-    Raises SchemaMismatch, DataTypeMismatch, PartitionInvalid, FilterNotMet, SourceEmpty: for rows that are in memory
-    before any file is written, else after the files that were written are deleted.
+    Raises SchemaMismatch, DataTypeMismatch, PartitionInvalid, FilterNotMet, SourceEmpty: for rows in memory before any
+    file is written, else after the written files are deleted.
     """
     head = snapshot.head
     layout = Layout.of(head)
@@ -80,7 +80,7 @@ def write_rows(
 
 
 def stored_after(given: pa.Schema, table: pa.Schema | None, layout: Layout, *, evolve: bool) -> pa.Schema:
-    """The stored schema of the table after rows of this schema; raises what forbids them."""
+    """Return the stored schema of the table with rows of this schema; raises if they are not allowed."""
     check_without_time_zones(given, layout.partition_on)
     new = normalise(without_time_zones(given), layout.partition_on)
     if table is None:
@@ -101,7 +101,7 @@ def _as_stored(piece: pa.Table | pa.RecordBatch, schema: pa.Schema, *, evolve: b
 
 
 def pieces_of(data: Rows) -> tuple[pa.Schema, Iterable[pa.Table | pa.RecordBatch]]:
-    """The schema of what somebody hands in, and the rows piece by piece."""
+    """Return the schema of the data, and its rows piece by piece."""
     if isinstance(data, pa.Table | pa.RecordBatch):
         return data.schema, [data]
     pandas = sys.modules.get("pandas")

@@ -1,6 +1,6 @@
 """Update: matching rows get other values, by copies of the files that hold them.
 
-New values are literals of the language of filters: ``{"carrier": "'AA'", "delay": "NULL"}``.
+New values are literals of the filter language: ``{"carrier": "'AA'", "delay": "NULL"}``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Values = Mapping[str, Any]
 
 
 def parse_values(texts: Mapping[str, str]) -> Values:
-    """The values that literals stand for. Raises FilterInvalid for what is no literal."""
+    """Return the values of literals. Raises FilterInvalid for text that is not a literal."""
     return {column: _parse(column, text) for column, text in texts.items()}
 
 
@@ -42,10 +42,10 @@ def update(
     layout: Layout | None = None,
     by: str = "",
 ) -> Change:
-    """The change that gives the rows for which ``where`` is TRUE these values; an empty one if there are none.
+    """Return the change that sets these values in rows for which ``where`` is TRUE; an empty one if there are none.
 
-    Rows whose partition columns change move to the partition where they belong then. Raises what
-    :func:`~kubothek.table.operations.delete` raises; RowLevelNeeded without a ``rewriter``, always; FilterInvalid,
+    Rows whose partition columns change move to their new partition. Raises what
+    :func:`~kubothek.table.operations.delete` raises; RowLevelNeeded if ``rewriter`` is None; FilterInvalid,
     InputError or PartitionInvalid for values that do not fit their columns.
     """
     bound = filters.bind(where, snapshot)
@@ -86,11 +86,11 @@ def _parse(column: str, text: str) -> Any:
 
 
 def _typed(values: Values, snapshot: Snapshot) -> tuple[tuple[str, Any], ...]:
-    """The values as their columns have them."""
+    """Return the values in the types of their columns."""
     schema = snapshot.schema if snapshot.schema is not None else pa.schema([])
     if not values:
         raise InputError("an update without values changes nothing: name columns and their new values in set")
-    # Comparing a column with a value brings the value to its type, or says why that cannot be.
+    # Binding a comparison converts the value to the type of its column, or raises why that is impossible.
     equalities = Predicate((tuple(Term(column, Op.EQ, value) for column, value in values.items()),)).bind(schema)
     return tuple(
         (term.column, _checked(term, values[term.column], schema.field(term.column), snapshot))

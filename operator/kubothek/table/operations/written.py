@@ -1,4 +1,4 @@
-"""Files that were written for a change, and what is known about their rows."""
+"""Files that were written for a change, and what was collected about their rows."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ class Written:
     ``schema``        the stored schema of their rows
     ``evolves``       whether the table may evolve to it, see :func:`kubothek.table.schema.merge`
     ``partition_on``  the columns that partition them
-    ``layout``        what later writers shall keep, in the JSON form of :class:`~kubothek.table.layout.Layout`;
-                      None = as it is
-    ``gathered``      what was gathered while they were written: index entries, descriptions
-    ``wanted``        indices that a new table gets with them, by column, and ``dialect`` of its string indices
-    ``begins``        skipping metadata that it gets with them
+    ``layout``        for later writers, in the JSON form of :class:`~kubothek.table.layout.Layout`; None = unchanged
+    ``gathered``      collected while they were written: index entries, descriptions
+    ``wanted``        initial indices of a new table, by column, and ``dialect`` of its string indices
+    ``begins``        initial skipping metadata of a new table
     ``zones``         time zones of the rows, by column, see :mod:`kubothek.table.time_zones`
     """
 
@@ -44,7 +43,7 @@ class Written:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """What was written for one change in several goes, each for the schema that the ones before it left."""
+        """Return the joined result of several writes for one change, each for the schema that the ones before left."""
         first, *others = parts
         schema, columns = first.schema, first.gathered.index.files.keys()
         for other in others:
@@ -55,7 +54,7 @@ class Written:
             files=tuple(file for part in parts for file in part.files),
             schema=schema,
             zones={name: zone for part in reversed(parts) for name, zone in part.zones.items()},
-            # A column that some saw as null, and so did not observe, is read from the files again.
+            # A column that some writers saw as null, and did not observe, is read from the files again.
             gathered=gathered
             if all(part.gathered.index.files.keys() == columns for part in parts)
             else replace(gathered, index=Collected()),
@@ -63,13 +62,13 @@ class Written:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Of all objects that were written, data files first."""
+        """The keys of all objects that were written, data files first."""
         indices = (file.key for each in self.gathered.index.files.values() for file in each)
         return (*(file.key for file in self.files), *indices)
 
     @property
     def index(self) -> IndexChange:
-        """What the commit need not read from the files again."""
+        """The change of indices, with the entries that the commit need not read from the files again."""
         return IndexChange(collected=self.gathered.index, wanted=self.wanted, dialect=self.dialect)
 
     @property
