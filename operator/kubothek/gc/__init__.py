@@ -1,4 +1,4 @@
-"""Garbage collection: what nothing refers to any more, and how it goes. The rules are in docs/collector.md."""
+"""Garbage collection: find what nothing references any longer, and delete it. The rules are in docs/collector.md."""
 
 from __future__ import annotations
 

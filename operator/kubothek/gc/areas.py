@@ -1,4 +1,4 @@
-"""Where garbage is looked for, and what there can be attributed to the dataset. Anything else is left alone."""
+"""Where garbage collection searches, and which objects belong to the dataset. It leaves all others alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PART = re.compile(r"[0-9a-f]{32}-([0-9a-f]{32}|state)")
 
 
 class Kind(StrEnum):
-    """What an object is, for reports."""
+    """The kind of an object, for reports."""
 
     DATA = "data"
     INDEX = "index"
@@ -27,24 +27,24 @@ class Kind(StrEnum):
     SKIPPING = "skipping"
     INTAKE = "intake"
     CHAIN = "chain"
-    """Blocks, slices and checkpoints of a ledger, and what defines it."""
+    """Blocks, slices and checkpoints of a ledger, and the objects that define its chain."""
     JOBS = "jobs"
     PARTS = "parts"
-    """What processes of a run left for each other, which died before its end."""
+    """Files that processes of a run left for each other when the run died."""
     PLANS = "plans"
     UPLOADS = "uploads"
-    """In parts, which a crash has left unfinished: objects that are not there yet, of a size that nobody knows."""
+    """Multipart uploads that a crash left unfinished: not objects yet, and of unknown size."""
     NOTES = "notes"
-    """What was worked out of the table, and is kept for the next look."""
+    """Notes derived from the table, kept for later inspections."""
 
 
 OWN_TRACES: Final = frozenset({Kind.CHECKPOINTS, Kind.JOBS, Kind.PLANS, Kind.NOTES})
-"""Written on purpose without a reference, so a young one is no trace of a writer that failed."""
+"""Written without a reference on purpose, so a young one is no trace of a failed writer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """Objects of one kind below one prefix; ``owns`` tells whether an object's key has the form of this kind's."""
+    """Objects of one kind below one prefix; ``owns`` returns whether a key has the form of this kind."""
 
     kind: Kind
     prefix: str
@@ -52,11 +52,11 @@ class Area:
 
 
 def areas(uuid: str, table: str) -> tuple[Area, ...]:
-    """All of a dataset but what is never collected: head, ``_common_metadata``, markers, schemas, the claim.
+    """Return all areas of a dataset. Never collected: the head, ``_common_metadata``, markers, schemas, the claim.
 
-    Schemas are named by their content: a writer that brings an old one back writes the same key again, and nothing
-    could keep a collector from deleting it right after. They are few and small. Of several tables that another
-    library made, only the head's own directory is looked at.
+    Schemas are named by their content: a writer that restores an old one writes the same key again, and a collector
+    could delete it right after. They are few and small. Of several tables of another library, only the directory of
+    the head's own table is an area.
     """
     return (
         Area(Kind.RECORDS, keys.records(uuid), lambda key: keys.parse_record(uuid, key) is not None),
@@ -75,27 +75,27 @@ def areas(uuid: str, table: str) -> tuple[Area, ...]:
 
 
 def chain_prefixes(uuid: str) -> tuple[str, ...]:
-    """Where the objects of a ledger are that are named by their content; ``refs/`` and ``info/`` stay."""
+    """Return the prefixes of a ledger's objects that are named by their content; ``refs/`` and ``info/`` stay."""
     return keys.block(uuid, ""), keys.data_slice(uuid, ""), keys.engine_state(uuid, ""), keys.definitions(uuid)
 
 
 def notes(uuid: str) -> tuple[str, ...]:
-    """The keys of all notes: they stay as long as there is a table."""
+    """Return the keys of all notes, which stay as long as there is a table."""
     return keys.inventory(uuid), keys.lost(uuid), keys.damage(uuid)
 
 
 class Turn(IntEnum):
-    """When an object goes: what names others goes before these, so that what a crash leaves names nothing gone."""
+    """The order of deletion: an object goes before the objects that it names, so a crash leaves no dangling names."""
 
     COMMITS = 0
     """Records and checkpoints."""
     LISTS = 1
-    """Manifests of native indices, pages of standing sources, blocks; results and plans name nothing."""
+    """Manifests of native indices, pages of standing sources, blocks; also results and plans, which name nothing."""
     FILES = 2
 
 
 def turn(kind: Kind, key: str) -> Turn:
-    """The turn of an object."""
+    """Return the turn of an object."""
     if kind in (Kind.RECORDS, Kind.CHECKPOINTS):
         return Turn.COMMITS
     names_others = key.endswith(".json") or (kind is Kind.CHAIN and "/odf/blocks/" in key)
@@ -103,7 +103,7 @@ def turn(kind: Kind, key: str) -> Turn:
 
 
 def _is_entries(uuid: str, key: str) -> bool:
-    """What keeps real Xskipper from mixing files of two wishes stays until these are gone."""
+    """Return whether it is a file of entries. The sentinel that pauses Xskipper is not: it must outlast these files."""
     return is_own_key(uuid, key) and not is_pause(key)
 
 

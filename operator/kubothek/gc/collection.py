@@ -1,18 +1,18 @@
 """One collection of one dataset: mark, plan, expire, sweep (commit-protocol, "What a collector may delete").
 
-The order is what makes it safe beside everybody else:
+The order makes it safe beside all other programs:
 
-1. the store's time is taken, then the head is read, then records and all else are listed. What is younger than the
-   grace period stays;
-2. versions that nobody retains expire by a commit, which swaps the head. A swap that was under way fails by that, and
-   its writer, trying again, finds its files too old;
-3. what commits that came between 1 and 2 brought in is taken out of the plan; if they did more, 1 starts anew;
-4. only then is anything deleted: what names others goes before these.
+1. Take the store's time, then read the head, then list records and everything else. Objects younger than the grace
+   period stay.
+2. Expire versions that no policy retains, by a commit, which swaps the head. A concurrent swap fails by that, and its
+   writer, on retry, finds its files too old.
+3. Remove from the plan what commits between 1 and 2 added; if they did more, start again at 1.
+4. Only then delete, and each object before those that it names.
 
-Records are looked at here, as they tell what else stays. The rest is spread over threads or machines: looking, by
-ranges of keys; then deleting, by parts of what was found.
+This module handles records itself, as they tell what else stays. Threads or machines share the rest: they list ranges
+of keys, then delete parts of the plan.
 
-A crash at any point leaves garbage, and a run that finds it.
+A crash at any point leaves garbage, and the next run collects it.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ from kubothek.table.maintenance.lost_files import Lost, look_thoroughly
 from kubothek.words import duration
 
 MAX_DELETES: Final = 1_000_000
-"""What a collection deletes at most, unless it is told otherwise."""
+"""Default limit on the objects that one collection deletes."""
 _TRIES: Final = 5
 _FORMAT: Final = 1
 
 
 class Mode(StrEnum):
-    """Whether anything is deleted."""
+    """Whether a collection deletes anything."""
 
     DRY_RUN = "DryRun"
     ENFORCE = "Enforce"
@@ -75,15 +75,15 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """What a collection found and did.
+    """The result of a collection.
 
     ``plan``      key of the plan in the store; None of a dry run that left none there
     ``oldest``    the oldest version that stays, but for tagged ones
     ``versions``  how many stay; 0: there is no head, as the first commit never happened
     ``found``     garbage by kind; ``deleted``: what of it is gone
     ``young``     unreferenced objects that stay for now, as they are within the grace period
-    ``unknown``   objects that cannot be attributed to the dataset, and are left alone
-    ``version``   of the commit that this collection began its deletions with; None if there was nothing to do
+    ``unknown``   objects that cannot be attributed to the dataset, and stay
+    ``version``   of the commit with which this collection began its deletions; None if there was nothing to do
     """
 
     uuid: str
@@ -110,13 +110,13 @@ def collect(
     spread: Spread | None = None,
     keeps_plan: bool = False,
 ) -> Collection:
-    """Delete what nothing refers to any more, or say what that would be. A dry run writes nothing to the store.
+    """Delete what nothing references any longer, or report it. A dry run writes nothing to the store by default.
 
-    ``policies``     what any of them keeps is kept; ``Retention()`` keeps every version. At least one
-    ``max_deletes``  with more objects than these to delete, none is
-    ``grace``        longer than the store's own; None = that
-    ``spread``       who lists and deletes; None = threads of this process
-    ``keeps_plan``   a dry run writes its plan to the store, as one with a ``spread`` does: its tasks have to reach it
+    ``policies``     a version stays if any of them keeps it; ``Retention()`` keeps every version. At least one
+    ``max_deletes``  if more objects than these are garbage, delete none
+    ``grace``        not shorter than the store's own; None = that
+    ``spread``       runs the tasks that list and delete; None = threads of this process
+    ``keeps_plan``   a dry run stores its plan in the store; with a ``spread`` it always does, for the tasks to read
 
     Works beside all other writers and readers, and may be run again after any failure. Of a dataset whose first commit
     never happened all objects are garbage. Raises TooManyDeletes,
@@ -149,18 +149,18 @@ def collect(
 
 
 def _scratch(directory: Path) -> Store:
-    """A directory of this machine as the place for the plan of a dry run."""
+    """Return a store in a local directory for the plan of a dry run."""
     root = directory / "plan"
     root.mkdir()
     return open_store(StoreConfig(root.as_uri()))
 
 
 class _MovedError(Exception):
-    """The head is not one on which the plan still holds."""
+    """The head changed so that the plan no longer holds."""
 
 
 class _Run:
-    """One try: its plan, once it is made."""
+    """One attempt at a collection. Creating it makes the plan."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class _Run:
         enforces: bool,
         scratch: Store | None,
     ) -> None:
-        """``scratch``  where the plan goes; None = into the store."""
+        """Make the plan; ``scratch`` is the store for it, None = the dataset's store."""
         self._store = store
         self._enforces = enforces
         self._scratch = scratch
@@ -184,7 +184,7 @@ class _Run:
         self._spread = spread
         self._name = f"{keys.collections(log.uuid)}{uuid4().hex}"
         self._policies = policies
-        self._present()  # nothing is written where no dataset is
+        self._present()  # raises before anything is written where there is no dataset
         self._settings = read_settings(store)
         self._moment = self._take_time(self._settings.grace if grace is None else grace)
         seen = self._present()
@@ -197,11 +197,11 @@ class _Run:
         self._lost = self._look_for_loss()
 
     def found(self, mode: Mode) -> Collection:
-        """What the plan says."""
+        """Return the result that the plan describes."""
         return self._tell(Collection(**self._facts(mode)))
 
     def enforce(self, max_deletes: int) -> Collection:
-        """Do what the plan says."""
+        """Carry out the plan."""
         found = self.found(Mode.ENFORCE)
         if self._found.objects > max_deletes:
             raise TooManyDeletes(
@@ -225,7 +225,7 @@ class _Run:
         deleted = added([self._sweep(spared), aborted])
         return self._tell(Collection(**self._facts(Mode.ENFORCE), deleted=deleted, version=version))
 
-    # --- looking ---
+    # --- planning ---
 
     def _take_time(self, grace: timedelta) -> Moment:
         if grace < self._settings.grace:
@@ -256,7 +256,7 @@ class _Run:
             raise
 
     def _look(self, path: Path) -> Found:
-        """Find the garbage, which makes the plan; ``path`` takes the keys that stay on their way into the store."""
+        """Find the garbage, and store the plan; ``path`` holds the referenced keys before their upload to the store."""
         uuid, table = self._log.uuid, self._seen.head.table
         records, *others = self._areas
         plans = self._scratch or self._store
@@ -276,7 +276,7 @@ class _Run:
         return Found.joined([found, *self._spread(look, ranges, "look for garbage")])
 
     def _look_for_loss(self) -> Lost | None:
-        """What the present version has lost, if anything that stays is missing; inspections tell of it from then on."""
+        """Return what the current version has lost, if any file that stays is missing; inspections then report it."""
         if self._scratch is not None or not self._found.missing or self._seen.head.tombstone:
             return None
         return look_thoroughly(self._store, self._log, self._log.snapshot())
@@ -284,17 +284,17 @@ class _Run:
     # --- changing ---
 
     def _anchor(self) -> None:
-        """Make sure that the versions which stay need no record of one that goes."""
+        """Write checkpoints, so that the remaining versions need no record that is deleted."""
         journal = self._log.journal
         try:
             for record in self._kept.anchors:
                 if not has_checkpoint(journal, record):
                     journal.put_checkpoint(record.version, self._state(record))
         except VersionIncomplete as error:
-            raise _MovedError from error  # another collector was at work
+            raise _MovedError from error  # another collector changed the dataset
 
     def _state(self, record: Record) -> bytes:
-        """The head that this commit made; the present one is here already, if it is just what the record says."""
+        """Return the head that this commit made: the current one if its digest is the record's, else rebuilt."""
         if self._seen.marker is not None and record.key == self._seen.marker.record:
             present = self._seen.head.render()
             if digest(present) == record.head_digest:
@@ -312,7 +312,7 @@ class _Run:
         return fence.version
 
     def _expire(self) -> tuple[int, frozenset[str]]:
-        """The commit after which nobody can ask for what goes; its version, and what became needed before it."""
+        """Commit the expiry. Return its version, and the keys that became referenced between the plan and it."""
         try:
             committed = self._log.begin_new("expire").commit(
                 Change(operation=Operation.EXPIRE, horizon=self._kept.oldest, spares=self._kept.tagged, by=self._by)
@@ -322,7 +322,7 @@ class _Run:
         return committed.version, self._needed_since(committed.record_key)
 
     def _needed_since(self, expiry: str) -> frozenset[str]:
-        """What commits brought in that came after the plan's head and before the expiry."""
+        """Return the keys that commits after the plan's head and before the expiry added."""
         assert self._seen.marker is not None, "a settled head is ours"
         needed: set[str] = set()
         key: str | None = expiry
@@ -337,7 +337,7 @@ class _Run:
         raise _MovedError
 
     def _sweep(self, spared: frozenset[str]) -> Counts:
-        """Delete what the plan lists, one turn after the other."""
+        """Delete what the plan lists, turn by turn."""
         seen = self._log.journal.observe()
         if seen is None or seen.marker is None or seen.etag is None:
             raise _MovedError
@@ -355,9 +355,9 @@ class _Run:
         return added(deleted)
 
     def _abort_uploads(self) -> Counts:
-        """End what writers left unfinished that have no time left to finish it: their objects would be too old.
+        """Abort multipart uploads older than the grace period: their objects would be too old to be committed.
 
-        Where that is not allowed, or unknown, the bucket's own rules have to do it.
+        Where that is forbidden or unsupported, lifecycle rules of the bucket have to do it.
         """
         uuid, due = self._log.uuid, self._moment.now - self._moment.grace
         try:
@@ -371,7 +371,7 @@ class _Run:
             return {}
         return {Kind.UPLOADS: Count(aborted)} if aborted else {}
 
-    # --- telling ---
+    # --- reporting ---
 
     def _facts(self, mode: Mode) -> dict[str, Any]:
         return {
@@ -386,7 +386,7 @@ class _Run:
         }
 
     def _tell(self, done: Collection) -> Collection:
-        """Put it where the keys were put before."""
+        """Store the result beside the plan."""
         if done.plan is None:
             return done
         document = {

@@ -17,16 +17,16 @@ from kubothek.table.log.records import parallel
 _SIDE: Final = ".kubothek/"
 _AT_ONCE: Final = 256
 _LARGEST_TOMBSTONE: Final = 1 << 20
-"""A head that is larger has files: it need not be read to know that it is no tombstone."""
+"""A larger head lists files: it cannot be a tombstone, and is not read."""
 _OF_NO_WEIGHT: Final = (Kind.CHECKPOINTS, Kind.JOBS, Kind.PLANS)
-"""Each collection leaves a plan: such objects alone are no reason for another one."""
+"""Each collection leaves a plan, so such objects alone are no reason for another collection."""
 
 
 def leftovers(store: Store, owners: str) -> Iterator[tuple[str, str]]:
-    """The deleted datasets that were claimed by an owner with this prefix and have anything left: uuid and owner.
+    """Yield uuid and owner of deleted datasets that an owner with this prefix claimed and that have objects left.
 
-    One listing of the names of all datasets, and some small requests for each. One that is there, is claimed by
-    somebody else or by nobody, or makes no sense is not among them.
+    One listing of the names of all datasets, and some small requests for each. Skips datasets that exist, have another
+    owner or none, or cannot be read.
     """
     names = (name.rstrip("/") for name in store.list_names(_SIDE) if name.endswith("/"))
     while batch := list(islice(names, _AT_ONCE)):
@@ -36,7 +36,7 @@ def leftovers(store: Store, owners: str) -> Iterator[tuple[str, str]]:
 
 
 def _left_by(store: Store, uuid: str, owners: str) -> str | None:
-    """The owner, if the dataset is deleted, something is left of it, and the owner is one of those that are meant."""
+    """Return the owner if the dataset is deleted, objects of it are left, and the owner has the prefix."""
     try:
         key = keys.head(keys.check_uuid(uuid))
         if store.stat(key).size > _LARGEST_TOMBSTONE:

@@ -1,7 +1,7 @@
-"""Looking for garbage: each range of keys is listed and joined with what stays of it, on its own.
+"""Search for garbage: each range of keys is listed and joined with its referenced keys, independently of others.
 
-What stays is put into the store as one sorted list. It is cut into ranges of about equally many keys, which a task
-finds in it again as a row group. Where nothing stays there is nothing to cut: such an area is one range.
+The referenced keys are in the store as one sorted list, cut into ranges of about equally many keys. A task finds its
+range as a row group of that list. An area without referenced keys is one range.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from kubothek.storage import ObjectInfo, Store, StoreConfig, open_store
 from kubothek.table.log.model import keys
 
 RANGE_KEYS: Final = 10_000
-"""Keys that stay, in one range."""
+"""Number of referenced keys in one range."""
 _KEPT: Final = pa.schema({"key": pa.string()})
 _BATCH: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The keys of an area from ``after``, exclusively, to ``until``; None = to its end.
+    """The keys of an area after ``after``, up to and including ``until``; None = to the end of the area.
 
-    ``area``   its number among :func:`~.areas.areas`
-    ``group``  the number of the row group that lists what stays; None if nothing does
+    ``area``   index in :func:`~.areas.areas`
+    ``group``  index of the row group with its referenced keys; None if there are none
     """
 
     area: int
@@ -43,9 +43,9 @@ class Range:
 
 
 def write_kept(path: Path, kept: Sequence[Iterable[str]], first: int) -> Iterator[Range]:
-    """Write what stays of each area, in ascending order, and tell the ranges; the file is whole after the last one.
+    """Write the referenced keys of each area, ascending, and yield the ranges. The file is complete after the last one.
 
-    ``first``  the number of the first area
+    ``first``  index of the first area
     """
     group = 0
     with pq.ParquetWriter(path, _KEPT, compression="zstd", write_statistics=False) as writer:
@@ -65,10 +65,10 @@ def write_kept(path: Path, kept: Sequence[Iterable[str]], first: int) -> Iterato
 class Look:
     """Finds the garbage of a range; plain data, which can be sent to other machines.
 
-    ``kept``    key of what :func:`write_kept` wrote
+    ``kept``    key of the file that :func:`write_kept` wrote
     ``oldest``  the oldest version that stays
-    ``plan``    what the keys of the plan's parts begin with
-    ``scratch`` where the plan and ``kept`` are, if not in the store
+    ``plan``    prefix of the keys of the plan's parts
+    ``scratch`` the store of the plan and of ``kept``, if it is another one
     """
 
     uuid: str
@@ -80,7 +80,7 @@ class Look:
     scratch: StoreConfig | None = None
 
     def __call__(self, store: Store, part: Range) -> Found:
-        """Put what is found into the plan. Raises StoreError for a store that does not list in the order of keys."""
+        """Add the garbage of a range to the plan. Raises StoreError for a store that does not list in order of keys."""
         area = areas(self.uuid, self.table)[part.area]
         plans = store if self.scratch is None else open_store(self.scratch)
         spool = Spool(plans, self.plan)
@@ -108,15 +108,15 @@ class Look:
                 yield from cast("list[str]", batch.column(0).to_pylist())
 
     def _is_garbage(self, area: Area, info: ObjectInfo) -> bool:
-        """Of what is not referenced. A checkpoint is only ever written of a version that was committed: if that has
-        expired, the checkpoint goes with it, however young it is.
+        """Return whether an unreferenced object is garbage. A checkpoint is only written of a committed version: it is
+        garbage once that version has expired, however young it is.
         """
         version = keys.checkpoint_version(info.key) if area.kind is Kind.CHECKPOINTS else None
         return not self.moment.is_young(info.modified) if version is None else version < self.oldest
 
 
 def add(spool: Spool, area: Area, info: ObjectInfo, common_metadata: str) -> None:
-    """Take in what is garbage if its key has the form of one of ours."""
+    """Add garbage to the spool if its key has the form of the area's kind; else count it as unknown."""
     if area.owns(info.key):
         spool.add(info, area.kind)
     elif info.key != common_metadata:

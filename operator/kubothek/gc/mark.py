@@ -1,4 +1,4 @@
-"""Everything that must stay: which versions are kept, and what they and commits on their way name."""
+"""Mark everything that stays: the kept versions, and what they and concurrent commits name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from kubothek.table.log.records import Stored, parallel, stored, stored_chain
 _AT_ONCE: Final = 256
 _KEYS_AT_ONCE: Final = 1024
 _NO_VERSIONS: Final = (Operation.EXPIRE, Operation.TAG)
-"""Commits that make no versions of their own: they are not counted, and nothing is older by them."""
+"""Commits that do not count as versions: they neither use up a policy's number nor age older versions."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,22 +47,22 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a collection looked, by the store's clock and before it read the head; ``grace`` is what stays unasked."""
+    """The store's time before a collection read the head; unreferenced objects stay up to the age ``grace``."""
 
     now: datetime
     grace: timedelta
 
     def is_young(self, written: datetime) -> bool:
-        """Whether something written then may belong to a commit that is on its way."""
+        """Return whether an object written then may belong to a concurrent commit."""
         return self.now - written <= self.grace
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The versions that stay, ``versions`` of them: ``oldest`` and all above it on the chain, and tagged ones.
+    """The versions that stay, ``versions`` of them: ``oldest``, all above it on the chain, and tagged ones.
 
-    ``anchors``  those whose state the kept records alone do not tell: each needs a checkpoint
-    ``tagged``   the records of the versions that have tags, or that a cube needs
+    ``anchors``  versions that cannot be rebuilt from the kept records alone: each needs a checkpoint
+    ``tagged``   the records of versions that have tags, or that a cube needs
     """
 
     oldest: int
@@ -72,7 +72,7 @@ class Kept:
 
 
 class References:
-    """The keys that stay, area by area; the rest of the store is nobody's business here."""
+    """The referenced keys, by area; keys outside of all areas are ignored."""
 
     def __init__(self, store: Store, areas: Sequence[Area], directory: Path) -> None:
         self._store = store
@@ -83,7 +83,7 @@ class References:
         self._pages = next(area.prefix for area in areas if area.kind is Kind.INTAKE)
 
     def add(self, found: Iterable[str]) -> None:
-        """Take these keys in, as far as they lie in an area."""
+        """Add those of these keys that are in an area."""
         remaining = iter(found)
         while batch := list(islice(remaining, _KEYS_AT_ONCE)):
             self._by_prefix[self._data].update([key for key in batch if key.startswith(self._data)])
@@ -96,19 +96,19 @@ class References:
                     self._lists.update((key,))
 
     def resolve(self) -> None:
-        """Read the manifests and pages that were taken in, for the files that they name. One that is gone names none.
+        """Read the added manifests and pages, and add the files that they name. A missing one names none.
 
-        Raises IndexStale or VersionIncomplete for one that cannot be understood: what it names is not known then.
+        Raises IndexStale or VersionIncomplete for one that cannot be parsed, as its files are then unknown.
         """
         for names in each_of(self._named_in, self._lists):
             self.add(names)
 
     def everything(self) -> Iterator[str]:
-        """All keys that stay."""
+        """Return all referenced keys."""
         return chain.from_iterable(self._by_prefix.values())
 
     def of(self, area: Area) -> SortedKeys:
-        """What stays in an area."""
+        """Return the referenced keys of an area."""
         return self._by_prefix[area.prefix]
 
     def _named_in(self, key: str) -> list[str]:
@@ -125,10 +125,10 @@ class References:
 
 
 def kept_versions(journal: Journal, seen: Observed, policies: Sequence[Retention], moment: Moment) -> Iterator[Stored]:
-    """The commits whose versions stay, newest first: what policies retain and what may still be read.
+    """Yield the commits whose versions stay, newest first: those that policies retain, or that may be in use.
 
-    Of a deleted dataset everything stays as long as the deletion can be taken back, and then nothing but the tombstone.
-    Of a foreign head, which a dry run does not adopt, it is as if an adoption had just replaced what it was built on.
+    Of a deleted dataset all versions stay while the deletion can be undone, afterwards only the tombstone. A foreign
+    head, which a dry run does not adopt, counts as if its adoption had just replaced the version below it.
     """
     start = seen.marker.record if seen.marker else seen.base.key if seen.base else None
     if start is None:
@@ -143,7 +143,7 @@ def kept_versions(journal: Journal, seen: Observed, policies: Sequence[Retention
             found = next(commits)
         except VersionIncomplete:
             if parent is not None and parent.version < accessible:
-                return  # a collector that obeyed a shorter grace period took it
+                return  # a collector with a shorter grace period deleted it
             raise
         yield found
         parent = keys.parse_record(journal.uuid, found.record.parent)
@@ -169,7 +169,7 @@ def mark_versions(
     into: References,
     pinned: frozenset[str] = frozenset(),
 ) -> Kept:
-    """Mark what the kept versions name, and what a person still has to decide about. Memory: a head, not a history.
+    """Mark what the kept versions name, and commits that a user has to decide about. Memory: one head, not a history.
 
     ``pinned``  the records of versions that stay whatever the policies say
     """
@@ -195,18 +195,18 @@ def mark_versions(
     for key in (*seen.head.lost, *seen.head.overwritten):
         record = _record_at(journal, key)
         into.add((key, *(_named(record) if record else ())))
-    if last is None:  # a foreign head over nothing of ours
+    if last is None:  # a foreign head without a commit of ours below
         return Kept(0, count, (), tags.present)
-    # Where files only came since the oldest version, it need not be rebuilt: the present one names what it names.
+    # If all commits since the oldest version only added files, it need not be rebuilt: the head names all its files.
     oldest = _mark_whole(journal, last, into, seen.head if grown else None)
     anchors = [record for record in restored if record is not last and _restores_below(record, last.version)]
     apart = [key for key in tags.apart() if key not in pinned]
     anchors += [journal.record(key) for key in apart]
     for record in anchors:
         _mark_whole(journal, record, into)
-    # A version that a cube needed once, and that expired before a policy was there that keeps it, stays gone.
+    # A version that a cube needed, but that expired before a policy kept it, stays expired.
     for key in (*(pinned & set(tags.apart())), *tags.lost_lately(oldest)):
-        with suppress(VersionIncomplete):  # a collector that obeyed a shorter grace period took it
+        with suppress(VersionIncomplete):  # a collector with a shorter grace period deleted it
             record = journal.record(key)
             _mark_whole(journal, record, into)
             anchors.append(record)
@@ -232,7 +232,7 @@ def _mark_tombstone(journal: Journal, seen: Observed, moment: Moment, into: Refe
 
 
 def _mark_whole(journal: Journal, record: Record, into: References, known: Head | None = None) -> Head:
-    """Mark all of a version, as if no other stayed; ``known``: its head, or one that names no less, with its tags."""
+    """Mark all that a version names, and return its head. ``known``: it, or one with its tags that names no less."""
     head = known or rebuild(journal, record)
     into.add((record.key, keys.checkpoint(journal.uuid, record.version), *references.of_head(head)))
     if head.chain is not None and not head.tombstone:
@@ -241,9 +241,9 @@ def _mark_whole(journal: Journal, record: Record, into: References, known: Head 
 
 
 def _of_chain(journal: Journal, head: str) -> Iterator[str]:
-    """What the chain of a version names, from this block down to its seed; every block is read.
+    """Yield what the chain of a version names, from this block down to its seed. Reads every block.
 
-    Raises VersionIncomplete if it cannot be followed: what it names is not known then.
+    Raises VersionIncomplete if the chain cannot be read, as its names are then unknown.
     """
     try:
         for block in read_chain(journal.store, Layout(keys.chain(journal.uuid)), Multihash.parse(head)):
@@ -253,9 +253,9 @@ def _of_chain(journal: Journal, head: str) -> Iterator[str]:
 
 
 def _only_adds(record: Record) -> bool:
-    """Whether the version of this commit names all that the one before it names, and has the same tags.
+    """Return whether the commit's version names all that the version below names, and has the same tags.
 
-    Of the protocol's own metadata only the horizon may change: some of it names objects, more may in times to come.
+    Of the protocol's own metadata only the horizon may change: some of it names objects, and more may in the future.
     """
     delta = record.delta
     owned = any(name.startswith(OWN_PREFIX) and name != HORIZON for name in (*delta.metadata, *delta.dropped))
@@ -265,7 +265,7 @@ def _only_adds(record: Record) -> bool:
 class YoungFiles:
     """Uncommitted records within the grace period, and the objects that only they name.
 
-    ``count``  how many there are, but for objects that a kept version names; bytes of records and data files
+    ``count``  number of these objects without those that a kept version names; bytes of records and data files
     """
 
     def __init__(self) -> None:
@@ -274,12 +274,12 @@ class YoungFiles:
         self._kept: set[str] = set()
 
     def add(self, size: int, record: Record) -> None:
-        """A record of this size in bytes."""
+        """Add a record, with its size in bytes."""
         self._records = self._records.plus(size)
         self._files |= dict.fromkeys(_named(record), 0) | {file.key: file.bytes for file in record.delta.added}
 
     def meet(self, kept: Iterable[str]) -> None:
-        """What kept versions name."""
+        """Note the keys that kept versions name."""
         self._kept.update(key for key in kept if key in self._files)
 
     @property
@@ -296,7 +296,7 @@ def mark_young_records(
     into: References,
     young: YoungFiles,
 ) -> Iterator[ObjectInfo]:
-    """Records that no kept version has, of which young ones are marked with all that they name; the others come out."""
+    """Mark young records that no kept version has, with all that they name; yield the old ones."""
     named: list[str] = []
 
     def is_old(info: ObjectInfo) -> bool:
@@ -316,7 +316,7 @@ def mark_young_records(
 
 
 def each_of(act: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """``act`` on each item, many at a time."""
+    """Yield ``act`` of each item, run in threads."""
     for batch in _batches(items):
         yield from parallel(act, batch)
 
@@ -328,7 +328,7 @@ def _batches(items: Iterable[T]) -> Iterator[list[T]]:
 
 
 def _record_at(journal: Journal, key: str) -> Record | None:
-    """A record; None if it is gone by now."""
+    """Return a record; None if it is gone by now."""
     try:
         return stored(journal, key).record
     except VersionIncomplete as error:
@@ -342,7 +342,7 @@ def _named(record: Record) -> list[str]:
 
 
 def _is_recent(successor: Stored, moment: Moment) -> bool:
-    """Whether what this commit replaced may still be read."""
+    """Return whether readers may still use what this commit replaced."""
     return may_be_read(replaced=successor.written, now=moment.now, grace=moment.grace)
 
 
@@ -351,15 +351,15 @@ def _restores_below(record: Record, oldest: int) -> bool:
     return target is None or target.version < oldest
 
 
-# Which versions stay because they have a tag, or have lost it so lately that somebody may still be reading them.
+# Versions that stay because they have a tag, or lost it so recently that they may still be in use.
 
 
 class TaggedVersions:
-    """The tagged versions of a head; it meets the kept commits, newest first, to learn of the others.
+    """The tagged versions of a head. It gets the kept commits, newest first, to tell which ones are not among them.
 
-    ``present``  the records of the versions that have tags; those of a deleted dataset count as long as the deletion
-                 can be taken back
-    ``recent``   whether what a commit replaced may still be read
+    ``present``  the records of the versions that have tags; those of a deleted dataset count while the deletion can be
+                 undone
+    ``recent``   whether what a commit replaced may still be in use
     ``pinned``   the records of versions that are needed as if they had tags
     """
 
@@ -373,7 +373,7 @@ class TaggedVersions:
         self._turns: list[Stored] = []
 
     def meet(self, found: Stored) -> None:
-        """A kept commit."""
+        """Note a kept commit."""
         record = found.record
         if self._newest and self._head.tombstone and not self._recent(found):
             self.present = self._pinned
@@ -384,13 +384,13 @@ class TaggedVersions:
             self._turns.append(found)
 
     def apart(self) -> list[str]:
-        """The records of tagged versions that are not among those met."""
+        """Return the records of tagged versions that are not among the noted commits."""
         return sorted(self.present - self._met)
 
     def lost_lately(self, oldest: Head) -> list[str]:
-        """The records of versions whose last tag is gone, but not for long.
+        """Return the records of versions that recently lost their last tag.
 
-        Which tags there were before a commit that changed them, tells the one below it that did so too, or the
+        The tags before a commit that changed them are those of the next lower commit that did so too, or of the
         ``oldest`` kept version.
         """
         before = (*(turn.record.delta.metadata for turn in self._turns[1:]), oldest.metadata)

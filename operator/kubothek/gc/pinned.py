@@ -1,4 +1,4 @@
-"""Which versions of a dataset stay because a version of its cube that stays is made of them."""
+"""Versions of a dataset that stay because a kept version of its cube contains them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kubothek.table.log.multi.journal import CubeJournal
 from kubothek.table.log.multi.spec import memberships
 
 _NO_VERSIONS: Final = (str(Operation.EXPIRE), str(Operation.TAG))
-"""As for datasets: commits that make no versions of their own."""
+"""As for datasets: commits that do not count as versions."""
 
 
 def pinned(store: Store, uuid: str, policies: Sequence[Retention], now: datetime) -> frozenset[str]:
-    """The records of the versions that the heads of cubes name, and the versions of cubes that policies keep.
+    """Return the records of the dataset's versions in the heads of its cubes, and in cube versions that policies keep.
 
-    So a version of a cube that stays is read whole, also if one of its datasets was deleted since. A cube that was
-    deleted itself needs none. Nothing is asked for a dataset whose uuid has no ``++``.
+    So a kept version of a cube stays complete, even if one of its datasets was deleted since. A deleted cube needs
+    none. A dataset without ``++`` in its uuid costs no request.
     """
     found: set[str] = set()
     open_member = partial(Journal, store, clock=system_clock, rng=SystemRandom())

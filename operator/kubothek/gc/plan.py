@@ -1,4 +1,4 @@
-"""What is to be deleted: listed in the store, in parts that one task deletes each, and counted by kind."""
+"""The plan of a collection: what to delete, listed in the store in parts for one task each, and counted by kind."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _FIELDS: Final[list[pa.Field[Any]]] = [
 OBJECTS: Final = pa.schema(_FIELDS)
 """A row of a plan."""
 PART_OBJECTS: Final = 20_000
-"""What one part lists at most, and what is in memory of each turn while objects are looked for."""
+"""Maximum number of objects in one part, and in memory for each turn during the search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """So many objects of so many bytes."""
+    """A number of objects, and their bytes."""
 
     objects: int = 0
     bytes: int = 0
 
     def plus(self, size: int) -> Count:
-        """With one more object."""
+        """Return the count with one more object."""
         return Count(self.objects + 1, self.bytes + size)
 
     def __add__(self, other: Count) -> Count:
@@ -50,7 +50,7 @@ Counts = Mapping[Kind, Count]
 
 
 def added(counts: Iterable[Counts]) -> dict[Kind, Count]:
-    """The sums."""
+    """Return the sums."""
     sums: dict[Kind, Count] = defaultdict(Count)
     for each in counts:
         for kind, count in each.items():
@@ -60,7 +60,7 @@ def added(counts: Iterable[Counts]) -> dict[Kind, Count]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One object of the plan: its key, and when what it lists goes."""
+    """One file of the plan: its key, and the turn of the objects that it lists."""
 
     key: str
     turn: Turn
@@ -68,10 +68,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Garbage that was found, which ``parts`` list, and objects that cannot be attributed to the dataset.
+    """The garbage that ``parts`` list, and objects that cannot be attributed to the dataset.
 
     ``young``    unreferenced objects within the grace period
-    ``missing``  data files that stay, and are not there
+    ``missing``  referenced data files that do not exist
     """
 
     counts: Counts = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Found:
 
     @classmethod
     def joined(cls, found: Iterable[Self]) -> Self:
-        """What several tasks found."""
+        """Return the joined result of several tasks."""
         all_found = [*found]
         return cls(
             added(each.counts for each in all_found),
@@ -94,13 +94,13 @@ class Found:
 
     @property
     def objects(self) -> int:
-        """How many there are to delete."""
+        """The number of objects to delete."""
         return sum(count.objects for count in self.counts.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """One object that is to be deleted."""
+    """One object to delete."""
 
     key: str
     kind: Kind
@@ -109,9 +109,9 @@ class Doomed:
 
 
 class Spool:
-    """Takes objects in, and puts each part of them into the store as soon as it is full.
+    """Collects objects, and stores each part of the plan as soon as it is full.
 
-    Parts are named ``<plan>-<turn>-<new id>.parquet``: an attempt of a task that is tried again leaves its own behind.
+    Parts are named ``<plan>-<turn>-<new id>.parquet``: a retried task leaves the parts of its first attempt behind.
     """
 
     def __init__(self, store: Store, plan: str) -> None:
@@ -123,7 +123,7 @@ class Spool:
         self._parts: list[Part] = []
 
     def add(self, info: ObjectInfo, kind: Kind) -> None:
-        """One object that is to go."""
+        """Add an object to delete."""
         when = turn(kind, info.key)
         self._held[when].append((info, kind))
         self._counts[kind] = self._counts[kind].plus(info.size)
@@ -131,11 +131,11 @@ class Spool:
             self._put(when)
 
     def leave(self, info: ObjectInfo) -> None:
-        """One object that is unknown."""
+        """Count an unknown object."""
         self._unknown = self._unknown.plus(info.size)
 
     def finish(self) -> Found:
-        """Put what is left; all that was found."""
+        """Store what is left; return all that was found."""
         for when in Turn:
             if self._held[when]:
                 self._put(when)
@@ -157,7 +157,7 @@ class Spool:
 
 
 def objects_of(store: Store, uuid: str, part: Part, batch: int) -> Iterator[list[Doomed]]:
-    """What a part lists, so many at a time. Raises InvalidKey if it lists an object of anything but this dataset."""
+    """Yield the objects of a part in batches. Raises InvalidKey if it lists an object outside of this dataset."""
     with pq.ParquetFile(pa.BufferReader(store.get(part.key))) as file:
         for rows in file.iter_batches(batch, columns=["key", "kind", "bytes", "modified"]):
             check_foreign_keys(rows.column("key").to_pylist(), keys.dataset(uuid), keys.side(uuid))
@@ -166,5 +166,5 @@ def objects_of(store: Store, uuid: str, part: Part, batch: int) -> Iterator[list
 
 
 def to_json(counts: Counts) -> dict[str, dict[str, int]]:
-    """As it stands in plans."""
+    """Return the form in plans."""
     return {str(kind): {"objects": count.objects, "bytes": count.bytes} for kind, count in sorted(counts.items())}

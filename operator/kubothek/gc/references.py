@@ -1,4 +1,4 @@
-"""What heads, records, index manifests and pages of standing sources name. Pure."""
+"""The keys that heads, records, index manifests and pages of standing sources name. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from kubothek.table.log.model.head import INDEX, INTAKE, SKIPPING
 
 
 def of_head(head: Head) -> Iterator[str]:
-    """Data files, index files, manifests, skipping metadata and pages of a version, and what defines its chain; of the
-    chain itself a head names the last block only, see :func:`of_chain`.
+    """Yield data files, index files, manifests, skipping metadata and pages of a version, and its chain's definition.
+
+    A head names only the last block of the chain itself, see :func:`of_chain`.
     """
     for partition in head.partitions.values():
         yield from partition["files"].values()
@@ -25,7 +26,7 @@ def of_head(head: Head) -> Iterator[str]:
 
 
 def of_record(record: Record) -> Iterator[str]:
-    """What a commit brought into its version, besides what was there before."""
+    """Yield the keys that a commit added to its version."""
     yield from (file.key for file in record.delta.added)
     uuid = record.key.split("/")[1]
     yield from _of(uuid, record.delta.indices, record.delta.metadata)
@@ -34,7 +35,7 @@ def of_record(record: Record) -> Iterator[str]:
 
 
 def of_chain(uuid: str, block: Block) -> Iterator[str]:
-    """A block of a ledger, and the slice and the checkpoint that it names."""
+    """Yield a block of a ledger, and the slice and the checkpoint that it names."""
     layout, event = Layout(keys.chain(uuid)), block.content.event
     yield layout.block(block.hash)
     if isinstance(event, AddData | ExecuteTransform):
@@ -45,17 +46,17 @@ def of_chain(uuid: str, block: Block) -> Iterator[str]:
 
 
 def of_manifest(manifest: Manifest) -> Iterator[str]:
-    """The sorted files of a native index."""
+    """Return the sorted files of a native index."""
     return (file.key for file in manifest.files)
 
 
 def of_page(page: Page) -> Iterator[str]:
-    """The sorted runs that tell what a standing source has taken."""
+    """Return the sorted runs that list what a standing source has ingested."""
     return (run.key for run in page.runs)
 
 
 def _of(uuid: str, indices: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[str]:
-    """A legacy index is in the head itself, and names nothing."""
+    """Yield what indices and metadata name. A legacy index is in the head itself, and names nothing."""
     yield from (index for index in indices.values() if isinstance(index, str))
     native = metadata.get(INDEX)
     if isinstance(native, Mapping):

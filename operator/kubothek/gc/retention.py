@@ -1,7 +1,7 @@
-"""Which versions are kept: by number, and by how long ago they stopped being current. Pure.
+"""Which versions are kept: by number, and by how long ago they stopped being current. Pure functions.
 
-A version's age counts from when its successor took its place: one that was current for a year and was replaced a
-minute ago is a minute old. What any rule of any policy keeps is kept.
+A version's age counts from its replacement by the next version: one that was current for a year and was replaced a
+minute ago is a minute old. A version stays if any rule of any policy keeps it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from kubothek.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What one policy keeps.
+    """The rules of one policy.
 
-    ``versions``  so many of the newest, the present one included
-    ``time``      those that were current within this time
+    ``versions``  keep this number of the newest versions, the current one included
+    ``time``      keep versions that were current within this time
 
-    With both, what either keeps; with neither, every version.
+    With both, a version stays if either keeps it; with neither, every version stays.
     """
 
     versions: int | None = None
@@ -33,10 +33,10 @@ class Retention:
             raise InputError(f"versions to keep for {self.time}: a time cannot be negative")
 
     def keeps(self, *, newer: int, stopped: datetime | None, now: datetime) -> bool:
-        """Whether it keeps a version.
+        """Return whether the policy keeps a version.
 
         ``newer``    how many versions are newer
-        ``stopped``  when the version stopped being current; None if it is
+        ``stopped``  when the version stopped being current; None if it is current
         """
         if stopped is None or (self.versions is None and self.time is None):
             return True
@@ -46,15 +46,15 @@ class Retention:
 
 
 def is_retained(policies: Sequence[Retention], *, newer: int, stopped: datetime | None, now: datetime) -> bool:
-    """Whether any policy keeps the version; if so, all newer ones are kept as well."""
+    """Return whether any policy keeps the version; if so, all newer ones are kept as well."""
     return any(policy.keeps(newer=newer, stopped=stopped, now=now) for policy in policies)
 
 
 def may_be_read(*, replaced: datetime | None, now: datetime, grace: timedelta) -> bool:
-    """Whether readers or foreign writers may still be at work on a version, whatever policies say.
+    """Return whether readers or foreign writers may still use a version, whatever policies say.
 
-    ``replaced``  when the record of its successor was written; None if it is the present version
+    ``replaced``  when the record of its successor was written; None if it is the current version
 
-    The swap comes after the record, by half a grace period at most (commit-protocol, "What a collector may delete").
+    The swap follows the record within half a grace period (commit-protocol, "What a collector may delete").
     """
     return replaced is None or now - (replaced + grace / 2) <= grace

@@ -1,4 +1,4 @@
-"""Sets of keys that do not fit into memory: sorted runs on disk, merged as they are read."""
+"""Sets of keys larger than memory: sorted runs on disk, merged when they are read."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _RUN: Final = pa.schema({"key": pa.string()})
 
 
 class SortedKeys:
-    """A set of keys that is filled first and then read, any number of times, in the order of store listings.
+    """A set of keys that is filled first, then read any number of times, in the order of store listings.
 
-    ``directory`` takes the runs; ``in_memory`` keys are held at most, and a small batch of each of a few runs: as soon
-    as there are many of about the same size, they are merged into one.
+    ``directory`` holds the runs. In memory are at most ``in_memory`` keys, and a small batch of each of a few runs:
+    many runs of about the same size are merged into one.
     """
 
     def __init__(self, directory: Path, in_memory: int = _IN_MEMORY) -> None:
@@ -34,7 +34,7 @@ class SortedKeys:
         self._names = count()
 
     def update(self, keys: Iterable[str]) -> None:
-        """Add them."""
+        """Add keys."""
         remaining = iter(keys)
         while more := list(islice(remaining, max(1, self._limit - len(self._held)))):
             self._held.update(more)
@@ -43,11 +43,11 @@ class SortedKeys:
                 self._held.clear()
 
     def __iter__(self) -> Iterator[str]:
-        """Each key once, ascending: Python orders text by code point, which is the order of its UTF-8 bytes."""
+        """Yield each key once, ascending: Python orders text by code point, which is the order of its UTF-8 bytes."""
         return _merged([*(_read(run) for level in self._levels for run in level), iter(sorted(self._held))])
 
     def _keep(self, level: int, ascending: Iterable[str]) -> None:
-        """Write a run of this level; the level's runs make one of the next as soon as they are many."""
+        """Write a run of this level; when the level is full, merge its runs into one of the next level."""
         path = self._directory / f"{id(self):x}-{next(self._names)}.arrow"
         _write(path, ascending)
         if level == len(self._levels):
@@ -66,10 +66,10 @@ def unreferenced(
     after: str = "",
     missed: Callable[[str], None] = lambda key: None,
 ) -> Iterator[ObjectInfo]:
-    """What of an ascending listing is not among these ascending keys: a merge join, which holds one of each.
+    """Yield what an ascending listing has beyond these ascending keys, by a merge join with one of each in memory.
 
-    ``missed`` hears of keys that are not in the listing. Raises StoreError for a listing that does not ascend, or does
-    not begin after ``after``: all that is referenced would be taken for garbage.
+    ``missed`` is called with keys that the listing lacks. Raises StoreError for a listing that does not ascend, or does
+    not begin after ``after``: referenced objects would pass for garbage.
     """
     ascending = iter(references)
     reference = next(ascending, None)

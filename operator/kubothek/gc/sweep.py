@@ -1,4 +1,4 @@
-"""Deleting what a plan lists, as long as it holds."""
+"""Deletion of what a plan lists, while the plan holds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kubothek.table.log.model import keys
 from kubothek.table.log.records import parallel
 
 BATCH: Final = 4000
-"""Keys between two looks at the head: as many as the store deletes at once."""
+"""Keys between two reads of the head: as many as the store deletes in one batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What of a part was deleted; ``moved``: the plan did not hold any more, and the rest was not."""
+    """What of a part was deleted; ``moved``: the plan no longer held, and the rest was not deleted."""
 
     deleted: Counts
     moved: bool
@@ -30,10 +30,10 @@ class Swept:
 class Sweep:
     """Deletes what a part lists; plain data, which can be sent to other machines.
 
-    ``etag``      of the head on which the plan holds, as do all that are ours and come after it
-    ``final``     whether no other head may come: a tombstone's age decides whether it can be taken back
-    ``settings``  of the store: a longer grace period protects what was taken for old
-    ``spared``    what the plan lists, and must not go
+    ``etag``      of the head on which the plan holds; it also holds on later heads of ours
+    ``final``     whether the head must not change: a tombstone's age decides whether a deletion can be undone
+    ``settings``  of the store: a longer grace period protects objects that the plan counts as old
+    ``spared``    keys that the plan lists, but that must stay
     """
 
     uuid: str
@@ -43,7 +43,7 @@ class Sweep:
     spared: frozenset[str]
 
     def __call__(self, store: Store, part: Part) -> Swept:
-        """Delete it, and look before each batch whether it still may."""
+        """Delete the objects of a part; check before each batch whether the plan still holds."""
         deleted: dict[Kind, Count] = defaultdict(Count)
         etag = self.etag
         for batch in objects_of(store, self.uuid, part, BATCH):
@@ -60,7 +60,7 @@ class Sweep:
         return Swept(dict(deleted), moved=False)
 
     def _without_rewritten(self, store: Store, doomed: list[Doomed]) -> list[Doomed]:
-        """Objects of a chain are named by their content: a writer that brings an old one back puts it there again."""
+        """Remove objects of a chain that were written again: they are named by content, so the key is the same."""
         named = [each for each in doomed if each.kind is Kind.CHAIN]
 
         def is_rewritten(each: Doomed) -> bool:
@@ -73,7 +73,7 @@ class Sweep:
         return [each for each in doomed if each.key not in rewritten]
 
     def _look(self, store: Store, etag: str) -> str | None:
-        """The head's ETag now; None if the plan does not hold. A foreign head may build on what we do not know."""
+        """Return the head's ETag; None if the plan no longer holds: a foreign head may build on unknown objects."""
         try:
             if store.get_if_changed(keys.head(self.uuid), etag) is not None:
                 seen = None if self.final else DatasetLog(store, self.uuid).journal.observe()
