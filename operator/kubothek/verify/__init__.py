@@ -1,4 +1,4 @@
-"""Verification: whether what lies in a bucket is what was committed. See docs/verification.md."""
+"""Verification: check whether a bucket holds what was committed. See docs/verification.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a verification found wrong in the present version, noted beside the dataset until it is put right.
+"""Findings of a verification about the current version, noted beside the dataset until they are repaired.
 
-Inspections look at little and often; whether bytes are those that were committed, they learn from this note.
+Inspections are frequent and cheap; from this note they learn whether bytes are those that were committed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _SHOWN_FILES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What is known to be wrong.
+    """Known damage.
 
-    ``version``  in which it was found, ``level`` how closely was looked
-    ``text``     the first wrong thing, for people
-    ``files``    the data files that are wrong; empty if it is something else as well, or too many
+    ``version``  the verified one; ``level`` the depth of the verification
+    ``text``     the first finding, for users
+    ``files``    the damaged data files; empty if anything else is damaged as well, or if they are too many
     """
 
     version: int | None
@@ -38,7 +38,7 @@ class Damage:
 
     @classmethod
     def of(cls, verdict: DatasetVerdict) -> Self:
-        """Of a verdict that is not sound."""
+        """Return the damage of a verdict that is not sound."""
         assert verdict.first is not None, "something is wrong"
         more = f", and {verdict.wrong - 1:,} other things" if verdict.wrong > 1 else ""
         where = "" if verdict.version is None else f" in version {verdict.version}"
@@ -52,9 +52,9 @@ class Damage:
 
 
 def keep_damage(store: Store, uuid: str, verdict: DatasetVerdict) -> None:
-    """Note what is wrong, or take the note away if all of the present version was found sound, as closely looked at.
+    """Note findings; delete the note if all of the current version was found sound, at no lower level than the note's.
 
-    Credentials that may only read are no reason to fail. Raises StoreError.
+    A lack of write permission is no failure. Raises StoreError.
     """
     with suppress(AccessDenied):
         if not verdict.sound and verdict.present:
@@ -66,7 +66,7 @@ def keep_damage(store: Store, uuid: str, verdict: DatasetVerdict) -> None:
 
 
 def known_damage(store: Store, uuid: str, snapshot: Snapshot) -> Damage | None:
-    """What was noted, as long as the present version is concerned. One request, and no more if nothing was."""
+    """Return the note, as long as it concerns the current version. One request."""
     noted = _noted(store, uuid)
     if noted is None or not noted.files:
         return noted
@@ -75,7 +75,7 @@ def known_damage(store: Store, uuid: str, snapshot: Snapshot) -> Damage | None:
 
 
 def _noted(store: Store, uuid: str) -> Damage | None:
-    """None also for a note that cannot be read."""
+    """Return the note; None also if it cannot be read."""
     with suppress(ObjectNotFound, orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         found = orjson.loads(store.get(keys.damage(uuid)))
         return checked(Damage(found["version"], int(Level(found["level"])), found["text"], tuple(found["files"])))

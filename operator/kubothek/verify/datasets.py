@@ -1,6 +1,6 @@
-"""A dataset: its chain, if it is a ledger, and its table. Whatever was done to it, the end is a verdict.
+"""Verification of a dataset: its chain, if it is a ledger, and its table. Any damage results in a verdict.
 
-Only what keeps from looking raises: a store that does not answer, a version that is not kept, a name that is unknown.
+Exceptions only report what prevents verification: the store does not answer, a version is not kept, a name is unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kubothek.words import count
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """What was verified before, and is not read again: all up to this version, or block (its sequence number)."""
+    """What was verified before, and is skipped: all up to this version, or block (by its sequence number)."""
 
     version: int | None = None
     block: int | None = None
@@ -34,16 +34,16 @@ class Since:
 
 NOTHING_BEFORE: Final = Since()
 _LEAST_THREADS: Final = 4
-"""Some of them wait for the store while others hash."""
+"""Some of them wait for the store while others compute hashes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetVerdict:
-    """What was verified of a dataset, and what is wrong with it.
+    """The result of verifying a dataset.
 
-    ``version``   that was looked at; None if the head does not tell
-    ``present``   whether it is the present version, and ``whole``, whether all of that was looked at
-    ``wrong``     how many things are wrong; ``findings`` are the first of them, those of the chain first
+    ``version``   the verified one; None if the head cannot be read
+    ``present``   whether it is the current version, and ``whole``, whether all of that was verified
+    ``wrong``     number of findings; ``findings`` are the first of them, those of the chain first
     """
 
     level: Level
@@ -57,21 +57,21 @@ class DatasetVerdict:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no finding."""
         return not self.findings
 
     @property
     def first(self) -> Finding | None:
-        """The first thing that is wrong."""
+        """The first finding."""
         return self.findings[0] if self.findings else None
 
     @property
     def bytes(self) -> int:
-        """Of the slices and files that were read."""
+        """The size of the slices and files that were read."""
         return (self.chain.bytes if self.chain else 0) + (self.table.bytes if self.table else 0)
 
     def __str__(self) -> str:
-        """In one line: the first wrong thing, or what was looked at."""
+        """Return one line: the first finding, or what was verified."""
         if self.first is not None:
             more = f" (and {self.wrong - 1:,} more)" if self.wrong > 1 else ""
             return f"{self.first}{more}"
@@ -101,16 +101,16 @@ def verify_dataset(
     spread: Spread | None = None,
     inputs: Inputs | None = None,
 ) -> DatasetVerdict:
-    """Verify a version (None: the present one), or a chain up to a block, as far as ``since`` leaves something to do.
+    """Verify a version (None: the current one), or a chain up to a block, without what ``since`` excludes.
 
-    Blocks are those of a ledger: where one is named, only the chain is looked at. ``spread`` does the reading; None:
-    threads of this process, and then ``progress`` hears of pieces done, and of all pieces.
+    Blocks are those of a ledger: if a block is given, only the chain is verified. ``spread`` runs the tasks that read;
+    None: threads of this process, and then ``progress`` gets the pieces done, and all pieces.
 
-    At level FULL the transformations of a derivative dataset are run again on what they took of its inputs, which
-    ``inputs`` finds; None: in the same store. Whether the inputs are sound is not looked at: see ``recursion``.
+    Level FULL runs the transformations of a derivative dataset again on the consumed records of its inputs, which
+    ``inputs`` locates; None: in the same store. It does not verify the inputs: see ``recursion``.
 
     Raises NotALedger, InputError for bounds in the wrong order, DatasetNotFound, VersionNotFound, StoreError, and
-    OSError if large objects find no room on the disk.
+    OSError if the disk has no room for large objects.
     """
     spread = spread or spread_here(store, max(_LEAST_THREADS, os.cpu_count() or 1), progress)
     by_block = until_block is not None or since.block is not None
@@ -173,7 +173,7 @@ def _chain(
 def _with_runs(
     store: Store, log: DatasetLog, chain: Verdict, inputs: Inputs | None, since: Since, spread: Spread
 ) -> Verdict:
-    """The verdict of a derivative dataset's chain with what its transformation says."""
+    """Return the verdict of a derivative dataset's chain, extended by problems of its transformations."""
     assert chain.head is not None, "a sound chain has a head"
     layout = Layout(keys.chain(log.uuid))
     first = _first_block(log, since)
@@ -182,7 +182,7 @@ def _with_runs(
 
 
 def _first_block(log: DatasetLog, since: Since) -> int:
-    """The first that was not verified before."""
+    """Return the sequence number of the first block that was not verified before."""
     if since.version is not None:
         before = log.snapshot(since.version).head.chain
         return before.length if before is not None else 0
@@ -190,9 +190,9 @@ def _first_block(log: DatasetLog, since: Since) -> int:
 
 
 def block_at(store: Store, layout: Layout, head: Multihash | None, number: int) -> Multihash | None:
-    """The block of this sequence number, on the way back from ``head`` (None: that of the store).
+    """Return the block of this sequence number in the chain below ``head`` (None: the store's).
 
-    None if the chain is broken, as its verification will say. Raises InputError if there is no such block.
+    None if the chain is broken, which its verification will report. Raises InputError if there is no such block.
     """
     try:
         blocks = read_chain(store, layout, head)
@@ -204,7 +204,7 @@ def block_at(store: Store, layout: Layout, head: Multihash | None, number: int) 
 
 
 def _stray(log: DatasetLog) -> tuple[Finding, ...]:
-    """Whether other programs find another chain than ours; one that lags behind is a matter of the next commit."""
+    """Return a finding if ``refs/head`` names another chain; one that only lags is left to the next commit."""
     seen = log.journal.observe()
     named = log.journal.stray_ref(seen) if seen is not None and seen.marker is not None else None
     if named is None:

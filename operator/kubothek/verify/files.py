@@ -1,6 +1,6 @@
-"""One data file of a table against what its commit's record says of it: bytes, rows, columns.
+"""Verification of a data file against its commit's record: bytes, rows, columns.
 
-Files are looked at in portions, which is what one task does; only a few numbers of each come back.
+A task verifies a portion of files, and returns a few numbers for each.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _PORTION_BYTES: Final = 256 << 20
 _PORTION_FILES: Final = 256
 _ROWS: Final = 1 << 16
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, RuntimeError, MemoryError, OverflowError, KeyError)
-"""What reading a strange file can raise."""
+"""What reading a damaged or foreign file can raise."""
 ADVICE: Final = "put the file back from a copy, roll back to a version without it, or delete what it held"
 
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What was found of one file. ``values`` are those of its indexed columns, if it was read and is sound."""
+    """The results for one file. ``values`` are those of its indexed columns, if it was read and is sound."""
 
     label: str
     rows: int = 0
@@ -43,11 +43,11 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """How files are looked at; travels to executors.
+    """How files are verified; sent to executors.
 
     ``schema``   the stored schema of the table
-    ``inside``   columns of it that are in files: all but the partition columns
-    ``indexed``  columns whose values are to be known
+    ``inside``   its columns that files hold: all but the partition columns
+    ``indexed``  columns whose values are collected
     """
 
     level: Level
@@ -56,7 +56,7 @@ class FileCheck:
     indexed: tuple[str, ...] = ()
 
     def __call__(self, store: Store, files: Sequence[PartitionFile]) -> list[FileFacts]:
-        """The facts of each. Raises StoreError, and OSError if a large file finds no room on the disk."""
+        """Return the facts of each file. Raises StoreError, and OSError if the disk has no room for a large file."""
         with closing(hashed_each(store, (file.key for file in files))) as objects:
             return [self._one(file, found) for file, found in zip(files, objects, strict=True)]
 
@@ -80,7 +80,7 @@ class FileCheck:
                 wanted = pa.schema([self.schema.field(name) for name in present])
                 conform(reader.schema_arrow.empty_table(), wanted)
             if file.sha3 is None:
-                # nothing vouches for its bytes: every page is read
+                # no hash proves its bytes: read every page
                 for _ in reader.iter_batches(_ROWS, use_threads=False):
                     pass
             return FileFacts(file.label, rows, found.size, None, dict(self._values(reader)))
@@ -91,7 +91,7 @@ class FileCheck:
             return FileFacts(file.label, 0, found.size, wrong)
 
     def _values(self, reader: Any) -> Iterator[tuple[str, Values]]:
-        """Of each indexed column; one that the file lacks has none."""
+        """Yield the values of each indexed column; empty for one that the file lacks."""
         assert self.schema is not None or not self.indexed, "indices are on columns of the schema"
         for column in self.indexed:
             assert self.schema is not None, "as above"
@@ -103,7 +103,7 @@ class FileCheck:
 
 
 def portions(files: Sequence[PartitionFile], at_least: int) -> list[list[PartitionFile]]:
-    """The files in pieces of work: not too large for a task to be done again, and enough for all cores."""
+    """Return the files in pieces of work: small enough to repeat a task, and enough for all cores."""
     total = sum(file.bytes for file in files)
     most_bytes = min(_PORTION_BYTES, max(1, total // max(1, at_least)))
     most_files = min(_PORTION_FILES, max(1, len(files) // max(1, at_least)))

@@ -1,4 +1,4 @@
-"""One thing that is wrong, of a chain or of a table, in words that travel: to a status, to a terminal."""
+"""One finding of a verification, about a chain or a table, for a status or a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Finding:
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
-        """What a chain's verification found."""
+        """Return the finding for a problem of a chain."""
         return cls(
             code=problem.code,
             message=f"{problem.message} [{problem.rule}]",
@@ -39,7 +39,7 @@ class Finding:
         )
 
     def __str__(self) -> str:
-        """In one line."""
+        """Return one line."""
         places = (
             f"block {self.number}" if self.number is not None else "",
             self.object or "",

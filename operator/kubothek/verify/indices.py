@@ -1,4 +1,4 @@
-"""Secondary indices against data: whether an index says of each file what the file holds."""
+"""Verification of secondary indices: whether an index lists for each file the values that the file holds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ADVICE = "kubothek index --rebuild makes the index anew"
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One index; plain data that travels. ``listed``: as the head has one of Kartothek's; None: ``manifest`` tells."""
+    """One index; plain data. ``listed``: a Kartothek index as the head has it; None: ``manifest`` describes it."""
 
     column: str
     stored: pa.DataType
@@ -36,7 +36,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """What an index holds: values by label. ``uncovered`` are labels for which it says nothing."""
+    """The content of an index: values by label. ``uncovered`` are labels that it does not cover."""
 
     values: dict[str, Values]
     uncovered: frozenset[str] = frozenset()
@@ -45,7 +45,7 @@ class Indexed:
 def read_indices(
     store: Store, head: Head, schema: pa.Schema, spread: Spread
 ) -> tuple[dict[str, Indexed], list[Finding]]:
-    """All indices of a head by column, and those that cannot be read. One task reads one index."""
+    """Return all indices of a head by column, and findings for unreadable ones. One task reads one index."""
     found: list[Index] = []
     findings: list[Finding] = []
     for column, kind in sorted(head.index_state.kinds().items()):
@@ -72,12 +72,12 @@ def _index(store: Store, state: IndexState, column: str, kind: IndexKind, schema
 
 
 def read_index(store: Store, index: Index) -> dict[str, Values] | str:
-    """The values in an index by label, or why it cannot be read. Raises StoreError."""
+    """Return the values in an index by label, or why it cannot be read. Raises StoreError."""
     try:
         if index.manifest is None:
             entries, _ = kartothek.read(store, index.column, index.listed, index.stored)
             return values_by_label(entries)
-        # one label's entries can be in several files, after a rollback: they are merged, and each counts once
+        # after a rollback, several files can have entries of one label: the merge counts each entry once
         streams = [stream(store, files, index.stored) for files in chains(index.manifest.files)]
         return added(values_by_label(piece) for piece in merge(streams))
     except ObjectNotFound as error:
@@ -89,9 +89,10 @@ def read_index(store: Store, index: Index) -> dict[str, Values] | str:
 def compare(
     indices: Mapping[str, Indexed], held: Mapping[str, Mapping[str, Values]], keys: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """The first file of each index of which it says something else than the file holds.
+    """Yield a finding for each index that disagrees with files, about the first such file.
 
-    ``held``  the values of each column that was read, by label; ``keys`` of the files by label
+    ``held``  the values of each column that was read, by label
+    ``keys``  the keys of the files by label
     """
     for column, index in indices.items():
         wrong = [
@@ -110,7 +111,7 @@ def compare(
 
 
 def indexed_columns(head: Head, schema: pa.Schema) -> Sequence[str]:
-    """The columns that have an index and values."""
+    """Return the columns that have an index and are in the schema."""
     return [column for column in sorted(head.index_state.kinds()) if column in schema.names]
 
 

@@ -1,4 +1,4 @@
-"""A derivative dataset and all that it comes from, back to the roots: each is verified once, inputs first."""
+"""Verification of a derivative dataset and all its upstream datasets, to the roots: each one once, inputs first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kubothek.verify.datasets import DatasetVerdict, verify_dataset
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A dataset, and what was found."""
+    """A dataset and its verdict."""
 
     uuid: str
     verdict: DatasetVerdict
@@ -33,9 +33,9 @@ def verify_recursively(
     progress: Told = lambda done, total: None,
     spread: Spread | None = None,
 ) -> list[Verified]:
-    """Verify the dataset and all that it is made of, roots first, so that the first that is not sound is the cause.
+    """Verify the dataset and all its upstream datasets, roots first, so that the first unsound one is the cause.
 
-    An input that is not there is a finding of what it is an input of. Raises what verify_dataset raises.
+    A missing input is a finding of the dataset that consumes it. Raises what verify_dataset raises.
     """
     inputs = inputs or inputs_of(store)
     make = log_of or (lambda name: DatasetLog(store, name))
@@ -46,7 +46,7 @@ def verify_recursively(
 
 
 def upstream_first(store: Store, uuid: str, inputs: Inputs, log_of: Callable[[str], DatasetLog]) -> list[str]:
-    """The names of the dataset and all that it is made of, each after its inputs."""
+    """Return the names of the dataset and all its upstream datasets, each after its inputs."""
     order: dict[str, None] = {}
     entered: set[str] = set()
     stack = [(uuid, iter(_inputs(store, uuid, inputs, log_of)))]
@@ -64,7 +64,7 @@ def upstream_first(store: Store, uuid: str, inputs: Inputs, log_of: Callable[[st
 
 
 def _inputs(store: Store, uuid: str, inputs: Inputs, log_of: Callable[[str], DatasetLog]) -> Iterator[str]:
-    """The names of its inputs, as far as they are there; whoever verifies it says what is not."""
+    """Yield the names of its inputs that exist; its own verification reports the others."""
     try:
         transform = Ledger(store, log_of(uuid)).state.transform
     except StoreError:

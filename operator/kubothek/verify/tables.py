@@ -1,8 +1,8 @@
-"""A table without a look at rows one by one: every file of a version against the record of its commit.
+"""Verification of a table without reading single rows: every file of a version against the record of its commit.
 
-The head says which files make the version, the records how many bytes and rows each has and what its bytes hash to
-(decision 9), and the records together must add up to the head. Files that another program wrote, and those whose
-record is below the horizon, have no hash: for them there is their size, if it is known, and whether they can be read.
+The head says which files make up the version. The records have the bytes, rows and hash of each (decision 9), and must
+together add up to the head. Files of other programs, and those whose record is below the horizon, have no hash: only
+their size, if known, and their readability are verified.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from kubothek.verify.finding import Finding
 from kubothek.verify.indices import compare, indexed_columns, read_indices
 
 KEPT: Final = 100
-"""So many findings are kept."""
+"""Maximum number of findings in a verdict."""
 _UNKNOWN: Final = -1
 _PIECES_A_CORE: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableVerdict:
-    """What was verified of a table and what is wrong with it: history first, then files as the head lists them.
+    """The result of verifying a table: findings about its history first, then about files in the order of the head.
 
-    ``files``     that were read, ``bytes`` in all; ``rows`` only if their records were looked at
-    ``unproven``  files of the version for which no record has a hash
-    ``wrong``     how many things are wrong; ``findings`` are the first of them
+    ``files``     number of files that were read, ``bytes`` of all; ``rows`` only at level FULL
+    ``unproven``  files of the version without a hash in any record
+    ``wrong``     number of findings; ``findings`` are the first of them
     """
 
     version: int
@@ -56,9 +56,9 @@ def verify_table(
     since: int = 0,
     cores: int | None = None,
 ) -> TableVerdict:
-    """Verify a version of a table; of its files those that came after version ``since``.
+    """Verify a version of a table; of its files, those added after version ``since``.
 
-    Nothing is written. Raises StoreError, and OSError if large files find no room on the disk.
+    Writes nothing. Raises StoreError, and OSError if the disk has no room for large files.
     """
     files, findings = _committed(log, snapshot, since)
     if level is Level.CHAIN:
@@ -97,7 +97,7 @@ def _verdict(
 
 
 def _committed(log: DatasetLog, snapshot: Snapshot, since: int) -> tuple[list[PartitionFile], list[Finding]]:
-    """The files that are to be verified, as they were committed, and what is wrong with the history of the version."""
+    """Return the files to verify, as they were committed, and findings about the history of the version."""
     labels = {key: label for label, key in snapshot.head.files().items()}
     known: dict[str, PartitionFile] = {}
     findings: list[Finding] = []
@@ -122,7 +122,7 @@ def _committed(log: DatasetLog, snapshot: Snapshot, since: int) -> tuple[list[Pa
 
 
 def _note(known: dict[str, PartitionFile], labels: dict[str, str], added: Iterable[PartitionFile]) -> None:
-    """Of a file that came, went and came back, the newest record that has its hash counts."""
+    """Note files by key. For a file that was removed and added again, the newest record with its hash counts."""
     for file in added:
         if file.key in labels and (file.key not in known or (known[file.key].sha3 is None and file.sha3 is not None)):
             known[file.key] = replace(file, label=labels[file.key])

@@ -1,6 +1,6 @@
-"""The values of an indexed column in a file, as two numbers that any order of them gives: index and data must agree.
+"""The values of an indexed column in a file, as two numbers independent of order: index and data must agree.
 
-It finds faults, not forgers: who can write indices can write data as well, and the files of data have hashes.
+It detects faults, not forgery: a program that can write indices can write data as well, and data files have hashes.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from kubothek.table.maintenance.content import row_hashes
 
 
 class Values(NamedTuple):
-    """How many different values, and the sum of their hashes modulo 2**64."""
+    """The number of distinct values, and the sum of their hashes modulo 2**64."""
 
     number: int = 0
     total: int = 0
 
 
 def values_in(column: pa.ChunkedArray[Any], stored: pa.DataType) -> Values:
-    """Of the values of a file, as an index has them: each once, without NULL and NaN."""
+    """Return the values of a file, as an index has them: each once, without NULL and NaN."""
     found = distinct(column, stored)
     return Values(len(found), int(_hashes(found).sum(dtype=np.uint64)))
 
 
 def values_by_label(entries: pa.Table) -> dict[str, Values]:
-    """Of index entries, by the label of the file."""
+    """Return the values of index entries, by the label of the file."""
     if not entries.num_rows:
         return {}
     entries = entries.unify_dictionaries().combine_chunks()
@@ -48,7 +48,7 @@ def values_by_label(entries: pa.Table) -> dict[str, Values]:
 
 
 def added(parts: Iterable[Mapping[str, Values]]) -> dict[str, Values]:
-    """Of several parts of one index, of which no two hold the same entry."""
+    """Return the sum of several parts of one index, no two of which hold the same entry."""
     found: dict[str, Values] = {}
     for part in parts:
         for label, more in part.items():
