@@ -95,9 +95,8 @@ def tally(
     """Return, for the drivers with one key: how many to start, which to stop, and when this changes by itself.
 
     A driver that exceeds the idle timeout is stopped when enough newer ones are ready. A failed one counts until that
-    timeout, so that a driver that cannot start is not restarted in a loop.
-    A starting driver counts for as long as its start takes: otherwise an ``idleTimeout`` shorter than a start would pile
-    up drivers.
+    timeout, so that a driver that cannot start is not restarted in a loop. A starting driver counts for as long as its
+    start takes: otherwise an ``idleTimeout`` shorter than a start would pile up drivers.
     """
     patience = parse_duration(warm.idle_timeout)
     target = max(warm.min, min(warm.max, busiest(asked, now - patience)))
