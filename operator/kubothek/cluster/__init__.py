@@ -1,1 +1,1 @@
-"""The world behind a cluster: watches resources, runs reconcilers, launches jobs as pods."""
+"""The operator in a Kubernetes cluster: watches resources, runs reconcilers, launches jobs as pods."""

@@ -35,7 +35,7 @@ class _Json(click.ParamType[EngineSpec | Sizes]):
         self._model = model
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> EngineSpec | Sizes:
-        """Raises BadParameter with what is wrong, and where."""
+        """Return the parsed model. Raises BadParameter with the path and the message of each error."""
         if isinstance(value, EngineSpec | Sizes):
             return value
         try:
@@ -107,7 +107,7 @@ def main(
     kubeconfig: str | None,
     **flags: object,
 ) -> None:
-    """Keep the cluster's Kubothek resources in step with their specs, until told to stop."""
+    """Reconcile the cluster's Kubothek resources until the process is stopped."""
     if all_namespaces == bool(namespaces):
         raise click.UsageError("give either --namespaces or --all-namespaces")
     if webhook_port and "." not in webhook_service:
@@ -118,7 +118,7 @@ def main(
     log_to_stderr(log_level, as_json=log_format == "json")
     logging.getLogger("kopf").setLevel(logging.WARNING)
     if kubeconfig is not None:
-        os.environ["KUBECONFIG"] = kubeconfig  # where kopf looks for it
+        os.environ["KUBECONFIG"] = kubeconfig  # kopf reads it from here
     config = OperatorConfig(
         namespaces=namespaces,
         inspect_interval=timedelta(seconds=inspect_interval),

@@ -1,4 +1,4 @@
-"""The actions that reconcilers ask for, done: each is idempotent by its name, or guarded by a version."""
+"""Execution of the actions that reconcilers return. Each is idempotent by its name, or guarded by a version."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from kubothek.controller.scheduling.warm_pool import key_of
 log = logging.getLogger(__name__)
 
 _DRIVERS_TRIED = 3
-"""How many waiting drivers are offered a job: who loses each of them to another operator starts a pod."""
+"""Warm drivers tried per job. If other operators take all of them, the job gets a pod of its own."""
 
 
 class Performer:
-    """Does what was decided about one resource at a time. Raises ApiError and ApiUnavailable: then the round failed."""
+    """Executor of the actions of resources. Raises ApiError or ApiUnavailable, which fail the reconciliation."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Performer:
         self._clock = clock
 
     async def perform(self, key: Key, uid: str, action: Action) -> None:
-        """Do it, for the resource of this key and uid."""
+        """Execute the action for the resource of this key and uid."""
         match action:
             case LaunchJob():
                 await self._launch(key, uid, action)
@@ -95,7 +95,7 @@ class Performer:
         self._observer.observe("Pod", launched)
 
     def _waiting(self, key: Key, action: LaunchJob) -> Sequence[str]:
-        """The drivers that may take the job. It counts as asked for, whether there is one or not."""
+        """Return the warm drivers that may take the job. Record the request even if there is none."""
         asked = key_of(action, self._settings)
         if asked is None or action.engine is None:
             return ()
@@ -104,7 +104,7 @@ class Performer:
         return list(self._state.pools.ready(key.namespace, asked))[:_DRIVERS_TRIED]
 
     async def _start_driver(self, key: Key, action: StartDriver) -> None:
-        """A refusal fails the round: the next one comes later each time."""
+        """Start a warm driver. A refusal fails the reconciliation, so that the retry backs off."""
         started = await self._launcher.start_driver(action)
         log.info("%s: driver %s started, to wait for jobs", key, action.name)
         self._observer.observe("Pod", started)
@@ -124,7 +124,7 @@ class Performer:
             self._queue.add(key)
 
     async def _put(self, key: Key, uid: str, dataset: Dataset) -> None:
-        """Create the Dataset, or edit the one that is there and ours, if it is as we know it."""
+        """Create the Dataset, or patch the existing one if its resource version is the cached one."""
         cache, name = self._state.resources["Dataset"], dataset.name
         there, wanted = cache.get(key.namespace, name), manifest_of(dataset)
         try:
@@ -133,7 +133,7 @@ class Performer:
             else:
                 written = await self._api.json_patch("Dataset", key.namespace, name, edit_patch(there, wanted))
         except ApiError as error:
-            if error.status == CONFLICT:  # another one came first, and the watch has yet to tell of it
+            if error.status == CONFLICT:  # the cache is behind a concurrent write
                 raise
             if self._state.refuse(key.namespace, refusal_key(name), uid, (error.reason or "Refused", error.message)):
                 self._queue.add(key)
@@ -146,7 +146,7 @@ class Performer:
             self._observer.wake_dependants("Dataset", there, written)
 
     async def _make_identity(self, key: Key, secret: str) -> None:
-        """Create the Secret of a fresh key. Without the right to do so the pod that needs it says what is missing."""
+        """Create a Secret with a new key. If access is denied only log: the pod that needs it reports it missing."""
         try:
             await self._api.create("Secret", key.namespace, job_pod.identity(key.namespace, secret, token_bytes(32)))
         except ApiError as error:
@@ -158,7 +158,7 @@ class Performer:
             log.info("%s: Secret %s created", key, secret)
 
     async def _delete(self, run: Resource) -> None:
-        """Delete a run. If a finalizer of others holds it, the watch tells of it again."""
+        """Delete a run. If a foreign finalizer keeps the object, the watch delivers it again."""
         await self._api.delete(run.kind, run.namespace, run.name, run.metadata.uid)
         log.info("%s %s/%s: deleted: it has ended, and its time is over", run.kind, run.namespace, run.name)
         self._observer.gone(
@@ -178,13 +178,11 @@ class Performer:
             self._observer.gone(key.kind, obj)
 
 
-# JSON patches (RFC 6902) of the operator's own edits; each fails if the object is not as we know it.
+# JSON patches (RFC 6902) of the operator's own edits; each fails if the resource version has changed.
 
 
 def finalizer_patch(obj: Object, present: bool) -> list[Object] | None:
-    """A JSON patch that adds or removes our finalizer if the object is still as we know it; None if nothing
-    is to do.
-    """
+    """Return a JSON patch that adds or removes our finalizer; None if there is nothing to change."""
     meta = obj["metadata"]
     finalizers: list[str] = meta.get("finalizers") or []
     if present == (FINALIZER in finalizers):
@@ -198,7 +196,7 @@ def finalizer_patch(obj: Object, present: bool) -> list[Object] | None:
 
 
 def edit_patch(there: Object, wanted: Object) -> list[Object]:
-    """A JSON patch that gives an object another spec, and more labels, if it is still as we know it."""
+    """Return a JSON patch that replaces an object's spec and adds labels."""
     labels = (there["metadata"].get("labels") or {}) | wanted["metadata"]["labels"]
     return [
         {"op": "test", "path": "/metadata/resourceVersion", "value": there["metadata"]["resourceVersion"]},

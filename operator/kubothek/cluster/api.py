@@ -1,8 +1,7 @@
-"""The Kubernetes API in plain dictionaries: the few calls that the operator makes, each with what can go
-wrong.
+"""A client of the Kubernetes API with objects as plain dictionaries.
 
-One thin layer over ``kubernetes.aio``'s connection, credentials and TLS; no generated models, as objects that
-go out are built as dictionaries and objects that come in are kept as dictionaries.
+It uses the connection, credentials and TLS of ``kubernetes.aio``, without the generated models: the operator builds
+and caches dictionaries.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ _JSON_PATCH = "application/json-patch+json"
 _APPLY = "application/apply-patch+yaml"
 
 REQUEST_TIMEOUT = 30.0
-"""Seconds for one request; every request of the operator is small."""
+"""Timeout of one request, in seconds."""
 PAGE = 500
 """Objects per page of a listing."""
 WATCH_TIME = 300
 """Seconds after which the server ends a watch."""
 WATCH_SILENCE = 75.0
-"""Seconds without a word after which a watch is dead: bookmarks arrive every 60 s."""
+"""Seconds without data after which a watch counts as broken: bookmarks arrive every 60 s."""
 
 RESOURCES: Mapping[str, tuple[str, str]] = {
     "ObjectStore": (f"/apis/{API_VERSION}", "objectstores"),
@@ -70,10 +69,10 @@ RESOURCES: Mapping[str, tuple[str, str]] = {
     "SelfSubjectAccessReview": ("/apis/authorization.k8s.io/v1", "selfsubjectaccessreviews"),
     "SubjectAccessReview": ("/apis/authorization.k8s.io/v1", "subjectaccessreviews"),
 }
-"""Where each kind that the operator or a gateway touches lives: API root and plural."""
+"""API root and plural of each kind that the operator or a gateway uses."""
 
 CONFLICT: Final = 409
-"""The status of a refusal because of what others wrote: the name is taken, or the version is another one."""
+"""HTTP status of a conflict: the name is taken, or the resource version has changed."""
 
 
 class ApiError(Exception):
@@ -87,11 +86,11 @@ class ApiError(Exception):
 
 
 class ApiUnavailable(Exception):
-    """The request may or may not have been carried out: no connection, a timeout, 429 or 5xx. Try again."""
+    """No connection, a timeout, 429 or 5xx: the request may or may not have taken effect. Retry it."""
 
 
 def path(kind: str, namespace: str | None, name: str = "", subresource: str = "") -> str:
-    """The URL path of an object, or of a kind's list (in a namespace, or in all if it is None)."""
+    """Return the URL path of an object, or of a kind's list (in a namespace, or in all if it is None)."""
     root, plural = RESOURCES[kind]
     parts = [root]
     if namespace is not None:
@@ -100,7 +99,7 @@ def path(kind: str, namespace: str | None, name: str = "", subresource: str = ""
 
 
 def default_namespace(kubeconfig: str | None, context: str | None) -> str:
-    """The namespace of a kubeconfig's context, by default the current one; in a pod the pod's own."""
+    """Return the namespace of a kubeconfig's context, by default the current one; in a pod the pod's own."""
     try:
         contexts, current = config.list_kube_config_contexts(kubeconfig)
     except config.ConfigException:
@@ -117,8 +116,7 @@ class Api:
 
     def __init__(self, configuration: client.Configuration, answered: Answered | None = None) -> None:
         configuration.connection_pool_maxsize = 32
-        # Without a proxy nothing in the environment is for us; yet aiohttp would look for a .netrc at every request, in
-        # another thread.
+        # With trust_env aiohttp looks for a .netrc at every request, in another thread. Only a proxy needs it.
         configuration.client_session_kwargs = {"trust_env": bool(getproxies())}
         self._client = client.ApiClient(configuration)
         self._answered = answered
@@ -127,10 +125,10 @@ class Api:
 
     @classmethod
     async def connect(cls, kubeconfig: str | None, context: str | None = None, answered: Answered | None = None) -> Api:
-        """With the given kubeconfig file; without one as the pod's service account, else the user's own kubeconfig.
+        """Connect by the given kubeconfig file, else as the pod's service account, else by the user's kubeconfig.
 
-        ``context`` is one of a kubeconfig; default: its current one. ``answered`` is told of every request its method,
-        its kind of object, and the status or ``unreachable``.
+        ``context`` is one of a kubeconfig; default: its current one. ``answered`` is called after every request with
+        the method, the kind of object, and the status or ``unreachable``.
         """
         configuration = client.Configuration()
         if kubeconfig is not None or context is not None:
@@ -147,7 +145,7 @@ class Api:
         await self._client.close()
 
     async def get(self, kind: str, namespace: str | None, name: str) -> Object | None:
-        """The object, in a namespace or in none, or None if there is none."""
+        """Return the object, namespaced or cluster-scoped; None if it does not exist."""
         try:
             return await self._call("GET", path(kind, namespace, name))
         except ApiError as error:
@@ -156,12 +154,12 @@ class Api:
             raise
 
     async def cluster_uid(self) -> str:
-        """The uid of the namespace kube-system, which lives as long as the cluster."""
+        """Return the uid of the namespace kube-system, which exists as long as the cluster."""
         namespace = await self._call("GET", "/api/v1/namespaces/kube-system")
         return str(namespace["metadata"]["uid"])
 
     async def namespace_terminating(self, name: str) -> bool:
-        """Whether the namespace is being deleted, or is gone. False if we have no right to know."""
+        """Return whether the namespace is being deleted, or is gone. False if we may not read it."""
         try:
             namespace = await self._call("GET", f"/api/v1/namespaces/{name}")
         except ApiError as error:
@@ -173,10 +171,10 @@ class Api:
     async def pages(
         self, kind: str, namespace: str | None, *, labels: str = "", fields: str = ""
     ) -> AsyncIterator[tuple[list[Object], int]]:
-        """All objects of a kind, page by page, each with the resource version of the whole listing.
+        """Yield all objects of a kind, page by page, each with the resource version of the whole listing.
 
-        ``labels`` and ``fields`` are selectors. The pages together are one consistent state of the cluster; a
-        listing that takes so long that the server forgot its state ends in ApiError 410.
+        ``labels`` and ``fields`` are selectors. The pages together are one consistent state of the cluster. Raises
+        ApiError 410 if the continue token expires.
         """
         query = {"limit": str(PAGE), "labelSelector": labels, "fieldSelector": fields}
         token = ""
@@ -188,8 +186,10 @@ class Api:
                 return
 
     async def watch(self, kind: str, namespace: str, version: int) -> AsyncIterator[tuple[str, Object]]:
-        """What happened after a listing of this version: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, and the
-        object. Ends after a while; from the version of the last object it can go on. ApiError 410: list again.
+        """Yield the changes since a listing of this version: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, and
+        the object.
+
+        The server ends a watch after a while; resume from the version of the last object. ApiError 410: list again.
         """
         query = {
             "watch": "true",
@@ -216,13 +216,13 @@ class Api:
             raise ApiUnavailable(f"watching {where}: {error or type(error).__name__}") from error
 
     async def create(self, kind: str, namespace: str | None, obj: Object) -> Object:
-        """Create an object, in a namespace or in none; ApiError 409 if the name is taken."""
+        """Create an object, namespaced or cluster-scoped; ApiError 409 if the name is taken."""
         return await self._call("POST", path(kind, namespace), {"fieldManager": names.FIELD_MANAGER}, obj)
 
     async def try_out(self, obj: Object, there: Object | None) -> Object:
-        """What the API server would make of a manifest, whose namespace is set: admitted, with defaults, not stored.
+        """Dry-run a manifest that has a namespace: return the object as admitted, with defaults, without storing it.
 
-        ``there``: what it would take the place of. Fields that are not known are refused.
+        ``there``: the existing object that it would replace. Unknown fields are an ApiError.
         """
         kind, meta = obj["kind"], obj["metadata"]
         query = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": names.FIELD_MANAGER}
@@ -235,9 +235,7 @@ class Api:
     async def delete(
         self, kind: str, namespace: str, name: str, uid: str | None = None, version: str | None = None
     ) -> Object | None:
-        """Delete an object (only the one of this uid, in this resource version, if given). None if it, or that one, is
-        gone already.
-        """
+        """Delete an object, only with this uid and resource version if given. None if no such object exists."""
         options: Object = {"propagationPolicy": "Background"}
         if uid is not None:
             options["preconditions"] = {"uid": uid} | ({"resourceVersion": version} if version is not None else {})
@@ -261,11 +259,11 @@ class Api:
             raise
 
     async def json_patch(self, kind: str, namespace: str | None, name: str, patch: Sequence[Object]) -> Object:
-        """RFC 6902; a failed ``test`` is ApiError 422."""
+        """Apply a JSON patch (RFC 6902); a failed ``test`` is ApiError 422."""
         return await self._call("PATCH", path(kind, namespace, name), {}, list(patch), _JSON_PATCH)
 
     async def merge_patch(self, kind: str, namespace: str, name: str, patch: Object) -> Object:
-        """RFC 7386."""
+        """Apply a merge patch (RFC 7386)."""
         return await self._call("PATCH", path(kind, namespace, name), {}, patch, _MERGE)
 
     async def _call(
@@ -318,7 +316,7 @@ class Api:
 
 
 def _resource(where: str) -> str:
-    """The kind of object that a path is about, with its subresource, such as ``datasets/status``."""
+    """Return the plural of a path's kind with its subresource, such as ``datasets/status``."""
     parts = where.split("/")
     base = 3 if parts[1] == "api" else 4  # /api/v1/…, /apis/<group>/<version>/…
     if parts[base] == "namespaces" and len(parts) > base + 2:
@@ -337,15 +335,15 @@ def _refused(method: str, where: str, status: int, text: bytes) -> ApiError | Ap
     return ApiError(status, reason, message, f"{method} {where}")
 
 
-# The time as the API server has it: that of every stamp on every object. Our own clock may be off, or be set.
+# The API server's clock stamps every object. Our own clock may differ from it, or be set.
 
 
 _TRUSTED: Final = timedelta(seconds=2)
-"""What clocks may differ by, and the server's answers tell whole seconds only."""
+"""Tolerated difference of the clocks; the ``Date`` header has whole seconds only."""
 
 
 class ServerClock:
-    """Shows our own time until the API server tells another one; then runs on by a clock that nobody sets."""
+    """A monotonic clock that starts with our own time and follows the ``Date`` of the API server's answers."""
 
     def __init__(
         self,
@@ -359,7 +357,7 @@ class ServerClock:
         return self._time(self.ticks())
 
     def heard(self, date: str | None, sent: float) -> None:
-        """The ``Date`` of an answer to a request that was sent at this tick; whatever is no date is passed over."""
+        """Adjust to the ``Date`` of an answer to a request sent at this tick; ignore a value that is no date."""
         try:
             told = parsedate_to_datetime(date or "")
         except ValueError:

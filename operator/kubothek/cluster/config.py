@@ -1,4 +1,4 @@
-"""The operator's configuration: one frozen value, from flags or ``KUBOTHEK_*`` variables, read once at the start."""
+"""The operator's configuration, from flags or ``KUBOTHEK_*`` variables, read once at the start."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from kubothek.controller.context import Limits
 
 @dataclass(frozen=True, slots=True)
 class WebhookConfig:
-    """How API servers reach the validating webhook, and whom they trust."""
+    """How API servers reach the validating webhook, and its certificate."""
 
     port: int
     service: str
     """The Service in front of it, as ``name.namespace``."""
     certificates: Path | None = None
-    """A directory with ``tls.crt`` and ``tls.key``, kept by cert-manager; None = the operator makes its own."""
+    """A directory with ``tls.crt`` and ``tls.key`` from cert-manager; None = the operator issues its own."""
     secret: str = "kubothek-webhook"  # noqa: S105 - its name
-    """Where its own certificate is kept, in the namespace of the Service."""
+    """The Secret with the operator's own certificate, in the namespace of the Service."""
     configuration: str = "kubothek"
     """The ValidatingWebhookConfiguration that trusts it."""
 
     @property
     def namespace(self) -> str:
-        """That of the Service, and of the operator."""
+        """The namespace of the Service, and of the operator."""
         return self.service.partition(".")[2]
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names by which API servers call it."""
+        """The host names by which API servers call the webhook."""
         return f"{self.service}.svc", f"{self.service}.svc.cluster.local"
 
 
 @dataclass(frozen=True, slots=True)
 class TracingConfig:
-    """Where runs are traced to, and which part of them: ``ratio``, from 0 to 1."""
+    """The collector of traces, and the part of the runs that is traced: ``ratio``, from 0 to 1."""
 
     endpoint: str
     ratio: float = 1.0
@@ -47,7 +47,7 @@ class TracingConfig:
 
 @dataclass(frozen=True, slots=True)
 class OperatorConfig:
-    """See the flags in :mod:`kubothek.cluster.__main__` for what each means to a user."""
+    """The configuration. :mod:`kubothek.cluster.__main__` has a flag for each field, with its meaning to a user."""
 
     namespaces: tuple[str, ...]
     """Namespaces to serve; empty = all."""
@@ -61,27 +61,27 @@ class OperatorConfig:
     """Create a NetworkPolicy for jobs in each namespace before the first job there."""
     allowed_source_hosts: tuple[str, ...] = ()
     open_lineage_url: str = ""
-    """Empty = nobody is told of runs."""
+    """Empty = no lineage events."""
     allowed_source_images: tuple[str, ...] = ()
     inspect_interval: timedelta = timedelta(minutes=10)
     limits: Limits = field(default_factory=Limits)
     engine_defaults: Mapping[str, Any] = field(default_factory=dict)
     engine_limits: Sizes = field(default_factory=Sizes)
     logs: str = ""
-    """Where the log of a job is; empty = nowhere."""
+    """URL template of a job's log; empty = none."""
     lease: str = ""
-    """The Lease that decides which of several operators works, as ``namespace/name``; empty = this one does."""
+    """The Lease for leader election, as ``namespace/name``; empty = no leader election."""
     concurrency: int = 24
-    """How many resources are worked on at a time."""
+    """Resources reconciled at a time."""
     probe_port: int = 8080
     metrics_port: int = 8081
     metrics_objects: int = 1000
-    """Of how many resources of a kind each has metrics of its own."""
+    """Maximum number of resources of a kind with metrics of their own."""
     webhook: WebhookConfig | None = None
     tracing: TracingConfig | None = None
     kubeconfig: str | None = None
 
     @property
     def scopes(self) -> tuple[str | None, ...]:
-        """What to list and watch: each namespace, or None for all of them."""
+        """The scopes to list and watch: each namespace, or None for all of them."""
         return self.namespaces or (None,)

@@ -1,9 +1,8 @@
-"""The control loop: takes a key from the queue, asks the reconciler, publishes the status, then performs the
-actions.
+"""The control loop: takes a key from the queue, calls the reconciler, writes the status, then executes the actions.
 
-Order matters and is the same for every resource: status first (write-ahead: an attempt is announced before it
-is launched), then actions, then events. Any step may fail or be repeated; the next round starts from what is,
-not from what was meant, so each write is either idempotent by its name or guarded by a version.
+The order is the same for every resource: status first (write-ahead: it announces an attempt before the launch), then
+actions, then events. Any step may fail or be repeated. The next reconciliation starts from the observed state, so each
+write is either idempotent by its name or guarded by a version.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from kubothek.controller.reconcilers import Reconciler
 log = logging.getLogger(__name__)
 
 RECONCILE_TIMEOUT = 60.0
-"""Seconds for one round over one resource, all its API calls included."""
+"""Seconds for one reconciliation, including its API calls."""
 _EVENTS_REFRESH = timedelta(seconds=30)
 _SPREAD = 20.0
-"""Seconds by which another look may be late: less than any deadline of a schedule."""
+"""Maximum jitter of a requeue, in seconds: less than any deadline of a schedule."""
 
 
 class Controller:
-    """Keeps every resource's cluster-side state in step with its spec."""
+    """The control loop of all kinds."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Controller:
         self._performer = Performer(api, settings, launcher, self.state, self.queue, self.observer, self._traces, clock)
 
     async def work(self) -> None:
-        """One worker: reconcile what the queue hands out, for ever, whatever goes wrong with one key."""
+        """Run one worker: reconcile keys of the queue for ever; an error of one key never ends it."""
         while True:
             key = await self.queue.get()
             after: float | None = None
@@ -90,11 +89,11 @@ class Controller:
                 self.observer.wake_waiting()
 
     def world(self) -> ClusterWorld:
-        """What is known now."""
+        """Return the observed state as reconcilers read it now."""
         return ClusterWorld(self.state, self._settings, self.clock())
 
     async def reconcile(self, key: Key) -> float | None:
-        """One round over one resource, for `work`. Returns the seconds after which to look again, if so."""
+        """Reconcile one resource once. Return the seconds until the next reconciliation, or None."""
         cache, began = self.state.resources[key.kind], datetime.now(UTC)
         wake = await self._look_closer(cache.get(key.namespace, key.name))
         obj, resource = cache.get(key.namespace, key.name), cache.model(key.namespace, key.name)
@@ -106,8 +105,8 @@ class Controller:
         else:
             decided = self._reconcilers[key.kind](resource, world)
         with self.state.places.decided(key, decided.actions):
-            # What is decided may be what gives others their turn, long before it is done. The end of the round may as
-            # well, as a launch can come to nothing: then `work` wakes them.
+            # The decision alone may let others proceed, long before its actions are done. A launch that fails may do
+            # so too: `work` wakes them at the end.
             self.observer.wake_waiting()
             if not await self._publish(key, obj, decided.status):
                 return None
@@ -126,7 +125,7 @@ class Controller:
         return spread(min(wake).total_seconds(), self._rng)
 
     async def _look_closer(self, obj: Object | None) -> list[timedelta]:
-        """Fetch what the caches lack about the resource's pods; returns when to look at them again."""
+        """Fetch the events of the resource's pods where needed; return the times until their next checks."""
         wake: list[timedelta] = []
         now = self.clock()
         for pod in list(self.state.unended_pods_of(obj["metadata"]["uid"])) if obj is not None else ():
@@ -145,7 +144,7 @@ class Controller:
         return wake
 
     async def _publish(self, key: Key, obj: Object, status: Mapping[str, object]) -> bool:
-        """Write the status unless it is there already. False if the object is gone, or is not what was looked at."""
+        """Write the status unless it is unchanged. Return False if the object is gone, or has changed meanwhile."""
         wanted = without_none(status)
         if wanted == obj.get("status"):
             return True
@@ -158,7 +157,7 @@ class Controller:
         except ApiError as error:
             if error.status != CONFLICT:
                 raise
-            # Somebody changed it meanwhile: an editor, or another operator. What was decided holds no more.
+            # A user or another operator changed it: the decision is out of date.
             if (newer := await self._api.get(key.kind, key.namespace, key.name)) is not None:
                 self.observer.observe(key.kind, newer)
             return False
@@ -170,12 +169,12 @@ class Controller:
 
 
 def spread(seconds: float, rng: random.Random) -> float:
-    """A wait, a little longer by chance, so that not all looks that were planned together come together."""
+    """Return the wait with random jitter, so that requeues planned together do not fire together."""
     return seconds + rng.uniform(0.0, min(seconds * 0.05, _SPREAD))
 
 
 def without_none(value: Mapping[str, object]) -> dict[str, object]:
-    """The mapping without its None values, at every depth: the API server drops them, so ours must not have them."""
+    """Return the mapping without None values, at every depth, as the API server drops them too."""
     return {k: _without_none(v) for k, v in value.items() if v is not None}
 
 

@@ -1,4 +1,4 @@
-"""What is seen of the cluster, taken in: the caches follow, and what depends on it is queued."""
+"""Handlers of observed objects: they update the caches and queue the resources that depend on a change."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kubothek.cluster.telemetry.metrics import Metrics
 from kubothek.cluster.telemetry.traces import Traces
 
 _OF_OTHERS = ("generation", "deletionTimestamp", "annotations", "labels")
-"""Metadata that none of our writes changes."""
+"""Metadata that the operator's own writes do not change."""
 
 
 class Observer:
-    """Takes in states of objects, from watches, listings and the answers to our own writes, in any order."""
+    """Handler of object states from watches, listings and the answers to our own writes, in any order."""
 
     def __init__(self, state: ClusterState, queue: WorkQueue, metrics: Metrics, traces: Traces) -> None:
         self._state = state
@@ -30,7 +30,7 @@ class Observer:
         self._traces = traces
 
     def observe(self, kind: str, obj: Object) -> bool:
-        """A state of an object, from a watch or a listing. Whether it is news: then what depends on it is queued."""
+        """Store a state from a watch or a listing, and queue its dependents if it is new. Return whether it is."""
         meta = obj["metadata"]
         if kind == "Pod":
             known = self._state.pods.get(meta["namespace"], meta["name"])
@@ -39,7 +39,7 @@ class Observer:
                 self._metrics.pod(known, obj)
                 self._traces.pod(known, obj, self._owner_of(obj))
                 self._wake_owner(obj)
-                if known is not None and names.waits(known):  # maybe it does no longer
+                if known is not None and names.waits(known):  # a job changes its owner: wake the Engine too
                     self._wake_owner(known)
             self.wake_waiting()
             return news
@@ -47,7 +47,7 @@ class Observer:
             return self._bounded(meta["namespace"], lambda: self._state.bounds[kind].put(obj))
         before = self._state.resources[kind].get(meta["namespace"], meta["name"])
         if before is not None and _succeeds(meta, before["metadata"]):
-            self.gone(kind, before)  # which nobody saw
+            self.gone(kind, before)  # its deletion was not observed
             before = None
         news = self._state.resources[kind].put(obj)
         if news:
@@ -59,13 +59,13 @@ class Observer:
         return news
 
     def gone(self, kind: str, obj: Object) -> bool:
-        """The object was deleted. Whether that is news."""
+        """Remove an object that was deleted, and queue its dependents. Return whether it was known."""
         meta = obj["metadata"]
         namespace, name, uid = meta["namespace"], meta["name"], meta["uid"]
         if kind == "Pod":
             known = self._state.pods.get(namespace, name)
             self._traces.pod(known, obj, self._owner_of(obj))
-            self._state.put_pod(obj)  # the watch's last word on it may hold its end
+            self._state.put_pod(obj)  # its last state may show how the job ended
             cancelled = self._state.is_cancelled(namespace, names.job_of(obj))
             last = self._state.remove_pod(namespace, name, uid)
             if last is not None:
@@ -86,9 +86,9 @@ class Observer:
         return found
 
     def wrote(self, key: Key, before: Object, written: Object) -> None:
-        """Our own write: known at once, and no reason to look at the resource again.
+        """Store the answer to our own write, without queueing the resource itself.
 
-        Unless its answer tells what others did meanwhile: the watch will tell it as well, but as nothing new.
+        Queue the resource all the same if the answer includes changes by others: the watch delivers them as not new.
         """
         if self._state.resources[key.kind].put(written):
             self._metrics.resource(key.kind, before, written)
@@ -98,7 +98,7 @@ class Observer:
                 self._queue.add(key)
 
     def _bounded(self, namespace: str, change: Callable[[], bool]) -> bool:
-        """Take in a quota or a range. Most news of them are of what is used, which nobody looks at."""
+        """Store a quota or limit range. Queue Engines only if a limit changed: most updates concern only usage."""
         before, news = self._state.bounds_in(namespace), change()
         if self._state.bounds_in(namespace) != before:
             for engine in self._state.resources["Engine"].objects(namespace):
@@ -115,7 +115,7 @@ class Observer:
         self._queue.add(Key(reference["kind"], namespace, reference["name"]))
 
     def _owner_of(self, pod: Object) -> Object | None:
-        """The resource that a job is of; None if it is gone, or another one of its name is there."""
+        """Return the resource that owns a job; None if it is gone or was re-created."""
         reference, namespace = controller_of(pod), pod["metadata"]["namespace"]
         if reference is None or reference["kind"] not in KINDS:
             return None
@@ -123,7 +123,7 @@ class Observer:
         return owner if owner is not None and owner["metadata"]["uid"] == reference["uid"] else None
 
     def wake_dependants(self, kind: str, before: Object | None, after: Object | None) -> None:
-        """Queue what may decide differently because an object changed."""
+        """Queue the resources that depend on the change of an object."""
         if kind == "ObjectStore":
             for key in inspection_diff.told_of(self._state, before, after):
                 self._queue.add(key, urgent=True)
@@ -131,11 +131,11 @@ class Observer:
             self._queue.add(key)
 
     def wake_waiting(self) -> None:
-        """Places may have become free."""
+        """Queue the resources for which a job slot may be free."""
         for key in self._state.places.woken():
             self._queue.add(key)
 
 
 def _succeeds(meta: Object, before: Object) -> bool:
-    """Whether an object was made after another one of its name, by their metadata."""
+    """Return whether an object is a later one of the same name, by their metadata."""
     return meta["uid"] != before["uid"] and int(meta["resourceVersion"]) > int(before["resourceVersion"])

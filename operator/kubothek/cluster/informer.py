@@ -1,8 +1,7 @@
-"""kopf as our informer: it keeps the watches open and authenticated, and tells the controller what they
-deliver.
+"""The informer, on kopf: it keeps the watches open and authenticated, and passes their events to the controller.
 
-Only ``on.event`` handlers: they write nothing to the cluster, no annotation, no finalizer, no progress
-record. All state and all retrying is the controller's.
+It has only ``on.event`` handlers, for which kopf writes nothing to the cluster: no annotation, no finalizer, no
+progress record. The controller keeps the state and retries.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ class Watch:
         self._heard: set[str] = set()
 
     async def run(self) -> None:
-        """Watch until the process is asked to stop (SIGTERM, SIGINT): what ``scopes`` says, or everything."""
+        """Watch the namespaces of ``scopes``, or all, until SIGTERM or SIGINT."""
         await kopf.operator(
             registry=self._registry(),
             settings=kopf_settings(),
             standalone=True,
             clusterwide=self._scopes is None,
-            namespaces=("*",) if self._scopes else (),  # a pattern, which kopf leaves to the insights to fill
+            namespaces=("*",) if self._scopes else (),  # a pattern: kopf takes the namespaces from the insights
             insights=self._scopes.insights if self._scopes else None,
         )
 
     @property
     def ready(self) -> bool:
-        """Whether the watches deliver: each has told of something, if there is anything to tell of its kind."""
+        """Whether the watches deliver: each kind with cached objects has had an event."""
         served = self._scopes is None or bool(self._scopes.insights.namespaces)
         return served and all(kind in self._heard or not self._controller.state.count(kind) for kind in WATCHED)
 
@@ -67,7 +66,7 @@ class Watch:
         account = kopf.login_with_service_account(**kwargs) if self._config.kubeconfig is None else None
         if account is None:
             return kopf.login_with_kubeconfig(**kwargs)
-        # By the address that every pod is told, as all official clients do, not by a name that needs a DNS server.
+        # The address from the pod's environment, as in all official clients: a host name would need a DNS server.
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
         return replace(account, server=f"https://{f'[{host}]' if ':' in host else host}:{port}")
 
@@ -82,9 +81,7 @@ class Watch:
         self._controller.observer.observe(kind, obj)
 
     def _note_listing(self, uid: str) -> None:
-        """An object that is listed for the second time tells that its watch began anew and may have missed
-        deletions.
-        """
+        """Request a resync if an object is listed again: its watch restarted and may have missed deletions."""
         if uid in self._listed:
             self._listed.clear()
             self._resync.request()
@@ -92,22 +89,22 @@ class Watch:
 
 
 class _NoDiffs(kopf.DiffBaseStorage):
-    """Nothing is told from the state before, so no copy is made of each state to tell it from the next."""
+    """A storage that keeps no previous states, as no handler compares them."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
-        """None."""
+        """Return an empty state."""
         return kopf.BodyEssence({})
 
     def fetch(self, **_: Any) -> kopf.BodyEssence | None:
-        """None."""
+        """Return None."""
         return None
 
     def store(self, **_: Any) -> None:
-        """Never called, as there are no handlers of changes."""
+        """Do nothing: kopf never calls it, as there are no handlers of changes."""
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    """Kopf reduced to watching. Each is as measured with kopf 1.45."""
+    """Return settings that reduce kopf to watching, as measured with kopf 1.45."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
     settings.scanning.disabled = True  # no cluster-wide watch of CRDs and namespaces, hence no ClusterRole for it
@@ -115,7 +112,7 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.watching.label_selectors["", "v1", "pods"] = names.JOB
     settings.watching.chunk_size = 500
     settings.watching.connect_timeout = 5
-    settings.watching.inactivity_timeout = 70  # bookmarks arrive every 60 s: a silent stream is a dead one
+    settings.watching.inactivity_timeout = 70  # bookmarks arrive every 60 s
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 5
     settings.networking.error_backoffs = (0.5, 1, 2, 5)

@@ -1,11 +1,11 @@
-"""Starting and stopping attempts: one ConfigMap and one pod each, both named like the job.
+"""Launch and cancellation of attempts: one ConfigMap and one pod each, both named like the job.
 
-A driver that waits for such a job may take it in place of a pod of its own. The ConfigMap says which: it is created
-before the driver is told, and once, so that of several operators all give the job to the same driver.
+A warm driver may take the job instead of a new pod. The ConfigMap names that driver. It is created once, before the
+driver gets the job, so that several operators give the job to the same driver.
 
-Launching is idempotent by the name: what is there already and belongs to the same owner was launched already.
-A refusal by the cluster (quota, admission, a missing service account …) is an answer, told as reason and
-message; an API server that does not answer is not, it raises and is tried again.
+A launch is idempotent by the name: an existing pod of the same owner is the attempt. A refusal by the cluster (quota,
+admission, a missing service account …) is returned as reason and message. If the API server does not answer, the
+launch raises ApiUnavailable and is retried.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The cluster does not take the attempt, for now or for good."""
+    """A refusal of the attempt by the cluster, temporary or permanent."""
 
     reason: str
     message: str
 
 
 class Launcher:
-    """Makes and deletes the objects of attempts."""
+    """Creates and deletes the objects of attempts."""
 
     def __init__(
         self, api: Api, config: OperatorConfig, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -51,11 +51,11 @@ class Launcher:
         """Namespaces in which this process created the NetworkPolicy of jobs, or found it."""
 
     async def launch(self, action: LaunchJob, waiting: Iterable[str] = ()) -> Object | Refused:
-        """Start the attempt, or find it started; returns its pod. ``waiting``: drivers that may take it."""
+        """Start the attempt unless it is started; return its pod. ``waiting``: warm drivers that may take it."""
         namespace, owner_uid = action.owner.metadata.namespace, action.owner.metadata.uid
         try:
-            # Looked for first, so that an operator that dies after each of its writes still gets on to the pod, also
-            # where a quota would let it write nothing more.
+            # Read first: an operator that crashes after each write still reaches the pod, even if a quota then
+            # forbids further writes.
             pod, config_map = await asyncio.gather(
                 *(self._api.get(kind, namespace, action.job.job) for kind in ("Pod", "ConfigMap"))
             )
@@ -74,7 +74,7 @@ class Launcher:
             return _collision("ConfigMap", namespace, collision.name)
 
     async def _launched(self, action: LaunchJob, found: Object | None, waiting: Iterable[str]) -> Object:
-        """``found``: the ConfigMap of the attempt, if there is one."""
+        """Give the job to a warm driver or to a new pod; return the pod. ``found``: the attempt's ConfigMap, if any."""
         namespace, owner_uid = action.owner.metadata.namespace, action.owner.metadata.uid
         wanted = job_pod.config_map(action, self._config)
         drivers = iter(waiting if warm_pods.fits(wanted) else ())
@@ -82,7 +82,7 @@ class Launcher:
             if found is None:
                 if (driver := next(drivers, None)) is None:
                     break
-                # Or another operator has given the job away meanwhile: then it is that driver's.
+                # If another operator assigned the job meanwhile, its ConfigMap is returned and names its driver.
                 found = await self._create_or_get("ConfigMap", namespace, warm_pods.assigned(wanted, driver))
             given = warm_pods.driver_of(found) if _owner_uid(found) == owner_uid else None
             if given is None:
@@ -96,7 +96,7 @@ class Launcher:
         return await self._create_pod(namespace, job_pod.driver_pod(action, self._config))
 
     async def _hand_over(self, action: LaunchJob, config: Object, name: str) -> Object | None:
-        """The driver of this name, with the job of the ConfigMap; None if it is gone, or has taken another one."""
+        """Give the job to the driver of this name; return its pod, or None if it is gone or has another job."""
         namespace, job = action.owner.metadata.namespace, action.job.job
         pod = await self._api.get("Pod", namespace, name)
         if pod is not None and names.waits(pod) and phase_of(pod) == "Ready" and not _is_going(pod):
@@ -111,12 +111,12 @@ class Launcher:
         return pod if taken else None
 
     async def start_driver(self, action: StartDriver) -> Object:
-        """Start a driver that waits, or find it started; returns its pod."""
+        """Start a warm driver unless it is started; return its pod."""
         namespace = action.like.owner.metadata.namespace
         return await self._create_pod(namespace, warm_pods.warm_pod(action, self._config))
 
     async def _create_pod(self, namespace: str, pod: Object) -> Object:
-        """Create a driver pod and its Secret, in this order, so that the Secret goes with the pod."""
+        """Create a driver pod, then its Secret, which the pod owns."""
         await self._put_policy(namespace)
         if job_secret.secret_of(pod) is None:
             return await self._create_or_get("Pod", namespace, pod)
@@ -126,8 +126,9 @@ class Launcher:
         return created
 
     async def _put_policy(self, namespace: str) -> None:
-        """Create the NetworkPolicy of jobs once in each namespace. Jobs run without it where the API server refuses it:
-        RPC is authenticated in any case.
+        """Create the NetworkPolicy of jobs once in each namespace.
+
+        If the API server refuses it, jobs run without it: RPC is authenticated in any case.
         """
         if not self._config.job_network_policy or namespace in self._with_policy:
             return
@@ -141,7 +142,8 @@ class Launcher:
     async def _put_secret(self, pod: Object, result_key: bytes | None) -> None:
         """Create the Secret of a driver pod unless it exists.
 
-        Without ``result_key``, as after a crash between pod and Secret, the operator waits for the kubelet's word.
+        Without ``result_key``, as after a crash between pod and Secret, the operator cannot verify the job's result and
+        waits for the kubelet's report.
         """
         if job_secret.secret_of(pod) is None:
             return
@@ -153,16 +155,15 @@ class Launcher:
                 raise
 
     async def stop_driver(self, namespace: str, driver: Object) -> None:
-        """Delete a driver that waits, if it is as we know it: then it has been given no job."""
+        """Delete a warm driver if its resource version is the cached one: then it has no job."""
         meta = driver["metadata"]
         await self._api.delete("Pod", namespace, meta["name"], meta["uid"], meta["resourceVersion"])
 
     async def cancel(self, namespace: str, name: str, owner_uid: str, pod: str | None = None) -> Object | None:
-        """Delete the attempt's objects if they are the owner's. Returns the pod if it still has to end.
+        """Delete the attempt's objects if they are the owner's. Return the pod if it still has to end.
 
-        ``pod``: the name of its pod, if that is known. Its ConfigMap knows it as well, unless somebody deleted that.
-
-        A namespace under deletion takes them along, and our right to touch them first.
+        ``pod``: the name of its pod, if known; else the ConfigMap has it. If access is denied because the namespace is
+        being deleted, return None: its deletion deletes the objects too.
         """
         try:
             return await self._cancel(namespace, name, owner_uid, pod)
@@ -184,13 +185,11 @@ class Launcher:
         return pod
 
     async def _going(self, namespace: str, error: ApiError) -> bool:
-        """Whether we were denied a right because the namespace is being deleted, our RoleBinding in it first."""
+        """Return whether access was denied because the namespace is being deleted, our RoleBinding first."""
         return error.status == 403 and await self._api.namespace_terminating(namespace)
 
     async def _put_config(self, namespace: str, owner_uid: str, wanted: Object, found: Object | None) -> None:
-        """The attempt's ConfigMap, of which ``found`` is there. One left by a refused launch may be outdated: it is
-        made anew.
-        """
+        """Create the attempt's ConfigMap, or replace ``found`` if a refused launch left it outdated."""
         if found is None:
             found = await self._create_or_get("ConfigMap", namespace, wanted)
         if _owner_uid(found) != owner_uid:
@@ -218,7 +217,7 @@ class _Collision(Exception):
 
 
 def refused(error: ApiError) -> Refused:
-    """What a refused creation means. Reasons are those of the Kubernetes API conventions, "HTTP Status codes"."""
+    """Classify a refused creation. Status codes are those of the Kubernetes API conventions, "HTTP Status codes"."""
     text = error.message
     reason = next((name for pattern, name in _REFUSALS if re.search(pattern, text, re.IGNORECASE)), None)
     if reason is None:
@@ -228,7 +227,7 @@ def refused(error: ApiError) -> Refused:
     return Refused(reason, text)
 
 
-# Texts of the API server's admission plugins; they are all 403 Forbidden and differ in nothing else.
+# Texts of the API server's admission plugins: all are 403 Forbidden, and only the text differs.
 _REFUSALS = (
     (r"exceeded quota|failed quota", "QuotaExceeded"),
     (r"is being terminated|namespace .* is terminating", "NamespaceTerminating"),

@@ -1,12 +1,12 @@
-"""Which of several operators works: the holder of a Lease (coordination.k8s.io/v1), renewed while it lives.
+"""Leader election among several operators by a Lease (coordination.k8s.io/v1) that the leader renews.
 
-It spares API calls and keeps two operators from working against each other. Data does not depend on it: a holder that
-was taken for dead and is not can start jobs a little longer, and their commits are exactly once all the same
+It saves API calls and prevents two operators from undoing each other's writes. Data does not depend on it: a leader
+that lost the Lease without noticing may start jobs a little longer, and their commits still happen exactly once
 (docs/commit-protocol.md).
 
-To lose it is no failure: a process that came too seldom to its turn, or whose API server was away, stops in the middle
-of what it does, as every step of the work may be interrupted, and stands again. It knows all that it knew, so that it
-goes on at once when nobody else has come.
+A loss of the Lease is no failure: the process got too little CPU time, or its API server did not answer. It cancels its
+work, as every step may be interrupted, and becomes a candidate again. It keeps its caches, so that it continues at once
+if no other operator took the Lease.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from kubothek.cluster.api import CONFLICT, Api, ApiError, ApiUnavailable, Object
 
 _LOG: Final = logging.getLogger(__name__)
 _CONFLICTS: Final = (CONFLICT, 422)
-"""Somebody else was first: with creating it, or with the version that our patch tests for."""
+"""Statuses of a lost race: another operator created the Lease first, or changed the version that our patch tests."""
 
 
 class _Lost(Exception):
-    """Another operator may hold the Lease now; what works by it must stop at once."""
+    """The Lease is lost: another operator may hold it, so the work must stop at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds. An operator that dies is followed after ``duration`` and ``poll`` at most."""
+    """Times in seconds. Another operator replaces one that dies after at most ``duration`` + ``poll``."""
 
     duration: float = 12.0
-    """Without a renewal for so long, the others take the holder for dead."""
+    """Time without a renewal after which other operators take the Lease."""
     deadline: float = 8.0
-    """Without a renewal for so long, the holder takes itself for dead: sooner than the others do."""
+    """Time without a renewal after which the holder stops its work: shorter than ``duration``."""
     renew: float = 3.0
     poll: float = 2.0
 
@@ -45,8 +45,8 @@ class Times:
 class Lease:
     """One Lease as one operator (``identity``) sees it.
 
-    Nobody's wall clock is trusted: how long the holder has been silent is measured from when *we* first saw its last
-    renewal, on a clock that no one sets.
+    Wall clocks are not trusted: the time without a renewal counts from our first observation of the last one, on a
+    monotonic clock.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Lease:
     ) -> None:
         self._held = False
         self._heard = False
-        """Whether the API server ever let us do something with it."""
+        """Whether a request for the Lease has ever succeeded."""
         self._api = api
         self._namespace = namespace
         self._name = name
@@ -70,10 +70,10 @@ class Lease:
         self._seen: tuple[object, float] = (None, clock())
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do ``work`` as long as the Lease is ours, again and again: it is begun with the taking, cancelled at a loss.
+        """Run ``work`` while the Lease is ours: start it at each acquisition, cancel it at each loss.
 
-        Ends when the work does, with what it raised. Whatever ends it, the Lease is given back after the work's end.
-        Raises ApiError if we have no right to the Lease from the beginning.
+        Returns when the work ends, and raises what it raises. If the Lease is still ours, it is released after the end
+        of the work. Raises ApiError if the first request is denied.
         """
         while True:
             while not await self._tried(self._take):
@@ -88,7 +88,7 @@ class Lease:
                 self._held = False
 
     async def _lead(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Raises _Lost, when nothing of the work goes on any more."""
+        """Run the work and renew the Lease. Raises _Lost once the work has stopped."""
         working, keeping = asyncio.ensure_future(work()), asyncio.ensure_future(self._keep())
         try:
             await asyncio.wait((working, keeping), return_when=asyncio.FIRST_COMPLETED)
@@ -96,7 +96,7 @@ class Lease:
             for task in (working, keeping):
                 task.cancel()
             await asyncio.gather(working, keeping, return_exceptions=True)
-            if keeping.cancelled():  # so it is ours still
+            if keeping.cancelled():  # it did not fail, so the Lease is still ours
                 await self._tried(self._give_back)
         for task in (working, keeping):
             if not task.cancelled():
@@ -117,8 +117,9 @@ class Lease:
                 raise _Lost(f"the Lease {self._namespace}/{self._name} was not renewed for too long")
 
     async def _tried(self, step: Callable[[], Awaitable[bool]]) -> bool:
-        """Whether it worked out. An API server that does not answer is no answer: it is asked again, and so is one
-        that knows nothing of our rights in the first moments of its life.
+        """Return whether the step succeeded; False means that a retry may help.
+
+        After the first success a denial is retried too: an API server that has just started may not know our rights.
         """
         try:
             done = bool(await step())
@@ -136,7 +137,7 @@ class Lease:
         return done
 
     async def _take(self) -> bool:
-        """Take it, or renew it. Raises _Lost if it was ours and is another's."""
+        """Acquire or renew the Lease. Raises _Lost if another operator took it from us."""
         lease = await self._api.get("Lease", self._namespace, self._name)
         if lease is None:
             spec = self._spec({})
@@ -160,7 +161,7 @@ class Lease:
         return since - self._seen[1] >= self._times.duration
 
     async def _give_back(self) -> bool:
-        """A renewal that was cancelled on its way may arrive between our look and our write: then both once more."""
+        """Release the Lease. Retry once on a conflict: a cancelled renewal may arrive between read and write."""
         for last in (False, True):
             lease = await self._api.get("Lease", self._namespace, self._name)
             if lease is None or lease["spec"].get("holderIdentity") != self._identity:

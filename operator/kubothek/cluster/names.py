@@ -1,4 +1,4 @@
-"""Names that the operator gives in a cluster: labels, annotations, containers, paths, managers."""
+"""Names that the operator uses in a cluster: labels, annotations, containers, paths, field managers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NAME = f"{GROUP}/name"
 RUN = f"{GROUP}/run"
 ATTEMPT = f"{GROUP}/attempt"
 VERB = f"{GROUP}/verb"
-"""What the job does: `commit`, `compact` …"""
+"""The verb of the job: `commit`, `compact` …"""
 STORE = f"{GROUP}/store"
-"""The ObjectStore that it works on."""
+"""The ObjectStore of the job."""
 JOB = f"{GROUP}/job"
-"""Only on driver pods: what the operator watches."""
+"""Label of driver pods and ConfigMaps only: the operator watches pods with it."""
 
 PROGRESS = f"{GROUP}/progress"
 """Annotation that a job patches on its own pod: a :class:`kubothek.api.jobs.Progress` as JSON."""
@@ -29,24 +29,24 @@ RESULT = f"{GROUP}/result"
 JSON, signed (:mod:`kubothek.api.jobs.signed`). The kubelet reports the end as well, a second or two later."""
 
 WARM = f"{GROUP}/warm"
-"""Label of drivers that wait for a job, or did: the key of the jobs that they take."""
+"""Label of warm drivers, also after they took a job: the key of the jobs that they can take."""
 READY = f"{GROUP}/ready"
-"""Annotation that such a driver patches on its own pod once it can take a job."""
+"""Annotation that a warm driver patches on its own pod once it can take a job."""
 TAKES = f"{GROUP}/takes"
-"""Annotation: the job that it was given."""
+"""Annotation of a warm driver: the job that it was given."""
 TAKEN_AT = f"{GROUP}/taken-at"
-"""Annotation: when it was given that."""
+"""Annotation of a warm driver: when it was given that job."""
 PART_OF = f"{GROUP}/traceparent"
-"""The trace that the job is a part of, in the same way."""
+"""Annotation of a warm driver: the trace that the job is part of."""
 JOB_SPEC = f"{GROUP}/job-spec"
-"""Annotation: the job itself, as JSON."""
+"""Annotation of a warm driver: the job spec as JSON."""
 EXECUTOR_TEMPLATE = f"{GROUP}/executor-template"
-"""Annotation: what Spark makes executors from, as JSON."""
+"""Annotation of a warm driver: the pod template of executors as JSON."""
 DRIVER = f"{GROUP}/driver"
-"""Annotation of a job's ConfigMap: the waiting driver that it is for."""
+"""Annotation of a job's ConfigMap: the warm driver that takes the job."""
 
 RESULT_KEY = "KUBOTHEK_RESULT_KEY"
-"""Variable of the driver's container: the public key of what :data:`RESULT` is signed with."""
+"""Variable of the driver's container: the public key that verifies :data:`RESULT`."""
 
 FIELD_MANAGER = "kubothek-operator"
 STATUS_MANAGER = "kubothek-status"
@@ -54,7 +54,7 @@ STATUS_MANAGER = "kubothek-status"
 DRIVER_CONTAINER = pod_templates.DRIVER_CONTAINER
 EXECUTOR_CONTAINER = pod_templates.EXECUTOR_CONTAINER
 PREPARE_CONTAINER = "prepare"
-"""Init container of ours, before FETCH_CONTAINER."""
+"""Our init container, before FETCH_CONTAINER."""
 FETCH_CONTAINER = "fetch"
 """Init container of a source's own image."""
 
@@ -64,7 +64,7 @@ _LABEL_LIMIT = 63
 
 
 def label_value(text: str) -> str:
-    """``text`` as a label value: itself, or if it is too long its beginning and a hash."""
+    """Return ``text`` as a label value; if it is too long, its beginning and a hash."""
     if len(text) <= _LABEL_LIMIT:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:10]
@@ -72,19 +72,19 @@ def label_value(text: str) -> str:
 
 
 def job_of(pod: Mapping[str, Any]) -> str:
-    """The name of the job that a driver pod runs: its own, or what it was given."""
+    """Return the name of the job that a driver pod runs: the one it was given, else its own name."""
     meta = pod["metadata"]
     return str((meta.get("annotations") or {}).get(TAKES) or meta["name"])
 
 
 def waits(pod: Mapping[str, Any]) -> bool:
-    """Whether it is a driver that has no job yet."""
+    """Return whether the pod is a warm driver without a job."""
     meta = pod["metadata"]
     return WARM in (meta.get("labels") or {}) and TAKES not in (meta.get("annotations") or {})
 
 
 def controller_of(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The owner reference of the object's controller, if it has one."""
+    """Return the owner reference of the object's controller; None if it has none."""
     for reference in obj["metadata"].get("ownerReferences") or ():
         if reference.get("controller"):
             return dict(reference)

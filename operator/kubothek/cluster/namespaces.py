@@ -1,9 +1,9 @@
-"""Which of the configured namespaces are watched: those in which we have rights.
+"""The selection of configured namespaces to watch: those in which we have rights.
 
-A namespace that is deleted takes our RoleBinding along first, then its objects, then itself. A watch there, once
-broken, may not be opened again, which ends kopf and with it the service of all other namespaces. So a namespace
-without rights is left out, and taken up again when they come (back), once what went meanwhile is forgotten. Until then
-its Datasets are listed, by a right that we have everywhere (docs/decisions/0006).
+The deletion of a namespace first deletes our RoleBinding, then the other objects. A watch that breaks there cannot be
+reopened, which would end kopf and so the service of all namespaces. So a namespace without rights is not watched. When
+rights (re)appear, it is watched again after objects deleted meanwhile are removed from the cache. Until then its
+Datasets are listed, by a right that we have everywhere (docs/decisions/0006).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-# Where kopf's own namespace observer, which needs rights that we do not ask for, leaves its findings.
+# kopf's own namespace observer fills these, but it needs rights that we do not request.
 from kopf._cogs.structs.references import Insights, NamespaceName
 
 from kubothek.cluster.api import Api, ApiError, ApiUnavailable
@@ -22,11 +22,11 @@ from kubothek.cluster.resync import Resync
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 4.0
-"""Less than kopf goes on trying after a 403 (the sum of its ``error_backoffs``, 8.5 s)."""
+"""Interval of the checks: less than kopf retries after a 403 (the sum of its ``error_backoffs``, 8.5 s)."""
 
 
 class Scopes:
-    """Keeps ``insights.namespaces``, what kopf watches, to the namespaces in which we have rights."""
+    """Limits ``insights.namespaces``, which kopf watches, to the namespaces in which we have rights."""
 
     def __init__(self, api: Api, namespaces: Sequence[str], controller: Controller, resync: Resync) -> None:
         self._api = api
@@ -37,7 +37,7 @@ class Scopes:
         self.insights = Insights()
 
     async def run(self) -> None:
-        """Look again and again, for ever."""
+        """Check the rights periodically, for ever."""
         while True:
             try:
                 await self.look()
@@ -46,7 +46,7 @@ class Scopes:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Leave out namespaces without rights, take up those that have them. Raises ApiError, ApiUnavailable."""
+        """Watch exactly the namespaces in which we have rights. Raises ApiError, ApiUnavailable."""
         watched = {NamespaceName(name) for name in self._namespaces if await self._may_watch(name)}
         for back in watched.intersection(self._told):
             await self._resync.catch_up(back)

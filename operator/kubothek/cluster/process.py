@@ -1,4 +1,4 @@
-"""One operator process: the controller, its workers, and what feeds them, started in order and stopped together."""
+"""One operator process: the controller, its workers and the informer, started in order and stopped together."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 async def run(config: OperatorConfig) -> None:
-    """Run the operator until SIGTERM or SIGINT, or until one of its parts fails beyond repair (then it raises)."""
+    """Run the operator until SIGTERM or SIGINT. Raises the unrecoverable error of any of its tasks."""
     with nullcontext() if config.tracing is None else sending(config.tracing.endpoint, "kubothek-operator"):
         await _run(config)
 
@@ -58,15 +58,15 @@ async def _run(config: OperatorConfig) -> None:
             else nullcontext(),
         ):
             log.info("metrics are on port %d", metrics_port)
-            # Complete caches first: a worker that knows half of the cluster decides wrongly at first.
+            # Fill the caches first: with half of the cluster a worker would decide wrongly.
             await resync.until_done()
-            # What is there to stay, and without circles, is not to be looked through for garbage over and over.
+            # Long-lived objects without cycles: exclude them from further garbage collections of Python.
             gc.collect()
             gc.freeze()
             log.info("serving %s with %d resources", config.namespaces or "all namespaces", len(controller.queue))
-            # Before kopf: at its end it cancels every task of the loop that was started after it.
+            # Start before kopf: at its end it cancels every task of the loop that was started after it.
             helpers = [asyncio.create_task(recorder.run()), asyncio.create_task(resync.run())]
-            # Before its turn what is seen waits in the queue.
+            # Until this operator leads, observed changes stay in the queue.
             led = partial(work, controller, config.concurrency)
             namespace, _, name = config.lease.partition("/")
             lease = Lease(api, namespace, name, identity(config)) if name else None
@@ -80,13 +80,13 @@ async def _run(config: OperatorConfig) -> None:
 
 
 async def exposition(controller: Controller, objects: int, accept: str) -> tuple[bytes, str]:
-    """The operator's metrics for an Accept header, and their content type."""
+    """Return the operator's metrics for an Accept header, and their content type."""
     state = partial(state_metrics, controller.state, controller.queue, objects, controller.clock())
     return await controller.metrics.exposition(accept, state)
 
 
 async def build(api: Api, config: OperatorConfig, counted: Metrics) -> tuple[Controller, EventRecorder]:
-    """The controller and its event recorder; asks the cluster for its id unless it is configured."""
+    """Return the controller and its event recorder; read the cluster's id unless it is configured."""
     recorder = EventRecorder(api, instance=socket.gethostname(), clock=api.clock)
     settings = Settings(
         cluster_id=config.cluster_id or await api.cluster_uid(),
@@ -115,14 +115,15 @@ async def build(api: Api, config: OperatorConfig, counted: Metrics) -> tuple[Con
 
 
 def identity(config: OperatorConfig) -> str:
-    """By which the operator is known as the holder of its Lease: that of its pod, so that a container that is started
-    anew goes on at once with what its predecessor, which is dead for sure, has left. Outside a cluster one of its own.
+    """Return the operator's identity in its Lease: the host name, outside a cluster with a random suffix.
+
+    So a restarted container of the same pod takes the Lease at once: its predecessor has certainly ended.
     """
     return socket.gethostname() if config.kubeconfig is None else f"{socket.gethostname()}-{uuid4().hex[:8]}"
 
 
 async def work(controller: Controller, workers: int) -> None:
-    """So many workers, until it is cancelled; then none of them goes on."""
+    """Run this many workers until cancelled."""
     async with asyncio.TaskGroup() as group:
         for _ in range(workers):
             group.create_task(controller.work())

@@ -1,9 +1,11 @@
-"""The work queue: which resource is looked at next.
+"""The work queue: the order in which resources are reconciled.
 
-Level-triggered: a key says "look at this again", never why. A key is queued once however often it is added,
-is worked on by one worker at a time, and comes back by itself after a failure (exponential backoff) or when
-its time is due. First comes what a person waits for (an edit) or many resources do (a store), as long as the rest
-goes on as well. Namespaces take turns, so that one tenant's ten thousand resources do not starve another's single one.
+It is level-triggered: a key means "reconcile this", without a cause. A key is queued once however often it is added,
+and one worker at a time has it. It returns after a failure (exponential backoff) or when its timer fires.
+
+Urgent keys are those that a user waits for (an edit), or many resources (a store). They come first, but do not starve
+others.
+Namespaces alternate, so that one tenant's ten thousand resources do not delay another's single one.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from itertools import islice
 from typing import NamedTuple
 
 _AWAITED = frozenset({"ObjectStore", "Engine"})
-"""Kinds that many resources wait for."""
+"""Kinds on which many resources wait."""
 _AHEAD = 3
-"""So many urgent keys go before a namespace whose turn it is."""
+"""Urgent keys in a row that precede the namespace whose turn it is."""
 
 
 class Key(NamedTuple):
-    """Names one resource."""
+    """The key of a resource."""
 
     kind: str
     namespace: str
@@ -43,13 +45,13 @@ class Backoff:
     jitter: float = 0.05
 
     def delay(self, failures: int, rng: random.Random) -> float:
-        """Seconds to wait after ``failures`` (1 or more) failures in a row."""
+        """Return the seconds to wait after ``failures`` (1 or more) failures in a row."""
         exponent = min(failures - 1, 32)
         return float(min(self.initial * 2**exponent, self.limit) * rng.uniform(1 - self.jitter, 1 + self.jitter))
 
 
 class _Lanes:
-    """The keys of one namespace that are ready: the urgent ones, and the others. Dictionaries, as keys change lanes."""
+    """The ready keys of one namespace: urgent ones, and others. The lanes are dictionaries, as keys change lanes."""
 
     __slots__ = ("_others", "_urgent")
 
@@ -61,17 +63,17 @@ class _Lanes:
         return bool(self._urgent or self._others)
 
     def add(self, key: Key, *, urgent: bool) -> None:
-        """At the end of a lane."""
+        """Append the key to its lane."""
         (self._urgent if urgent or key.kind in _AWAITED else self._others)[key] = None
 
     def hurry(self, key: Key) -> None:
-        """The key is urgent now."""
+        """Move the key to the end of the urgent lane."""
         if key in self._others:
             del self._others[key]
             self._urgent[key] = None
 
     def pop(self) -> Key:
-        """The next."""
+        """Remove and return the next key."""
         lane = self._urgent or self._others
         key = next(iter(lane))
         del lane[key]
@@ -79,29 +81,29 @@ class _Lanes:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the next one is."""
+        """Whether the next key is urgent."""
         return bool(self._urgent)
 
     def heads(self) -> Iterator[Key]:
-        """The first of each lane."""
+        """Yield the first key of each lane."""
         for lane in (self._urgent, self._others):
             yield from islice(lane, 1)
 
 
 class WorkQueue:
-    """Keys to work on. Belongs to one event loop; every method but :meth:`get` returns at once."""
+    """Keys to reconcile. Belongs to one event loop; every method but :meth:`get` returns at once."""
 
     def __init__(self, backoff: Backoff | None = None, rng: random.Random | None = None) -> None:
         self._backoff = backoff or Backoff()
         self._rng = rng or random.Random()
         self._ready: OrderedDict[str, _Lanes] = OrderedDict()
-        """By namespace, in turn."""
+        """Ready keys by namespace, the next namespace first."""
         self._urgent: OrderedDict[str, None] = OrderedDict()
-        """Namespaces whose next key is urgent, in turn."""
+        """Namespaces whose next key is urgent, the next one first."""
         self._ahead = 0
-        """How many urgent keys in a row went before those whose turn it was."""
+        """Urgent keys in a row that preceded the namespace whose turn it was."""
         self._queued: dict[Key, float] = {}
-        """Since when."""
+        """Monotonic time at which each key became ready."""
         self._working: set[Key] = set()
         self._dirty: set[Key] = set()
         self._failures: dict[Key, int] = {}
@@ -110,34 +112,34 @@ class WorkQueue:
         self._wakeup = asyncio.Semaphore(0)
 
     def __len__(self) -> int:
-        """How many keys are ready and not yet worked on."""
+        """Number of ready keys that no worker has."""
         return len(self._queued)
 
     @property
     def busy(self) -> int:
-        """How many keys are being worked on."""
+        """Number of keys that a worker has."""
         return len(self._working)
 
     @property
     def served(self) -> bool:
-        """Whether there is any worker: an operator that waits for its Lease has none."""
+        """Whether there is a worker: an operator without its Lease has none."""
         return bool(self._idle or self._working)
 
     @property
     def failing(self) -> int:
-        """How many keys failed the last time and are tried again."""
+        """Number of keys whose last reconciliation failed, to be retried."""
         return len(self._failures)
 
     @property
     def oldest(self) -> float:
-        """For how many seconds the key has been ready that has been so for longest; 0 if none is."""
+        """Seconds for which the oldest ready key has waited; 0 if none is ready."""
         since = min((self._queued[key] for lanes in self._ready.values() for key in lanes.heads()), default=None)
         return 0.0 if since is None else time.monotonic() - since
 
     def add(self, key: Key, after: float = 0.0, *, urgent: bool = False) -> None:
-        """Look at the key now, or ``after`` seconds; of several pending times the earliest wins.
+        """Queue the key now, or after ``after`` seconds; of several pending times the earliest wins.
 
-        ``urgent``  before all others that are not
+        ``urgent``  ahead of keys that are not urgent
         """
         if after > 0:
             self._schedule(key, after)
@@ -155,7 +157,7 @@ class WorkQueue:
             self._follow(key.namespace)
 
     async def get(self) -> Key:
-        """Wait for a key; the caller works on it alone until it calls :meth:`done`."""
+        """Wait for a key; no other worker gets it until the caller calls :meth:`done`."""
         self._idle += 1
         try:
             await self._wakeup.acquire()
@@ -173,7 +175,7 @@ class WorkQueue:
         return key
 
     def _next(self) -> str:
-        """The namespace of the next key."""
+        """Return the namespace of the next key."""
         if self._urgent and self._ahead < _AHEAD:
             self._ahead += 1
             return next(iter(self._urgent))
@@ -185,9 +187,9 @@ class WorkQueue:
             self._urgent.setdefault(namespace)
 
     def done(self, key: Key, *, failed: bool = False, after: float | None = None) -> None:
-        """Give the key back: it failed and is to be tried again after its backoff, or it went well.
+        """Give the key back, after a success or a failure. A failure is retried after its backoff.
 
-        ``after``: when to look again although nothing changed, in seconds.
+        ``after``: seconds until the key is queued again although nothing changed.
         """
         self._working.discard(key)
         if failed:
@@ -197,14 +199,14 @@ class WorkQueue:
             self._failures.pop(key, None)
         if key in self._dirty:
             self._dirty.discard(key)
-            # A failing key waits even if it changed meanwhile: writes that bounce must not be a busy loop.
+            # A failed key waits even if it changed meanwhile: refused writes must not become a busy loop.
             if not failed:
                 self.add(key)
         if after is not None and key not in self._queued:
             self._schedule(key, max(after, 0.001))
 
     def forget(self, key: Key) -> None:
-        """The resource is gone: drop its failures and timers. A worker that has it right now is not disturbed."""
+        """Drop the failures and timers of a resource that is gone. A worker that has the key keeps it."""
         self._failures.pop(key, None)
         self._dirty.discard(key)
         self._unschedule(key)

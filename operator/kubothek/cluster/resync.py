@@ -1,7 +1,7 @@
-"""Listing everything again, and putting right what the watches missed.
+"""Resync: a full listing that corrects what the watches missed.
 
-A watch that is down (a restarted API server, a network gap) loses deletions for good: no later event tells of
-them. So every ten minutes, and after each re-listing of a watch, the caches are compared with a full listing.
+A watch that is down (a restarted API server, a network gap) loses deletions for good: no later event reports them. So
+the caches are compared with a full listing every ten minutes, and after each re-listing of a watch.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from kubothek.cluster.queue import Backoff
 log = logging.getLogger(__name__)
 
 WATCHED = (*BOUNDING, *KINDS, "Pod")
-"""Every kind that the operator follows. Pods last: then their owners are known when they are met."""
+"""Every kind that the operator watches. Pods come last, so that their owners are cached before."""
 
 
 class Resync:
-    """Compares the controller's caches with listings: once at the start, then on request and in intervals."""
+    """Comparison of the controller's caches with listings: once at the start, then on request and in intervals."""
 
     def __init__(self, api: Api, controller: Controller, scopes: Sequence[str | None], interval: float = 600.0) -> None:
         self._api = api
@@ -39,28 +39,28 @@ class Resync:
         self._begun = False
 
     def request(self) -> None:
-        """A watch has gaps: compare soon."""
+        """Request a comparison soon, as a watch may have gaps."""
         self._requested.set()
 
     async def once(self) -> None:
-        """Compare every kind in every scope; raises if the API server does not answer."""
+        """Compare every kind in every scope. Raises ApiError, ApiUnavailable."""
         news: Counter[str] = Counter()
         for kind in WATCHED:
             for scope in self._scopes:
                 news[kind] += await self._compare_if_allowed(kind, scope)
-        self._metrics.resynced(news if self._begun else {})  # at first all is news
+        self._metrics.resynced(news if self._begun else {})  # at the start all is new
         self._begun = True
 
     async def catch_up(self, namespace: str) -> None:
-        """Compare every kind in a namespace that was not followed for a while. Raises ApiError, ApiUnavailable.
+        """Compare every kind in a namespace that was not watched for a while. Raises ApiError, ApiUnavailable.
 
-        Pods first: it may be another one of its name, and its resources must not take the old one's pods for theirs.
+        Pods come first: if the namespace was re-created, its resources must not see the pods of the old one.
         """
         for kind in ("Pod", *BOUNDING, *KINDS):
             await self._compare_if_allowed(kind, namespace)
 
     async def until_done(self) -> None:
-        """Compare, and try again until it worked."""
+        """Compare every kind in every scope, with retries until it succeeds."""
         backoff, failures = Backoff(limit=10), 0
         while True:
             try:
@@ -83,7 +83,10 @@ class Resync:
             await self.until_done()
 
     async def compare(self, kind: str, scope: str | None) -> int:
-        """Put right what is known of one kind in one scope; how much that was. Raises ApiError, ApiUnavailable."""
+        """Correct the cache of one kind in one scope; return the number of corrections.
+
+        Raises ApiError, ApiUnavailable.
+        """
         news = 0
         found: set[str] = set()
         newest = 0
@@ -100,7 +103,7 @@ class Resync:
         return news
 
     async def _compare_if_allowed(self, kind: str, scope: str | None) -> int:
-        """As :meth:`compare`; a namespace without rights must not keep us from the others, and Scopes tells of it."""
+        """Do as :meth:`compare`, but skip a namespace without rights, which Scopes logs."""
         try:
             return await self.compare(kind, scope)
         except ApiError as error:
@@ -113,6 +116,6 @@ class Resync:
 
 
 def _is_missing(obj: Object, found: set[str], listed: int) -> bool:
-    """Known and not listed; but what is newer than the listing was made after it, not deleted before it."""
+    """Return whether a cached object is not listed. One newer than the listing was created after it."""
     meta = obj["metadata"]
     return meta["uid"] not in found and int(meta["resourceVersion"]) <= listed

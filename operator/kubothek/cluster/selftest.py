@@ -1,7 +1,7 @@
-"""``python -m kubothek.cluster.selftest``: whether an operator can do here what it must (`helm test`).
+"""``python -m kubothek.cluster.selftest``: a check of the cluster and of the operator's rights (`helm test`).
 
-It asks the API server as the operator's service account: are the CRDs served in this version, and may every call be
-made that the operator makes? Nothing is written.
+It checks as the operator's service account that the API server serves the CRDs in this version and allows every call of
+the operator. It writes nothing.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NEEDED: Final = (
     *((kind, "", verb) for kind in KINDS for verb in ("get", "list", "watch")),
     *((kind, "status", "patch") for kind in KINDS),
     *((kind, "finalizers", "update") for kind in _OWNED),
-    ("Dataset", "", "create"),  # those of a Cube
-    ("Dataset", "", "patch"),  # the same, and the finalizer
+    ("Dataset", "", "create"),  # for a Cube
+    ("Dataset", "", "patch"),  # for a Cube, and for the finalizer
     ("SkippingIndex", "", "patch"),
-    *((kind, "", "delete") for kind in ("Commit", "Query", "Compaction", "Verification")),  # their time to live
+    *((kind, "", "delete") for kind in ("Commit", "Query", "Compaction", "Verification")),  # after their time to live
     *(("Pod", "", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
     *(("ConfigMap", "", verb) for verb in ("get", "create", "delete")),
     *((kind, "", verb) for kind in BOUNDING for verb in ("list", "watch")),
@@ -40,7 +40,7 @@ NEEDED: Final = (
 
 
 async def problems(api: Api, namespaces: Sequence[str | None]) -> AsyncIterator[str]:
-    """What is missing, a line each. None among the namespaces stands for all of them. Raises ApiUnavailable."""
+    """Yield what is missing, a line each. None as a namespace means all of them. Raises ApiUnavailable."""
     for kind in KINDS:
         try:
             async for _ in api.pages(kind, namespaces[0]):
@@ -92,7 +92,7 @@ async def _run(namespaces: Sequence[str | None], kubeconfig: str | None) -> int:
 @click.option("--all-namespaces", is_flag=True, help="Every namespace is.")
 @click.option("--kubeconfig", default=None, envvar="KUBECONFIG", help="Run outside the cluster.")
 def main(namespaces: str, all_namespaces: bool, kubeconfig: str | None) -> None:
-    """Tell what an operator could not do here; exit with 1 if there is anything, 2 if nobody answers."""
+    """Print what an operator cannot do here; exit with 1 if there is anything, 2 if the API server does not answer."""
     served = [name.strip() for name in namespaces.split(",") if name.strip()]
     if all_namespaces == bool(served):
         raise click.UsageError("give either --namespaces or --all-namespaces")

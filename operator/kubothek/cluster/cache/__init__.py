@@ -1,1 +1,1 @@
-"""What the operator has seen of the cluster, and what follows from it for whom. All of it may be forgotten."""
+"""The observed state of the cluster, and the resources that depend on a change. All of it may be lost at any time."""

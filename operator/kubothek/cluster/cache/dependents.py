@@ -1,8 +1,8 @@
-"""Which resources may decide differently because another one changed.
+"""The resources to reconcile because another one changed.
 
-Waking too many costs time, waking too few costs patience: reconcilers that wait also ask to be called again.
-So this is a hint, but one that makes reactions immediate. The cost of a change must not grow with the square
-of a queue: a change of a Dataset or the end of one of its Commits wakes only the head of that queue.
+This is only a hint that makes reactions immediate: a resource that waits is also requeued after a time. Queueing too
+many resources costs CPU time, too few costs latency. The cost of a change must not grow with the square of a queue: a
+change of a Dataset or the end of one of its Commits wakes only the head of that queue.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from kubothek.cluster.cache.state import ClusterState
 
 _QUEUE_HEAD = 4
-"""How many of a dataset's unfinished Commits are woken: the next one, and some in case that one cannot go on.
-"""
+"""Unfinished Commits of a dataset to wake: the next one, and some in case that one cannot proceed."""
 
 _ON_ENGINES = (
     "ObjectStore",
@@ -38,11 +37,11 @@ _ON_ENGINES = (
     "SkippingIndex",
     "Sync",
 )
-"""The kinds that have jobs on an Engine."""
+"""Kinds whose jobs run on an Engine."""
 
 
 def dependants(state: ClusterState, kind: str, before: Object | None, after: Object | None) -> Iterator[Key]:
-    """The keys to look at after an object of ``kind`` went from ``before`` to ``after`` (None = absent)."""
+    """Yield the keys to reconcile after an object of ``kind`` changed from ``before`` to ``after`` (None = absent)."""
     obj = after or before
     if obj is None:
         return
@@ -84,7 +83,7 @@ def dependants(state: ClusterState, kind: str, before: Object | None, after: Obj
 
 
 def _of_store(state: ClusterState, before: Object | None, after: Object | None) -> Iterator[Key]:
-    """What uses the store, unless all that came to pass is that somebody looked at it (``looks.told_of``)."""
+    """Yield the users of the store, unless only an inspection began or ended (:func:`inspection_diff.told_of`)."""
     metadata = (after or before or {})["metadata"]
     namespace, name = metadata["namespace"], metadata["name"]
     if _respecified(before, after) or inspection_diff.standing(before) != inspection_diff.standing(after):
@@ -94,8 +93,10 @@ def _of_store(state: ClusterState, before: Object | None, after: Object | None) 
 
 
 def _of_dataset(state: ClusterState, dataset: Object, *, appeared: bool, turned: bool) -> Iterator[Key]:
-    """``appeared``: it is another one, or says something else; ``turned``: Commits may go on that could not, or the
-    other way round. An edit is the business of those that are next: the others hear of it when it is their turn.
+    """Yield the dependents of a Dataset.
+
+    ``appeared``: it was created, deleted or edited, or its readiness changed. ``turned``: whether its Commits can
+    proceed may have changed. An edit wakes only the head of its queue: later Commits read it at their turn.
     """
     namespace, name = dataset["metadata"]["namespace"], dataset["metadata"]["name"]
     if appeared:
@@ -109,7 +110,7 @@ def _of_dataset(state: ClusterState, dataset: Object, *, appeared: bool, turned:
     if cube is not None:
         yield Key("Cube", namespace, cube)
         yield from _queues(state, namespace, {("Cube", cube)}, head_only=True)
-    elif appeared:  # perhaps it has the name that a Cube needs
+    elif appeared:  # its name may be one that a Cube needs
         cubes = (other["metadata"]["name"] for other in state.resources["Cube"].objects(namespace))
         yield from (Key("Cube", namespace, other) for other in cubes if name.startswith(f"{other}-"))
 
@@ -129,34 +130,34 @@ def _of_commit(state: ClusterState, commit: Object) -> Iterator[Key]:
 
 
 def _cube_of(dataset: Object) -> str | None:
-    """The name of the Cube that a Dataset belongs to."""
+    """Return the name of the Cube that a Dataset belongs to; None if there is none."""
     owner = controller_of(dataset)
     return str(owner["name"]) if owner is not None and owner["kind"] == "Cube" else None
 
 
 def _members(state: ClusterState, namespace: str, cube: str) -> Iterator[Key]:
-    """The Datasets of a Cube."""
+    """Yield the Datasets of a Cube."""
     for dataset in state.resources["Dataset"].objects(namespace):
         if _cube_of(dataset) == cube:
             yield Key("Dataset", namespace, dataset["metadata"]["name"])
 
 
 def _compactions(state: ClusterState, namespace: str, datasets: set[str]) -> Iterator[Key]:
-    """The unfinished Compactions of the datasets."""
+    """Yield the unfinished Compactions of the datasets."""
     for dataset in datasets:
         for name in state.run_index.unfinished("Compaction", namespace, ("Dataset", dataset)):
             yield Key("Compaction", namespace, name)
 
 
 def _verifications(state: ClusterState, namespace: str, datasets: set[str]) -> Iterator[Key]:
-    """The unfinished Verifications of the datasets."""
+    """Yield the unfinished Verifications of the datasets."""
     for verification in state.resources["Verification"].objects(namespace):
         if verification["spec"]["datasetRef"]["name"] in datasets and not finished(verification):
             yield Key("Verification", namespace, verification["metadata"]["name"])
 
 
 def _syncs(state: ClusterState, namespace: str, field: str, name: str) -> Iterator[Key]:
-    """The Syncs that name this Repository or Dataset."""
+    """Yield the Syncs that name this Repository or Dataset."""
     for sync in state.resources["Sync"].objects(namespace):
         if sync["spec"][field]["name"] == name:
             yield Key("Sync", namespace, sync["metadata"]["name"])
@@ -171,26 +172,26 @@ def _of_exchange(state: ClusterState, kind: str, before: Object | None, after: O
 
 
 def _synced(sync: Object | None) -> object:
-    """When a Sync was last done."""
+    """Return the time of the last synchronization; None if there was none."""
     return None if sync is None else (sync.get("status") or {}).get("lastSyncTime")
 
 
 def _policies(state: ClusterState, namespace: str, before: Object | None, after: Object | None) -> Iterator[Key]:
-    """Those that may select the Dataset, or no longer: when it came, went, or has other labels."""
+    """Yield the GCPolicies if the Dataset was created, deleted or edited, or its labels changed."""
     if _respecified(before, after) or _labels(before) != _labels(after):
         for policy in state.resources["GCPolicy"].objects(namespace):
             yield Key("GCPolicy", namespace, policy["metadata"]["name"])
 
 
 def _queries(state: ClusterState, namespace: str, kind: str, name: str) -> Iterator[Key]:
-    """The unfinished Queries that name this resource."""
+    """Yield the unfinished Queries that name this resource."""
     for query in state.resources["Query"].objects(namespace):
         if (kind, name) in _named_by(query["spec"]) and not finished(query):
             yield Key("Query", namespace, query["metadata"]["name"])
 
 
 def _read_by(state: ClusterState, namespace: str, query: Object) -> Iterator[Key]:
-    """The Datasets that a Query read: they sum up what was skipped."""
+    """Yield the Datasets that a Query read: their status sums up the skipped files."""
     read = {each["dataset"] for each in (query.get("status") or {}).get("reads") or ()}
     for dataset in state.resources["Dataset"].objects(namespace) if read else ():
         spec, name = dataset["spec"], dataset["metadata"]["name"]
@@ -199,7 +200,7 @@ def _read_by(state: ClusterState, namespace: str, query: Object) -> Iterator[Key
 
 
 def _plain_files(state: ClusterState, namespace: str, store: str) -> Iterator[Key]:
-    """The SkippingIndexes of files, or with metadata, in this store."""
+    """Yield the SkippingIndexes whose files or metadata are in this store."""
     for index in state.resources["SkippingIndex"].objects(namespace):
         places = (index["spec"]["location"], index["spec"].get("metadata"))
         if any(place is not None and place["storeRef"]["name"] == store for place in places):
@@ -241,7 +242,7 @@ def _users_of_store(state: ClusterState, namespace: str, name: str) -> Iterator[
 
 
 def _stores_named(commit: Object) -> Iterator[str]:
-    """The ObjectStores that a Commit names: of its sources, and of a copy."""
+    """Yield the ObjectStores that a Commit's spec names, of its sources and of the target of a copy."""
     cube = commit.get("cube") or {}
     places = (commit.get("source"), cube.get("to"), *(rows["source"] for rows in cube.get("datasets") or ()))
     for place in places:
@@ -250,7 +251,7 @@ def _stores_named(commit: Object) -> Iterator[str]:
 
 
 def _stores_of(dataset: Object) -> Iterator[Object]:
-    """References to where a Dataset is, and to where its sources' files land."""
+    """Yield the references to the store of a Dataset and to those of its sources' files."""
     yield dataset["storeRef"]
     for source in dataset.get("sources") or ():
         if "storeRef" in source:
@@ -260,7 +261,7 @@ def _stores_of(dataset: Object) -> Iterator[Object]:
 def _engines(
     state: ClusterState, namespace: str, kind: str, before: Object | None, after: Object | None
 ) -> Iterator[Key]:
-    """Those whose drivers wait for jobs: on the stores of Datasets and Cubes."""
+    """Yield the Engines with warm drivers, which depend on the stores of Datasets and Cubes."""
     concerned = kind in ("ObjectStore", "Dataset", "Cube") and _respecified(before, after)
     for engine in state.resources["Engine"].objects(namespace) if concerned else ():
         if "warm" in engine["spec"]:
@@ -271,13 +272,13 @@ def _users_of_engine(state: ClusterState, namespace: str, name: str) -> Iterator
     for kind in _ON_ENGINES:
         for obj in state.resources[kind].objects(namespace):
             engine = (obj["spec"].get("engineRef") or {}).get("name", DEFAULT_ENGINE)
-            # the Engine `default` is a layer of all others, and what the asker's Dataset names is not known here
+            # The Engine `default` is a layer of all others. A run may also take its Engine from its Dataset.
             if (name == DEFAULT_ENGINE or engine in (name, DEFAULT_ENGINE)) and not holds(obj, "Complete"):
                 yield Key(kind, namespace, obj["metadata"]["name"])
 
 
 def _queues(state: ClusterState, namespace: str, run_index: set[tuple[str, str]], *, head_only: bool) -> Iterator[Key]:
-    """The unfinished Commits of Datasets and Cubes: all, or of each the first few that hold their place."""
+    """Yield the unfinished Commits of Datasets and Cubes: all, or of each the first few that block later ones."""
     commits = state.resources["Commit"]
     for subject in run_index:
         found = state.run_index.unfinished("Commit", namespace, subject)
@@ -287,7 +288,7 @@ def _queues(state: ClusterState, namespace: str, run_index: set[tuple[str, str]]
 
 
 def _keeps_place(state: ClusterState, commit: Object) -> bool:
-    """Whether later Commits wait for this one: see :mod:`kubothek.controller.scheduling.queue`."""
+    """Return whether later Commits wait for this one: see :mod:`kubothek.controller.scheduling.queue`."""
     if commit["spec"].get("suspend") or commit["metadata"].get("deletionTimestamp"):
         return False
     commits, namespace = state.resources["Commit"], commit["metadata"]["namespace"]
@@ -302,14 +303,14 @@ def _waiting_for(state: ClusterState, namespace: str, name: str) -> Iterator[Key
 
 
 def _respecified(before: Object | None, after: Object | None) -> bool:
-    """Created, deleted, being deleted, or with another spec."""
+    """Return whether the object was created, deleted or edited, or its deletion began."""
     if before is None or after is None or _came_or_went(before, after):
         return True
     return bool(before["metadata"].get("generation") != after["metadata"].get("generation"))
 
 
 def _came_or_went(before: Object | None, after: Object | None) -> bool:
-    """Created, deleted, or being deleted."""
+    """Return whether the object was created, deleted or replaced, or its deletion began."""
     if before is None or after is None:
         return True
     old, new = before["metadata"], after["metadata"]

@@ -1,4 +1,4 @@
-"""Which ledgers may decide differently because another one has moved: see :mod:`kubothek.controller.derivation`."""
+"""The ledgers to reconcile because another one has advanced: see :mod:`kubothek.controller.derivation`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kubothek.controller.dependency_graph import DependencyGraph
 
 
 def progress(dataset: Object | None) -> tuple[object, ...]:
-    """How far a ledger is, and what it does: its chain, and its run if it is a derivative."""
+    """Return the head of a ledger's chain, and the state of its run if it is a derivative."""
     status = (dataset or {}).get("status") or {}
     run = status.get("transforming") or {}
     return (status.get("ledger") or {}).get("head"), *(run.get(name) for name in ("cause", "done", "problem"))
 
 
 def follow(dependency_graph: DependencyGraph, namespace: str, name: str, dataset: Object | None) -> None:
-    """Keep the index true to a Dataset that changed; None: it is gone."""
+    """Update the index for a Dataset that changed; None: it is gone."""
     if dataset is None:
         dependency_graph.remove(namespace, name)
     else:
@@ -28,9 +28,9 @@ def follow(dependency_graph: DependencyGraph, namespace: str, name: str, dataset
 def neighbours(
     dependency_graph: DependencyGraph, datasets: Cache[Any], dataset: Object, *, appeared: bool
 ) -> Iterator[Key]:
-    """The ledgers around a Dataset: all that is derived from it may wait for it.
+    """Yield the ledgers derived from a Dataset, as they may wait for it.
 
-    ``appeared``  whether it came, went or has another manifest: its inputs tell who reads them
+    ``appeared``  whether it was created, deleted or edited: then yield its inputs too, as their status lists consumers
     """
     namespace, name = dataset["metadata"]["namespace"], dataset["metadata"]["name"]
     found = dependency_graph.descendants(namespace, name, _identity(dataset))
@@ -45,7 +45,7 @@ def _identity(dataset: Object) -> str | None:
 
 
 def _inputs(dataset: Object) -> Iterator[str]:
-    """What a derivative is derived from, by name or identity; of a manifest that is wrong, what can be read of it."""
+    """Yield a derivative's inputs, by name or identity. Of an invalid manifest, yield what can be read."""
     events = ((dataset.get("spec") or {}).get("ledger") or {}).get("metadata")
     for event in events if isinstance(events, list) else ():
         if isinstance(event, dict) and str(event.get("kind", "")).lower() == "settransform":

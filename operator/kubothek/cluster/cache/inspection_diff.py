@@ -1,4 +1,4 @@
-"""What an inspection of an ObjectStore, as it begins and ends, is to the resources in it: news for few of them."""
+"""The changes of an ObjectStore by an inspection, and the resources that they concern: mostly few of its users."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 def standing(store: Object | None) -> object:
-    """What all users of a store look at: whether it can be used, and what it can do."""
+    """Return the part of the status on which all users of a store depend: capabilities and conditions."""
     status = (store or {}).get("status") or {}
     conditions = [(each["type"], each["status"], each["reason"]) for each in status.get("conditions") or ()]
     return status.get("capabilities"), conditions
 
 
 def _ended(store: Object | None) -> object:
-    """Which inspection ended last, and when that was seen."""
+    """Return the attempt number of the last inspection, and when the operator observed its end."""
     inspection = ((store or {}).get("status") or {}).get("lastInspection") or {}
     return inspection.get("attempt"), inspection.get("finished")
 
 
 def told_of(state: ClusterState, before: Object | None, store: Object | None) -> Iterator[Key]:
-    """Those of which an inspection that has just ended had something new to tell.
+    """Yield the Cubes and Datasets in the result of an inspection that has just ended.
 
-    They are to listen soon: a result is kept until the inspection after the next one begins.
+    They must read it soon: a result is kept until the inspection after the next one begins.
     """
     if store is None or _ended(before) == _ended(store):
         return
@@ -48,6 +48,6 @@ def told_of(state: ClusterState, before: Object | None, store: Object | None) ->
 
 
 def _uuid(kind: str, obj: Object) -> str:
-    """What a Dataset, or a Cube, is called in its store."""
+    """Return the UUID of a Dataset, or of a Cube's head, in its store."""
     own = str(obj["metadata"]["name"])
     return head_uuid(obj["spec"].get("uuidPrefix", own)) if kind == "Cube" else str(obj["spec"].get("uuid", own))

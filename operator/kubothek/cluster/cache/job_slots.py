@@ -1,11 +1,12 @@
-"""Which jobs hold a place under the operator's limits, and which resources wait for one.
+"""Job slots: which jobs hold one under the operator's concurrency limits, and which resources wait for one.
 
-A place is held from the moment in which a launch is decided, so that several workers cannot give the same one away, to
-the end of the pod. Nothing here outlives the process: places are counted again from the pods, and who waits asks again.
+A job holds its slot (:class:`~kubothek.controller.context.Place`) from the decision to launch it, so that no two
+workers assign the same slot, until its pod ends. After a restart slots are counted again from the pods, and resources
+that wait request theirs again.
 
-Who waits is woken when :func:`kubothek.controller.scheduling.concurrency.admitted` says that a job of its may start:
-the same rules by which it then decides. Counting what became free would not do: a job of one namespace takes nothing
-from another where the limits are those of namespaces, and a launch may be what gives others their turn.
+A resource is woken when :func:`kubothek.controller.scheduling.concurrency.admitted` admits one of its jobs, by the same
+rules as its reconciler. A count of free slots would not suffice: with limits per namespace, the end of a job frees no
+slot for other namespaces. A launch may also change which resource is next.
 """
 
 from __future__ import annotations
@@ -22,42 +23,40 @@ from kubothek.controller.context import ENDED, Action, AwaitPlace, LaunchJob, Li
 from kubothek.controller.scheduling.concurrency import admitted, place_of, spare
 
 _AT_ONCE = 4
-"""How many are woken together, if there are places for so many: what they decide tells whether others are to be asked.
-"""
-
+"""Resources woken together, if there are as many free slots. Their decisions show whether to wake more."""
 
 T = TypeVar("T")
 
 
 class Places:
-    """Counts places. Belongs to one event loop."""
+    """The slots that are held and waited for. Belongs to one event loop."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._held: dict[tuple[str, str], Place] = {}
-        """By namespace and job."""
+        """Held slots by namespace and job."""
         self._pods: set[tuple[str, str]] = set()
-        """Those of ``_held`` whose pod was seen."""
+        """Keys of ``_held`` whose pod was observed."""
         self._waiting: dict[str, dict[Key, tuple[Place, ...]]] = {}
-        """In the order in which they came, by namespace: those first that got a place the longest ago."""
+        """Waiting resources in order of arrival, by namespace; first the namespace that got a slot longest ago."""
         self._taken: Counter[Place] = Counter()
         self._wanted: Counter[Place] = Counter()
         self._held_by: Counter[str] = Counter()
-        """Places by namespace."""
+        """Number of held slots by namespace."""
         self._open = False
-        """Whether somebody may go on who has not been asked."""
+        """Whether a resource that was not woken may be able to proceed."""
         self._asked: set[Key] = set()
-        """Who was woken since others last held, or wanted, other places."""
+        """Resources woken since the held or wanted slots last changed."""
         self._deciding: set[Key] = set()
-        """Those of ``_asked`` who have not decided yet."""
+        """Members of ``_asked`` whose reconciliation has not ended."""
 
     @property
     def load(self) -> Load:
-        """The places that are held and waited for. A view: it changes as they do."""
+        """The slots that are held and waited for, as a live view."""
         return Load(self._taken, self._wanted)
 
     def follow(self, pod: dict[str, Any]) -> None:
-        """Take in a state of a driver pod."""
+        """Update the slots from a state of a driver pod."""
         meta = pod["metadata"]
         labels, job = meta.get("labels") or {}, (meta["namespace"], names.job_of(pod))
         place = place_of(labels.get(names.VERB, ""), meta["namespace"], labels.get(names.STORE, ""))
@@ -68,7 +67,7 @@ class Places:
         self._hold(job, place)
 
     def release(self, namespace: str, job: str) -> None:
-        """The job has ended, or its pod is gone."""
+        """Release the slot of a job that has ended, or whose pod is gone."""
         self._pods.discard((namespace, job))
         place = self._held.pop((namespace, job), None)
         if place is not None:
@@ -78,7 +77,7 @@ class Places:
 
     @contextmanager
     def decided(self, key: Key, actions: Sequence[Action]) -> Iterator[None]:
-        """Hold the places of what is about to be launched; at the end those are free again that came to no pod."""
+        """Hold the slots of the jobs to launch; on exit release those of jobs that got no pod."""
         launched: list[tuple[str, str]] = []
         for action in actions:
             if not isinstance(action, LaunchJob):
@@ -97,18 +96,18 @@ class Places:
                     self.release(*lost)
 
     def withdraw(self, key: Key) -> None:
-        """The resource is gone, or its round failed: nothing is kept free for one that may never take it."""
+        """Drop the requests of a resource that is gone, or whose reconciliation failed: it may never use a slot."""
         self._wait(key, ())
 
     def answered(self, key: Key) -> None:
-        """A round over the resource is over, perhaps without a decision: nobody waits for it any more."""
+        """Note that a reconciliation of the resource ended, perhaps without a decision."""
         self._deciding.discard(key)
 
     def woken(self) -> Iterator[Key]:
-        """Who may go on now: a few at a time, in turn by namespace, those first that hold least, and of these those
-        that got a place the longest ago.
+        """Yield the next few resources that may proceed; nothing until those of the last call have decided.
 
-        As long as they leave places that others may have, the next few, until all of those were asked.
+        They alternate by namespace. A namespace that holds fewer slots comes first, among equals the one that got a
+        slot longest ago. If slots remain free, the next call yields others.
         """
         if not self._open or self._deciding:
             return
@@ -134,7 +133,7 @@ class Places:
                 yield key
 
     def _ask_again(self) -> None:
-        """What is held or wanted has changed: who could not go on before perhaps can."""
+        """Note that held or wanted slots changed: a resource that could not proceed may now."""
         self._open = True
         self._asked &= self._deciding
 
@@ -162,7 +161,7 @@ class Places:
             del waiting[key]
             if not waiting:
                 del self._waiting[key.namespace]
-        if before:  # others may have been held back for the sake of what is not wanted any more
+        if before:  # the dropped request may have held others back
             self._ask_again()
 
 

@@ -1,9 +1,8 @@
-"""What the operator knows of the cluster: the last seen state of every object it watches, trimmed.
+"""The cache: the last observed state of every object that the operator watches, trimmed.
 
-The cache never goes back in time. It is fed by watches, by listings and by the answers to our own writes, in
-any order, and keeps the newest by resource version; so a reconciler that runs right after a write sees that
-write (read-your-writes) although the watch has not delivered it yet. Resource versions of one kind are
-comparable numbers (KEP-5504); the uid tells a re-created object from its predecessor.
+Watches, listings and the answers to our own writes feed it, in any order. It keeps the newest state by resource
+version and never goes back. So a reconciler reads its own writes before the watch delivers them. Resource versions of
+one kind are comparable numbers (KEP-5504); the uid distinguishes a re-created object from its predecessor.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _REMEMBERED_DELETIONS = 10_000
 
 
 def trimmed(obj: Object) -> Object:
-    """The object without what only the API server and kubectl care for (``managedFields``, last-applied)."""
+    """Return the object without what only the API server and kubectl use (``managedFields``, last-applied)."""
     meta = {k: v for k, v in obj.get("metadata", {}).items() if k not in ("managedFields", "selfLink")}
     annotations = meta.get("annotations")
     if annotations:
@@ -33,9 +32,7 @@ def trimmed(obj: Object) -> Object:
 
 
 def trimmed_pod(pod: Object) -> Object:
-    """A pod reduced to what tells how its job is doing: metadata but for the job itself, node, status, and the key of
-    its result.
-    """
+    """Return the pod reduced to metadata without the job spec, node, deadline, status, and the key of its result."""
     pod = trimmed(pod)
     annotations = pod["metadata"].get("annotations") or {}
     if names.JOB_SPEC in annotations:
@@ -58,7 +55,7 @@ class _Entry(Generic[M]):
 
 
 class Cache(Generic[M]):
-    """The objects of one kind, by namespace and name, each with its parsed model (parsed when first asked for)."""
+    """The objects of one kind, by namespace and name, each with its model, which is parsed on first use."""
 
     def __init__(
         self,
@@ -66,7 +63,7 @@ class Cache(Generic[M]):
         trim: Callable[[Object], Object] = trimmed,
         follow: Callable[[str, str, Object | None], None] | None = None,
     ) -> None:
-        """``follow``  hears namespace, name and new state of each object that changes; None: it is gone"""
+        """``follow`` is called with namespace, name and new state of each changed object; None: it is gone."""
         self._parse = parse
         self._trim = trim
         self._follow = follow
@@ -74,7 +71,7 @@ class Cache(Generic[M]):
         self._deleted: OrderedDict[str, None] = OrderedDict()
 
     def put(self, obj: Object) -> bool:
-        """Take over a state of an object. False if it is nothing new: older, the same, or of a deleted object."""
+        """Store a state of an object. Return False if it is not new: older, the same, or of a deleted object."""
         meta = obj["metadata"]
         if meta["uid"] in self._deleted:
             return False
@@ -88,7 +85,7 @@ class Cache(Generic[M]):
         return True
 
     def remove(self, namespace: str, name: str, uid: str) -> Object | None:
-        """The object of this uid is gone, for good. Returns what was known of it, or None."""
+        """Remove the object of this uid for good. Return its last state, or None if it was not cached."""
         self._deleted[uid] = None
         if len(self._deleted) > _REMEMBERED_DELETIONS:
             self._deleted.popitem(last=False)
@@ -103,21 +100,21 @@ class Cache(Generic[M]):
         return entry.obj
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """The object as the API server shows it, trimmed."""
+        """Return the object as the API server shows it, trimmed."""
         entry = self._namespaces.get(namespace, {}).get(name)
         return entry.obj if entry else None
 
     def model(self, namespace: str, name: str) -> M | None:
-        """The object, parsed."""
+        """Return the object, parsed."""
         entry = self._namespaces.get(namespace, {}).get(name)
         return self._parsed(entry) if entry else None
 
     def models(self, namespace: str) -> list[M]:
-        """All objects of a namespace, parsed."""
+        """Return all objects of a namespace, parsed."""
         return [self._parsed(entry) for entry in self._namespaces.get(namespace, {}).values()]
 
     def objects(self, namespace: str | None = None) -> Iterator[Object]:
-        """All objects, of one namespace or of all. A snapshot: the cache may change while it is read."""
+        """Yield the objects of one namespace or of all. The cache may change during the iteration."""
         spaces = list(self._namespaces) if namespace is None else [namespace]
         for space in spaces:
             for entry in list(self._namespaces.get(space, {}).values()):

@@ -8,12 +8,12 @@ from kubothek.controller.run_index import Change, RunIndex
 
 
 def finished(run: Object) -> bool:
-    """Whether the Commit, Query, Compaction or Verification is Complete or Failed."""
+    """Return whether the Commit, Query, Compaction or Verification is Complete or Failed."""
     return holds(run, "Complete") or holds(run, "Failed")
 
 
 def subject_of(commit: Object) -> tuple[str, str]:
-    """The kind and the name of what a Commit changes."""
+    """Return the kind and the name of the resource that a Commit changes."""
     spec = commit["spec"]
     if "cube" in spec:
         return "Cube", str(spec["cube"]["cubeRef"]["name"])
@@ -21,17 +21,17 @@ def subject_of(commit: Object) -> tuple[str, str]:
 
 
 def follow(run_index: RunIndex, kind: str, namespace: str, name: str, run: Object | None) -> None:
-    """Keep the index true to a run that changed; None: it is gone."""
+    """Update the index for a run that changed; None: it is gone."""
     run_index.put(kind, namespace, name, None if run is None else _change(kind, run))
 
 
 def holds(obj: Object, kind: str) -> bool:
-    """Whether the condition is there, and True."""
+    """Return whether the condition is True."""
     return condition(obj, kind) == "True"
 
 
 def condition(obj: Object, kind: str) -> str | None:
-    """The status of a condition."""
+    """Return the status of a condition; None if there is none."""
     for each in (obj.get("status") or {}).get("conditions") or ():
         if each["type"] == kind:
             return str(each["status"])
@@ -39,7 +39,7 @@ def condition(obj: Object, kind: str) -> str | None:
 
 
 def _change(kind: str, run: Object) -> Change | None:
-    """What can be read of it: a manifest that is wrong changes nothing."""
+    """Return the change that a run makes; None if the manifest is invalid or names no Dataset."""
     try:
         if kind == "Commit":
             subject = subject_of(run)

@@ -1,4 +1,4 @@
-"""What the operator knows, and the :class:`~kubothek.controller.context.World` that reconcilers see of it."""
+"""The observed state, and the :class:`~kubothek.controller.context.World` through which reconcilers read it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_LIMITS: Final = Limits()
 
 @dataclass(slots=True)
 class _Trace:
-    """What is known of an attempt beyond its pod."""
+    """Facts about an attempt that its pod does not show."""
 
     owner_uid: str
     refusal: tuple[str, str] | None = None
@@ -40,12 +40,10 @@ class _Trace:
 
 
 class ClusterState:
-    """The caches, and the little that is known beyond them: refused launches, lost attempts, why pods do not
-    start.
+    """The caches, and some facts beyond them: refused launches, lost attempts, why pods do not start.
 
-    What is beyond the caches may be forgotten (a restart) without harm: a refused launch is refused again,
-    and an attempt whose pod is not there is launched again under its own name and finds by its commit id what
-    it had done.
+    A restart may lose those facts without harm: a refused launch is refused again. An attempt without a pod is
+    launched again under its own name and finds its earlier work by the commit id.
     """
 
     def __init__(self, limits: Limits = NO_LIMITS) -> None:
@@ -58,32 +56,32 @@ class ClusterState:
             kind: Cache(_parsed, follow=followers.get(kind)) for kind in KINDS
         }
         self.pods: Cache[JobView | None] = Cache(outcome.ended_view, trimmed_pod)
-        """Their model is how their job ended, None as long as it has not."""
+        """The model of a pod is the outcome of its job, None until the job has ended."""
         self.bounds: dict[str, Cache[tuple[Bound, ...]]] = {kind: Cache(partial(bounds_of, kind)) for kind in BOUNDING}
-        """What namespaces give to pods."""
+        """The limits that namespaces set for pods (quotas, limit ranges), by kind."""
         self.places = Places(limits)
         self.pools = Pools()
         self._given: dict[tuple[str, str], str] = {}
-        """The pods of jobs that waiting drivers took, by namespace and job."""
+        """The pods of jobs that warm drivers took, by namespace and job."""
         self.pod_events: dict[str, Sequence[Object]] = {}
         """Warning events by pod uid, of pods that do not start."""
         self._traces: dict[tuple[str, str], _Trace] = {}
         self._attempts: dict[str, set[tuple[str, str]]] = {}
 
     def count(self, kind: str) -> int:
-        """How many objects of a kind are known."""
+        """Return the number of cached objects of a kind."""
         return len(self.cache(kind))
 
     def cache(self, kind: str) -> Cache[Any]:
-        """What is known of a kind."""
+        """Return the cache of a kind."""
         return self.pods if kind == "Pod" else self.bounds[kind] if kind in BOUNDING else self.resources[kind]
 
     def bounds_in(self, namespace: str) -> Sequence[Bound]:
-        """What a namespace gives to pods."""
+        """Return the limits that a namespace sets for pods."""
         return [bound for cache in self.bounds.values() for found in cache.models(namespace) for bound in found]
 
     def put_pod(self, pod: Object) -> bool:
-        """Take over a state of a driver pod; False if it is nothing new."""
+        """Store a state of a driver pod; return False if it is not new."""
         if not self.pods.put(pod):
             return False
         self.pools.follow(pod)
@@ -100,11 +98,11 @@ class ClusterState:
         return True
 
     def pod_of(self, namespace: str, job: str) -> Object | None:
-        """The driver pod of a job: the one that was given it, or that has its name."""
+        """Return the driver pod of a job: the warm driver that took it, or the pod of its name."""
         return self.pods.get(namespace, self._given.get((namespace, job), job))
 
     def remove_pod(self, namespace: str, name: str, uid: str) -> Object | None:
-        """A driver pod is gone. Unless we cancelled it, its attempt stays known as it ended, or as lost."""
+        """Remove a driver pod. Unless we cancelled it, its attempt stays known as ended or lost."""
         pod = self.pods.remove(namespace, name, uid)
         self.pod_events.pop(uid, None)
         if pod is None:
@@ -126,14 +124,14 @@ class ClusterState:
         return pod
 
     def unended_pods_of(self, owner_uid: str) -> Iterator[Object]:
-        """The driver pods of a resource's jobs that have not ended."""
+        """Yield the driver pods of a resource's jobs that have not ended."""
         for namespace, name in self._attempts.get(owner_uid, ()):
             pod = self.pod_of(namespace, name)
             if pod is not None and self.pods.model(namespace, pod["metadata"]["name"]) is None:
                 yield pod
 
     def job_view(self, namespace: str, name: str, now: datetime) -> JobView | None:
-        """The attempt of this name: its pod, or what is remembered of it."""
+        """Return the attempt of this name, from its pod or as last known."""
         pod = self.pod_of(namespace, name)
         if pod is not None:
             ended = self.pods.model(namespace, pod["metadata"]["name"])
@@ -142,7 +140,7 @@ class ClusterState:
         return trace.lost if trace else None
 
     def cancel(self, namespace: str, name: str) -> None:
-        """We stop this attempt ourselves: when its pod is gone, nothing is remembered of it."""
+        """Note that we stop this attempt: it is forgotten once its pod is gone."""
         trace = self._traces.get((namespace, name))
         if trace is not None and self.pod_of(namespace, name) is not None:
             trace.cancelled = True
@@ -150,24 +148,24 @@ class ClusterState:
             self._forget(namespace, name)
 
     def is_cancelled(self, namespace: str, name: str) -> bool:
-        """Whether we stopped the attempt of this name ourselves, and its pod is not gone yet."""
+        """Return whether we stopped the attempt of this name, and its pod still exists."""
         trace = self._traces.get((namespace, name))
         return trace is not None and trace.cancelled
 
     def refuse(self, namespace: str, name: str, owner_uid: str, refusal: tuple[str, str]) -> bool:
-        """Remember why (reason, message) launching this attempt was refused. True if that is news."""
+        """Record why (reason, message) the launch of this attempt was refused. Return whether that is new."""
         trace = self._trace(namespace, name, owner_uid)
         news = trace.refusal != refusal
         trace.refusal = refusal
         return news
 
     def refusal(self, namespace: str, name: str) -> tuple[str, str] | None:
-        """The refusal, if the last launch of this attempt was refused."""
+        """Return the refusal of the last launch of this attempt; None if it was not refused."""
         trace = self._traces.get((namespace, name))
         return trace.refusal if trace else None
 
     def forget_owner(self, uid: str) -> None:
-        """A resource is gone; so is what is remembered of its attempts."""
+        """Forget the attempts of a resource that is gone."""
         self.pools.forget(uid)
         for attempt in self._attempts.pop(uid, ()):
             self._traces.pop(attempt, None)
@@ -193,7 +191,7 @@ class ClusterState:
 class ClusterWorld:
     """A :class:`~kubothek.controller.context.World` over the state at one moment.
 
-    A snapshot because a reconciler runs without giving up the event loop, on which alone the state changes.
+    It is a snapshot because a reconciler never yields to the event loop, and the state changes only there.
     """
 
     state: ClusterState
@@ -210,16 +208,16 @@ class ClusterWorld:
 
     @property
     def engine_limits(self) -> Sizes:
-        """The operator's limits of the sizes of jobs."""
+        """The operator's size limits for jobs."""
         return self.settings.engine_limits
 
     @property
     def engine_defaults(self) -> Mapping[str, Any]:
-        """The operator's layer below all Engines."""
+        """The operator's defaults for all Engines."""
         return self.settings.engine_defaults
 
     def bounds(self, namespace: str) -> Sequence[Bound]:
-        """What the namespace's quotas and ranges allow."""
+        """Return the limits of the namespace's quotas and limit ranges."""
         return self.state.bounds_in(namespace)
 
     @property
@@ -249,7 +247,7 @@ class ClusterWorld:
 
 
 def _parsed(obj: Object) -> Resource | InvalidResource:
-    """The resource, or what is wrong with it. To others an invalid resource is as good as absent."""
+    """Return the resource, or why it is invalid. Other resources treat an invalid one as absent."""
     try:
         return parse(obj)
     except InvalidResource as error:

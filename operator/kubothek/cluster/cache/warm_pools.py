@@ -1,7 +1,6 @@
-"""Which drivers wait for jobs, and how many jobs came that one could take.
+"""Warm drivers, and the recent jobs that one could have taken.
 
-Like all that is kept beside the caches it may be forgotten: drivers are found again as pods, and what jobs came is only
-a measure of how many should wait.
+A restart may lose both: drivers are found again as pods, and the recent jobs only size the pool.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from kubothek.controller.context import ENDED, WarmDriver, WarmPool
 Json = Mapping[str, Any]
 
 _REMEMBERED: Final = 1000
-"""How many jobs are remembered of each key: more than ever wait."""
+"""Recent jobs kept for each key: more than a pool ever has drivers."""
 
 
 class Pools:
-    """Belongs to one event loop."""
+    """The warm pools of all Engines. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._drivers: dict[tuple[str, str], tuple[str, WarmDriver]] = {}
         """The uid of the Engine, and the driver; by namespace and pod."""
         self._asked: dict[str, dict[str, deque[datetime]]] = defaultdict(dict)
-        """By the uid of the Engine, and by key."""
+        """Times of jobs, by the uid of the Engine and by key."""
 
     def follow(self, pod: Json) -> None:
-        """Take in a state of a driver pod."""
+        """Update the pool from a state of a driver pod."""
         meta, engine = pod["metadata"], names.controller_of(pod)
         if names.waits(pod) and engine is not None and not meta.get("deletionTimestamp"):
             driver = WarmDriver(meta["name"], meta["labels"][names.WARM], phase_of(pod), _since(meta))
@@ -39,24 +38,24 @@ class Pools:
             self.drop(meta["namespace"], meta["name"])
 
     def drop(self, namespace: str, pod: str) -> None:
-        """The pod is gone, or waits no longer."""
+        """Remove a pod that is gone, or no longer waits for a job."""
         self._drivers.pop((namespace, pod), None)
 
     def note(self, engine: str, key: str, now: datetime) -> None:
-        """A job came for a driver with this key, of the Engine with this uid."""
+        """Record a job for a driver with this key, of the Engine with this uid."""
         self._asked[engine].setdefault(key, deque(maxlen=_REMEMBERED)).append(now)
 
     def forget(self, engine: str) -> None:
-        """The Engine with this uid is gone."""
+        """Forget the jobs of an Engine that is gone."""
         self._asked.pop(engine, None)
 
     def warm_pool(self, engine: str) -> WarmPool:
-        """What there is for the Engine with this uid."""
+        """Return the drivers and recent jobs of the Engine with this uid."""
         mine = (driver for owner, driver in self._drivers.values() if owner == engine)
         return WarmPool(tuple(mine), self._asked.get(engine, {}))
 
     def ready(self, namespace: str, key: str) -> Iterator[str]:
-        """The pods that can take a job with this key, the longest waiting first."""
+        """Return the pods that can take a job with this key, the oldest first."""
         found = [
             driver
             for (space, _), (_, driver) in self._drivers.items()
@@ -75,7 +74,7 @@ def _since(meta: Json) -> datetime:
 
 
 def phase_of(pod: Json) -> Literal["Starting", "Ready", "Failed"]:
-    """How far a driver is that waits for a job."""
+    """Return the phase of a warm driver."""
     if pod["status"].get("phase") in ENDED:
         return "Failed"
     ready = names.READY in (pod["metadata"].get("annotations") or {})

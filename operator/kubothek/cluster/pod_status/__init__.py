@@ -1,1 +1,1 @@
-"""What became of an attempt, by what Kubernetes shows of its pod: pure functions."""
+"""The outcome of an attempt, from the status of its pod: pure functions."""

@@ -1,8 +1,8 @@
-"""What became of an attempt: one pure function from what Kubernetes shows of a pod to a :class:`JobView`.
+"""The outcome of an attempt: a pure function from the status of a pod to a :class:`JobView`.
 
-The phase of a pod is never enough: a pod that cannot pull its image is Pending for ever, one with a sidecar
-is Running for ever, an evicted one is Failed without a single container status. So the order of evidence is:
-the driver container's own end; the pod's end; why it does not start; else it runs.
+The phase of a pod does not suffice: a pod that cannot pull its image stays Pending, one with a sidecar stays Running,
+an evicted one is Failed without a container status. So the order of evidence is: the end of the driver's container; the
+end of the pod; why it does not start; else it runs.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from kubothek.controller.context import FailureClass, JobPhase, JobView
 Json = Mapping[str, Any]
 
 _SAID_LIMIT = 300
-"""Of what a source's container said last."""
+"""Maximum characters of the last output of a source's container in a message."""
 
 _OWN_LIMIT = re.compile(r"exceed(s|ed) .*limit")
-"""What the kubelet says of a pod that it evicts for what the pod may not have, in place of what the node lacks."""
+"""The kubelet's message for a pod evicted because it exceeded its own limit, not because the node ran short."""
 
 _STOPPED = 143
-"""Ended by SIGTERM, which only the cluster sends; whatever the job says of it, it was not the job's fault."""
+"""Exit code after SIGTERM, which only the cluster sends: the job is not at fault, whatever it reports."""
 _KILLED = 137
-"""Ended by SIGKILL: by the kernel for its memory, or by the kubelet when the time to stop was over."""
+"""Exit code after SIGKILL: from the kernel for memory, or from the kubelet after the grace period."""
 
-# Spark's own exit codes (SparkExitCode, ExecutorExitCode) and the shell's, where ours are silent.
+# Our exit codes, then those of Spark (SparkExitCode, ExecutorExitCode) and of the shell.
 _EXIT_CODES: Mapping[int, tuple[FailureClass, str, str]] = {
     ExitCode.INVALID: (FailureClass.REPORT, "InvalidInput", "the job refused its input"),
     ExitCode.CONFLICT: (FailureClass.RETRY, "Conflict", "the commit conflicts with a concurrent one"),
@@ -61,9 +61,7 @@ _EXIT_CODES: Mapping[int, tuple[FailureClass, str, str]] = {
 
 
 def job_view(pod: Json, now: datetime, events: Sequence[Json] = ()) -> JobView:
-    """The attempt that this pod is, as of ``now`` (aware). ``events`` are the Warning events about the pod,
-    if known.
-    """
+    """Return the attempt of this pod as of ``now`` (aware). ``events``: Warning events about the pod, if known."""
     view = (
         end_of(pod)
         or unfinished.too_late(pod, now, events)
@@ -74,7 +72,7 @@ def job_view(pod: Json, now: datetime, events: Sequence[Json] = ()) -> JobView:
 
 
 def ended_view(pod: Json) -> JobView | None:
-    """The attempt of a pod whose job has ended; None if it has not. What it says changes no more."""
+    """Return the attempt of a pod whose job has ended, which is final; None if it has not ended."""
     ended = end_of(pod)
     return None if ended is None else _with_progress(ended, pod)
 
@@ -84,7 +82,7 @@ def _with_progress(view: JobView, pod: Json) -> JobView:
 
 
 def lost_view(pod: Json) -> JobView:
-    """The attempt of a pod that is gone, given its last known state: its end if it had one, else lost."""
+    """Return the attempt of a deleted pod from its last known state: its outcome if it had ended, else lost."""
     ended = end_of(pod)
     if ended is not None:
         return ended
@@ -93,17 +91,17 @@ def lost_view(pod: Json) -> JobView:
 
 
 def patience_left(pod: Json, now: datetime) -> timedelta | None:
-    """When the view changes by the passing of time alone: how long until then, or None."""
+    """Return the time until the view changes without any event; None if it does not."""
     return None if end_of(pod) is not None else unfinished.patience_left(pod, now)
 
 
 def wants_events(pod: Json, now: datetime) -> bool:
-    """Whether only the pod's events can tell why it does not start (its volumes, its sandbox)."""
+    """Return whether only the pod's events can show why it does not start (its volumes, its sandbox)."""
     return end_of(pod) is None and unfinished.wants_events(pod, now)
 
 
 def end_of(pod: Json) -> JobView | None:
-    """How the attempt of this pod ended; None if it has not."""
+    """Return the outcome of this pod's attempt; None if it has not ended."""
     terminated = terminated_of(pod)
     if terminated is not None:
         return _after_exit(pod, terminated)
@@ -123,10 +121,10 @@ def end_of(pod: Json) -> JobView | None:
 
 
 def told_end(pod: Json) -> Ended | None:
-    """The success that the job reported and signed; anything else in the annotation is ignored, as all who may patch
-    pods can write it.
+    """Return the success that the job reported and signed.
 
-    Of a failure only the end of the container tells: the next attempt may not begin before that.
+    Anything else in the annotation is ignored, as any user with the right to patch pods can write it. A failure counts
+    only when the container ends: the next attempt may not begin before that.
     """
     written, key = (pod["metadata"].get("annotations") or {}).get(names.RESULT), result_key_of(pod)
     text = verified(written, key) if written and key else None
@@ -138,7 +136,7 @@ def told_end(pod: Json) -> Ended | None:
 
 
 def _after_exit(pod: Json, terminated: Json) -> JobView:
-    """The driver container ended. Its own word counts unless Kubernetes ended it."""
+    """Return the outcome after the driver's container ended. Its own result counts unless Kubernetes ended it."""
     code, text = terminated.get("exitCode", 1), terminated.get("message") or ""
     result = _result(text)
     if code == 0:
@@ -176,7 +174,7 @@ def _by_exit_code(pod: Json, terminated: Json, text: str) -> JobView:
 
 
 def _failed_without_exit(pod: Json) -> JobView:
-    """Phase Failed, and the driver container never ended in a way that was recorded: the node or an init container."""
+    """Return the outcome of a Failed pod without an exit of the driver: the node or an init container failed."""
     disrupted = _disruption(pod)
     if disrupted is not None:
         return _failed_by_cluster(pod, *disrupted)
@@ -192,14 +190,14 @@ def _failed_without_exit(pod: Json) -> JobView:
             return _fetch_failed(pod, status["image"], ended)
         message = f"init container {status['name']} ended with exit code {ended['exitCode']}"
         return failed_view(pod, FailureClass.RETRY, "InitContainerFailed", message)
-    # What is left are refusals and losses of the kubelet: OutOfcpu, NodeAffinity, UnexpectedAdmissionError …
+    # The kubelet refused or lost the pod: OutOfcpu, NodeAffinity, UnexpectedAdmissionError …
     reason = pod["status"].get("reason") or "PodFailed"
     message = pod["status"].get("message") or "the pod failed without running its container"
     return failed_view(pod, FailureClass.INFRASTRUCTURE, reason, shortened(message))
 
 
 def _fetch_failed(pod: Json, image: str, terminated: Json) -> JobView:
-    """The container of a source's own image ended with an error; only its code and the end of its log tell of it."""
+    """Return the outcome after a source's own container failed, from its exit code and the end of its log."""
     code, said = terminated["exitCode"], (terminated.get("message") or "").strip()[-_SAID_LIMIT:] or "it said nothing"
     what = f"the container of image {image!r}"
     if terminated.get("reason") == "OOMKilled":
@@ -213,7 +211,7 @@ def _fetch_failed(pod: Json, image: str, terminated: Json) -> JobView:
 
 
 def _failed_by_cluster(pod: Json, reason: str, message: str) -> JobView:
-    """Taken away: not the job's fault, unless it had more than it may have, as the next attempt will again."""
+    """Return the outcome after the cluster ended the pod: the job is at fault only if it exceeded its own limit."""
     if reason == "Evicted" and _OWN_LIMIT.search(message):
         return failed_view(pod, FailureClass.RETRY, "OutOfDisk", message)
     return failed_view(pod, FailureClass.INFRASTRUCTURE, reason, message)
@@ -226,13 +224,13 @@ def _failed_by_deadline(pod: Json) -> JobView:
 
 
 def _result_lost(pod: Json) -> JobView:
-    """Exit code 0 without a result. Trying again is right: a commit that happened is found by its id, and reported."""
+    """Return the outcome of exit code 0 without a result. A retry is safe: it finds a finished commit by its id."""
     message = "the job ended well but its result is lost; the next attempt finds what it did"
     return failed_view(pod, FailureClass.INFRASTRUCTURE, "ResultLost", message)
 
 
 def _disruption(pod: Json) -> tuple[str, str] | None:
-    """Reason and message if the cluster, not the job, ended the pod."""
+    """Return reason and message if the cluster, not the job, ended the pod."""
     status = pod["status"]
     if status.get("reason") == "Evicted":
         return "Evicted", shortened(status.get("message") or "the node evicted the pod")
@@ -254,7 +252,7 @@ def _deadline(pod: Json) -> bool:
 
 
 def _result(text: str) -> JobResult | None:
-    """The job's result if the termination message is one; log lines (FallbackToLogsOnError) are not."""
+    """Return the job's result; None if the termination message is log lines (FallbackToLogsOnError)."""
     if not text.lstrip().startswith("{"):
         return None
     try:
@@ -264,7 +262,7 @@ def _result(text: str) -> JobResult | None:
 
 
 def _progress(text: str | None) -> Progress | None:
-    """The job's progress annotation; whatever else stands there is ignored."""
+    """Return the job's progress annotation; None if it is invalid."""
     if not text:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What Kubernetes shows of a driver pod, in one word each, and the :class:`JobView` that it makes."""
+"""Facts from the status of a driver pod, and its :class:`JobView`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MESSAGE_LIMIT = 512
 
 
 def driver_of(pod: Json) -> Json:
-    """The status of the driver's container; empty if there is none."""
+    """Return the status of the driver's container; empty if there is none."""
     for status in pod["status"].get("containerStatuses") or ():
         if status.get("name") == names.DRIVER_CONTAINER:
             return dict(status)
@@ -26,7 +26,7 @@ def driver_of(pod: Json) -> Json:
 
 
 def result_key_of(pod: Json) -> str | None:
-    """The public key of the driver's result; None if its results are not signed."""
+    """Return the public key of the driver's result; None if its results are not signed."""
     for container in (pod.get("spec") or {}).get("containers") or ():
         if container.get("name") == names.DRIVER_CONTAINER:
             keys = (each.get("value") for each in container.get("env") or () if each["name"] == names.RESULT_KEY)
@@ -35,12 +35,12 @@ def result_key_of(pod: Json) -> str | None:
 
 
 def terminated_of(pod: Json) -> Json | None:
-    """How the driver's container ended; None if it has not."""
+    """Return the terminated state of the driver's container; None if it has not ended."""
     return (driver_of(pod).get("state") or {}).get("terminated")
 
 
 def condition_of(pod: Json, kind: str) -> Json | None:
-    """The condition of this type."""
+    """Return the condition of this type."""
     for condition in pod["status"].get("conditions") or ():
         if condition.get("type") == kind:
             return dict(condition)
@@ -48,7 +48,7 @@ def condition_of(pod: Json, kind: str) -> Json | None:
 
 
 def scheduled_at(pod: Json) -> datetime:
-    """When the kubelet could begin with the pod."""
+    """Return when the pod was scheduled, else when it was created."""
     condition = condition_of(pod, "PodScheduled")
     stamp = condition.get("lastTransitionTime") if condition and condition.get("status") == "True" else None
     created = parse_time(stamp or pod["metadata"].get("creationTimestamp"))
@@ -57,7 +57,7 @@ def scheduled_at(pod: Json) -> datetime:
 
 
 def view_of(pod: Json, phase: JobPhase, reason: str, message: str) -> JobView:
-    """The attempt that this pod is, in this phase; what to do about the reason follows the message."""
+    """Return the attempt of this pod in this phase; advice for the reason follows the message."""
     meta = pod["metadata"]
     labels = meta.get("labels") or {}
     owner = names.controller_of(pod)
@@ -77,17 +77,14 @@ def view_of(pod: Json, phase: JobPhase, reason: str, message: str) -> JobView:
 def failed_view(
     pod: Json, failure: FailureClass, reason: str, message: str, result: JobResult | None = None
 ) -> JobView:
-    """The attempt that this pod is, and failed."""
+    """Return the failed attempt of this pod."""
     return replace(view_of(pod, JobPhase.FAILED, reason, message), failure=failure, result=result)
 
 
 def shortened(text: str) -> str:
-    """In one line that a condition has room for."""
+    """Return the text on one line of at most ``MESSAGE_LIMIT`` characters."""
     text = " ".join(text.split())
     return text if len(text) <= MESSAGE_LIMIT else f"{text[: MESSAGE_LIMIT - 1]}…"
-
-
-# What a person can do about an attempt that failed, or does not get to run: the second half of its message.
 
 
 _ADVICE: Mapping[str, str] = {
@@ -101,11 +98,11 @@ _ADVICE: Mapping[str, str] = {
     "Unschedulable": "add a node, or ask for less in its Engine",
     "VolumeMountFailed": "create what is missing, and the pod goes on",
 }
-"""What a person can do about it, by reason; the rest mends itself, or the job has said."""
+"""What a user can do about a failed or pending attempt, by reason. Other reasons pass, or the job gives advice."""
 
 
 def advised(reason: str, message: str, limit: int) -> str:
-    """What happened, and what to do about it, in at most ``limit`` characters; of what happened the beginning."""
+    """Return the message with the advice for the reason, the message cut so that both fit ``limit`` characters."""
     advice = _ADVICE.get(reason)
     if advice is None:
         return message

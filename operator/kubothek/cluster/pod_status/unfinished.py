@@ -1,4 +1,4 @@
-"""A pod whose job has not ended: whether it runs, is about to, or never will by itself."""
+"""The state of a pod whose job has not ended: it runs, is about to, or never will without help."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kubothek.controller.scheduling.attempts import ENGINE_FAULTS
 
 Json = Mapping[str, Any]
 
-# How long a pod may show a symptom that often passes by itself before it is called a problem.
+# How long a pod may show a symptom that often passes before it is reported.
 IMAGE_PATIENCE = timedelta(minutes=2)
 CONFIG_PATIENCE = timedelta(minutes=1)
 MOUNT_PATIENCE = timedelta(seconds=30)
 NODE_PATIENCE = timedelta(minutes=1)
-"""How long after its grace a pod that was deleted may be there: then its node does not answer."""
+"""How long a deleted pod may exist after its grace period before its node counts as lost."""
 
 _HOPELESS_IMAGE = {"InvalidImageName", "ErrImageNeverPull"}
 _IMAGE = {"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"}
@@ -34,7 +34,7 @@ _EVENT_REASONS = {
 
 
 def patience_left(pod: Json, now: datetime) -> timedelta | None:
-    """When the view changes by the passing of time alone: how long until then, or None."""
+    """Return the time until the view changes without any event; None if it does not."""
     age = now - scheduled_at(pod)
     waits = [limit - age for reason, _ in _waiting(pod) if (limit := _patience(reason) or _mount(reason)) is not None]
     if (due := deadlines.deadline(pod)) is not None:
@@ -45,7 +45,7 @@ def patience_left(pod: Json, now: datetime) -> timedelta | None:
 
 
 def wants_events(pod: Json, now: datetime) -> bool:
-    """Whether only the pod's events can tell why it does not start (its volumes, its sandbox)."""
+    """Return whether only the pod's events can show why it does not start (its volumes, its sandbox)."""
     if pod["status"].get("phase") != "Pending":
         return False
     waiting = [reason for reason, _ in _waiting(pod)]
@@ -53,9 +53,9 @@ def wants_events(pod: Json, now: datetime) -> bool:
 
 
 def too_late(pod: Json, now: datetime, events: Sequence[Json]) -> JobView | None:
-    """A pod that was not scheduled, or did not start, in the time that its Engine gives it.
+    """Return the failed attempt of a pod that was not scheduled, or did not start, by its Engine's deadline.
 
-    What only an edit mends is told as that, and waits for it: another pod would fare no better.
+    None if only an edit of the Engine helps: a new pod would fail too, so this one waits for the edit.
     """
     due = deadlines.deadline(pod)
     if due is None or now < due.moment:
@@ -68,7 +68,7 @@ def too_late(pod: Json, now: datetime, events: Sequence[Json]) -> JobView | None
 
 
 def stuck(pod: Json, now: datetime, events: Sequence[Json]) -> JobView | None:
-    """A Pending that will not move by itself, or a node that does not answer."""
+    """Return the attempt of a pod that will not start without help, or whose node does not answer; else None."""
     if pod["status"].get("phase") == "Unknown":
         return view_of(
             pod, JobPhase.RUNNING, "NodeLost", "the node does not answer; waiting for the pod to be given up"
@@ -105,13 +105,13 @@ def stuck(pod: Json, now: datetime, events: Sequence[Json]) -> JobView | None:
 
 
 def _node_silent_in(pod: Json, now: datetime) -> timedelta | None:
-    """After how long a pod that is to go, and does not, has a node that is not there; None if it is not to go."""
-    gone = parse_time(pod["metadata"].get("deletionTimestamp"))  # its grace counted in
+    """Return the time until the node of a deleted pod counts as lost; None if the pod is not being deleted."""
+    gone = parse_time(pod["metadata"].get("deletionTimestamp"))  # includes the grace period
     return None if gone is None else gone + NODE_PATIENCE - now
 
 
 def alive(pod: Json) -> JobView:
-    """All is well: it runs, or is about to."""
+    """Return the attempt of a pod that runs, or is about to."""
     running = (driver_of(pod).get("state") or {}).get("running")
     leaving = "Terminating" if pod["metadata"].get("deletionTimestamp") else ""
     if running is not None:
@@ -120,7 +120,7 @@ def alive(pod: Json) -> JobView:
 
 
 def _patience(reason: str) -> timedelta | None:
-    """How long a waiting reason is tolerated; None if it is not a problem."""
+    """Return how long a waiting reason is tolerated; None if it is not a problem."""
     if reason in _HOPELESS_IMAGE:
         return timedelta(0)
     if reason in _IMAGE:
@@ -143,6 +143,6 @@ def _waiting(pod: Json) -> Iterator[tuple[str, str]]:
 
 
 def _event_time(event: Json) -> str:
-    """RFC 3339 in UTC, hence ordered as text."""
+    """Return the time of an event, in RFC 3339 and UTC: it sorts as text."""
     series = event.get("series") or {}
     return str(series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or "")

@@ -1,1 +1,1 @@
-"""What is created for an attempt: pure builders of pods and ConfigMaps."""
+"""Pure builders of the pods and ConfigMaps of an attempt."""

@@ -1,7 +1,7 @@
-"""When a pod should have a node, and when it should run: its Engine's deadlines, which it carries with it.
+"""Deadlines by which a pod must be scheduled and started: those of its Engine, as annotations of the pod.
 
-So an edit of the Engine changes nothing for a pod that is there, and what a pod shows is enough to judge it. How long a
-driver may run is ``activeDeadlineSeconds``, which the kubelet watches as well.
+So an edit of the Engine does not affect existing pods, and a pod alone suffices to judge it. The run time of a driver
+is limited by ``activeDeadlineSeconds``, which the kubelet enforces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ START = f"{GROUP}/start-deadline"
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """Until when a pod should have got further; if it has not, what to say."""
+    """The time by which a pod must make progress, and the reason and message if it does not."""
 
     moment: datetime
     reason: str
@@ -30,7 +30,7 @@ class Deadline:
 
 
 def notes(engine: EngineSpec) -> dict[str, str]:
-    """The annotations of a driver that say when it is given up."""
+    """Return the annotations of a driver with its deadlines."""
     found = {START: engine.deadlines.start}
     if engine.deadlines.schedule is not None:
         found[SCHEDULE] = engine.deadlines.schedule
@@ -38,7 +38,7 @@ def notes(engine: EngineSpec) -> dict[str, str]:
 
 
 def deadline(pod: Mapping[str, Any]) -> Deadline | None:
-    """The deadline that a pod has ahead of it, or missed; None if it has none, or is past them."""
+    """Return the deadline that a pending pod has to meet, or missed; None if it has none."""
     meta, status = pod["metadata"], pod["status"]
     if status.get("phase") != "Pending":
         return None
@@ -61,7 +61,7 @@ def _deadline(limit: str | None, since: str | None, reason: str, what: str) -> D
 
 
 def _span(limit: str | None) -> timedelta | None:
-    """Annotations are edited by people, too: what is no duration is no deadline."""
+    """Return the duration; None if it is invalid, as users may edit annotations."""
     try:
         return None if limit is None else parse_duration(limit)
     except ValueError:

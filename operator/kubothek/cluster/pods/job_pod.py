@@ -1,7 +1,7 @@
-"""The objects of one attempt: a pod that runs the job's program, and a ConfigMap that says what to do.
+"""The objects of one attempt: a pod that runs the job's program, and a ConfigMap with the job spec.
 
 Pure functions from a :class:`~kubothek.controller.context.LaunchJob` to manifests. Pods satisfy the *restricted*
-Pod Security Standard; the driver is as in Spark, "Running Spark on Kubernetes".
+Pod Security Standard; the driver follows Spark, "Running Spark on Kubernetes".
 """
 
 from __future__ import annotations
@@ -46,25 +46,26 @@ from kubothek.tracing.sending import ENDPOINT
 Object = dict[str, Any]
 
 USER = 185
-"""The uid of Spark's images, and of ours."""
+"""The uid of Spark's images and of ours."""
 
 _WRITE = CommitJob | CubeJob | IntakeJob | PollJob | TransformJob
 _SPARK = _WRITE | CompactJob | CollectJob | SkipJob | SkipFilesJob | VerifyJob
-"""Jobs that may start Spark, and create pods for it."""
+"""Jobs that may start Spark and create pods for it."""
 _WITH_TOKEN = _SPARK | SyncJob
-"""Jobs whose pod has a token of the API server: a Sync reports its progress with it. Others have none, so that no SQL
-and no file that they read can use the right to create pods.
+"""Jobs whose pod has a token of the API server: a Sync reports its progress with it.
+
+Others have none, so that no SQL and no file that they read can use the right to create pods.
 """
 _HEAVY = _SPARK | IndexJob | HealJob | QueryJob | SyncJob
 """Jobs that read data."""
 _EXECUTOR_TEMPLATE = "executor.json"
 _TMP = "/tmp"  # noqa: S108
 _GRACE_SECONDS = 60
-"""Time to abort uploads, say why, and let executors go."""
+"""Time to abort uploads, report the reason, and release executors."""
 
 
 def driver_pod(action: LaunchJob, config: OperatorConfig, *, may_start_spark: bool | None = None) -> Object:
-    """The pod of the attempt. ``may_start_spark``: default is what the job says."""
+    """Return the driver pod of the attempt. ``may_start_spark``: default is by the kind of job."""
     engine = engine_spec(action)
     job = action.job
     heavy = isinstance(job, _HEAVY)
@@ -129,10 +130,10 @@ def driver_pod(action: LaunchJob, config: OperatorConfig, *, may_start_spark: bo
 
 
 def executor_template(action: LaunchJob) -> Object:
-    """The pod template that Spark makes executors from; image, sizes and command are Spark's to add."""
+    """Return the pod template of executors; Spark adds image, sizes and command."""
     engine = engine_spec(action)
     labels = _metadata(action, "executor")["labels"]
-    del labels[names.JOB]  # executors are Spark's to follow, not the operator's
+    del labels[names.JOB]  # Spark tracks executors, not the operator
     pod: Object = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -159,9 +160,7 @@ def executor_template(action: LaunchJob) -> Object:
 
 
 def config_map(action: LaunchJob, config: OperatorConfig) -> Object:
-    """What the pod reads: the job as JSON, with the paths at which its Secrets are mounted, and the
-    executors' template.
-    """
+    """Return the ConfigMap that the pod reads: the job spec as JSON, and the executors' pod template."""
     job = action.job
     if isinstance(job, _SPARK):
         conf = {**job.spark.conf, **spark_conf(action, engine_spec(action), config)}
@@ -181,7 +180,7 @@ def config_map(action: LaunchJob, config: OperatorConfig) -> Object:
 
 
 def identity(namespace: str, name: str, key: bytes) -> Object:
-    """The Secret of a dataset's private key. It has no owner: whoever deletes the Dataset keeps the chain."""
+    """Return the Secret of a dataset's private key. It has no owner, as the chain outlives the Dataset."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -201,7 +200,7 @@ def identity(namespace: str, name: str, key: bytes) -> Object:
 
 
 def engine_spec(action: LaunchJob) -> EngineSpec:
-    """The engine that the attempt runs on; all defaults if there is none."""
+    """Return the spec of the attempt's Engine; all defaults if there is none."""
     return action.engine.spec if isinstance(action.engine, Engine) else EngineSpec()
 
 
@@ -211,7 +210,7 @@ def deadline_seconds(engine: EngineSpec) -> int:
 
 
 def image(engine: EngineSpec, config: OperatorConfig) -> str:
-    """The image of driver and executors."""
+    """Return the image of driver and executors."""
     return engine.image or config.job_image
 
 
@@ -296,7 +295,7 @@ def _driver_env(action: LaunchJob, engine: EngineSpec, config: OperatorConfig, *
 
 
 def _mounts(action: LaunchJob) -> list[Object]:
-    """The one writable directory, and each store's Secrets and volume where the job expects them."""
+    """Return the mounts of the writable directory, and of each store's Secrets and volume where the job reads them."""
     stores = _stores(action)
     return [
         {"name": "tmp", "mountPath": _TMP},
@@ -342,7 +341,7 @@ def _volumes(action: LaunchJob) -> list[Object]:
 
 
 def _stores(action: LaunchJob) -> dict[str, StoreRef]:
-    """The stores that the job touches, by name."""
+    """Return the stores that the job touches, by name."""
     stores = {action.job.store.name: action.job.store}
     sources = [action.job.source] if isinstance(action.job, CommitJob | IntakeJob) else []
     if isinstance(action.job, CubeJob):

@@ -1,8 +1,7 @@
-"""The Secret of a driver pod, by which its executors and the operator recognise it.
+"""The Secret of a driver pod, by which its executors and the operator authenticate it.
 
 ``rpc-secret`` authenticates Spark's driver and executors to each other; ``result-key`` signs the result that a job
-writes on its pod (:mod:`kubothek.api.jobs.signed`). The Secret belongs to the pod and goes with it. The operator
-never reads it.
+writes on its pod (:mod:`kubothek.api.jobs.signed`). The pod owns the Secret. The operator never reads it.
 """
 
 from __future__ import annotations
@@ -25,13 +24,15 @@ _RPC_SECRET: Final = "rpc-secret"  # noqa: S105 - the name of a file
 _EXECUTOR_RPC_SECRET: Final = "executor-rpc-secret"  # noqa: S105 - the same
 _RESULT_KEY: Final = "result-key"
 _EXECUTOR_VARIABLE: Final = "_SPARK_AUTH_SECRET"
-"""Where an executor looks for the secret, in base64 (``SecurityManager.ENV_AUTH_SECRET``). A file would not serve it:
-Spark reads one where the master is Kubernetes only, and an executor learns its master from the driver.
+"""Variable from which an executor reads the secret, in base64 (``SecurityManager.ENV_AUTH_SECRET``).
+
+A file would not work: Spark reads one only if the master is Kubernetes, and an executor learns its master from the
+driver.
 """
 
 
 def secret_name(owner_uid: str, job: str) -> str:
-    """Return the name of the Secret: no earlier pod of the same name had it, whose Secret may be about to go."""
+    """Return the name of the Secret, unique per owner: that of a re-created owner may still be in deletion."""
     return f"{job}-{hashlib.sha256(f'{owner_uid}/{job}'.encode()).hexdigest()[:8]}"
 
 
@@ -80,7 +81,7 @@ def with_new_key(pod: Object) -> tuple[Object, bytes]:
 def secret(pod: Mapping[str, Any], result_key: bytes) -> Object:
     """Return the Secret of a driver pod that exists."""
     meta, rpc_secret = pod["metadata"], secrets.token_bytes(32)
-    # Spark takes what the file holds in base64.
+    # Spark encodes the content of the file in base64; the variable has to be encoded here.
     data = {_RPC_SECRET: rpc_secret, _EXECUTOR_RPC_SECRET: base64.b64encode(rpc_secret), _RESULT_KEY: result_key}
     return {
         "apiVersion": "v1",

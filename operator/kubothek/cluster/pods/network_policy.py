@@ -1,6 +1,6 @@
-"""The NetworkPolicy of the jobs of a namespace, for operators that serve namespaces which the chart does not know.
+"""The NetworkPolicy of a namespace's jobs, for operators that serve namespaces which the chart does not name.
 
-Drivers and executors accept connections from each other only. In named namespaces the chart creates the same one.
+Drivers and executors accept connections from each other only. In named namespaces the chart creates the same policy.
 """
 
 from __future__ import annotations

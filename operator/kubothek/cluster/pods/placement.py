@@ -1,8 +1,7 @@
-"""Where pods run, and in which queue they wait: what schedulers and queues other than the cluster's read off pods.
+"""Placement and queueing of pods: labels, annotations and fields that spot nodes, schedulers and queue managers read.
 
-Labels, annotations and fields of pods only; nothing here is created for anybody. Sources: Kueue, "Run plain pods";
-Volcano, annotation ``scheduling.volcano.sh/queue-name`` of normal pods; YuniKorn, "Labels and annotations in YuniKorn"
-(canonical ones, 1.6 and later); of spot nodes the documentation of each cloud.
+Sources: Kueue, "Run plain pods"; Volcano, annotation ``scheduling.volcano.sh/queue-name`` of normal pods; YuniKorn,
+"Labels and annotations in YuniKorn" (canonical ones, 1.6 and later); for spot nodes the documentation of each cloud.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ SPOT_NODES: Final[Mapping[str, str]] = {
     "karpenter.sh/capacity-type": "spot",
     "kubernetes.azure.com/scalesetpriority": "spot",
 }
-"""Labels of nodes that the cloud may take back: of GKE, EKS, Karpenter and AKS."""
+"""Labels of spot nodes: of GKE, EKS, Karpenter and AKS."""
 _SPOT_TAINTS: Final = ("cloud.google.com/gke-spot", "kubernetes.azure.com/scalesetpriority")
-"""Of those the ones that come with a taint of the same key, value and effect NoSchedule."""
+"""Those of :data:`SPOT_NODES` that come with a taint of the same key and value, and the effect NoSchedule."""
 SPOT_GRACE_SECONDS: Final = 90
-"""Time for an executor to hand over what it shuffled: the image's preStop hook waits for a minute."""
+"""Time for an executor to migrate its shuffle blocks: the image's preStop hook waits for a minute."""
 
 
 def queue_labels(engine: EngineSpec, application: str) -> dict[str, str]:
-    """Labels of the pods of one job, which is one application to YuniKorn.
+    """Return the labels of the pods of one job, which is one application to YuniKorn.
 
-    To Kueue each pod is a workload of its own: a group is admitted when all of its pods are there, and executors are
-    only made once the driver runs.
+    To Kueue each pod is a workload of its own: Kueue admits a group only when all of its pods exist, but executors are
+    created once the driver runs.
     """
     if engine.scheduler_name == YUNIKORN:
         labels = {"yunikorn.apache.org/app-id": application}
@@ -45,21 +44,22 @@ def queue_labels(engine: EngineSpec, application: str) -> dict[str, str]:
 
 
 def queue_annotations(engine: EngineSpec) -> dict[str, str]:
-    """Annotations of the pods of one job. Volcano makes a pod group for those of one owner by itself."""
+    """Return the annotations of the pods of one job. Volcano groups the pods of one owner automatically."""
     if engine.scheduler_name == VOLCANO and engine.queue_name is not None:
         return {"scheduling.volcano.sh/queue-name": engine.queue_name}
     return {}
 
 
 def fields(engine: EngineSpec) -> Object:
-    """Fields of a pod's spec."""
+    """Return fields of a pod's spec."""
     named = {"schedulerName": engine.scheduler_name, "priorityClassName": engine.priority_class_name}
     return {field: value for field, value in named.items() if value is not None}
 
 
 def spot(pod: Object, engine: EngineSpec, *, executor: bool) -> Object:
-    """The pod, kept on spot nodes if it is an executor's, and away from them if it is a driver's, which has all to
-    lose. What a pod template says of affinity to nodes comes first.
+    """Return the pod with affinity: executors to spot nodes, drivers away from them.
+
+    The loss of a driver would lose the whole job. Node affinity from the pod template has precedence.
     """
     wish = engine.executor.spot
     if wish == "Any":

@@ -1,9 +1,9 @@
-"""The pod of a poll whose source is a container of an image of its own.
+"""The pod of a poll whose source is a container with an image of its own.
 
-Two init containers come before the driver. ``prepare``, which is the driver with another program, writes what the
-source's container is to see, and a shell for it; ``fetch`` is that container, with nothing of ours but these: no
-credentials of stores, no Secrets, no token. The launcher catches its standard output, which Kubernetes has for logs
-only. The driver then reads what it left.
+Two init containers run before the driver. ``prepare`` is the driver with another program: it writes the input of the
+source's container, and a launcher for it. ``fetch`` is the source's container. It has no credentials of stores, no
+Secrets and no token. The launcher captures its standard output, which Kubernetes offers as a log only. The driver then
+reads that output.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OUTPUT_LIMIT = "16Gi"
 
 
 def with_fetch(pod: Object, container: SourceContainer) -> Object:
-    """The pod of a poll, with what fetches in front of it."""
+    """Return the pod of a poll with its init containers."""
     spec = pod["spec"]
     launcher: Object = {"name": _LAUNCHER, "mountPath": container.launcher_dir}
     output: Object = {"name": _OUTPUT, "mountPath": container.output_dir}
@@ -52,19 +52,22 @@ def with_fetch(pod: Object, container: SourceContainer) -> Object:
 
 
 def _prepare(driver: Object) -> Object:
-    """The driver, with what its template gave it, as it reads the same store."""
+    """Return the init container ``prepare``: the driver with its pod template, as it reads the same store."""
     *start, _module, job = driver["args"]
     without = {key: value for key, value in driver.items() if key != "ports"}
     return {**without, "name": names.PREPARE_CONTAINER, "args": [*start, "kubothek.jobs.fetch", job]}
 
 
 def _fetch(container: SourceContainer, driver: Object, *mounts: Object) -> Object:
-    """Its root file system is writable, as images expect; the user is ours, as *restricted* and the volume ask for."""
+    """Return the source's container.
+
+    Its root file system is writable, as images expect; its user is ours, as *restricted* and the volume require.
+    """
     return {
         "name": names.FETCH_CONTAINER,
         "image": container.image,
         "command": container.command,
-        # An init container asks for what the driver has in any case, so this costs nothing.
+        # The pod's request is the larger of init containers and driver, so this adds nothing.
         "resources": driver["resources"],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
@@ -75,7 +78,7 @@ def _fetch(container: SourceContainer, driver: Object, *mounts: Object) -> Objec
 def _volumes() -> list[Object]:
     return [
         tokens.volume(),
-        # In memory: it has the values of the Secret's variables.
+        # In memory, as it holds values of Secrets.
         {"name": _LAUNCHER, "emptyDir": {"medium": "Memory", "sizeLimit": "32Mi"}},
         {"name": _OUTPUT, "emptyDir": {"sizeLimit": _OUTPUT_LIMIT}},
     ]

@@ -1,4 +1,4 @@
-"""Where drivers and executors spill and shuffle: a disk of the node, memory, or claims that outlive executors."""
+"""Volumes for spill and shuffle: a disk of the node, memory, or claims that outlive executors."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Object = dict[str, Any]
 
 DIRECTORY: Final = "/var/spark"
 _CLAIM_DIRECTORY: Final = f"{DIRECTORY}/spark-x/executor-x"
-"""Spark looks for what another executor left two levels above its own directory, in ``spark-*/executor-*``."""
+"""Spark looks for the blocks of earlier executors two levels above its own directory, in ``spark-*/executor-*``."""
 _VOLUME: Final = "spark-local-dir-1"
 """Spark takes a volume of this name, or claim, for its local directory (LocalDirsFeatureStep)."""
 _CLAIM: Final = f"spark.kubernetes.executor.volumes.persistentVolumeClaim.{_VOLUME}"
 
 
 def driver_volume(engine: EngineSpec, *, heavy: bool) -> Object:
-    """The source of the driver's volume; jobs that read no data need none of their own."""
+    """Return the source of the driver's volume: an emptyDir for jobs that read no data."""
     scratch = engine.scratch
     if scratch is None or not heavy:
         return {"emptyDir": {}}
@@ -33,7 +33,7 @@ def driver_volume(engine: EngineSpec, *, heavy: bool) -> Object:
 
 
 def executor_volumes(engine: EngineSpec) -> list[Object]:
-    """Volumes of the executors' template; without one Spark makes an emptyDir by itself, and claims are its own too."""
+    """Return the volumes of the executors' template; Spark itself creates the default emptyDir and the claims."""
     scratch = engine.scratch
     if scratch is None or scratch.medium == "EphemeralPVC" or (scratch.medium == "Disk" and scratch.size is None):
         return []
@@ -41,15 +41,15 @@ def executor_volumes(engine: EngineSpec) -> list[Object]:
 
 
 def executor_mounts(engine: EngineSpec) -> list[Object]:
-    """Their mounts."""
+    """Return the mounts of :func:`executor_volumes`."""
     return [{"name": volume["name"], "mountPath": DIRECTORY} for volume in executor_volumes(engine)]
 
 
 def conf(engine: EngineSpec) -> dict[str, str]:
-    """Spark's settings for them.
+    """Return Spark's settings for the volumes.
 
-    Claims belong to the driver: an executor that is lost leaves its claim to the next one, which tells Spark what
-    shuffled blocks it found there. Otherwise drivers touch no claims, and need no right to.
+    The driver owns the claims: a new executor takes the claim of a lost one and reports the shuffle blocks that it
+    finds. Without claims drivers need no rights to them.
     """
     scratch = engine.scratch
     claims = scratch is not None and scratch.medium == "EphemeralPVC"

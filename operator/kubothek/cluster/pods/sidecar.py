@@ -1,8 +1,8 @@
-"""The pod of a transformation that an engine of another party runs.
+"""The pod of a transformation that an external engine runs.
 
-The engine is a native sidecar: an init container that goes on running, and ends with the driver. Of the pod it has the
-files of the run and nothing else: no credentials of stores, no Secrets, no token. What it reads it cannot change. The
-driver waits for its port; that it shares the network of the pod is said in docs/engines.md.
+The engine is a native sidecar: an init container that keeps running and ends with the driver. It gets only the files of
+the run, its input read-only: no credentials of stores, no Secrets, no token. It shares the network of the pod
+(docs/engines.md), and the driver waits for its port.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _IN = "engine-in"
 _OUT = "engine-out"
 _TMP = "engine-tmp"
 _LIMIT = "16Gi"
-"""Of what goes in, of what comes out, and of what the engine spills."""
+"""Size limit of each of the engine's volumes: input, output and temporary files."""
 
 
 def with_engine(pod: Object, engine: ForeignEngine, place: ForeignEngineRef, pull_policy: str) -> Object:
-    """The pod of a transformation, with its engine beside the driver, where the job expects it."""
+    """Return the pod of a transformation with its engine as a sidecar, with the volumes that the job expects."""
     spec, name = pod["spec"], place.container or ""
     given: Object = {"name": _IN, "mountPath": f"{place.volume_dir}/in"}
     left: Object = {"name": _OUT, "mountPath": f"{place.volume_dir}/out"}
@@ -55,7 +55,10 @@ def with_engine(pod: Object, engine: ForeignEngine, place: ForeignEngineRef, pul
 
 
 def _engine(engine: ForeignEngine, pull_policy: str, *mounts: Object) -> Object:
-    """Its root file system is writable, as images expect; the user is ours, as *restricted* and the volumes ask for."""
+    """Return the engine's container.
+
+    Its root file system is writable, as images expect; its user is ours, as *restricted* and the volumes require.
+    """
     memory = pod_sizes.mebibytes(parse_quantity(engine.memory))
     return {
         "image": engine.image,

@@ -1,7 +1,6 @@
 """Spark's settings for a driver that runs in client mode inside its own pod.
 
-Only what is known before the pod exists; what only the pod knows (its name and address) the driver adds
-itself.
+These settings are known before the pod exists; the driver adds those that depend on the pod (its name and address).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _PREFIX_LIMIT = 47
 
 
 def spark_conf(action: LaunchJob, engine: EngineSpec, config: OperatorConfig) -> dict[str, str]:
-    """The settings of this attempt. They win over ``Engine.spec.sparkConf``."""
+    """Return the settings of this attempt. They override ``Engine.spec.sparkConf``."""
     executors = engine.executor
     job = action.job
     most = pod_sizes.executors(engine)[2]
@@ -34,10 +33,10 @@ def spark_conf(action: LaunchJob, engine: EngineSpec, config: OperatorConfig) ->
         **_number(engine),
         "spark.executor.cores": str(executors.cores),
         "spark.executor.memory": pod_sizes.jvm(executors.memory),
-        # Client mode gives executors the JVM's overhead of 0.1 and nothing for Python unless told.
+        # By default client mode gives executors the JVM's overhead of 0.1 and nothing for Python.
         "spark.executor.memoryOverheadFactor": str(pod_sizes.EXECUTOR_OVERHEAD_FACTOR),
         "spark.kubernetes.resource.type": "python",
-        # A crash loop of executors ends the job instead of going on for ever.
+        # A crash loop of executors ends the job.
         "spark.executor.maxNumFailures": str(max(3, 2 * most)),
         "spark.executor.failuresValidityInterval": "15m",
         "spark.kubothek.executorsDeadline": str(int(parse_duration(engine.deadlines.executors).total_seconds())),
@@ -45,7 +44,7 @@ def spark_conf(action: LaunchJob, engine: EngineSpec, config: OperatorConfig) ->
         "spark.kubernetes.executor.podTemplateContainerName": names.EXECUTOR_CONTAINER,
         "spark.kubernetes.executor.enablePollingWithResourceVersion": "true",
         "spark.kubernetes.container.image.pullPolicy": engine.image_pull_policy or config.job_image_pull_policy,
-        # With these, and no claims, the driver touches pods only, so its Role needs nothing else.
+        # With these, and without claims, the driver needs rights to pods only.
         "spark.kubernetes.executor.disableConfigMap": "true",
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
         **scratch.conf(engine),
@@ -59,7 +58,7 @@ def spark_conf(action: LaunchJob, engine: EngineSpec, config: OperatorConfig) ->
 
 
 def _number(engine: EngineSpec) -> dict[str, str]:
-    """How many executors there are."""
+    """Return the settings for the number of executors."""
     dynamic, (least, first, most) = engine.dynamic_allocation, pod_sizes.executors(engine)
     if dynamic is None or not dynamic.enabled:
         return {"spark.dynamicAllocation.enabled": "false", "spark.executor.instances": str(most)}
@@ -74,7 +73,7 @@ def _number(engine: EngineSpec) -> dict[str, str]:
 
 
 def _decommissioning(engine: EngineSpec) -> dict[str, str]:
-    """Executors that are told to go hand over what they shuffled. On spot nodes they have little time to."""
+    """Return the settings by which a decommissioned executor migrates its blocks; on spot nodes it has little time."""
     conf = {
         "spark.decommission.enabled": "true",
         "spark.storage.decommission.enabled": "true",
@@ -90,7 +89,7 @@ def _decommissioning(engine: EngineSpec) -> dict[str, str]:
 
 
 def _event_log(engine: EngineSpec) -> dict[str, str]:
-    """The driver writes the log to its own disk, in files as small as Spark makes them; the job takes them away."""
+    """Return the settings of the event log: Spark's smallest files, on the driver's disk; the job moves them away."""
     if not engine.event_log.enabled:
         return {"spark.eventLog.enabled": "false"}
     return {
@@ -104,5 +103,5 @@ def _event_log(engine: EngineSpec) -> dict[str, str]:
 
 
 def _seconds(duration: str) -> int:
-    """At least one: Spark takes no fractions, and no zero."""
+    """Return whole seconds, at least one: Spark accepts no fractions and no zero."""
     return max(1, int(parse_duration(duration).total_seconds()))

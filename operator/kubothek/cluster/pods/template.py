@@ -1,8 +1,7 @@
-"""Merging a user's pod template under a pod of ours.
+"""Merge of a user's pod template into a pod of ours.
 
-The user may say where a pod runs and what stands beside our container; what makes it the job that it is
-(image, command, identity, security, lifetime) stays ours. What is taken over is listed in
-:mod:`kubothek.api.pod_templates`.
+The user may set the placement of a pod and add containers. Image, command, identity, security and lifetime stay ours.
+:mod:`kubothek.api.pod_templates` lists the fields that are merged.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Template = Mapping[str, Any]
 
 
 def merged(ours: Object, template: Template, container: str) -> Object:
-    """``ours`` (a pod) with what ``template`` (a PodTemplateSpec) adds to it and to its container of this name."""
+    """Return the pod ``ours`` with the additions of ``template`` (a PodTemplateSpec) to it and the named container."""
     spec = template.get("spec") or {}
     pod = {**ours, "metadata": _metadata(ours["metadata"], template.get("metadata") or {})}
     pod["spec"] = {**ours["spec"], **{field: spec[field] for field in PLACEMENT if field in spec}}
@@ -55,6 +54,6 @@ def _container(ours: Object, theirs: Template) -> Object:
 
 
 def _joined(theirs: list[Object], ours: list[Object], key: str | None) -> list[Object]:
-    """Both lists, ours first; of two entries with the same key ours stays."""
+    """Return both lists, ours first; of two entries with the same key ours wins."""
     taken = {item.get(key) for item in ours} if key else set()
     return [*ours, *(item for item in theirs if not key or item.get(key) not in taken)]

@@ -1,4 +1,4 @@
-"""The service account's token for our own containers of a pod, where others of it are another party's."""
+"""The service account's token for our own containers, in a pod that also has containers of other parties."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ Object = dict[str, Any]
 _TOKEN = "own-token"  # noqa: S105 - the name of a volume
 _DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
 _SECONDS = 3607
-"""What Kubernetes asks for in pods that say nothing of it."""
+"""Lifetime of the token: Kubernetes' default."""
 MOUNT: Object = {"name": _TOKEN, "mountPath": _DIRECTORY, "readOnly": True}
-"""For the containers that are to have it; the pod's ``automountServiceAccountToken`` is false."""
+"""The mount for our containers; the pod's ``automountServiceAccountToken`` is false."""
 
 
 def volume() -> Object:
-    """What Kubernetes would mount into every container."""
+    """Return the volume that Kubernetes would mount into every container."""
     projected: list[Object] = [
         {"serviceAccountToken": {"path": "token", "expirationSeconds": _SECONDS}},
         {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
@@ -25,7 +25,7 @@ def volume() -> Object:
 
 
 def without_identity(metadata: Object, container: str) -> Object:
-    """The metadata of a pod whose cloud identity, if it has one, is not mounted into this container."""
+    """Return the metadata of a pod whose cloud identity, if any, is not mounted into this container."""
     skips = {
         "eks.amazonaws.com/skip-containers": container,
         "azure.workload.identity/skip-containers": container,
@@ -34,5 +34,5 @@ def without_identity(metadata: Object, container: str) -> Object:
 
 
 def mounting(container: Object, *mounts: Object) -> Object:
-    """The container with more mounts."""
+    """Return the container with more mounts."""
     return {**container, "volumeMounts": [*(container.get("volumeMounts") or ()), *mounts]}

@@ -1,7 +1,7 @@
-"""Drivers that wait for a job: their pods, and the patch that gives one a job.
+"""Warm drivers: their pods, and the patch that gives one a job.
 
-Such a pod is what a job of its Engine on its store would have, less what is the job's own. Given a job it is that job's
-pod in everything but its name: owner, labels, deadline. See docs/decisions/0025.
+A warm pod is that of a job of its Engine on its store, without the parts specific to one job. With a job it equals that
+job's pod (owner, labels, deadline) except for its name. See docs/decisions/0025.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from kubothek.tracing.sending import ENDPOINT
 Object = dict[str, Any]
 
 SPEC_LIMIT: Final = 192 * 1024
-"""Bytes of a job and of its executors' template, for annotations of its pod, which have 256 KiB in all."""
+"""Maximum bytes of a job spec and its executors' template in annotations of a pod, which have 256 KiB in all."""
 _OURS: Final = ("job",)
-"""Volumes that only the pod of one job has."""
+"""Volumes specific to one job."""
 _OF_ONE_JOB: Final = ("KUBOTHEK_EXECUTOR_TEMPLATE", ENDPOINT, VARIABLE)
-"""Variables that come with the job, or are said otherwise."""
+"""Variables specific to one job, or set otherwise."""
 
 
 def warm_pod(action: StartDriver, config: OperatorConfig) -> Object:
-    """The pod of a driver without a job."""
+    """Return the pod of a driver without a job."""
     like = replace(action.like, job=action.like.job.model_copy(update={"job": action.name}))
     pod = job_pod.driver_pod(like, config, may_start_spark=True)
     meta, spec = pod["metadata"], pod["spec"]
@@ -56,7 +56,7 @@ def warm_pod(action: StartDriver, config: OperatorConfig) -> Object:
 
 
 def _session(like: LaunchJob, config: OperatorConfig) -> list[Object]:
-    """The Spark session that the driver keeps, if so: its settings, and for sources up to which size it is."""
+    """Return the variables of the driver's Spark session, if the Engine wants one: settings and largest source size."""
     engine = like.engine
     if not isinstance(engine, Engine) or engine.spec.warm is None or engine.spec.warm.spark_up_to is None:
         return []
@@ -68,27 +68,25 @@ def _session(like: LaunchJob, config: OperatorConfig) -> list[Object]:
 
 
 def fits(config_map: Mapping[str, Any]) -> bool:
-    """Whether the job of this ConfigMap has room in annotations."""
+    """Return whether the job of this ConfigMap fits into annotations."""
     return sum(len(text.encode()) for text in config_map["data"].values()) <= SPEC_LIMIT
 
 
 def assigned(config_map: Object, driver: str) -> Object:
-    """The ConfigMap of a job that this driver is to take."""
+    """Return the ConfigMap of a job that this driver takes."""
     meta = config_map["metadata"]
     return {**config_map, "metadata": {**meta, "annotations": {names.DRIVER: driver}}}
 
 
 def driver_of(config_map: Mapping[str, Any]) -> str | None:
-    """The driver that the job of this ConfigMap was given to; None: it has a pod of its own."""
+    """Return the driver that the job of this ConfigMap was given to; None: it has a pod of its own."""
     return (config_map["metadata"].get("annotations") or {}).get(names.DRIVER)
 
 
 def hand_over(
     action: LaunchJob, config_map: Object, driver: Object, config: OperatorConfig, now: datetime
 ) -> list[Object]:
-    """A JSON patch that makes a waiting driver the pod of this job. It fails if the driver waits no longer: it has been
-    given another job, or is being deleted.
-    """
+    """Return a JSON patch that gives a warm driver this job. It fails if the driver has a job or is being deleted."""
     meta = config_map["metadata"]
     key, template = driver["metadata"]["labels"][names.WARM], json.loads(config_map["data"]["executor.json"])
     annotations = {
@@ -104,7 +102,7 @@ def hand_over(
     limit = job_pod.deadline_seconds(job_pod.engine_spec(action))
     return [
         {"op": "test", "path": "/metadata/uid", "value": driver["metadata"]["uid"]},
-        # The labels of a driver that waits are never changed: with them as they are, it has been given no job.
+        # The labels of a warm driver change only when it gets a job.
         {"op": "test", "path": "/metadata/labels", "value": driver["metadata"]["labels"]},
         {"op": "test", "path": "/metadata/deletionTimestamp", "value": None},
         {"op": "add", "path": "/metadata/labels", "value": {**meta["labels"], names.WARM: key}},
@@ -115,5 +113,5 @@ def hand_over(
 
 
 def _path(field: str, name: str) -> str:
-    """Where in the metadata an entry is, as RFC 6901 writes it."""
+    """Return the JSON pointer (RFC 6901) of an entry in the metadata."""
     return f"/metadata/{field}/{name.replace('~', '~0').replace('/', '~1')}"

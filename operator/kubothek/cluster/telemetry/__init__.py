@@ -1,1 +1,1 @@
-"""What the operator tells: metrics, events, logs, traces, probes."""
+"""The operator's telemetry: metrics, events, logs, traces, probes."""

@@ -1,9 +1,8 @@
-"""Kubernetes Events about our resources, told on transitions only, few and never in the way.
+"""Kubernetes Events about our resources, on transitions only.
 
-An event that repeats (same object, reason and note) becomes a series of the first one instead of a new
-object. What is emitted is queued and sent by one task; a token bucket keeps a storm of transitions from
-becoming a storm of writes, and a full queue drops the newest: events are a courtesy, the conditions are the
-truth.
+A repeated event (same object, reason and note) extends the series of the first one. One task sends the queued events. A
+token bucket limits the writes after many transitions, and a full queue drops the newest events: the conditions have the
+state in any case.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class _Series(NamedTuple):
 
 
 class TokenBucket:
-    """``rate`` tokens a second, at most ``burst`` saved up."""
+    """A token bucket: ``rate`` tokens per second, at most ``burst`` of them saved."""
 
     def __init__(self, rate: float, burst: int) -> None:
         self._rate = rate
@@ -55,7 +54,7 @@ class TokenBucket:
 
 
 class EventRecorder:
-    """Queues events and sends them; :meth:`run` is the sending task."""
+    """Queue of events to send; :meth:`run` is the sending task."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class EventRecorder:
         self._series: OrderedDict[str, _Series] = OrderedDict()
 
     def emit(self, regarding: Object, event: Event) -> None:
-        """Tell an event about an object. Returns at once; an event too many is dropped."""
+        """Queue an event about an object without waiting; drop it if the queue is full."""
         if self._queue.full():
             if not self._dropping:
                 log.warning("too many events: dropping until the queue has room again")
@@ -86,11 +85,11 @@ class EventRecorder:
         self._queue.put_nowait((regarding, event))
 
     async def drain(self) -> None:
-        """Wait until everything emitted so far was sent, or given up."""
+        """Wait until all queued events were sent, or failed."""
         await self._queue.join()
 
     async def run(self) -> None:
-        """Send what is emitted, for ever."""
+        """Send queued events, for ever."""
         while True:
             regarding, event = await self._queue.get()
             try:
@@ -130,7 +129,7 @@ class EventRecorder:
 
 
 def event_object(name: str, regarding: Object, event: Event, stamp: datetime, instance: str) -> Object:
-    """An Event of events.k8s.io/v1."""
+    """Return an Event of events.k8s.io/v1."""
     meta = regarding["metadata"]
     return {
         "apiVersion": "events.k8s.io/v1",

@@ -1,4 +1,4 @@
-"""The operator's log: text for people, or a JSON object a line, each with the round that it belongs to."""
+"""The operator's log: text, or one JSON object a line with the reconciliation that it belongs to."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Final
 from kubothek.cluster.queue import Key
 
 _EXTRA: Final = ("job", "verb")
-"""What a message may say besides, by ``extra``."""
+"""Further fields that a message may set by ``extra``."""
 
 _round: ContextVar[dict[str, str] | None] = ContextVar("round", default=None)
 
 
 @contextmanager
 def round_of(key: Key) -> Iterator[None]:
-    """All that is logged in the block belongs to one round over this resource, and says so by the same id."""
+    """Mark everything logged in the block with this resource and one id of the reconciliation."""
     token = _round.set({**key._asdict(), "reconcile_id": token_hex(4)})
     try:
         yield
@@ -30,10 +30,14 @@ def round_of(key: Key) -> Iterator[None]:
 
 
 class JsonLines(logging.Formatter):
-    """``time, level, logger, message``; of a round ``kind, namespace, name, reconcile_id``; perhaps ``error``."""
+    """Formatter of JSON lines.
+
+    Fields: ``time, level, logger, message``; in a reconciliation ``kind, namespace, name, reconcile_id``; with an
+    exception ``error``.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, whatever the message has."""
+        """Return one line, also for a message with line breaks."""
         line: dict[str, str] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -48,7 +52,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr(level: str, *, as_json: bool) -> None:
-    """Set the logging of this process up."""
+    """Set up the logging of this process."""
     handler = logging.StreamHandler()
     handler.setFormatter(
         JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -1,8 +1,8 @@
-"""What happens, counted: rounds, API calls, watch events, ends of jobs and runs (docs/metrics.md).
+"""Counters of events: reconciliations, API calls, watch events, ends of jobs and runs (docs/metrics.md).
 
-Only what is an event is counted here, and a restart counts from zero, as Prometheus expects of counters. What is a
-state is never counted up and down: :mod:`~kubothek.cluster.telemetry.metrics_state` reads it from the caches
-when it is asked. Every label has a closed set of values; names of resources are none of them.
+They start at zero after a restart, as Prometheus expects. Gauges of the state are in
+:mod:`~kubothek.cluster.telemetry.metrics_state`, which reads the caches at each scrape. Every label has a closed set of
+values, without names of resources.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from kubothek.api.values import parse_time
 from kubothek.cluster import names
 from kubothek.cluster.pod_status import outcome
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each one, that nothing here reads
+disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the series, and nothing here reads them
 
 Json = Mapping[str, Any]
 State = Callable[[], Iterable[Metric]]
 
 VERBS: Final = frozenset(job.model_fields["verb"].default for job in get_args(AnyJob))
 OTHER: Final = "other"
-"""What stands for a value that is none of the closed set, such as a label that somebody else gave a pod."""
+"""Replacement of a value outside the closed set, such as a label that a user gave a pod."""
 _REASONS: Final = 200
-"""How many different reasons are told apart: ours are fewer, but an image of somebody else's may make some up."""
+"""Maximum number of distinct reasons: ours are fewer, but a foreign image may invent some."""
 _ROUND: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _JOB: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400)
 _STAGE: Final = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
 
 class Metrics:
-    """The metrics of one process. Belongs to one event loop, as what it tells of does."""
+    """The metrics of one process. Belongs to one event loop, like the caches."""
 
     def __init__(self) -> None:
         self._registry = registry = process_registry()
@@ -71,7 +71,7 @@ class Metrics:
             ["resource"],
             registry=registry,
         )
-        for kind in (*KINDS, "Pod"):  # from 0: `increase` does not see with what a series begins
+        for kind in (*KINDS, "Pod"):  # start at 0: `increase` ignores the first value of a series
             self._watched.labels(kind)
             self._corrected.labels(kind)
         self._resynced = Gauge(
@@ -100,11 +100,11 @@ class Metrics:
             for what in ("rows", "files", "bytes")
         }
 
-    # --- what happens -----------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------------------
 
     @contextmanager
     def round_of(self, kind: str) -> Iterator[None]:
-        """A round over a resource of this kind, which fails if the block raises."""
+        """Count and time the block as a reconciliation of this kind, which fails if the block raises."""
         started, result = time.monotonic(), "error"
         try:
             yield
@@ -117,21 +117,21 @@ class Metrics:
             self._round_seconds.labels(kind).observe(time.monotonic() - started)
 
     def request(self, verb: str, resource: str, code: str) -> None:
-        """A request to the API server was answered with this code, or with none at all (``unreachable``)."""
+        """Count a request to the API server with the code of its answer, or ``unreachable``."""
         self._requests.labels(verb, resource, code).inc()
 
     def watched(self, kind: str) -> None:
-        """A watch has told something."""
+        """Count an event of a watch."""
         self._watched.labels(kind).inc()
 
     def resynced(self, news: Mapping[str, int]) -> None:
-        """All was listed and compared; of each kind so much was news, which a watch should have told."""
+        """Record a resync, with the number of objects per kind that the watches had missed."""
         for kind, count in news.items():
             self._corrected.labels(kind).inc(count)
         self._resynced.set_to_current_time()
 
     def pod(self, before: Json | None, pod: Json) -> None:
-        """A driver pod is another one than before. Its end counts only if its life was seen: not again at a restart."""
+        """Count the end of a driver's job, if its pod was observed before the end: not again after a restart."""
         if before is None or names.waits(pod) or outcome.end_of(before) is not None:
             return
         view = outcome.end_of(pod)
@@ -139,14 +139,14 @@ class Metrics:
             self._job_ended(pod, view.failure or "Succeeded", view.reason)
 
     def pod_gone(self, before: Json | None, pod: Json, *, cancelled: bool) -> None:
-        """A driver pod was deleted: by us, if its job was cancelled."""
+        """Count the end of a job whose driver pod was deleted; ``cancelled``: by us."""
         if before is None or names.waits(pod) or outcome.end_of(before) is not None:
             return
         view = outcome.lost_view(pod)
         self._job_ended(pod, "Cancelled" if cancelled else view.failure or "Succeeded", view.reason)
 
     def resource(self, kind: str, before: Json | None, after: Json) -> None:
-        """A resource is another one than before; for runs: maybe it ended."""
+        """Count the end of a run, if the resource is one and has just ended."""
         ended = _end(after)
         if before is None or ended is None or _end(before) is not None:
             return
@@ -178,18 +178,18 @@ class Metrics:
             self._reasons.add(reason)
         return reason
 
-    # --- what is told -----------------------------------------------------------------------------------------
+    # --- exposition -------------------------------------------------------------------------------------------
 
     async def exposition(self, accept: str, state: State) -> tuple[bytes, str]:
-        """All metrics in the format that is asked for, and its content type.
+        """Return all metrics in the format of an Accept header, and their content type.
 
-        The state is read at once, on the event loop on which alone it changes; the text is made beside it.
+        The state is read on the event loop, where alone it changes; a thread encodes it.
         """
         return await encoded(_Together(self._registry, list(state())), accept)
 
 
 def process_registry() -> CollectorRegistry:
-    """A registry with what every process of ours tells: its version, memory, CPU time and open files."""
+    """Return a registry with the metrics of every process: version, memory, CPU time and open files."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     build = Gauge("kubothek_build_info", "The version that runs.", ["version"], registry=registry)
@@ -198,13 +198,13 @@ def process_registry() -> CollectorRegistry:
 
 
 async def encoded(metrics: Collector, accept: str) -> tuple[bytes, str]:
-    """The text for an Accept header, made beside the event loop, and its content type."""
+    """Return the text for an Accept header, encoded in a thread, and its content type."""
     encode, content_type = choose_encoder(accept)
     return await asyncio.to_thread(encode, metrics), content_type
 
 
 class _Together(Collector):
-    """What a registry and a list have, for an encoder."""
+    """The metrics of a registry and of a list together, for an encoder."""
 
     def __init__(self, registry: CollectorRegistry, state: list[Metric]) -> None:
         self._registry = registry
@@ -216,24 +216,24 @@ class _Together(Collector):
 
 
 def verb_of(pod: Json) -> str:
-    """What the job of a driver pod does."""
+    """Return the verb of a driver pod's job."""
     verb = (pod["metadata"].get("labels") or {}).get(names.VERB, "")
     return verb if verb in VERBS else OTHER
 
 
 def _between(since: datetime, until: datetime) -> float:
-    """Seconds; 0 if the clocks of the API server and of the node disagree so far."""
+    """Return the seconds between two times; 0 if the clocks of API server and node make them negative."""
     return max((until - since).total_seconds(), 0.0)
 
 
 def _end(resource: Json) -> str | None:
-    """Complete or Failed, for a run that ended."""
+    """Return Complete or Failed for a run that ended; else None."""
     conditions = (resource.get("status") or {}).get("conditions") or ()
     return next((c["type"] for c in conditions if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None)
 
 
 def moments_of(pod: Json) -> dict[str, datetime | None]:
-    """When the job was created, and so on; one that a waiting driver took was at once where it runs."""
+    """Return when the job was created, scheduled, started and ended; for a warm driver the first three are the same."""
     meta, status = pod["metadata"], pod["status"]
     nothing: Json = {}
     scheduled = next((c for c in status.get("conditions") or () if c["type"] == "PodScheduled"), nothing)

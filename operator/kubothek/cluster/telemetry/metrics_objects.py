@@ -1,4 +1,4 @@
-"""Series of resources by name, and of what ObjectStores hold: plain readings of statuses."""
+"""Series of single resources and of the content of ObjectStores, read from statuses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kubothek.api.values import parse_time
 Json = Mapping[str, Any]
 
 NAMED: Final = ("ObjectStore", "Engine", "Cube", "Dataset", "GCPolicy", "SkippingIndex", "Repository", "Sync")
-"""Kinds that are there to stay. Runs come and go, and with them their series would: of those there are counts only."""
+"""Long-lived kinds. Runs have counts only, as their series would come and go with them."""
 
 _SIZES: Final = {
     "rows": "Rows of the current version.",
@@ -42,7 +42,7 @@ _OF_SOURCES: Final = {
 
 
 class StoreGauges:
-    """What the Datasets of each ObjectStore come to: as many series as there are ObjectStores."""
+    """Sums over the Datasets of each ObjectStore: one series of each metric per ObjectStore."""
 
     def __init__(self, stores: set[tuple[str, str]]) -> None:
         self._stores = stores
@@ -52,7 +52,7 @@ class StoreGauges:
         self._inspected = _family("kubothek_store_inspected_timestamp_seconds", "When it was last looked at.", "store")
 
     def add(self, dataset: Json) -> None:
-        """Take a Dataset in. Those of an ObjectStore that is not there count as of none."""
+        """Add a Dataset. If its ObjectStore does not exist, the label of the store is empty."""
         namespace, store = dataset["metadata"]["namespace"], dataset["spec"].get("storeRef", {}).get("name", "")
         key = (namespace, store if (namespace, store) in self._stores else "")
         status = dataset.get("status") or {}
@@ -65,14 +65,14 @@ class StoreGauges:
             self._sums[name][key] += health.get(field) or 0
 
     def inspected(self, store: Json) -> None:
-        """Take in when an ObjectStore was last looked at."""
+        """Add the time of an ObjectStore's last inspection."""
         look = (store.get("status") or {}).get("lastInspection") or {}
         finished = parse_time(look.get("finished") or look.get("previousStarted"))
         if finished is not None:
             self._inspected.add_metric(_name(store), finished.timestamp())
 
     def families(self) -> Iterator[Metric]:
-        """All that was taken in."""
+        """Yield the metrics of all added objects."""
         yield self._inspected
         yield _counted("kubothek_store_datasets", "Datasets.", self._datasets)
         yield _counted("kubothek_store_corrupt_datasets", "Datasets of which data is lost.", self._corrupt)
@@ -81,7 +81,7 @@ class StoreGauges:
 
 
 class ObjectGauges:
-    """One series for each resource, whose labels say how it is."""
+    """One series for each resource, whose labels have its state."""
 
     def __init__(self) -> None:
         self._info = GaugeMetricFamily(
@@ -93,7 +93,7 @@ class ObjectGauges:
         self._synced = _family("kubothek_sync_last_timestamp_seconds", "When both sides were last the same.", "name")
 
     def add(self, kind: str, obj: Json, state: str) -> None:
-        """Take a resource in."""
+        """Add a resource."""
         status = obj.get("status") or {}
         reasons = (c.get("reason", "") for c in status.get("conditions") or () if c["type"] == "Ready")
         self._info.add_metric([kind, *_name(obj), state, next(reasons, "")], 1)
@@ -105,12 +105,12 @@ class ObjectGauges:
             _add_time(self._synced, _name(obj), status.get("lastSyncTime"))
 
     def families(self) -> Iterator[Metric]:
-        """All that was taken in."""
+        """Yield the metrics of all added objects."""
         yield from (self._info, self._collected, self._due, self._failed, self._synced)
 
 
 class DatasetGauges:
-    """What each Dataset holds, and how far its sources are."""
+    """The size and health of each Dataset, and the lag of its sources."""
 
     def __init__(self) -> None:
         texts = {**_SIZES, **{name: text for name, (_, text) in (_OF_DATASETS | _HEALTH).items()}}
@@ -132,7 +132,7 @@ class DatasetGauges:
         )
 
     def add(self, dataset: Json) -> None:
-        """Take a Dataset in; without a commit it has no size."""
+        """Add a Dataset; without a commit it has no size."""
         name, status = _name(dataset), dataset.get("status") or {}
         self._gauges["corrupt"].add_metric(name, bool(status.get("corrupt")))
         self._gauges["ailments"].add_metric(name, len(status.get("ailments") or ()))
@@ -158,7 +158,7 @@ class DatasetGauges:
         _add_time(self._current, labels, source.get("currentUntil"))
 
     def families(self) -> Iterator[Metric]:
-        """All that was taken in."""
+        """Yield the metrics of all added Datasets."""
         yield from self._gauges.values()
         yield from self._times.values()
         yield from self._sources.values()

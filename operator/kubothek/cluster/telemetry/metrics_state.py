@@ -1,8 +1,7 @@
-"""What is, read from the caches at the moment of a scrape: nothing here can drift, and a restart changes nothing.
+"""Gauges of the state, read from the caches at each scrape: they cannot drift, and a restart changes nothing.
 
-The number of series is bounded (docs/metrics.md): by kinds, namespaces and ObjectStores always; by resources only as
-long as there are few. A kind of which there are more than ``limit`` tells of none of its resources by name, however
-many there are, and says so.
+The number of series is bounded (docs/metrics.md) by kinds, namespaces and ObjectStores. A kind with at most ``limit``
+resources has series of each; a kind with more has none of these, and a metric counts the omitted resources.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from kubothek.cluster.telemetry.metrics_objects import NAMED, DatasetGauges, Obj
 Json = Mapping[str, Any]
 
 RUNS: Final = ("Commit", "Query", "Compaction", "Verification")
-"""Kinds that happen once."""
+"""Kinds of runs, which end."""
 
 
 def state_metrics(state: ClusterState, queue: WorkQueue, limit: int, now: datetime) -> Iterator[Metric]:
-    """What the operator knows. ``limit``: of how many resources of a kind each is told of by name."""
+    """Yield the metrics of the state. ``limit``: maximum number of resources of a kind with series of their own."""
     yield from _queue(queue)
     yield from _resources(state, now)
     yield from _jobs(state)
@@ -38,7 +37,7 @@ def state_metrics(state: ClusterState, queue: WorkQueue, limit: int, now: dateti
 
 
 def _queue(queue: WorkQueue) -> Iterator[Metric]:
-    """In an operator that waits for its Lease nothing waits: whoever works looks at all that is queued here."""
+    """Yield the metrics of the queue: 0 without the Lease, as the leader reconciles the keys queued here."""
     works = queue.served
     yield _one("kubothek_leading", "Whether this operator works: others wait for its Lease.", works)
     yield _one("kubothek_workqueue_depth", "Resources that wait for a worker.", works and len(queue))
@@ -133,9 +132,9 @@ def _objects(state: ClusterState, kind: str) -> Iterator[Json]:
 
 
 def state_of(obj: Json) -> str:
-    """One word for the state of a resource, as :mod:`kubothek.api.conditions` has it.
+    """Return the state of a resource in one word, as in :mod:`kubothek.api.conditions`.
 
-    ``Unseen``: the operator has not come to its present generation.
+    ``Unseen``: the operator has not observed its present generation.
     """
     meta, conditions = obj["metadata"], _conditions(obj)
     ready = conditions.get("Ready")
@@ -155,7 +154,7 @@ def state_of(obj: Json) -> str:
 
 
 def _conditions(obj: Json) -> dict[str, Json]:
-    """Ready, and what is true besides."""
+    """Return the condition Ready, and all others that are True, by type."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return {c["type"]: c for c in conditions if c["type"] == "Ready" or c["status"] == "True"}
 

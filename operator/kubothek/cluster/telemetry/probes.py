@@ -1,6 +1,4 @@
-"""What a process tells of itself over HTTP: ``/healthz`` (kill me if not), ``/readyz`` (I see the cluster), and on a
-port of its own ``/metrics``.
-"""
+"""HTTP endpoints of a process: ``/healthz`` (liveness), ``/readyz`` (readiness), and ``/metrics`` on another port."""
 
 from __future__ import annotations
 
@@ -15,14 +13,14 @@ Exposition = Callable[[str], Awaitable[tuple[bytes, str]]]
 """The metrics for an Accept header, and their content type."""
 
 _COMPRESSED: Final = 16 << 10
-"""Bytes from which an answer is worth compressing."""
+"""Minimum bytes of a compressed answer."""
 
 
 @asynccontextmanager
 async def probes(port: int, *, healthy: Callable[[], bool], ready: Callable[[], bool]) -> AsyncIterator[int]:
     """Serve both probes while the block runs; yields the port (a free one if ``port`` is 0).
 
-    An answer at all tells that the event loop turns; the callables add what the loop cannot know.
+    Any answer shows that the event loop runs; the callables check the rest.
     """
 
     def answer(check: Callable[[], bool]) -> Handler:
@@ -60,7 +58,7 @@ async def _serve(port: int, handlers: Mapping[str, Handler]) -> AsyncIterator[in
     try:
         site = web.TCPSite(runner, port=port)
         await site.start()
-        # A free port is another one for IPv4 than for IPv6, and they come in any order: that of IPv4, if there is one.
+        # With port 0, IPv4 and IPv6 get different ports, in any order: take that of IPv4, if any.
         yield int(min(runner.addresses, key=len)[1])
     finally:
         await runner.cleanup()

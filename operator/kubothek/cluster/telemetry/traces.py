@@ -1,6 +1,7 @@
-"""Traces of runs and their jobs, told of when they end, and of the rounds in which something was done for a run.
+"""Traces: spans of runs and their jobs, sent when they end, and of reconciliations that changed something for a run.
 
-Each is decided by what the API server says, so another operator would tell the same: see `reconcile.tracing`.
+All follow from the state in the API server, so another operator would send the same:
+see :mod:`kubothek.controller.scheduling.run_spans`.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ Json = Mapping[str, Any]
 
 
 class Traces:
-    """Those of one operator; ``ratio`` of the runs are traced."""
+    """The traces of one operator; ``ratio`` is the part of the runs that is traced."""
 
     def __init__(self, ratio: float) -> None:
         self._ratio = ratio
 
     def launching(self, action: LaunchJob) -> AbstractContextManager[Span]:
-        """Around the launch of a job."""
+        """Return a span around the launch of a job."""
         return launching(action, self._ratio)
 
     def round(self, kind: str, obj: Json, begin: datetime, end: datetime, *, did: list[str]) -> None:
-        """A round over a run, in which this was done; none is told of in which there was nothing to do."""
+        """Send the span of a run's reconciliation, unless ``did`` is empty."""
         if not did or kind not in RUNS or (trace := self._trace(kind, obj["metadata"], "")) is None:
             return
         place = trace.within("reconcile", str(nanoseconds(begin)))
@@ -54,12 +55,12 @@ class Traces:
         tell(told)
 
     def resource(self, kind: str, before: Json | None, after: Json) -> None:
-        """A resource is another one than before: maybe it is a run that ended, and not before we looked."""
+        """Send the span of a run, if the resource is one and ended since ``before``."""
         if before is not None:
             tell_if_ended(kind, before, after, self._ratio)
 
     def pod(self, before: Json | None, pod: Json, owner: Json | None) -> None:
-        """A driver pod is another one than before; its end is told of, if its life was seen."""
+        """Send the spans of an attempt, if its driver pod was observed before it ended."""
         if before is None or owner is None or outcome.end_of(before) is not None:
             return
         if (view := outcome.end_of(pod)) is None:
@@ -87,11 +88,11 @@ class Traces:
             tell(each)
 
     def _trace(self, kind: str, meta: Json, job: str) -> RunTrace | None:
-        """The trace that a resource's job is in, if it is one of those that are told of."""
+        """Return the trace of a resource's job; None if it is not sampled."""
         trace = trace_of(kind, meta["uid"], parse_time(meta.get("creationTimestamp")), job)
         return trace if trace.sampled(self._ratio) else None
 
 
 def _number(label: str) -> int:
-    """Of an attempt; anybody may have labelled the pod."""
+    """Return the number of an attempt; 1 if the label is invalid, as users may edit it."""
     return int(label) if label.isascii() and label.isdigit() else 1

@@ -1,4 +1,4 @@
-"""The validating webhook: the rules of :mod:`kubothek.controller.validation`, asked before a manifest is stored.
+"""The validating webhook: it checks the rules of :mod:`kubothek.controller.validation` before a manifest is stored.
 
-Optional, and never the only one to ask: the CRDs hold what CEL can say, and reconcilers ask the same rules again.
+It is optional, and never the only check: the CRDs have the rules that CEL can express, and reconcilers check all again.
 """

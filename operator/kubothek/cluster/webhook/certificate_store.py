@@ -1,4 +1,4 @@
-"""Where the webhook's own certificate is kept: in a Secret of all replicas; and who is told to trust it."""
+"""The storage of the webhook's own certificate in a Secret that all replicas share, and the trust in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONFIGURATION: Final = "ValidatingWebhookConfiguration"
 
 
 class Keeper:
-    """Keeps one certificate good. Methods raise ApiError and ApiUnavailable."""
+    """Issue and renewal of one certificate. Methods raise ApiError and ApiUnavailable."""
 
     def __init__(self, api: Api, config: WebhookConfig, clock: Callable[[], datetime] = lambda: datetime.now(UTC)):
         self._api = api
@@ -24,7 +24,7 @@ class Keeper:
         self._clock = clock
 
     async def certificate(self) -> Certificate:
-        """The present one: made if there is none, replaced if it is due. Whoever is first decides for all replicas."""
+        """Return the current certificate; issue or renew it if due. The first replica's write counts for all."""
         hosts, name, namespace = self._config.hosts, self._config.secret, self._config.namespace
         while True:
             there, now = await self._api.get("Secret", namespace, name), self._clock()
@@ -44,7 +44,7 @@ class Keeper:
                 return wanted
 
     async def trust(self, certificate: Certificate) -> None:
-        """Have the API server trust the certificate's authorities, and the ones before. Nothing is written twice."""
+        """Let the API server trust the certificate's authorities. Write only if the bundle differs."""
         there = await self._api.get(_CONFIGURATION, None, self._config.configuration)
         if there is None:
             raise ApiError(404, "NotFound", f"there is no {_CONFIGURATION} {self._config.configuration!r}", "trust")

@@ -1,8 +1,8 @@
-"""The webhook's own certificate, when nobody else makes one.
+"""The webhook's own certificate, for clusters without cert-manager.
 
-Each certificate has an authority of its own, whose key is thrown away once it has signed: what is kept can pretend to
-be this webhook and nothing else. For a renewal the API server trusts both authorities, so that replicas which have not
-yet heard of it are trusted as well.
+Each certificate has an authority of its own, whose key is discarded after signing: the stored keys can impersonate this
+webhook and nothing else. On a renewal the API server trusts both authorities, so that replicas with the old certificate
+stay trusted.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ VALIDITY: Final = timedelta(days=90)
 RENEWAL: Final = timedelta(days=30)
 """How long before its end a certificate is replaced."""
 _SKEW: Final = timedelta(hours=1)
-"""How far the clocks of API servers may be behind."""
+"""Tolerated lag of the clocks of API servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """In PEM: a certificate, its private key, and the authorities to trust, the newest first."""
+    """A certificate, its private key, and the authorities to trust, newest first; all in PEM."""
 
     certificate: str
     key: str
@@ -34,7 +34,7 @@ class Certificate:
 
 
 def make(hosts: Sequence[str], now: datetime, before: Certificate | None = None) -> Certificate:
-    """A new certificate for these names; the authorities of the one before are trusted as long as they hold."""
+    """Return a new certificate for these names; earlier authorities stay trusted until they expire."""
     key, authority_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     issuer = _name(f"webhook of {hosts[0]}")
     authority = (
@@ -61,7 +61,7 @@ def make(hosts: Sequence[str], now: datetime, before: Certificate | None = None)
 
 
 def is_due(current: Certificate, hosts: Sequence[str], now: datetime) -> bool:
-    """Whether it has to be replaced: it ends soon, is for other names, or is none."""
+    """Return whether the certificate must be replaced: it expires soon, is for other names, or is invalid."""
     try:
         (found, *_) = _certificates(current.certificate)
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -73,7 +73,7 @@ def is_due(current: Certificate, hosts: Sequence[str], now: datetime) -> bool:
 
 
 def _certificates(pem: str) -> list[x509.Certificate]:
-    """Those that can be read: a Secret may hold anything."""
+    """Return the certificates in the text; none if it is invalid, as a Secret may hold anything."""
     try:
         return x509.load_pem_x509_certificates(pem.encode())
     except ValueError:

@@ -1,4 +1,4 @@
-"""From an AdmissionReview to its answer (``admission.k8s.io/v1``). Pure: what else there is, is given."""
+"""The answer to an AdmissionReview (``admission.k8s.io/v1``), as a pure function of it and the observed state."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NOTHING: Final = Gathered(())
 
 
 def answer(review: Object, there: Lookup | None, found_before: Sequence[Finding] = ()) -> Object:
-    """The review with its response; ``found_before`` is what others found wrong with the object.
+    """Return the review with its response; ``found_before``: findings of other checks of the object.
 
-    ``there``: None if nobody knows what there is, as while the operator starts: then only what a resource says by
-    itself is looked at. Raises KeyError or TypeError for what is no review.
+    ``there``: the observed state; None while the operator starts: then only the resource itself is checked. Raises
+    KeyError or TypeError if ``review`` is no AdmissionReview.
     """
     request = review["request"]
     found = [*found_before, *_found(request, there)]
@@ -44,9 +44,9 @@ def _found(request: Object, there: Lookup | None) -> Iterator[Finding]:
         return
     new, old = request["object"], request.get("oldObject")
     if new["metadata"].get("deletionTimestamp"):
-        return  # what is being deleted must be able to go
+        return  # never block a deletion
     if old is not None and old.get("spec") == new.get("spec"):
-        return  # labels, finalizers: nothing that a rule looks at
+        return  # no rule checks metadata
     resource, before = _parsed(new), _parsed(old) if old is not None else None
     if isinstance(resource, InvalidResource):
         known = set(before.problems) if isinstance(before, InvalidResource) else set()

@@ -1,7 +1,7 @@
 """Secrets that a manifest names: its author must be allowed to read each of them.
 
 Jobs read these Secrets with the kubelet's rights and send what they hold to hosts that the manifest names. Without this
-check, all who may write a manifest could read every Secret of the namespace.
+check, any author of a manifest could read every Secret of the namespace.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 PATH: Final = "/validate"
 _LARGEST: Final = 8 * 1024 * 1024
-"""Bytes of a review: two objects, of which etcd takes 1.5 MiB each."""
+"""Maximum bytes of a review: it has two objects, of up to 1.5 MiB each in etcd."""
 _LOOK: Final = 60.0
-"""Seconds between two looks at the certificate."""
+"""Seconds between two checks of the certificate."""
 _RETRY: Final = 5.0
 
 
@@ -37,7 +37,7 @@ _RETRY: Final = 5.0
 async def webhook(api: Api, config: WebhookConfig, there: Callable[[], Lookup | None]) -> AsyncIterator[int]:
     """Serve while the block runs; yields the port (a free one if that of ``config`` is 0).
 
-    ``there`` is what is known of the cluster, or None as long as that is not all of it.
+    ``there`` returns the observed state, or None while it is incomplete.
     """
     app = web.Application(client_max_size=_LARGEST)
     app.router.add_post(PATH, _handler(api, there))
@@ -57,7 +57,7 @@ async def webhook(api: Api, config: WebhookConfig, there: Callable[[], Lookup | 
 
 
 def _listening(port: int) -> socket.socket:
-    """One socket for both kinds of addresses, where there are both."""
+    """Return one socket for IPv4 and IPv6, where the system has both."""
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
     return socket.create_server(("", port))
@@ -80,7 +80,7 @@ def _handler(api: Api, there: Callable[[], Lookup | None]) -> Callable[[web.Requ
 
 
 class _Tls:
-    """A TLS context whose certificate changes while it is in use: new connections get the new one."""
+    """A TLS context whose certificate is replaced while in use: new connections get the new one."""
 
     def __init__(self, api: Api, config: WebhookConfig, directory: Path) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -91,7 +91,7 @@ class _Tls:
         self._loaded: object = None
 
     async def keep(self) -> None:
-        """Load what there is, and whatever comes after it, for ever. Until the first there is no handshake."""
+        """Load the certificate and its renewals, for ever. Handshakes fail until the first is loaded."""
         while True:
             try:
                 if self._mounted is not None:
@@ -105,7 +105,7 @@ class _Tls:
 
     async def _load_own(self) -> None:
         current = await self._keeper.certificate()
-        await self._keeper.trust(current)  # first: a certificate that nobody trusts serves nobody
+        await self._keeper.trust(current)  # before its use, as API servers must trust it
         if current != self._loaded:
             self._load(current)
             self._loaded = current
