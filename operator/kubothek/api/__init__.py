@@ -1,1 +1,1 @@
-"""The kinds: their models, their validation rules, their conditions, and the job specs. No I/O."""
+"""Models of the kinds, their validation rules and conditions, and the job specs. No I/O."""

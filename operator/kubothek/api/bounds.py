@@ -1,6 +1,6 @@
-"""What a namespace gives to pods: its ResourceQuotas and LimitRanges, as far as they are the same for all pods.
+"""The limits that a namespace sets for all pods, by ResourceQuotas and LimitRanges.
 
-Quotas with scopes bind some pods only, and are left to the API server.
+Quotas with scopes apply to some pods only; the API server alone checks them.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from decimal import Decimal
 from typing import Any, Final, Literal
 
 BOUNDING: Final = ("LimitRange", "ResourceQuota")
-"""The kinds of the core group that say so."""
+"""The kinds of the core group that set limits for pods."""
 
 _EXPONENTS: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _POWERS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _QUANTITY: Final = re.compile(r"([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)([numkMGTPE]|[KMGTPE]i)?")
 _NAMES: Final = {"cpu": "requests.cpu", "memory": "requests.memory", "count/pods": "pods"}
-"""Other names of what a quota counts."""
+"""Aliases of resources in a quota."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The most that there is of something, or that a container or pod must have."""
+    """The maximum of a resource for a namespace, pod or container."""
 
     whose: str
     """``ResourceQuota 'team'``"""
@@ -31,16 +31,17 @@ class Bound:
     resource: str
     """``pods``, ``requests.cpu``, ``limits.memory`` … of a namespace; ``cpu`` or ``memory`` of a pod or container."""
     most: Decimal
-    """In cores, bytes, or pods."""
+    """The maximum, in cores, bytes or pods."""
     written: str
-    """The same as its author wrote it."""
+    """The maximum as its author wrote it."""
     filled_in: bool = False
-    """It is no bound, but what a container gets as its limit that has none."""
+    """Whether it is the default limit of containers instead of a maximum."""
 
 
 def bounds_of(kind: str, manifest: Mapping[str, Any]) -> tuple[Bound, ...]:
-    """The bounds of a ResourceQuota or LimitRange; items of a list do not say which of these they are. What is no
-    quantity is passed over, as API servers take none.
+    """Return the bounds of a ResourceQuota or LimitRange; ``kind`` is separate, as items of a listing lack it.
+
+    Invalid quantities are ignored, as the API server refuses them anyway.
     """
     spec = manifest.get("spec") or {}
     whose = f"{kind} {(manifest.get('metadata') or {}).get('name', '')!r}"
@@ -48,7 +49,7 @@ def bounds_of(kind: str, manifest: Mapping[str, Any]) -> tuple[Bound, ...]:
 
 
 def quantity(text: object) -> Decimal | None:
-    """A quantity of Kubernetes: ``500m``, ``1.5Gi``, ``2e3``; None if it is none."""
+    """Parse a quantity of Kubernetes: ``500m``, ``1.5Gi``, ``2e3``; None if it is invalid."""
     found = _QUANTITY.fullmatch(str(text))
     if found is None:
         return None
@@ -72,7 +73,7 @@ def _of_range(whose: str, spec: Mapping[str, Any]) -> Iterator[Bound]:
         for name, written in (item.get("max") or {}).items():
             if (most := quantity(written)) is not None:
                 yield Bound(whose, per, name, most, str(written))
-        # The API server takes the most for the default where there is none.
+        # Without a default the API server uses the maximum.
         defaults = {**(item.get("max") or {}), **(item.get("default") or {})} if per == "Container" else {}
         for name, written in defaults.items():
             if (most := quantity(written)) is not None:

@@ -39,14 +39,14 @@ _CONTENT = {
     "to_tag",
     "allow_schema_change",
 }
-"""The fields that say what a change does."""
+"""The fields that define a change, without those of its execution."""
 
 DEFAULT_PUSH_SOURCE = "default"
-"""The push source of a ledger that a Commit without ``spec.pushSource`` appends to."""
+"""The push source of a ledger to which a Commit without ``spec.pushSource`` appends."""
 
 
 class CommitSpec(Strict):
-    """The change. Immutable, but for `suspend`, `retryLimit` and `ttlSecondsAfterFinished`."""
+    """The change. Immutable, except `suspend`, `retryLimit` and `ttlSecondsAfterFinished`."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -130,64 +130,62 @@ class CommitSpec(Strict):
     dataset_ref: Annotated[Reference | None, _FIXED] = None
     """Immutable. The Dataset to change."""
     cube: Annotated[CubeChange | None, _FIXED] = None
-    """Immutable. In place of `datasetRef` and `operation`: the change of a Cube, of all of its datasets or of none."""
+    """Immutable. Instead of `datasetRef` and `operation`: the change of a Cube, which is atomic over its datasets."""
     id: Annotated[str | None, StringConstraints(min_length=1, max_length=200, pattern=r"^[!-~]+$"), _FIXED] = None
-    """Immutable. What makes the change happen once: a second Commit of the same Dataset or Cube with the same id, in
-    this cluster or another, changes nothing. Default: `<namespace>/<name>` of the Commit."""
+    """Immutable. The idempotency key: a second Commit of the same Dataset or Cube with the same id, in this cluster or
+    another, changes nothing. Default: `<namespace>/<name>` of the Commit."""
     operation: Annotated[Operation | None, _FIXED] = None
-    """Immutable. What to do with the Dataset. Append: add rows. Replace: put rows in the place of whole partitions.
-    Overwrite: in the place of all rows. Delete: take rows away. Update: give rows other values. Rollback: bring back a
-    version."""
+    """Immutable. What to do with the Dataset. Append: add rows. Replace: replace whole partitions. Overwrite: replace
+    all rows. Delete: delete rows. Update: change values of rows. Rollback: restore an earlier version."""
     source: Annotated[Source | None, _FIXED] = None
-    """Immutable. Where the rows come from: for Append, Replace and Overwrite."""
+    """Immutable. For Append, Replace and Overwrite: where the rows come from."""
     push_source: Annotated[
         str | None, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f]+$"), _FIXED
     ] = None
-    """Immutable. For Append to a Dataset with a ledger: the push source that takes the rows, reads and merges them as
-    its event in the chain says; default: `default`."""
+    """Immutable. For Append to a Dataset with a ledger: the push source whose event in the chain defines how rows are
+    read and merged; default: `default`."""
     where: Annotated[_Filter | None, _FIXED] = None
-    """Immutable. Which rows a Delete or Update concerns, or which partitions a Replace; then it may only name partition
-    columns, and default is: those that the new rows touch. SQL-like: `month = 3 AND carrier IN ('AA', 'UA')`, with AND,
-    OR, NOT, BETWEEN, IS NULL. `TRUE` is everything; any other filter that selects everything is refused."""
+    """Immutable. For Delete and Update: the rows to change. For Replace: the partitions to replace, by partition
+    columns only; default: the partitions of the new rows. SQL-like: `month = 3 AND carrier IN ('AA', 'UA')`, with AND,
+    OR, NOT, BETWEEN, IS NULL. `TRUE` selects everything; any other filter that selects everything is refused."""
     new_values: Annotated[dict[str, _Literal] | None, Field(alias="set", min_length=1, max_length=100), _FIXED] = None
     """Immutable. For Update: the new value of each column, as a literal: `1.5`, `'x'`, `DATE '2026-01-31'`, `NULL`."""
     row_level: Annotated[bool, _FIXED] = False
-    """Immutable. For Delete and Update. True: files that hold other rows as well are rewritten. False: only whole files
-    go, and a filter that selects rows inside of files is refused."""
+    """Immutable. For Delete and Update. True: files that also hold other rows are rewritten. False: only whole files
+    are deleted, and a filter that selects only some rows of a file is refused."""
     purge: Annotated[bool, _FIXED] = False
-    """Immutable. For Delete. True: all versions before it expire as well, so that what still holds such rows is deleted
-    by the first garbage collection after the grace period. Refused as long as a version has a tag."""
+    """Immutable. For Delete. True: all earlier versions expire as well, so that the first garbage collection after the
+    grace period deletes the files with such rows. Refused as long as a version has a tag."""
     to_version: Annotated[int | None, Field(ge=1), _FIXED] = None
-    """Immutable. For Rollback: the version to bring back."""
+    """Immutable. For Rollback: the version to restore."""
     to_time: Annotated[_Moment | None, _FIXED] = None
-    """Immutable. For Rollback: the time at which the version to bring back was current."""
+    """Immutable. For Rollback: a time at which the version to restore was current."""
     to_tag: Annotated[TagName | None, _FIXED] = None
-    """Immutable. For Rollback: the tag of the version to bring back, as it is when the job runs."""
+    """Immutable. For Rollback: the tag of the version to restore, resolved when the job runs."""
     allow_schema_change: Annotated[bool, _FIXED] = False
-    """Immutable. For Overwrite and Rollback. True: columns that do not go with those of the table take their place."""
+    """Immutable. For Overwrite and Rollback. True: incompatible columns replace those of the table."""
     depends_on: Annotated[tuple[Reference, ...], Field(max_length=32), UniqueBy("name"), _FIXED] = ()
     """Immutable. Commits of this namespace that must be complete before this one starts."""
     on_conflict: Annotated[Literal["Fail", "Retry"], _FIXED] = "Fail"
-    """Immutable. What happens if a concurrent commit changed what this one was based on. Fail: nothing is changed.
-    Retry: do it again from the new version."""
+    """Immutable. What happens on a conflict with a concurrent commit. Fail: nothing changes. Retry: repeat the
+    operation on the new version."""
     engine_ref: Annotated[Reference | None, _FIXED] = None
-    """Immutable. The Engine that does it; default: the one of the Dataset or Cube."""
+    """Immutable. The Engine for the job; default: that of the Dataset or Cube."""
     size: Annotated[Sizes | None, _FIXED] = None
-    """Immutable. Sizes for this run, in place of those of the Engine."""
+    """Immutable. Sizes for this run, which override those of the Engine."""
     suspend: bool = False
-    """May be edited. Start no job. A job that runs goes on. Later Commits of the Dataset do not wait for a suspended
-    one."""
+    """May be edited. True: start no job; a running job continues. Later Commits of the Dataset do not wait for a
+    suspended one."""
     retry_limit: Annotated[int | None, Field(ge=0, le=20)] = None
-    """May be edited. How many times the job is tried again when it fails in a way that may pass; default: that of the
-    Engine. Raising it revives a Commit that ended with RetryLimitReached."""
+    """May be edited. Maximum number of retries after retryable failures; default: that of the Engine. Raising it
+    revives a Commit that ended with RetryLimitReached."""
     ttl_seconds_after_finished: Annotated[int | None, Field(ge=0)] = None
-    """May be edited. How long after its end the Commit is deleted, with its pods; default: never. What Argo CD, Flux
-    or Helm applied stays, as they would only apply it again, and so does a Commit that
-    another one waits for."""
+    """May be edited. Seconds after its end until the Commit and its pods are deleted; default: never. Commits that Argo
+    CD, Flux or Helm applied stay, as these tools would re-apply them. So do Commits on which others depend."""
 
 
 class Subject(NamedTuple):
-    """What a Commit changes."""
+    """The resource that a Commit changes."""
 
     kind: Literal["Dataset", "Cube"]
     name: str
@@ -197,12 +195,12 @@ class Subject(NamedTuple):
 
 
 class CommitProgress(Lenient):
-    """How far the job is."""
+    """Progress of the job."""
 
     stage: str
     """Starting, Reading, Writing or Committing."""
     tasks_done: int = 0
-    """Number of tasks that are finished."""
+    """Number of finished tasks."""
     tasks_total: int = 0
     """Number of tasks."""
     rows: int = 0
@@ -223,20 +221,20 @@ class MemberChange(Lenient):
     bytes: int = 0
     """Size of the data files that were added."""
     table: TableState | None = None
-    """The dataset as the job left it, if there was room to tell."""
+    """The dataset as the job left it, if the result had room for it."""
 
 
 class CommitStatus(Status, Attempts):
-    """How far the change is, and what it did."""
+    """The progress of the change, and its effect."""
 
     id: str | None = None
-    """What makes the change happen once."""
+    """The idempotency key of the change."""
     progress: CommitProgress | None = None
-    """How far the running job is."""
+    """Progress of the running job."""
     start_time: Time | None = None
     """When the first attempt was started."""
     logs: str | None = None
-    """Where the log of its last attempt is, if the operator was told where logs are kept."""
+    """URL of the log of the last attempt, if the operator has a URL template for logs."""
     completion_time: Time | None = None
     """When the change was complete."""
     version: int | None = None
@@ -256,8 +254,8 @@ class CommitStatus(Status, Attempts):
 
 
 class Commit(Resource):
-    """A Commit is one change of one Dataset, or of one Cube. It happens exactly once, however often it is tried, and
-    whatever re-creates the manifest.
+    """A Commit is one change of one Dataset, or of one Cube. It happens exactly once, despite retries and re-created
+    manifests.
     """
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -275,12 +273,12 @@ class Commit(Resource):
 
     @property
     def id(self) -> str:
-        """What makes the change happen once."""
+        """The idempotency key of the change."""
         return self.spec.id or f"{self.namespace}/{self.name}"
 
     @property
     def subject(self) -> Subject:
-        """What it changes: a Dataset or a Cube."""
+        """The Dataset or Cube to change."""
         if self.spec.cube is not None:
             return Subject("Cube", self.spec.cube.cube_ref.name)
         assert self.spec.dataset_ref is not None, "a rule of the kind"
@@ -288,21 +286,21 @@ class Commit(Resource):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Where its rows come from."""
+        """The sources of the rows."""
         if self.spec.cube is not None:
             return tuple(rows.source for rows in self.spec.cube.datasets)
         return () if self.spec.source is None else (self.spec.source,)
 
     @property
     def finished(self) -> bool:
-        """Whether nothing will start for this Commit any more."""
+        """Whether the Commit has ended: no job will start for it."""
         return self.status.holds("Complete") or self.status.holds("Failed")
 
     def digest(self, home: str) -> str:
-        """SHA-256 of what the change does: tells a repeated commit from a reused id.
+        """Return the SHA-256 of the change, which distinguishes a repeated commit from a reused id.
 
-        Defaults are left out, so that fields that a later release adds leave old digests as they are.
-        ``home`` is the store of the Dataset or Cube, which a source means when it names none.
+        Defaults are omitted, so that fields of later releases do not change old digests. ``home`` is the store of the
+        Dataset or Cube, the default of a source.
         """
         content = self.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=_CONTENT)
         members = content.get("cube", {}).get("datasets", ())

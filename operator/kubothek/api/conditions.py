@@ -1,8 +1,8 @@
-"""Conditions as kstatus reads them, so that `kubectl wait`, Flux and Argo CD need to know nothing about us.
+"""Conditions by the rules of kstatus, so that `kubectl wait`, Flux and Argo CD understand our resources.
 
-Ready is always there. Reconciling and Stalled are there only while True, and never both. Ready is True when the present
-generation is fully realised, Unknown only in mid-flight (with Reconciling), else False. ``lastTransitionTime`` moves
-only when ``status`` does.
+Ready is always present. Reconciling and Stalled are present only while True, and never both. Ready is True when the
+present generation is fully realised, Unknown while work is in progress (with Reconciling), else False.
+``lastTransitionTime`` changes only with ``status``.
 """
 
 from __future__ import annotations
@@ -14,90 +14,90 @@ from typing import Literal
 from kubothek.api.meta import Condition, Status
 
 MESSAGE_LIMIT = 2048
-"""Longest message that we write; the schema would allow more, but people read it in a table."""
+"""Longest message that we write; the schema allows more, but users read messages in a table."""
 
 
 _PATIENT = ("Suspended", "Waiting", "DependencyNotReady", "ConcurrencyLimit")
-"""Reasons for not being ready that are part of the normal course of things."""
+"""Reasons for not being ready that are normal and need no warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of a resource in the terms of kstatus; made by the functions below only."""
+    """The state of a resource in the terms of kstatus; only the functions below create it."""
 
     ready: Literal["True", "False", "Unknown"]
     reason: str
     message: str
     abnormal: Literal["Reconciling", "Stalled", ""] = ""
     ended: Literal["Complete", "Failed", ""] = ""
-    """For runs: how they ended, in the sense of a Job of batch/v1."""
+    """For runs: how they ended, as for a Job of batch/v1."""
     damage: Literal["Corrupt", ""] = ""
-    """For Datasets, and what verifies them: data is lost, which no reconciling brings back."""
+    """For Datasets and Verifications: data is lost, which reconciliation cannot restore."""
 
     @property
     def worrying(self) -> bool:
-        """Whether a person should be warned, rather than told, when this state is entered."""
+        """Whether entering this state is worth an event of type Warning instead of Normal."""
         return self.abnormal == "Stalled" or (self.ready == "False" and self.reason not in _PATIENT)
 
 
 def ready(reason: str, message: str) -> State:
-    """The spec is fully realised."""
+    """Return the state of a fully realised spec."""
     return State("True", reason, message)
 
 
 def progressing(reason: str, message: str) -> State:
-    """Something is being done right now."""
+    """Return the state of a resource on which work is in progress."""
     return State("Unknown", reason, message, "Reconciling")
 
 
 def waiting(reason: str, message: str) -> State:
-    """Nothing can be done now, but may be later without an edit of this resource: a dependency, a retry."""
+    """Return the state of a resource that can proceed later without an edit: after a dependency or a backoff."""
     return State("False", reason, message, "Reconciling")
 
 
 def stalled(reason: str, message: str) -> State:
-    """Nothing will happen until a person changes something."""
+    """Return the state of a resource that can proceed only after a user changes something."""
     return State("False", reason, message, "Stalled")
 
 
 def corrupt(message: str) -> State:
-    """Data is lost: a person must put it back, or do without it."""
+    """Return the state of lost data: a user must restore it, or accept the loss."""
     return State("False", "Corrupt", message, "Stalled", damage="Corrupt")
 
 
 def found_corrupt(message: str) -> State:
-    """A run has found that data is not what was committed: it is through, and a person must act."""
+    """Return the state of a run that has ended and found that data is not what was committed: a user must act."""
     return State("False", "Corrupt", message, "Stalled", "Failed", "Corrupt")
 
 
 def resting(reason: str, message: str) -> State:
-    """Not realised, and on purpose: suspended."""
+    """Return the state of a resource that is suspended on purpose."""
     return State("False", reason, message)
 
 
 def complete(reason: str, message: str) -> State:
-    """A run has done what it was for."""
+    """Return the state of a run that succeeded."""
     return State("True", reason, message, ended="Complete")
 
 
 def failed(reason: str, message: str) -> State:
-    """A run is given up for good."""
+    """Return the state of a run that failed permanently."""
     return State("False", reason, message, "Stalled", "Failed")
 
 
 def problem_text(reason: str, message: str) -> str:
-    """A reason and message in the one string that statuses and job results keep."""
+    """Return a reason and message as the string that statuses and job results store."""
     return f"{reason}: {message}"
 
 
 def problem_state(problem: str, *, transient: bool = False) -> State:
-    """The state that a problem (``Reason: text``) leaves a resource in."""
+    """Return the state of a resource with a problem (``Reason: text``)."""
     reason, _, message = problem.partition(": ")
     return (waiting if transient else stalled)(reason, message)
 
 
 def state_of(status: Status) -> State | None:
-    """The state that a status tells of; None if nobody has looked at the resource yet."""
+    """Return the state in a status; None if the resource was never reconciled."""
     condition = status.condition("Ready")
     if condition is None:
         return None
@@ -112,10 +112,10 @@ def state_of(status: Status) -> State | None:
 
 
 def conditions_of(state: State, previous: Status, generation: int, now: datetime) -> tuple[int, tuple[Condition, ...]]:
-    """``observedGeneration`` and the conditions of a state.
+    """Return ``observedGeneration`` and the conditions of a state.
 
-    The root ``observedGeneration`` says which generation was dealt with to the end, so it moves only when the state is
-    Ready or Stalled.
+    The root ``observedGeneration`` is the last generation whose reconciliation ended, so it changes only when the state
+    is Ready or Stalled.
     """
     wanted: list[tuple[str, Literal["True", "False", "Unknown"]]] = [("Ready", state.ready)]
     wanted += [(kind, "True") for kind in (state.abnormal, state.ended, state.damage) if kind]

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions, made from the models: ``python -m kubothek.api.crds [--out DIR ...]``."""
+"""The CustomResourceDefinitions, generated from the models: ``python -m kubothek.api.crds [--out DIR ...]``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Column:
     priority: int = 0
 
     def render(self) -> dict[str, object]:
-        """The entry of ``additionalPrinterColumns``."""
+        """Return the entry of ``additionalPrinterColumns``."""
         return {"name": self.name, "jsonPath": self.path, "type": self.type} | (
             {"priority": self.priority} if self.priority else {}
         )
@@ -46,15 +46,15 @@ COMMON = (
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """How a kind appears in URLs and in ``kubectl``."""
+    """The names and columns of a kind in URLs and ``kubectl``."""
 
     plural: str
     short: str
     columns: tuple[Column, ...]
     selectable: tuple[str, ...] = ()
-    """Fields that the API server can select by."""
+    """Fields that field selectors accept."""
     sparse: bool = False
-    """Whether the API server leaves the spec as it is: what it says nothing of, another layer may say."""
+    """Whether the spec's schema has no defaults, so that another layer can set what a spec leaves out."""
 
 
 NAMES = {
@@ -185,7 +185,7 @@ NAMES = {
 
 
 def crd(kind: type[Resource]) -> dict[str, Any]:
-    """The CustomResourceDefinition of a kind."""
+    """Return the CustomResourceDefinition of a kind."""
     name = kind.model_fields["kind"].default
     names = NAMES[name]
     version: dict[str, Any] = {
@@ -223,8 +223,8 @@ def _root_schema(kind: type[Resource]) -> Schema:
     spec, status = whole["properties"]["spec"], whole["properties"]["status"]
     if NAMES[kind.model_fields["kind"].default].sparse:
         spec = _without(spec, "default")
-    # Without this a resource that nobody has looked at yet counts as current (kstatus). Fields of the status have no
-    # other defaults: the operator always writes all of it.
+    # Without this default, kstatus takes a resource that was never reconciled for current. Other fields of the status
+    # need none: the operator always writes all of it.
     status = _without(status, "default", "required") | {"default": {"observedGeneration": -1}}
     status["properties"]["conditions"] = _conditions_schema(status["properties"]["conditions"])
     return {
@@ -253,7 +253,7 @@ def _without(schema: Schema, *dropped: str) -> Schema:
 
 
 def _conditions_schema(conditions: Schema) -> Schema:
-    """The limits of ``metav1.Condition``."""
+    """Return the schema of conditions with the limits of ``metav1.Condition``."""
     item = conditions["items"]
     limits = {"type": 316, "reason": 1024, "message": 32768}
     properties = {
@@ -277,18 +277,18 @@ class _Plain(yaml.SafeDumper):
 
 
 def render(kind: type[Resource]) -> str:
-    """The YAML document of a kind's CustomResourceDefinition."""
+    """Return the YAML document of a kind's CustomResourceDefinition."""
     head = "# Made by `make crds` from operator/kubothek/api; edit the models.\n"
     return head + yaml.dump(crd(kind), Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
 
 
 def file_name(kind: type[Resource]) -> str:
-    """``kubothek.io_datasets.yaml``."""
+    """Return the name of the kind's file, such as ``kubothek.io_datasets.yaml``."""
     return f"{GROUP}_{NAMES[kind.model_fields['kind'].default].plural}.yaml"
 
 
 def main() -> None:
-    """Write one file a kind."""
+    """Write one file per kind."""
     parser = argparse.ArgumentParser(description="Write the CustomResourceDefinitions.")
     parser.add_argument("--out", type=Path, action="append", help="directory; may be repeated")
     for directory in parser.parse_args().out or DEFAULT_DIRECTORIES:

@@ -1,4 +1,4 @@
-"""Cube: several datasets as one consistent, queryable whole."""
+"""Cube: several datasets with one version, which queries read as one table."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def _apart(field: str, attribute: str, other: str, other_attribute: str) -> Rule
 
 
 class MemberTable(Strict):
-    """How the files of a dataset of a cube are made. Rows are always in order by partition and dimension columns."""
+    """The file layout of a dataset of a cube. Rows are always sorted by partition and dimension columns."""
 
     target_file_size: Quantity = "128Mi"
-    """Takes effect at the next write. How large files should get."""
+    """Takes effect at the next write. Target size of files."""
     row_group_rows: Annotated[int, Field(ge=1, le=1073741824)] = 1048576
-    """Takes effect at the next write. How many rows a row group, which readers skip or read whole, has at most."""
+    """Takes effect at the next write. Maximum rows of a row group, which readers skip or read whole."""
     compression: Literal["ZSTD", "SNAPPY", "NONE"] = "ZSTD"
     """Takes effect at the next write. The compression inside the Parquet files."""
     columns: Columns = None
-    """A checked contract: a commit whose columns differ is refused. Without it the first commit decides."""
+    """A checked contract: a commit with other columns is refused. Default: the columns of the first commit."""
     schema_evolution: Literal["Strict", "Compatible"] = "Strict"
-    """Takes effect at the next write. Compatible: rows may bring new columns, lack columns, and have decimals with
-    more digits."""
+    """Takes effect at the next write. Compatible: rows may have new columns, lack columns, and have decimals with more
+    digits."""
 
 
 class CubeDataset(Strict):
@@ -55,22 +55,22 @@ class CubeDataset(Strict):
     rules: ClassVar[tuple[Rule, ...]] = (_distinct("partitionOn", "partition_on"),)
 
     name: PartName
-    """Its name in the cube. In the store it is called `<uuidPrefix>++<name>`; its Dataset is called `<cube>-<name>`."""
+    """Its name in the cube. Its name in the store is `<uuidPrefix>++<name>`; that of its Dataset is `<cube>-<name>`."""
     partition_on: Annotated[
         _Names | None,
         Immutable("partitionOn of a dataset of a cube cannot change, as every file is laid out by it"),
     ] = None
     """Immutable. The columns whose values name its directories; an empty list for none. Default: partitionColumns of
-    the cube. For a dataset that lacks one of them. The seed always has partitionColumns."""
+    the cube. Set it for a dataset that lacks one of these columns. The seed always has partitionColumns."""
     table: MemberTable = MemberTable()
-    """How its files are made; see each field for when an edit takes effect."""
+    """Its file layout; see each field for when an edit takes effect."""
     sources: Annotated[tuple[StandingSource, ...], Field(max_length=4), UniqueBy("name")] = ()
-    """Takes effect at the next look. Where files land that are appended to it by themselves. It has to be there: the
-    first Commit builds it."""
+    """Takes effect at the next look. Sources whose files the operator appends automatically. The dataset must exist:
+    the first Commit builds it."""
 
 
 class CubeSpec(Strict):
-    """What the cube is and where it lives."""
+    """The columns, datasets and location of the cube."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         _distinct("dimensionColumns", "dimension_columns"),
@@ -115,39 +115,38 @@ class CubeSpec(Strict):
     ]
     """Immutable. The ObjectStore that holds the data."""
     uuid_prefix: PartName | None = None
-    """Immutable. What the names of its datasets in the store begin with; default: the name of the resource."""
+    """Immutable. The prefix of the names of its datasets in the store; default: the name of the resource."""
     engine_ref: Reference | None = None
     """Takes effect at the next job. The Engine for jobs of this cube; default: the Engine called `default`, else the
     operator's own."""
     dimension_columns: Annotated[_Names | None, _SHAPE] = None
-    """Immutable. The columns that tell one cell of the cube from another, in the order by which rows are sorted. Every
-    dataset has at least one of them, the seed all."""
+    """Immutable. The columns that identify a cell of the cube, in the order by which rows are sorted. Every dataset has
+    at least one of them, the seed all."""
     partition_columns: Annotated[_Names | None, _SHAPE] = None
-    """Immutable. The columns whose values name the directories of the seed, and of all datasets that do not say
-    otherwise."""
+    """Immutable. The columns whose values name the directories of the seed, and by default of all other datasets."""
     index_columns: Annotated[tuple[ColumnName, ...], Field(max_length=64)] = ()
-    """Takes effect when the cube is built. Other columns that have an index, in whichever dataset they are. A Commit
-    with the operation Index gives one to columns that are there."""
+    """Takes effect when the cube is built. Other columns with an index, in any dataset. A Commit with the operation
+    Index adds one to existing columns."""
     suppress_index_on: Annotated[tuple[ColumnName, ...], Field(max_length=16)] = ()
-    """Takes effect when the cube is built. Dimension columns without an index in the seed: for those with a value for
-    nearly each row."""
+    """Takes effect when the cube is built. Dimension columns without an index in the seed, such as those that are
+    nearly unique."""
     seed_dataset: Annotated[PartName, _SHAPE] = "seed"
-    """Immutable. The dataset that says which cells there are; all others add columns to them."""
+    """Immutable. The dataset that defines the cells; all others add columns to them."""
     datasets: Annotated[tuple[CubeDataset, ...], Field(max_length=32), UniqueBy("name")] = ()
-    """The datasets that the cube has, or is to have. Each appears as a Dataset, and is written through the cube only.
-    With `adopt`, those that are in the store belong to it as well, listed or not."""
+    """The datasets of the cube, existing or planned. Each appears as a Dataset, and only changes of the cube write it.
+    With `adopt`, those in the store belong to it as well, listed or not."""
     maintenance: Maintenance = Maintenance()
-    """Takes effect at the next look. What the operator does for each dataset by itself. Labels of the Cube are on all
-    of its Datasets, so that a GCPolicy that selects them says how long versions stay."""
+    """Takes effect at the next look. Automatic maintenance of each dataset. Its Datasets have the labels of the Cube,
+    so that a GCPolicy can select them."""
     adopt: bool = False
-    """Takes effect at the next inspection. True: if kartothek made the cube of this prefix, take it over as it is, with
-    its datasets, columns and indices; nothing is written for that but the claims."""
+    """Takes effect at the next inspection. True: adopt an existing kartothek cube of this prefix as it is, with its
+    datasets, columns and indices. The adoption writes only claims."""
     suspend: bool = False
-    """Takes effect at once. Start no new jobs for this cube, its Commits included. What runs goes on."""
+    """Takes effect at once. True: start no jobs for this cube and its Commits; running jobs continue."""
 
 
 class MemberState(Lenient):
-    """One dataset of the cube, as its Dataset tells of it."""
+    """One dataset of the cube, from the status of its Dataset."""
 
     name: str
     """Its name in the cube."""
@@ -164,14 +163,14 @@ class MemberState(Lenient):
 
 
 class Shape(Lenient):
-    """What a cube in a store is like."""
+    """The columns and datasets of a cube in a store."""
 
     seed: str = ""
-    """The dataset that says which cells there are."""
+    """The dataset that defines the cells."""
     dimension_columns: tuple[str, ...] = ()
-    """What tells one cell from another."""
+    """The columns that identify a cell."""
     partition_columns: tuple[str, ...] = ()
-    """What names the directories of the seed."""
+    """The columns whose values name the directories of the seed."""
     index_columns: tuple[str, ...] = ()
     """Other columns with an index."""
     datasets: tuple[str, ...] = ()
@@ -190,10 +189,10 @@ class CubeState(Lenient):
 
 
 class CubeStatus(Status, CubeState):
-    """What is known about the cube."""
+    """The observed state of the cube."""
 
     uuid_prefix: str | None = None
-    """What the names of its datasets in the store begin with."""
+    """The prefix of the names of its datasets in the store."""
     members: tuple[MemberState, ...] = ()
     """Its datasets."""
     rows: int = 0
@@ -201,18 +200,18 @@ class CubeStatus(Status, CubeState):
     bytes: int = 0
     """Size of the data files of all datasets."""
     size: str | None = None
-    """The same, for people."""
+    """The same, human-readable."""
     problem: str | None = None
     """Why the cube cannot be written, as the last inspection found: `Reason: text`."""
     inspected_time: Time | None = None
-    """When the inspection began that last had something new to tell of the cube: those after it found the same."""
+    """Start of the last inspection that found a change of the cube."""
     inspected_digest: str | None = None
-    """A digest of what it told; absent when something else has changed the cube since."""
+    """A digest of the state that it found; absent after a later change."""
 
 
 class Cube(Resource):
-    """A Cube is several datasets in an ObjectStore, in the format of Kartothek Cube: a seed that says which cells there
-    are, and others that add columns to them. Commits change all of them at once, Queries read them as one table.
+    """A Cube is several datasets in an ObjectStore, in the format of Kartothek Cube: a seed that defines the cells, and
+    others that add columns to them. Commits change all of them at once, Queries read them as one table.
     """
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -249,7 +248,7 @@ class Cube(Resource):
 
     @property
     def writable(self) -> bool:
-        """Whether jobs can write to its datasets: trouble that is no reason not to is told as DatasetTrouble."""
+        """Whether jobs can write to its datasets. Problems with the reason DatasetTrouble do not prevent writes."""
         ready = self.status.condition("Ready")
         if ready is None or ready.observed_generation != self.metadata.generation:
             return False
@@ -257,14 +256,14 @@ class Cube(Resource):
 
     @property
     def prefix(self) -> str:
-        """What the names of its datasets in the store begin with."""
+        """The prefix of the names of its datasets in the store."""
         return self.spec.uuid_prefix or self.name
 
     @property
     def head(self) -> str:
-        """What stands for the cube itself among the datasets of a store."""
+        """The UUID of the cube's head in the store."""
         return head_uuid(self.prefix)
 
     def uuid_of(self, member: str) -> str:
-        """The name of a dataset of the cube in the store."""
+        """Return the name of a dataset of the cube in the store."""
         return member_uuid(self.prefix, member)

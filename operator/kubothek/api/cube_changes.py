@@ -1,4 +1,4 @@
-"""What a Commit does to a cube, and what a Query asks of one."""
+"""Changes of a cube by a Commit, and queries of one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _goes_with(field: str, attribute: str, operations: tuple[str, ...], *, absen
 class MemberSource(Source):
     """Where the rows of a dataset of a cube come from: exactly one of `paths` and `urls`."""
 
-    # An API server reckons with the most that may come, of all datasets together.
+    # The API server estimates the cost of rules by the maximum, over all datasets together.
     paths: Annotated[tuple[Path, ...] | None, Field(min_length=1, max_length=40)] = None
     """Files, relative to the url of the store."""
 
@@ -48,20 +48,20 @@ class CubeRows(Strict):
 
 
 class CubeCopy(Strict):
-    """Where a cube is copied to."""
+    """The target of a copy of a cube."""
 
     store_ref: Reference | None = None
-    """The ObjectStore; default: that of the Cube, which then needs another prefix."""
+    """The ObjectStore; default: that of the Cube, where the copy needs another prefix."""
     uuid_prefix: PartName | None = None
     """The prefix of the copy; default: the same."""
     rename: Annotated[dict[str, PartName] | None, Field(max_length=32)] = None
     """New names of datasets by the old ones."""
     overwrite: bool = False
-    """True: take the place of what is there."""
+    """True: replace an existing cube."""
 
 
 class CubeChange(Strict):
-    """One change of a cube: of all its datasets at once, or of none."""
+    """One change of a cube, atomic over its datasets."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -100,47 +100,45 @@ class CubeChange(Strict):
     cube_ref: Reference
     """The Cube to change."""
     operation: CubeOperation
-    """What to do. Build: make the seed, and others. Extend: add datasets. Append: add rows, which take the place of
-    cells that are there, in queries. Update: remove partitions and add rows. RemovePartitions: take whole partitions
-    away. Delete: take datasets away, or all. Copy: put a copy elsewhere. Index: add indices. Cleanup: delete objects
-    under the prefix that no version needs."""
+    """What to do. Build: create the seed and other datasets. Extend: add datasets. Append: add rows, which in queries
+    replace existing cells. Update: remove partitions and add rows. RemovePartitions: remove whole partitions. Delete:
+    delete some datasets, or all. Copy: copy the cube. Index: add indices. Cleanup: delete objects under the prefix that
+    no version needs."""
     datasets: Annotated[tuple[CubeRows, ...], Field(max_length=32), UniqueBy("name")] = ()
     """For Build, Extend, Append and Update: the rows of each dataset."""
     members: _Parts | None = None
-    """For the other operations: the datasets that are meant; default: all."""
+    """For the other operations: the datasets to change; default: all."""
     where: _Filter | None = None
-    """For Update and RemovePartitions: which partitions go, as a filter on partition columns of the cube: `month = 3`.
-    Each dataset goes by those that it has; one without any is emptied. `TRUE` is all."""
+    """For Update and RemovePartitions: the partitions to remove, as a filter on partition columns of the cube:
+    `month = 3`. Columns that a dataset lacks do not count for it; a dataset without any is emptied. `TRUE` is all."""
     columns: _Columns = ()
-    """For Index: the columns that get an index, in whichever dataset they are."""
+    """For Index: the columns that get an index, in any dataset."""
     to: CubeCopy | None = None
-    """For Copy: where to."""
+    """For Copy: the target."""
     overwrite: bool = False
-    """For Build and Extend. True: take the place of datasets that are there."""
+    """For Build and Extend. True: replace existing datasets."""
     dry_run: bool = False
-    """For Cleanup. True: only say what would be deleted."""
+    """For Cleanup. True: only report what would be deleted."""
 
 
 class CubeQuestion(Strict):
-    """Cells of a cube, with columns from all of its datasets."""
+    """A query of cells of a cube, with columns from all of its datasets."""
 
     uuid_prefix: PartName
-    """The cube, by its prefix in the store, whoever made it."""
+    """The prefix of the cube in the store; any program may have created it."""
     conditions: _Filter | None = None
-    """Which rows: `month = 3 AND carrier IN ('AA', 'UA')`, as a filter on columns of any dataset. One on a column of a
-    dataset other than the seed, that is neither dimension nor partition, leaves out cells without rows there, unless it
-    is `IS NULL`."""
+    """A filter of the rows, on columns of any dataset: `month = 3 AND carrier IN ('AA', 'UA')`. A condition on a
+    payload column of a dataset other than the seed excludes cells without rows there, unless it is `IS NULL`."""
     dimension_columns: Annotated[tuple[ColumnName, ...] | None, Field(min_length=1, max_length=16)] = None
-    """The dimensions of the result; default: all. Fewer of them is a projection."""
+    """The dimensions of the result; default: all. Fewer of them are a projection."""
     partition_by: _Columns = ()
-    """Put together the rows that have the same values in these columns, one group after the other. They need an index,
-    or to be partition columns."""
+    """Group the rows by the values of these columns. Each column must have an index or be a partition column."""
     payload_columns: Annotated[tuple[ColumnName, ...] | None, Field(max_length=1000)] = None
     """The other columns of the result; default: all."""
     datasets: _Parts | None = None
-    """The datasets that take part, the seed among them; default: all."""
+    """The datasets to read, which include the seed; default: all."""
     newest_only: bool = False
-    """False: conditions on payload choose rows of their dataset first, and the newest of these is the cell's. True: a
-    cell has the values of its newest row only, whatever is asked."""
+    """False: conditions on payload first filter the rows of their dataset, and a cell has the newest of the matching
+    rows. True: conditions apply to the newest row of a cell only."""
     explain: bool = False
-    """True: the result is not the rows, but what would be read: a row for each dataset and step of planning."""
+    """True: the result is the plan instead of the rows: a row for each dataset and step of planning."""

@@ -40,7 +40,7 @@ SOURCE_TROUBLES = (
     "Cycle",
     "ImageNotAllowed",
 )
-"""Reasons for which a Dataset is not ready, though its table can be written."""
+"""Reasons for which a Dataset is not ready although its table can be written."""
 
 
 class Tag(Strict):
@@ -49,11 +49,11 @@ class Tag(Strict):
     name: TagName
     """The name."""
     version: Annotated[int, Field(ge=1)]
-    """The version; one that can still be read."""
+    """The version; it must still be readable."""
 
 
 class Sharing(Strict):
-    """Whether a gateway of the namespace gives the Dataset out."""
+    """Access to the Dataset through gateways of the namespace."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -64,13 +64,13 @@ class Sharing(Strict):
     )
 
     exposed: bool = False
-    """Takes effect at once. True: a gateway serves it to those who may `get`, `push` to or `ingest` into it."""
+    """Takes effect at once. True: a gateway serves it to users with the right to `get`, `push` or `ingest`."""
     public: bool = False
-    """Takes effect at once. True: whoever reaches the gateway may pull and query it, without a token."""
+    """Takes effect at once. True: anyone who reaches the gateway may pull and query it without a token."""
 
 
 def _ordered_by(field: str, attribute: str) -> tuple[Rule, ...]:
-    """What the columns must be by which a compaction puts rows in order."""
+    """Return the rules for the columns by which a compaction sorts rows."""
     listed = f"!has(self.maintenance.compaction) || !has(self.maintenance.compaction.{field})"
     names = f"self.maintenance.compaction.{field}"
 
@@ -96,16 +96,16 @@ def _ordered_by(field: str, attribute: str) -> tuple[Rule, ...]:
 
 
 class RunHistory(Strict):
-    """How many runs of a Dataset that have ended are kept."""
+    """Retention of runs of a Dataset that have ended."""
 
     complete: Annotated[int | None, Field(ge=1)] = None
-    """Of each kind (Commit, Compaction, Verification), how many that are complete; default: all."""
+    """Complete runs to keep of each kind (Commit, Compaction, Verification); default: all."""
     failed: Annotated[int | None, Field(ge=1)] = None
-    """The same of those that failed; default: all."""
+    """Failed runs to keep of each kind; default: all."""
 
 
 class DatasetSpec(Strict):
-    """What the table is and where it lives."""
+    """The location and layout of the table, and what the operator does with it."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *_ordered_by("sortBy", "sort_by"),
@@ -136,7 +136,7 @@ class DatasetSpec(Strict):
     )
 
     uuid: Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9+_\-]+$")] | None = None
-    """Immutable. The name of the dataset in the store, as Kartothek knows it; default: the name of the resource."""
+    """Immutable. The Kartothek UUID: the name of the dataset in the store; default: the name of the resource."""
     store_ref: Annotated[
         Reference,
         Immutable("spec.storeRef cannot change, as the data would stay behind: create another Dataset"),
@@ -148,33 +148,32 @@ class DatasetSpec(Strict):
     table: Table = Table()
     """The layout of the table; see each field for when an edit takes effect."""
     ledger: Ledger | None = None
-    """Immutable. (That it is there, not all that it says: see each field.) With it the Dataset is one of Open Data
-    Fabric: a chain of events that anyone can verify, fed by sources; the table is its current state."""
+    """Immutable. (Only its presence: see each field for when an edit takes effect.) It makes the Dataset one of Open
+    Data Fabric: a verifiable chain of events to which sources append. The table is its current state."""
     adopt: bool = False
-    """Takes effect at the next inspection. True: if kartothek, plateau or another program made the dataset of this
-    uuid, take it over as it is, with its columns, partitions and indices; table.partitionOn can then be left out. A
-    dataset with several tables, or without a list of its partitions, is converted first: `kubothek adopt --convert`."""
+    """Takes effect at the next inspection. True: adopt an existing dataset of this uuid by kartothek, plateau or
+    another program as it is, with its columns, partitions and indices; table.partitionOn is then optional. Convert a
+    dataset with several tables, or without a list of its partitions, first: `kubothek adopt --convert`."""
     sources: Annotated[tuple[StandingSource, ...], Field(max_length=16), UniqueBy("name")] = ()
-    """Takes effect at the next look. Where files land that become commits by themselves."""
+    """Takes effect at the next look. Sources whose files the operator commits automatically."""
     maintenance: Maintenance = Maintenance()
-    """Takes effect at the next look, if its field does not say otherwise. What the operator does for the table by
-    itself."""
+    """Takes effect at the next look, if its field does not say otherwise. Automatic maintenance of the table."""
     run_history: RunHistory = RunHistory()
-    """Takes effect at the end of the next run. How many runs that have ended are kept; older ones are deleted, with
-    their pods. Those that Argo CD, Flux or Helm applied do not count, and stay."""
+    """Takes effect at the end of the next run. Retention of runs that have ended; older ones are deleted with their
+    pods. Runs that Argo CD, Flux or Helm applied do not count, and stay."""
     tags: Annotated[tuple[Tag, ...] | None, Field(max_length=64), UniqueBy("name")] = None
-    """A job on edit. Versions that are kept whatever a GCPolicy says, readable by these names; an empty list drops
-    those that are there. Left out: whatever `kubothek tag` does."""
+    """A job on edit. Names of versions, which no GCPolicy expires; an empty list drops existing tags. Default:
+    `kubothek tag` manages the tags."""
     sharing: Sharing | None = None
-    """Takes effect at once. With it gateways give the ledger to other parties; left out, or taken away: to nobody."""
+    """Takes effect at once. Access to the ledger through gateways; default: none."""
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
-    """Takes effect at once. Retain: deleting this resource leaves the data as it is. Delete: a job deletes the data
-    first; until the grace period of the store has passed, `restore` brings it back."""
+    """Takes effect at once. Retain: deleting this resource keeps the data. Delete: a job deletes the data first; within
+    the grace period of the store, `restore` undoes that."""
     restore: bool = False
-    """A job on edit. True: if the data was deleted less than the grace period ago, bring it back."""
+    """A job on edit. True: restore data that was deleted less than the grace period ago."""
     suspend: bool = False
-    """Takes effect at once. Start no new jobs for this Dataset, its Commits included. What runs goes on. A suspended
-    Dataset that is deleted leaves its data as it is."""
+    """Takes effect at once. True: start no jobs for this Dataset and its Commits; running jobs continue. Deleting a
+    suspended Dataset keeps its data."""
 
 
 class IndexStatus(Lenient):
@@ -185,10 +184,10 @@ class IndexStatus(Lenient):
     kind: Literal["Kartothek", "Native"] = "Native"
     """Its kind."""
     state: Literal["Ready", "Waiting", "Partial", "Stale"] = "Ready"
-    """Waiting: it is made with the first value of the column that is not NULL. Partial: lookups are slow until a job
-    has tidied it up, as after another program added files. Stale: it cannot be read, and a job builds it anew."""
+    """Waiting: the first non-NULL value of the column creates it. Partial: lookups are slow until a job repairs it, as
+    after another program added files. Stale: it is unreadable, and a job rebuilds it."""
     rows: int = 0
-    """Values of a Kartothek index, entries of a native one: a value counts for each file that holds it."""
+    """Number of values of a Kartothek index, or of entries of a native one, which has a value once per file."""
 
 
 class TagStatus(Lenient):
@@ -214,7 +213,7 @@ class TableState(Lenient):
     partitions: int = 0
     """Number of partitions: directories with at least one file."""
     partition_on: tuple[str, ...] | None = None
-    """The columns whose values name the directories, as the table in the store has them."""
+    """The columns whose values name the directories of the table in the store."""
     last_commit_time: Time | None = None
     """When this version was committed."""
     etag: str | None = None
@@ -228,7 +227,7 @@ class TableState(Lenient):
     tags: tuple[TagStatus, ...] = ()
     """Its tags."""
     health: Health | None = None
-    """How its files are."""
+    """The state of its files."""
     ledger: LedgerState | None = None
     """Its chain, if it has one."""
 
@@ -239,34 +238,33 @@ class OneShot(Attempts):
     done: bool = False
     """Whether it succeeded, or there was nothing to do."""
     problem: str | None = None
-    """Why it was given up: `Reason: text`."""
+    """Why it failed permanently: `Reason: text`."""
 
 
 class TaskRun(OneShot):
-    """A job that makes the table what it should be: one for each cause."""
+    """A job that reconciles the table with its spec: one for each cause."""
 
     cause: str = ""
-    """What it was started for, such as a digest of what is wanted and what is there; empty when nothing was left to
-    do."""
+    """Its cause, such as a digest of desired and observed state; empty when nothing is left to do."""
     due_time: Time | None = None
-    """Since when there is a cause for it."""
+    """When the cause appeared."""
 
 
 class CompactionState(TaskRun):
-    """The last compaction that the Dataset started by itself; its cause is the time of a slot, or a version, with a
-    digest of the order that was asked for, if any.
+    """The last automatic compaction; its cause is the time of a slot, or a version, with a digest of the requested sort
+    order, if any.
     """
 
     time: Time | None = None
-    """When it was over."""
+    """When it ended."""
     version: int | None = None
-    """The version that it made, if it found anything to do."""
+    """The version that it created, if it had work."""
     files_before: int = 0
-    """Files that it read."""
+    """Number of files that it read."""
     files_after: int = 0
-    """Files that it made of them."""
+    """Number of files that replaced them."""
     bytes_saved: int = 0
-    """By how much those are smaller."""
+    """By how many bytes those are smaller."""
 
 
 class PollState(TaskRun):
@@ -275,79 +273,79 @@ class PollState(TaskRun):
     slot: Time | None = None
     """The last slot of the schedule."""
     time: Time | None = None
-    """When it was over."""
+    """When it ended."""
     records: int = 0
-    """How many records it appended."""
+    """Number of records that it appended."""
     commits: int = 0
-    """In how many commits; 0 if there was nothing new."""
+    """Number of its commits; 0 if there was nothing new."""
     has_more: bool = False
-    """Whether the container of the source said that there is more: another poll follows at once."""
+    """Whether the container of the source reported more data: another poll follows at once."""
 
 
 class TransformState(TaskRun):
-    """The last run of a derivative; its cause is a digest of the events and of the inputs as they were then, with the
-    time of a slot and the last request, if any.
+    """The last run of a derivative; its cause is a digest of the events and inputs at that time, with the time of a
+    slot and the last request, if any.
     """
 
     slot: Time | None = None
     """The last slot of the schedule."""
     waiting_since: Time | None = None
-    """Since when there is something new in the inputs that no run was started for."""
+    """When the oldest new data of the inputs appeared for which no run has started."""
     time: Time | None = None
-    """When it was over."""
+    """When it ended."""
     version: int | None = None
-    """The version that it made, if there was anything new."""
+    """The version that it created, if there was anything new."""
     records: int = 0
-    """How many records it appended: retractions and corrections count as well."""
+    """Number of records that it appended, including retractions and corrections."""
 
 
 class DatasetStatus(Status, TableState):
-    """What is known about the table. All numbers are those of the current version."""
+    """The observed state of the table. All numbers are those of the current version."""
 
     uuid: str | None = None
     """The name of the dataset in the store."""
     size: str | None = None
-    """The size of the data files, for people."""
+    """The size of the data files, human-readable."""
     deleted: bool = False
     """Whether the store holds a tombstone: the data was deleted, and can be restored within the grace period."""
     problem: str | None = None
     """Why the dataset cannot be written, as the last inspection found: `Reason: text`."""
     inspected_time: Time | None = None
-    """When the inspection began that last had something new to tell of the dataset: those after it found the same."""
+    """Start of the last inspection that found a change of the dataset."""
     inspected_digest: str | None = None
-    """A digest of what it told; absent when something else has changed the table since."""
+    """A digest of the state that it found; absent after a later change."""
     deletion: OneShot | None = None
-    """How far the deletion of the data is."""
+    """The deletion of the data."""
     restoration: OneShot | None = None
-    """How far the restoration of the data is."""
+    """The restoration of the data."""
     indexing: TaskRun | None = None
-    """How far the job is that makes the indices what spec.table says."""
+    """The job that reconciles the indices with spec.table."""
     skipping_achieved: SkippingAchieved | None = None
-    """What recent Queries of this namespace had of the skipping metadata."""
+    """The effect of the skipping metadata on recent Queries of this namespace."""
     describing: TaskRun | None = None
-    """How far the job is that makes the skipping metadata what spec.table says."""
+    """The job that reconciles the skipping metadata with spec.table."""
     tagging: TaskRun | None = None
-    """How far the job is that makes the tags what spec.tags says."""
+    """The job that reconciles the tags with spec.tags."""
     compaction: CompactionState | None = None
-    """The last compaction that spec.maintenance.compaction asked for."""
+    """The last compaction by spec.maintenance.compaction."""
     defining: TaskRun | None = None
-    """How far the job is that makes the chain hold the events of spec.ledger."""
+    """The job that appends the events of spec.ledger to the chain."""
     polling: PollState | None = None
     """The last poll of the chain's source."""
     transforming: TransformState | None = None
     """The last run of a derivative."""
     lineage: Lineage | None = None
-    """Where its chain comes from, and who reads it."""
+    """The ledgers from which its chain derives, and those that derive from it."""
     healing: TaskRun | None = None
-    """How far the job is that makes anew what is derived from the data and is missing or lags."""
+    """The job that rebuilds derived objects, such as indices, that are missing or out of date."""
     ailments: Annotated[tuple[str, ...], Field(max_length=16)] = ()
-    """What is missing or lags, as the last inspection found: each in a few words."""
+    """Derived objects that the last inspection found missing or out of date, each in a few words."""
     corrupt: str | None = None
-    """Which data files are lost, of which versions, and which version is whole."""
+    """Which data files are lost, of which versions, and which version is complete."""
     intake: Intake | None = None
-    """The last look at one of the sources."""
+    """The last ingestion job of one of the sources."""
     sources: tuple[SourceState, ...] = ()
-    """How far each source is."""
+    """The ingestion state of each source."""
 
 
 class Dataset(Resource):
@@ -387,13 +385,13 @@ class Dataset(Resource):
 
     @property
     def cube(self) -> str | None:
-        """The name of the Cube that it belongs to: then only changes of that one change its rows."""
+        """The name of its Cube, if any: then only changes of the Cube change its rows."""
         owner = self.controller
         return owner.name if owner is not None and owner.kind == "Cube" else None
 
     @property
     def writable(self) -> bool:
-        """Whether jobs can write to the table: trouble with a source is no reason not to."""
+        """Whether jobs can write to the table. Problems with a reason of ``SOURCE_TROUBLES`` do not prevent writes."""
         ready = self.status.condition("Ready")
         if ready is None or ready.observed_generation != self.metadata.generation:
             return False

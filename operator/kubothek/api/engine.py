@@ -1,4 +1,4 @@
-"""Engine: what runs jobs."""
+"""Engine: the image, sizes and settings of jobs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kubothek.api.spark_denied import DENIED_CONF
 from kubothek.api.values import Duration, ObjectReference, Quantity, parse_duration
 
 DEFAULT_ENGINE = "default"
-"""The Engine of this name is what runs jobs in its namespace that name none."""
+"""Name of the Engine for jobs of its namespace that name none."""
 
 
 class DriverSize(Strict):
-    """The size of the driver, which is also all there is of a job without Spark."""
+    """The size of the driver, which is the only pod of a job without Spark."""
 
     rules: ClassVar[tuple[Rule, ...]] = (enough_memory("its driver", "driver"),)
 
@@ -34,15 +34,15 @@ class ExecutorSize(Strict):
     rules: ClassVar[tuple[Rule, ...]] = (enough_memory("executors", "executor"),)
 
     instances: Annotated[int, Field(ge=1, le=1000)] = 2
-    """How many; default: 2."""
+    """Number of executors; default: 2."""
     cores: Annotated[int, Field(ge=1, le=64)] = 1
     """CPU cores of each; default: 1."""
     memory: Quantity = "2Gi"
-    """Memory of each one's heap; what Python and the system need comes on top. Default: 2Gi."""
+    """Memory of each one's heap; memory for Python and the system is added. Default: 2Gi."""
     spot: Literal["Any", "Prefer", "Require"] = "Any"
-    """Whether executors run on nodes that the cloud may take back: as on any other, rather than on others, or nowhere
-    else. What they shuffled is handed over when they are told to go. Drivers then rather run on others.
-    Default: Any."""
+    """Use of spot nodes, which the cloud may reclaim, for executors. Any: like other nodes. Prefer: if possible.
+    Require: only these. A decommissioned executor migrates its shuffle blocks. With Prefer and Require, drivers prefer
+    other nodes. Default: Any."""
 
 
 _PodField = Annotated[str, StringConstraints(max_length=253, pattern=OBJECT_NAME_PATTERN)]
@@ -53,16 +53,16 @@ _PodTemplate = Annotated[
 
 
 class PodTemplates(Strict):
-    """What else the pods should have: node selectors, tolerations, volumes, variables, containers beside."""
+    """Additions to the pods: node selectors, tolerations, volumes, variables, further containers."""
 
     driver: _PodTemplate = Field(default_factory=dict)
-    """A PodTemplateSpec for drivers; the fields that the operator sets win."""
+    """A PodTemplateSpec for drivers; fields that the operator sets have precedence."""
     executor: _PodTemplate = Field(default_factory=dict)
-    """A PodTemplateSpec for executors; the fields that the operator sets win."""
+    """A PodTemplateSpec for executors; fields that the operator sets have precedence."""
 
 
 class Backoff(Strict):
-    """How long to wait between attempts; each wait is twice the one before."""
+    """The backoff between attempts; each wait is twice the one before."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -82,34 +82,34 @@ class Backoff(Strict):
 
 
 class Retry(Strict):
-    """What happens when an attempt fails in a way that may pass."""
+    """Retries after retryable failures."""
 
     limit: Annotated[int, Field(ge=0, le=20)] = 3
-    """How many times a job is tried again. Lost pods and nodes do not count. Default: 3."""
+    """Maximum number of retries of a job. Lost pods and nodes do not count. Default: 3."""
     backoff: Backoff = Backoff()
-    """How long to wait between attempts."""
+    """The backoff between attempts."""
 
 
 class ForeignEngine(Strict):
-    """An engine of another party, which keeps the engine contract of Open Data Fabric (gRPC)."""
+    """An external engine that implements the engine contract of Open Data Fabric (gRPC)."""
 
     engine: Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-    """What SetTransform calls it in `transform.engine`, such as flink: transformations that ask for it, of Datasets
-    that run on this Engine, are run by it. Case does not matter."""
+    """Its name in `transform.engine` of SetTransform, such as flink, regardless of case. It runs the transformations
+    with this name of Datasets on this Engine."""
     image: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^\S+$")]
-    """Its image. It runs beside the driver, with nothing of it but the files of the run."""
+    """Its image. It runs as a sidecar of the driver, and sees only the files of the run."""
     port: Annotated[int, Field(ge=1, le=65535)] = 5544
-    """Where it listens; default: 5544. The engines of kamu listen on 2884."""
+    """Its port; default: 5544. The engines of kamu listen on 2884."""
     cores: Annotated[int, Field(ge=1, le=64)] = 1
     """CPU cores of its container."""
     memory: Quantity = "1Gi"
     """Memory of its container."""
     timeout: Duration = "1h"
-    """The longest time of one run of a transformation."""
+    """Maximum duration of one run of a transformation."""
 
 
 class Warm(Strict):
-    """Drivers that wait for jobs, so that small ones begin at once. Each takes one job and ends with it."""
+    """Warm drivers, which wait for jobs so that small ones start at once. Each takes one job and ends with it."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -120,19 +120,19 @@ class Warm(Strict):
     )
 
     min: Annotated[int, Field(ge=0, le=100)] = 1
-    """How many wait for jobs on each ObjectStore of the engine's Datasets, although nobody asked for any."""
+    """Minimum number of warm drivers for each ObjectStore of the engine's Datasets, also without recent jobs."""
     max: Annotated[int, Field(ge=1, le=100)] = 4
-    """How many wait at most: as many as there were jobs within a minute."""
+    """Maximum number of warm drivers. The actual number is the most jobs that recently arrived within one minute."""
     idle_timeout: Duration = "10m"
-    """How long a burst of jobs is remembered, and how long a driver waits before another one takes its place."""
+    """How long jobs count as recent, and after how long a waiting driver is replaced."""
     spark_up_to: Quantity | None = None
-    """Keep a Spark session up in each driver, which does the work of sources up to this size there; what is larger gets
-    executors, as it does without. Default: no session is kept."""
+    """Keep a local Spark session in each driver for sources up to this size; larger sources use executors as usual.
+    Default: no session."""
 
 
 class EngineSpec(Strict):
-    """How jobs run. What is not said is as the Engine `default` of the namespace says, then as the operator does; only
-    then come the defaults that are named here.
+    """How jobs run. Fields that are not set come from the Engine `default` of the namespace, then from the operator,
+    then from the defaults below.
     """
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -158,70 +158,71 @@ class EngineSpec(Strict):
     image_pull_secrets: Annotated[tuple[ObjectReference, ...], Field(max_length=16), UniqueBy("name")] = ()
     """Secrets for the registry of the image."""
     service_account_name: Annotated[str, StringConstraints(min_length=1, max_length=253)] | None = None
-    """The service account of drivers; default: the operator's. It needs the right to manage pods in the namespace."""
+    """The service account of drivers; default: that in the operator's configuration. It needs the right to manage pods
+    in the namespace."""
     driver: DriverSize = DriverSize()
     """The size of the driver."""
     executor: ExecutorSize = ExecutorSize()
     """The number and size of executors."""
     dynamic_allocation: DynamicAllocation | None = None
-    """Executors that come with work and go when there is none."""
+    """Number of executors by load."""
     scratch: Scratch | None = None
-    """Where Spark spills and shuffles; default: the disk of the node."""
+    """Storage for Spark's spill and shuffle; default: the disk of the node."""
     scheduler_name: _PodField | None = None
     """The scheduler of drivers and executors; default: the cluster's."""
     queue_name: Annotated[str, StringConstraints(max_length=63, pattern=_QUEUE)] | None = None
-    """The queue in which the pods wait: of Volcano or YuniKorn if these are the scheduler (`volcano`, `yunikorn`), else
-    the LocalQueue of Kueue."""
+    """The queue of the pods: of Volcano or YuniKorn if one is the scheduler (`volcano`, `yunikorn`), else a LocalQueue
+    of Kueue."""
     priority_class_name: _PodField | None = None
     """The PriorityClass of drivers and executors."""
     spark_conf: dict[str, Annotated[str, StringConstraints(max_length=4096)]] = Field(
         default_factory=dict, max_length=64
     )
-    """Further settings of Spark. What decides where it runs, loads code or holds credentials is refused."""
+    """Further settings of Spark. Settings that decide where it runs, load code or hold credentials are refused."""
     spark_from: Quantity = "32Mi"
-    """The size of a source from which Spark does the work; less is done by the driver alone, which starts in less than
-    a second. Default: 32Mi."""
+    """The size of a source from which Spark does the work. The driver alone does less, and starts in less than a
+    second. Default: 32Mi."""
     pod_template: PodTemplates = PodTemplates()
-    """What else the pods should have."""
+    """Additions to the pods."""
     retry: Retry = Retry()
-    """What happens when an attempt fails in a way that may pass."""
+    """Retries after retryable failures."""
     deadlines: Deadlines = Deadlines()
-    """When an attempt is given up."""
+    """Time limits of an attempt."""
     pod_retention: PodRetention = PodRetention()
-    """How long the pods of a run that has ended are kept."""
+    """Retention of the pods of a run that has ended."""
     event_log: EventLog = EventLog()
-    """What Spark's history server shows of a job."""
+    """Spark's event log, for its history server."""
     suspend: bool = False
-    """Start no job on this Engine that reads data. What runs goes on, and so do inspections, deletions and
-    restorations."""
+    """True: start no job on this Engine that reads data. Running jobs, inspections, deletions and restorations
+    continue."""
     odf: ForeignEngine | None = None
-    """An engine of another party for transformations that ask for it; all others run on our own."""
+    """An external engine for transformations that name it; all others run on our own."""
     warm: Warm | None = None
-    """Drivers that wait for jobs. Default: none, each job starts its own."""
+    """Warm drivers. Default: none, each job starts its own driver."""
 
 
 class WarmState(Lenient):
-    """The drivers that wait for jobs."""
+    """The warm drivers."""
 
     ready: int
-    """How many can take a job now."""
+    """Number that can take a job now."""
     starting: int
-    """How many are getting ready."""
+    """Number that are starting."""
     failed: int = 0
-    """How many did not get ready. Their pods are kept for a while, to be looked at, and replaced after that."""
+    """Number that did not become ready. Their pods are kept for a while for inspection, then replaced."""
     last: int = 0
     """The number of the newest, which is part of its pod's name."""
 
 
 class EngineStatus(Status):
-    """What is known about the engine."""
+    """The observed state of the engine."""
 
     warm: WarmState | None = None
-    """The drivers that wait for jobs."""
+    """The warm drivers."""
 
 
 class Engine(Resource):
-    """An Engine says what runs jobs: image, sizes, Spark's settings. The Engine called `default` runs all jobs of its
+    """An Engine defines how jobs run: image, sizes, Spark's settings. The Engine called `default` runs all jobs of its
     namespace that name no other.
     """
 

@@ -1,4 +1,4 @@
-"""Parts of an Engine beyond images and sizes: executors that come and go, where pods wait, what outlives them."""
+"""Parts of an Engine beyond images and sizes: dynamic allocation, scratch space, deadlines, retention, event log."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kubothek.api.rules import Rule
 from kubothek.api.values import Duration, Quantity, parse_quantity
 
 LEAST_EVENT_LOG = "16Mi"
-"""Spark begins another file of an event log after 10 MiB at the earliest."""
+"""Minimum of ``maxSize``: Spark starts a new file of an event log after 10 MiB at the earliest."""
 
 
 class DynamicAllocation(Strict):
-    """Executors that come with work and go when there is none."""
+    """Number of executors by load."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -36,22 +36,22 @@ class DynamicAllocation(Strict):
     )
 
     enabled: bool = True
-    """False: there are `executor.instances` executors from the beginning to the end, whatever another layer says."""
+    """False: always `executor.instances` executors, whatever another layer sets."""
     initial: Annotated[int | None, Field(ge=0, le=1000)] = None
-    """How many to begin with; default: `min`."""
+    """Initial number; default: `min`."""
     min: Annotated[int, Field(ge=0, le=1000)] = 0
-    """How many stay, even without work; default: 0."""
+    """Minimum number, even without work; default: 0."""
     max: Annotated[int | None, Field(ge=1, le=1000)] = None
-    """How many there are at most; default: `executor.instances`."""
+    """Maximum number; default: `executor.instances`."""
     shuffle_tracking: bool = True
-    """Whether executors stay as long as others may need what they shuffled; default: true. False: they hand it over
-    when they go."""
+    """Whether executors stay as long as others may need their shuffle blocks; default: true. False: they migrate these
+    blocks before they end."""
     idle_timeout: Duration = "60s"
-    """After how long without work an executor goes; default: 60s."""
+    """Time without work after which an executor ends; default: 60s."""
 
 
 class Scratch(Strict):
-    """Where Spark spills and shuffles."""
+    """Storage for Spark's spill and shuffle."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -68,39 +68,39 @@ class Scratch(Strict):
 
     medium: Literal["Disk", "Memory", "EphemeralPVC"] = "Disk"
     """Disk: of the node. Memory: a tmpfs, which counts as memory of the pod. EphemeralPVC: a claim for each executor,
-    which the next executor takes over with all that was shuffled; it goes with the job. Default: Disk."""
+    deleted with the job; a replacement executor reuses the claim and its shuffle blocks. Default: Disk."""
     size: Quantity | None = None
-    """How much each pod may use; default for Disk: no limit."""
+    """Size limit per pod; default for Disk: no limit."""
     storage_class_name: Annotated[str | None, Field(min_length=1, max_length=253)] = None
     """The StorageClass of claims; default: the cluster's."""
 
 
 class Deadlines(Strict):
-    """When an attempt is given up, and another one is made, as `retry` says."""
+    """Time limits of an attempt. One that exceeds a limit fails and is retried, see `retry`."""
 
     schedule: Duration | None = None
-    """The longest time from the creation of the driver until it has a node; default: none, as queues and autoscalers
-    take their time."""
+    """Maximum time from the creation of the driver until it has a node; default: none, as queues and autoscalers may
+    need long."""
     start: Duration = "10m"
-    """The longest time from then to its start; default: 10m."""
+    """Maximum time from then to its start; default: 10m."""
     executors: Duration = "30m"
-    """The longest time in which Spark has work and not one executor; default: 30m."""
+    """Maximum time for which Spark has work and no executor; default: 30m."""
     total: Duration = "4h"
-    """The longest time from the start of the driver to its end; default: 4h."""
+    """Maximum time from the start of the driver to its end; default: 4h."""
 
 
 class PodRetention(Strict):
-    """How long the pods of a run that has ended are kept, for their logs."""
+    """Retention of the pods of a run that has ended, for their logs."""
 
     policy: Literal["Always", "OnFailure", "Never"] = "Always"
-    """Always: pods stay until the run is deleted. OnFailure: those of a run that is complete go at once. Never: all go
-    when it has ended. Default: Always."""
+    """Always: pods are deleted with the run. OnFailure: pods of complete runs are deleted at once. Never: all are
+    deleted when the run ends. Default: Always."""
     duration: Duration | None = None
-    """After how long those that are kept go as well; default: when the run is deleted."""
+    """Time after which kept pods are deleted as well; default: when the run is deleted."""
 
 
 class EventLog(Strict):
-    """What Spark's history server shows of a job."""
+    """Spark's event log, for its history server."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -111,6 +111,6 @@ class EventLog(Strict):
     )
 
     enabled: bool = False
-    """True: jobs with Spark leave their event log in the store, below `.kubothek/++spark-events/`. Default: false."""
+    """True: jobs with Spark write their event log to the store, below `.kubothek/++spark-events/`. Default: false."""
     max_size: Quantity = "64Mi"
-    """How much of it is kept, compressed: the beginning. Default: 64Mi."""
+    """Maximum compressed size; the end of a longer log is dropped. Default: 64Mi."""

@@ -1,4 +1,4 @@
-"""How files of rows are read: shared by Commits and standing sources."""
+"""Formats and sources of files with rows, shared by Commits and standing sources."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Csv(Strict):
     """How to read CSV."""
 
     delimiter: _Character = ","
-    """What separates values."""
+    """The separator of values."""
     quote: _Character = '"'
-    """What encloses values that contain the delimiter or a line break."""
+    """The character around values that contain the delimiter or a line break."""
     header: bool = True
     """Whether the first line names the columns."""
     null_values: Annotated[tuple[Annotated[str, StringConstraints(max_length=64)], ...], Field(max_length=32)] = (
@@ -33,11 +33,11 @@ class Csv(Strict):
         "NULL",
         "null",
     )
-    """What stands for a missing value."""
+    """Texts that mean a missing value."""
 
 
 def file_rules(field: str = "") -> tuple[Rule, ...]:
-    """What holds between `format`, `csv` and `compression` of a model; ``field`` is where it is, such as `source.`."""
+    """Return the rules for `format`, `csv` and `compression` of a model; ``field`` is its path, such as `source.`."""
     return (
         Rule(
             cel="!has(self.csv) || self.format == 'CSV'",
@@ -81,7 +81,7 @@ class Source(Strict):
     )
 
     store_ref: Reference | None = None
-    """The ObjectStore that holds `paths`; default: the one of the Dataset."""
+    """The ObjectStore that holds `paths`; default: that of the Dataset."""
     paths: Annotated[tuple[Path, ...] | None, Field(min_length=1, max_length=1000)] = None
     """Files, relative to the url of the store."""
     urls: Annotated[tuple[_Url, ...] | None, Field(min_length=1, max_length=100)] = None
@@ -89,8 +89,8 @@ class Source(Strict):
     format: FileFormat
     """The format of the files."""
     compression: Compression = "Auto"
-    """The compression of the files; Auto goes by the ending of the name."""
+    """The compression of the files; Auto: by the suffix of the name."""
     csv: Csv | None = None
-    """How to read CSV; the defaults read what spreadsheets and R write."""
+    """How to read CSV; the defaults suit spreadsheets and R."""
     columns: Columns = None
-    """The columns of the files and their types; default: those of the Dataset, else what the files look like."""
+    """The columns of the files and their types; default: those of the Dataset, else inferred from the files."""

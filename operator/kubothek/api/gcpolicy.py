@@ -1,4 +1,4 @@
-"""GCPolicy: what may be forgotten, and when."""
+"""GCPolicy: retention of versions, and garbage collection on a schedule."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Expression(Strict):
     key: _LabelKey
     """The label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """What must hold."""
+    """The condition on the label."""
     values: Annotated[tuple[_LabelValue, ...], Field(max_length=64)] = ()
-    """For In and NotIn."""
+    """For In and NotIn: the values."""
 
 
 class DatasetSelector(Strict):
-    """Which Datasets of the namespace: exactly one of `all`, `names`, and labels."""
+    """A selection of Datasets of the namespace: exactly one of `all`, `names`, and labels."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -70,18 +70,19 @@ class DatasetSelector(Strict):
 
 
 class Retention(Strict):
-    """Which versions stay, besides the present one and tagged ones: what either field keeps. Without any, all do, and
-    only what no version needs goes: leftovers of crashes and lost races.
+    """Retention of versions besides the current one and tagged ones. A version is kept if either field keeps it.
+    Without fields all versions are kept, and only objects that no version needs are deleted: remains of crashes and
+    conflicts.
     """
 
     versions: Annotated[int | None, Field(ge=1, le=1000000)] = None
-    """So many of the newest."""
+    """Number of newest versions to keep."""
     age: Duration | None = None
-    """Those that were current within this time. A version's age counts from when another took its place."""
+    """Keep versions that were current within this time. A version's age counts from its replacement by the next."""
 
 
 class GCPolicySpec(Strict):
-    """What may be forgotten, of which Datasets, and when it is looked for. Edits take effect with the next job."""
+    """The Datasets, retention and schedule of garbage collection. Edits take effect with the next job."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -92,23 +93,23 @@ class GCPolicySpec(Strict):
     )
 
     selector: DatasetSelector
-    """The Datasets. What any policy that selects a Dataset keeps is kept, be it suspended or not."""
+    """The Datasets. If several policies select a Dataset, each version that any of them keeps is kept, even if that
+    policy is suspended."""
     schedule: Schedule
     """When to collect."""
     retention: Retention = Retention()
-    """Which versions stay."""
+    """Retention of versions."""
     grace_period: Duration = "24h"
-    """How old everything must be that is deleted, and how long versions stay whole after they stopped being current.
-    Kept in the store, where the longest of all policies holds, and obeyed by every writer: one that takes longer than
-    half of it fails."""
+    """Minimum age of deleted objects, and how long versions stay readable after they stopped being current. The store
+    records the longest of all policies, and every writer obeys it: a write that takes longer than half of it fails."""
     mode: Mode = "DryRun"
-    """DryRun: only say what would be deleted, in the store and in the status. Enforce: delete it."""
+    """DryRun: only report what would be deleted, in the store and in the status. Enforce: delete it."""
     max_deletes: Annotated[int, Field(ge=1, le=1000000000)] = 1000000
-    """With more objects of a Dataset than these to delete, none of them is: a stop for mistakes."""
+    """A safeguard: if a Dataset has more objects to delete, none of them is deleted."""
     engine_ref: Reference | None = None
     """The Engine that runs the jobs; default: the Engine called `default`, else the operator's own."""
     suspend: bool = False
-    """Takes effect at once. Start no jobs. What runs goes on, and what the policy keeps stays."""
+    """Takes effect at once. True: start no jobs; running jobs continue, and the policy's retention still holds."""
 
 
 class KindCount(Lenient):
@@ -117,53 +118,53 @@ class KindCount(Lenient):
     kind: str
     """data, index, skipping, intake, records, checkpoints, jobs or plans."""
     objects: int = 0
-    """How many."""
+    """Number of objects."""
     bytes: int = 0
     """Their size."""
 
 
 class Round(Attempts):
-    """One slot being worked off: its Datasets, some at a time, in the order of their ObjectStores and names."""
+    """The collection of one slot: its Datasets in batches, ordered by ObjectStore and name."""
 
     slot: Time | None = None
     """The time of the slot, or of the request."""
     mode: Mode = "DryRun"
-    """The mode in which it was begun. Back to DryRun in between takes effect with the next job."""
+    """The mode at its start. A later change to DryRun takes effect with the next job."""
     after: str = ""
-    """The last Dataset that is through, as `<store>/<name>`; the next job begins with the one behind it."""
+    """The last processed Dataset, as `<store>/<name>`; the next job starts after it."""
     until: str = ""
-    """The last Dataset of the job that is under way; empty between two jobs."""
+    """The last Dataset of the running job; empty between two jobs."""
     started_time: Time | None = None
     """When the first job was started."""
     datasets: int = 0
-    """Datasets that are through."""
+    """Number of processed Datasets."""
     failed: int = 0
-    """Datasets of these that could not be collected; the others of the round were."""
+    """Number of these that could not be collected."""
     problems: Annotated[tuple[str, ...], Field(max_length=8)] = ()
-    """The first few of them: `name: Reason: text`."""
+    """The first few failures: `name: Reason: text`."""
     collected: Annotated[tuple[KindCount, ...], Field(max_length=16)] = ()
     """What was deleted, or would be."""
 
 
 class GCPolicyStatus(Status):
-    """What was found and done."""
+    """The observed state of the policy, and the results of its collections."""
 
     datasets: int | None = None
     """Number of Datasets that the selector selects."""
     next_time: Time | None = None
-    """When the next slot is."""
+    """The time of the next slot."""
     handled_request: str | None = None
-    """The last request to collect now that was taken up."""
+    """The last request to collect now that was handled."""
     round: Round | None = None
-    """The slot that is being worked off."""
+    """The collection in progress."""
     last: Round | None = None
-    """The last slot that was worked off; the next one is counted from it."""
+    """The last finished collection; the next slot is counted from it."""
     last_time: Time | None = None
-    """When it was."""
+    """When it ended."""
 
 
 class GCPolicy(Resource):
-    """A GCPolicy says which versions of Datasets are kept, and deletes, on a schedule, what none of them needs."""
+    """A GCPolicy defines which versions of Datasets are kept, and deletes on a schedule what no version needs."""
 
     kind: Literal["GCPolicy"] = "GCPolicy"
     spec: GCPolicySpec

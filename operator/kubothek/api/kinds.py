@@ -1,4 +1,4 @@
-"""From manifests to resources, and what is wrong with those that are none."""
+"""Parsing of manifests to resources, and the problems of invalid ones."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KINDS: dict[str, type[Resource]] = {
 
 
 class InvalidResource(ValueError):
-    """A manifest that is no valid resource; ``problems`` says where and why, all at once."""
+    """A manifest that is no valid resource; ``problems`` has all errors with their paths."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -54,9 +54,9 @@ class InvalidResource(ValueError):
 
 
 def parse(manifest: Mapping[str, Any], *, local: bool = False) -> Resource:
-    """The resource of a manifest, or :class:`InvalidResource` with everything that the API server would refuse.
+    """Return the resource of a manifest. Raises InvalidResource with everything that the API server would refuse.
 
-    ``local`` is for manifests that are run on one machine, where ``file:`` urls need no volume.
+    ``local`` is for manifests that run on one machine, where ``file:`` urls need no volume.
     """
     kind = manifest.get("kind")
     if manifest.get("apiVersion") != API_VERSION:
@@ -69,7 +69,7 @@ def parse(manifest: Mapping[str, Any], *, local: bool = False) -> Resource:
         )
     model = KINDS[kind]
     try:
-        # By way of JSON, as strict validation accepts arrays for tuples only there.
+        # Through JSON, as strict validation accepts arrays for tuples only there.
         resource = model.model_validate_json(json.dumps(manifest, default=_plain), by_alias=True, by_name=False)
     except ValidationError as error:
         raise InvalidResource(tuple(_problems(model, error.errors(include_url=False)))) from None
@@ -80,24 +80,24 @@ def parse(manifest: Mapping[str, Any], *, local: bool = False) -> Resource:
 
 
 def check_edit(old: Resource, new: Resource) -> tuple[Problem, ...]:
-    """What the API server would refuse about replacing ``old`` by ``new``, both valid by themselves."""
+    """Return what the API server would refuse about replacing ``old`` by ``new``, both valid on their own."""
     return tuple(broken_transitions(old, new))
 
 
 def manifest_of(resource: Resource) -> dict[str, Any]:
-    """The manifest of a resource, without what was not set."""
+    """Return the manifest of a resource, without fields that were not set."""
     return resource.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
 
 
 def _plain(value: object) -> str:
-    """YAML reads unquoted dates as such; elsewhere than in metadata the model will then refuse the text."""
+    """Return dates as text, as YAML parses unquoted ones; outside of metadata the model then refuses the text."""
     if isinstance(value, datetime | date):
         return value.isoformat()
     raise InvalidResource((Problem("", f"{value!r} is no JSON value"),))
 
 
 _LONGEST_SHOWN: Final = 60
-"""Characters of a wrong value that a message repeats."""
+"""Maximum characters of a wrong value in a message."""
 _TYPES: Final = {
     "bool_type": "true or false",
     "int_type": "a whole number",
@@ -115,11 +115,11 @@ _FORMS: Final = {
     OBJECT_NAME_PATTERN: "use lower-case letters, digits, - and .",
     DURATION_PATTERN: "write a number and ms, s, m or h, such as 90s or 1h30m",
 }
-"""What satisfies a pattern; others are shown as they are."""
+"""Descriptions of patterns for messages; other patterns appear as they are."""
 
 
 def _problems(model: type[BaseModel], errors: Sequence[ErrorDetails]) -> Iterator[Problem]:
-    """Yield a problem for each error; not that a list is too short because its items are wrong."""
+    """Yield a problem for each error, except that a list is too short only because its items are invalid."""
     places = [details["loc"] for details in errors]
     for details in errors:
         place = details["loc"]
@@ -168,12 +168,12 @@ def _shown(value: object) -> str:
 
 
 def _is_internal(step: str | int) -> bool:
-    """Pydantic names the members of a union in its paths; they are no fields."""
+    """Return whether a step of a path is a member of a union, which pydantic includes, and no field."""
     return step in ("int", "str", "nullable")
 
 
 def _fields(model: type[BaseModel], path: Path) -> list[str]:
-    """The names of the fields of the model at ``path`` below ``model``."""
+    """Return the names of the fields of the model at ``path`` below ``model``."""
     for step in path:
         if isinstance(step, int):
             continue

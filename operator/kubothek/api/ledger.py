@@ -1,4 +1,4 @@
-"""``spec.ledger`` of a Dataset: its verifiable history, an Open Data Fabric chain, and what feeds it."""
+"""``spec.ledger`` of a Dataset: its verifiable history, an Open Data Fabric chain, and its sources."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Event = Annotated[
         }
     ),
 ]
-"""An event as a DatasetSnapshot of Open Data Fabric has it in its ``metadata``."""
+"""An event in the form of ``metadata`` of an Open Data Fabric DatasetSnapshot."""
 
 
 def _of_kind(ledger: Ledger, *kinds: str) -> list[dict[str, Any]]:
@@ -43,7 +43,7 @@ def _of_kind(ledger: Ledger, *kinds: str) -> list[dict[str, Any]]:
 
 
 def _cel(kinds: tuple[str, ...]) -> str:
-    """Events of these kinds, in whichever spelling."""
+    """Return a CEL expression for the events of these kinds, in any spelling."""
     names = ", ".join(repr(kind.lower()) for kind in kinds)
     return f"(has(self.metadata) ? self.metadata : []).filter(e, e.kind.lowerAscii() in [{names}])"
 
@@ -52,7 +52,7 @@ _SINGLE = tuple(kind for kind in EVENTS.members if kind != "AddPushSource")
 
 
 class Ledger(Strict):
-    """The table is the current state of a chain of events, to which sources append."""
+    """A chain of events to which sources append; the table is its current state."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -110,42 +110,41 @@ class Ledger(Strict):
         Literal["Root", "Derivative", "Copy"],
         Immutable("ledger.kind cannot change, as the chain begins with it: create another Dataset"),
     ] = "Root"
-    """Immutable. Root: data comes from outside. Derivative: it is made of other ledgers of the same store by the SQL
-    of its SetTransform. Copy: the chain is another party's, which a Sync pulls, or they push to a gateway; nothing
-    else is ever appended to it here."""
+    """Immutable. Root: data comes from outside. Derivative: the SQL of its SetTransform derives it from other ledgers
+    of the same store. Copy: the chain belongs to another party, and only a Sync or a push to a gateway adds to it."""
     metadata: Annotated[tuple[Event, ...], Field(max_length=64)] = ()
-    """A job on edit. The events of an Open Data Fabric DatasetSnapshot: where data comes from and how it is merged, and
-    what the dataset is about. An edit appends events to the chain; a source that is removed is disabled, everything
-    else that is removed stays as it was."""
+    """A job on edit. The events of an Open Data Fabric DatasetSnapshot: sources, merge strategies, and information
+    about the dataset. An edit appends events to the chain. A removed source is disabled; other removed events stay in
+    effect."""
     identity_secret_ref: Annotated[
         ObjectReference | None,
         Immutable("ledger.identitySecretRef cannot change, as the chain names its key: create another Dataset"),
     ] = None
-    """Immutable. The Secret whose key `ed25519` holds the 32 bytes of the private key that proves the identity of the
-    dataset, raw or in base64. Default: `<name>-identity`, which the operator makes. Keep a copy."""
+    """Immutable. The Secret whose key `ed25519` holds the private key of the dataset's identity: 32 bytes, raw or in
+    base64. Default: `<name>-identity`, which the operator creates. Keep a copy."""
     env_secret_ref: ObjectReference | None = None
-    """Takes effect at the next poll. The Secret whose keys are the variables that urls and headers of the polling
-    source may name: `${{ env.NAME }}`. Variables of its container that have no value are of it, too."""
+    """Takes effect at the next poll. The Secret with the variables for urls and headers of the polling source:
+    `${{ env.NAME }}`. Variables of its container without a value come from it, too."""
     fetch_uncacheable: bool = False
-    """Takes effect at the next poll. True: a source that does not say whether it changed, such as a web server without
-    ETag and Last-Modified, is read at every poll. False: only the first time, as nobody knows if it is new."""
+    """Takes effect at the next poll. For a source without cache validators, such as a web server without ETag and
+    Last-Modified. True: read it at every poll. False: read it only once, as changes cannot be detected."""
     schedule: Schedule | None = None
-    """Takes effect at once. When to poll; without it the source is polled once for each edit, and on request. Of a
-    derivative: when to look for what is new in its inputs; without it, it follows them at once."""
+    """Takes effect at once. When to poll; without it, once for each edit, and on request. For a derivative: when to
+    process new data of its inputs; without it, at once."""
     transform: Transform | None = None
-    """Takes effect at once. Of a derivative: when it runs, and what happens when its inputs or its SQL are others."""
+    """Takes effect at once. For a derivative: when it runs, and what happens when its inputs or its SQL change."""
     types: Annotated[
         Literal["Kamu", "Spec"],
         Immutable("ledger.types cannot change, as the columns of the chain have them: create another Dataset"),
     ] = "Kamu"
-    """Immutable. The types of the columns `offset` and `op`. Kamu: int64 and int32, as kamu-cli writes them. Spec:
-    uint64 and uint8, as the specification says."""
+    """Immutable. The types of the columns `offset` and `op`. Kamu: int64 and int32, as in kamu-cli. Spec: uint64 and
+    uint8, as in the specification."""
     view: Annotated[
         Literal["Table", "None"],
         Immutable("ledger.view cannot change, as the chain's state lies by it: create another Dataset"),
     ] = "Table"
-    """Immutable. Table: the current state is kept as a table, laid out as spec.table says. None: there is the chain
-    only, and whatever asks for the state reads all of it."""
+    """Immutable. Table: the current state is kept as a table with the layout of spec.table. None: there is only the
+    chain, and each query of the state reads all of it."""
 
     @property
     def polling(self) -> bool:
@@ -154,22 +153,22 @@ class Ledger(Strict):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """What it is derived from: names of Datasets, or identities."""
+        """The inputs of a derivative: names of Datasets, or identities."""
         return tuple(each["datasetRef"] for event in _of_kind(self, "SetTransform") for each in event["inputs"])
 
     @property
     def engine(self) -> str | None:
-        """The engine that its transformation asks for."""
+        """The engine that its transformation names, if any."""
         return next((event["transform"]["engine"] for event in _of_kind(self, "SetTransform")), None)
 
     @property
     def following(self) -> Transform:
-        """When it runs, if it is a derivative."""
+        """When it runs and how it reacts to changes, if it is a derivative."""
         return self.transform or Transform()
 
     @property
     def fetch(self) -> dict[str, Any] | None:
-        """The fetch step of its polling source."""
+        """The fetch step of its polling source, if any."""
         return next((event["fetch"] for event in _of_kind(self, "SetPollingSource")), None)
 
     @property
@@ -179,34 +178,34 @@ class Ledger(Strict):
 
 
 class LedgerSource(Lenient):
-    """How far a source of the chain was read."""
+    """The read position of a source of the chain."""
 
     name: str
     """The source."""
     kind: str = ""
-    """What its state is, such as `odf/etag`."""
+    """The kind of its position, such as `odf/etag`."""
     value: str = ""
-    """The state."""
+    """The position."""
 
 
 class LedgerState(Lenient):
-    """The chain, as a job saw it."""
+    """The chain, as a job observed it."""
 
     id: str | None = None
     """The identity of the dataset: `did:odf:…`."""
     head: str | None = None
     """The hash of the last block."""
     blocks: int = 0
-    """How many blocks there are."""
+    """Number of blocks."""
     records: int = 0
-    """How many records were ever appended: retractions and corrections count as well."""
+    """Number of records appended ever, including retractions and corrections."""
     watermark: Time | None = None
-    """Up to this event time the data is said to be complete."""
+    """The watermark: the event time up to which the data is declared complete."""
     system_time: Time | None = None
-    """When the last block was made."""
+    """When the last block was created."""
     last_slice: str | None = None
     """The hash of the last file of records."""
     sources: Annotated[tuple[LedgerSource, ...], Field(max_length=64)] = ()
-    """How far its sources were read."""
+    """The read positions of its sources."""
     inputs: Annotated[tuple[LedgerInput, ...], Field(max_length=64)] = ()
-    """How far it has read its inputs, if it is a derivative."""
+    """Its read positions in its inputs, if it is a derivative."""

@@ -1,8 +1,8 @@
 """The events of Open Data Fabric that a manifest may hold, as strict as the specification's JSON schemas.
 
-A table, not models: the chain's own classes (``lake.ledger.events``) are the one schema, which resources cannot know,
-and a test compares the two field by field. The API server keeps what is below an event as it is; this is what refuses
-a mistake, wherever manifests are read.
+This is a table instead of models: ``kubothek.odf.spec.events`` has the classes of the chain, which this package must
+not import. A test compares the two field by field. The API server accepts any fields of an event; this module refuses
+mistakes wherever manifests are parsed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ FLAG: Final = "true or false"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of these names."""
+    """A choice of these names."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A mapping whose ``kind`` says which fields it has."""
+    """A mapping whose ``kind`` determines its fields."""
 
     members: Mapping[str, Mapping[str, Any]]
 
@@ -136,7 +136,7 @@ EVENTS: Final = OneOf(
 
 
 def checked_event(value: dict[str, Any]) -> dict[str, Any]:
-    """An event as the chain names it: kinds in PascalCase, absent fields left out. Raises ValueError with the place."""
+    """Return an event in the chain's form: kinds in PascalCase, no null fields. Raises ValueError with the path."""
     event: dict[str, Any] = _read(EVENTS, value, "")
     if event["kind"] == "SetTransform":
         checked_transform(event)
@@ -186,7 +186,7 @@ def _fields(fields: Mapping[str, Any], value: Any, where: str) -> dict[str, Any]
 
 
 def _named(value: Any, names: tuple[str, ...], where: str) -> str:
-    """The name that is meant (MF-03)."""
+    """Return the canonical name of a spelling (MF-03)."""
     for name in names:
         if value in spellings(name):
             return name
@@ -194,7 +194,7 @@ def _named(value: Any, names: tuple[str, ...], where: str) -> str:
 
 
 def spellings(name: str) -> tuple[str, str, str]:
-    """How a kind or an enumerated value may be written."""
+    """Return the allowed spellings of a kind or an enumerated value."""
     return name, name[0].lower() + name[1:], name.lower()
 
 

@@ -1,4 +1,4 @@
-"""What a Dataset says about its own upkeep, and what is known of it."""
+"""``spec.maintenance`` of a Dataset, and the health of its table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _distinct(field: str, attribute: str) -> Rule:
 
 
 class Thresholds(Strict):
-    """Which files are worth rewriting, and in which order."""
+    """When a compaction rewrites files, and in which sort order."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -34,68 +34,69 @@ class Thresholds(Strict):
     )
 
     target_file_size: Quantity | None = None
-    """How large files should get; default: table.targetFileSize. Files below half of it are small."""
+    """Target size of files; default: table.targetFileSize. Files below half of it are small."""
     min_files: Annotated[int, Field(ge=2, le=100000)] = 8
-    """How many small files a partition, or each bucket of it, must have to be rewritten."""
+    """Minimum number of small files in a partition, or in each bucket of it, for a rewrite."""
     min_small_percent: Annotated[int, Field(ge=0, le=100)] = 0
-    """How many percent of the files of a partition, or of a bucket of it, must be small."""
+    """Minimum percentage of small files in a partition, or in a bucket of it, for a rewrite."""
     sort_by: Annotated[tuple[ColumnName, ...], Field(max_length=16)] = ()
-    """Put the rows of each partition in order by these columns across its files, so that a filter on the first one
-    opens few of them. All files that are not in this order yet count in place of small ones. Without it, and without
-    `zOrderBy`, rows are in order by table.sortBy inside each file only."""
+    """Sort the rows of each partition by these columns across its files, so that a filter on the first one opens few of
+    them. Files that are not in this order yet count instead of small ones. Without it, and without `zOrderBy`, rows are
+    sorted by table.sortBy inside each file only."""
     z_order_by: Annotated[tuple[ColumnName, ...], Field(max_length=8)] = ()
-    """The same along a curve through all of these columns, so that a filter on any of them opens few files."""
+    """The same along a space-filling curve through all of these columns, so that a filter on any of them opens few
+    files."""
 
 
 class CompactionWish(Thresholds):
-    """When small files become large ones."""
+    """Automatic compaction of small files."""
 
     schedule: Schedule | None = None
-    """Once in each window, which begins at a slot and lasts as long as its startingDeadline says, if a partition has
-    enough small files; default: after each commit that leaves one with enough."""
+    """Compact once in each window, from a slot until its startingDeadline, if a partition has enough small files;
+    default: after each commit that leaves a partition with enough."""
 
 
 class Maintenance(Strict):
-    """What the operator does for a table by itself. It gives way to Commits."""
+    """Automatic maintenance of a table. It yields to Commits."""
 
     compaction: CompactionWish | None = None
-    """Takes effect at once. Small files become large ones; left out: they stay."""
+    """Takes effect at once. Automatic compaction of small files; default: none."""
     healing: Literal["Auto", "Off"] = "Auto"
-    """Takes effect at the next inspection. Auto: what can be derived from the data, such as an index file, is made anew
-    when it is missing or lags. Lost data files are reported either way."""
+    """Takes effect at the next inspection. Auto: rebuild derived objects, such as index files, that are missing or out
+    of date. Lost data files are reported in both cases."""
 
 
 class Bin(Lenient):
     """A step of a histogram of file sizes."""
 
     below: int | None = None
-    """Files below so many bytes, and not in the step before; the last step has no limit."""
+    """Files below this size in bytes that are not in an earlier step; the last step has no limit."""
     files: int = 0
-    """How many there are."""
+    """Number of files."""
 
 
 class Health(Lenient):
-    """How a table is, worked out from commit records at one version."""
+    """The state of a table's files at one version, from commit records."""
 
     version: int = 0
     """The version."""
     small_files: int = 0
-    """Files of less than half of the size that files should have."""
+    """Number of files of less than half of the target size."""
     small_percent: int = 0
-    """Their share of all files."""
+    """Their share of all files, in percent."""
     worst_partition_small_files: int = 0
-    """The most small files that one partition, or one bucket of it, has; of files that are not in order yet, if
+    """The maximum number of small files in one partition, or in one bucket of it; of unsorted files, if
     spec.maintenance.compaction has sortBy or zOrderBy."""
     sizes: Annotated[tuple[Bin, ...], Field(max_length=8)] = ()
-    """How large files are; steps without files are left out."""
+    """A histogram of file sizes, without empty steps."""
     versions: int = 0
-    """Versions that can be read."""
+    """Number of readable versions."""
     history_files: int = 0
-    """Files that only older versions need."""
+    """Number of files that only older versions need."""
     history_bytes: int = 0
-    """Their size: what a GCPolicy could free by letting versions expire."""
+    """Their size: a GCPolicy can free it by expiring versions."""
     garbage_files: int = 0
-    """Files that no version needs, such as those of commits that died or were overtaken: estimated by inspections from
-    commit records. A GCPolicy deletes those that are older than the grace period."""
+    """Number of files that no version needs, such as those of failed commits or conflicts: an estimate by inspections
+    from commit records. A GCPolicy deletes those older than the grace period."""
     garbage_bytes: int = 0
     """Their size."""

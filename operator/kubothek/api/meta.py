@@ -1,4 +1,4 @@
-"""What all kinds share: metadata, conditions, and the shape ``apiVersion, kind, metadata, spec, status``."""
+"""Base models of all kinds: metadata, conditions, and the shape ``apiVersion, kind, metadata, spec, status``."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 FINALIZER = f"{GROUP}/data-protection"
 OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-"""Of names in Kubernetes."""
+"""Pattern of names in Kubernetes."""
 NAME_LIMIT = 40
 """Longest name of a resource: pods are called ``<name>-inspect-<n>`` and ``<name>-<n>-exec-<m>``, in 63 characters."""
 
 REQUEST_ANNOTATIONS = (f"{GROUP}/requestedAt", "reconcile.fluxcd.io/requestedAt")
-"""A new value of either means: do now what is otherwise done at intervals."""
+"""A new value of either requests periodic work now."""
 FREEZE_ANNOTATION = f"{GROUP}/reconcile"
-"""With the value ``disabled`` the operator leaves the resource alone."""
+"""With the value ``disabled`` the operator does not reconcile the resource."""
 
 
 def render_time(moment: datetime) -> str:
-    """``metav1.Time``: UTC in whole seconds."""
+    """Render a time as ``metav1.Time``: UTC in whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -39,7 +39,7 @@ Time = Annotated[datetime, BeforeValidator(_aware), PlainSerializer(render_time,
 
 
 class Strict(BaseModel):
-    """Base of everything in a ``spec``: camelCase, no unknown fields, no guessing of types."""
+    """Base of the models of a ``spec``: camelCase, no unknown fields, no coercion of types."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -54,7 +54,7 @@ class Strict(BaseModel):
 
 
 class Lenient(BaseModel):
-    """Base of everything that the API server or an earlier operator wrote: what is not known is left out."""
+    """Base of models of what the API server or an earlier operator wrote: unknown fields are ignored."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore", use_attribute_docstrings=True
@@ -62,7 +62,7 @@ class Lenient(BaseModel):
 
 
 class OwnerReference(Lenient):
-    """A resource without which another one has no reason to be there."""
+    """An owner of a resource: its deletion deletes the resource as well."""
 
     api_version: str = API_VERSION
     kind: str
@@ -73,7 +73,7 @@ class OwnerReference(Lenient):
 
 
 class ObjectMeta(Lenient):
-    """The part of ``metadata`` that reconcilers look at."""
+    """The part of ``metadata`` that reconcilers use."""
 
     name: Annotated[str, StringConstraints(max_length=253, pattern=OBJECT_NAME_PATTERN)]
     namespace: str = "default"
@@ -96,54 +96,54 @@ class Condition(Lenient):
     status: Literal["True", "False", "Unknown"]
     """Whether the aspect holds."""
     reason: str = ""
-    """Why, as one stable CamelCase word."""
+    """The reason, as one stable CamelCase word."""
     message: str = ""
-    """Why, as a sentence that says what to do."""
+    """The reason in words, and what to do."""
     last_transition_time: Time | None = None
     """When ``status`` last changed."""
     observed_generation: int = -1
-    """The generation of the resource that this is about."""
+    """The generation of the resource that the condition is about."""
 
 
 class Status(Lenient):
-    """What every status has."""
+    """Fields of every status."""
 
     observed_generation: int = -1
-    """The newest generation that was fully dealt with; -1 before the first."""
+    """The newest generation that was fully reconciled; -1 before the first."""
     conditions: tuple[Condition, ...] = ()
     """Ready always; Reconciling and Stalled only while true."""
 
     def condition(self, kind: str) -> Condition | None:
-        """The condition of this type."""
+        """Return the condition of this type; None if it is absent."""
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
     def holds(self, kind: str) -> bool:
-        """Whether the condition of this type is there and True."""
+        """Return whether the condition of this type is True."""
         condition = self.condition(kind)
         return condition is not None and condition.status == "True"
 
 
 class Attempts(Lenient):
-    """How far a job is that is tried until it succeeds, or is given up.
+    """The attempts of a job that is retried until it succeeds or fails permanently.
 
-    ``attempt`` is written before its job is made. So a job of an attempt that is not in the status does not exist, and
-    a job that was seen and is gone was lost.
+    ``attempt`` is written before its job is created. So no job exists of an attempt that is not in the status. A job
+    that was observed and is gone was lost.
     """
 
     attempt: int = 0
-    """Which attempt is under way or comes next; its number ends the name of its job."""
+    """The number of the current or next attempt, with which the name of its job ends."""
     observed_attempt: int = 0
-    """The newest attempt whose job has been seen."""
+    """The newest attempt whose job was observed."""
     failures: int = 0
-    """How many attempts failed in a way that counts against the retry limit."""
+    """Number of failed attempts that count against the retry limit."""
     disruptions: int = 0
-    """How many attempts were lost to the cluster: pods deleted or evicted, nodes gone."""
+    """Number of attempts lost to the cluster: pods deleted or evicted, nodes gone."""
     next_attempt_time: Time | None = None
     """When the next attempt may start."""
     setback: str | None = None
-    """Why the attempt before this one ended: a reason and its message."""
+    """Why the previous attempt ended: a reason and its message."""
     engine_digest: str | None = None
-    """A digest of the engine's settings of the last attempt: an edit of the Engine revives what failed for it."""
+    """A digest of the engine's settings of the last attempt: an edit of the Engine revives a run that failed for it."""
 
 
 class Resource(BaseModel):
@@ -182,7 +182,7 @@ class Resource(BaseModel):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The resource that made this one and keeps its spec, if any."""
+        """The owner that created this resource and controls its spec, if any."""
         return next((owner for owner in self.metadata.owner_references if owner.controller), None)
 
     @property
@@ -192,7 +192,7 @@ class Resource(BaseModel):
 
     @property
     def frozen(self) -> bool:
-        """Whether the operator is told to leave the resource alone, whatever happens."""
+        """Whether the annotation for freezing disables reconciliation."""
         return self.metadata.annotations.get(FREEZE_ANNOTATION) == "disabled"
 
     @property
@@ -207,6 +207,6 @@ class Resource(BaseModel):
 
     @property
     def requested_at(self) -> str | None:
-        """The newest request to act now, whatever its form; equal values are the same request."""
+        """The newest request to act now, from either annotation; equal values are the same request."""
         asked = [self.metadata.annotations[key] for key in REQUEST_ANNOTATIONS if key in self.metadata.annotations]
         return " ".join(asked) or None

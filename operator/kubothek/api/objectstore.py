@@ -1,4 +1,4 @@
-"""ObjectStore: where data lives."""
+"""ObjectStore: a bucket, or a prefix of one, that holds data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Volume(Strict):
 
 
 class ObjectStoreSpec(Strict):
-    """Where data lives, and how to get there."""
+    """The location of the data, and the access to it."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -69,59 +69,59 @@ class ObjectStoreSpec(Strict):
     region: Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9\-]+$")] | None = None
     """The region of the bucket; most services other than AWS accept any."""
     credentials_secret_ref: ObjectReference | None = None
-    """A Secret with the keys AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if the key is temporary,
-    AWS_SESSION_TOKEN. It is mounted into jobs only. Without it jobs use what their service account is granted."""
+    """A Secret with the keys AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for a temporary key, AWS_SESSION_TOKEN. It
+    is mounted into jobs only. Without it jobs use the credentials of their service account."""
     keys_secret_ref: ObjectReference | None = None
     """A Secret with the keys that encrypt skipping metadata: by name, 16, 24 or 32 bytes each. It is mounted into jobs
-    only. A job without the key of an index reads as if there were none."""
+    only. A job without the key of an index ignores the index."""
     volume: Volume | None = None
     """The volume of a `file://` store."""
     interval: Duration = "10m"
-    """How often a job looks at the store and at the Datasets in it. The annotation `kubothek.io/requestedAt` with a
-    new value asks for it now."""
+    """Time between inspections of the store and its Datasets by a job. A new value of the annotation
+    `kubothek.io/requestedAt` requests one now."""
     suspend: bool = False
-    """Start no new inspections, and no jobs that write to this store. What runs goes on."""
+    """True: start no inspections, and no jobs that write to this store; running jobs continue."""
 
 
 class Capabilities(Lenient):
-    """What the store can do."""
+    """The capabilities of the store."""
 
     conditional_writes: bool
-    """Whether the store can replace an object only if nobody else has: without it only one writer is safe."""
+    """Whether the store has conditional writes (compare-and-swap): without them only one writer is safe."""
 
 
 class Inspection(Attempts):
-    """The last look at the store. Its job is called `<name>-inspect-<attempt>`."""
+    """The last inspection of the store. Its job is called `<name>-inspect-<attempt>`."""
 
     started: Time
     """When it was started."""
     previous_started: Time | None = None
     """When the inspection before it was started."""
     finished: Time | None = None
-    """When its end was seen."""
+    """When its end was observed."""
     connection: str
-    """A digest of how the store was reached."""
+    """A digest of the connection settings of the store."""
     datasets: str
-    """A digest of the Datasets that the present round of inspections is about."""
+    """A digest of the Datasets of the present round of inspections."""
     after: str = ""
-    """The uuid after which this inspection began, when a round needs several."""
+    """The uuid after which this inspection starts, if a round needs several."""
     reached: str | None = None
-    """The uuid up to which this inspection answered, if the round goes on from there."""
+    """The last uuid in the result of this inspection, if the round continues after it."""
     problem: str | None = None
     """Why the store cannot be used, as the last finished inspection found: `Reason: text`."""
     transient: bool = False
-    """Whether the problem may pass by itself."""
+    """Whether the problem is transient."""
 
 
 class ObjectStoreStatus(Status):
-    """What is known about the store."""
+    """The observed state of the store."""
 
     capabilities: Capabilities | None = None
-    """What the store can do, once it was looked at."""
+    """The capabilities of the store; absent before the first inspection."""
     last_inspection: Inspection | None = None
-    """The last look at the store."""
+    """The last inspection of the store."""
     last_handled_reconcile_at: str | None = None
-    """The newest request (annotation `kubothek.io/requestedAt`) that was acted on."""
+    """The newest request (annotation `kubothek.io/requestedAt`) that was handled."""
 
 
 class ObjectStore(Resource):

@@ -1,6 +1,6 @@
-"""What of a user's pod template becomes part of a job's pod: a list of what is taken over, not of what is denied.
+"""The allowlist of fields that a user's pod template may add to a job's pod.
 
-A field that a later Kubernetes adds is not taken until somebody decided that it may be.
+Fields that a later Kubernetes adds are ignored until they are listed here.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ PLACEMENT: Final = (
     "tolerations",
     "topologySpreadConstraints",
 )
-"""Fields of a pod's spec that are the user's alone."""
+"""Fields of a pod's spec that the user's template sets."""
 
 BESIDE: Final = ("initContainers", "containers", "volumes")
 """Lists of a pod's spec that a user may add to."""
 
 INSIDE: Final[dict[str, str | None]] = {"env": "name", "envFrom": None, "volumeMounts": "mountPath"}
-"""Lists of our container that a user may add to, and what names an entry."""
+"""Lists of our container that a user may add to, and the key of an entry."""
 
 DRIVER_CONTAINER: Final = "driver"
 EXECUTOR_CONTAINER: Final = "spark-kubernetes-executor"

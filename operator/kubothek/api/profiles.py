@@ -1,5 +1,7 @@
-"""How jobs run, from layers: the operator's defaults, the Engine `default` of the namespace, the Engine that is named,
-and the sizes of a run; each says what the one before it does not, and the operator's limits cap all of them.
+"""The profile of a job, merged from layers.
+
+The layers are the operator's defaults, the Engine `default` of the namespace, the named Engine, and the sizes of a run.
+Each overrides the ones before, and the operator's limits cap the result.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ from kubothek.api.sizes import Sizes
 from kubothek.api.values import parse_quantity
 
 _WHOLE: Final = ("odf", "scratch")
-"""What comes from one layer only, as its parts belong together."""
+"""Fields that are taken from one layer only, as their parts belong together."""
 _OWN: Final = ("suspend", "warm")
-"""What an Engine says for itself, and for none that it is a layer of."""
+"""Fields of an Engine that other Engines do not inherit."""
 
 
 def layered(layers: Iterable[Mapping[str, Any]]) -> EngineSpec:
-    """The profile of these layers, the last one first: sparse specs, as in manifests.
+    """Merge layers, which are sparse specs as in manifests; later ones have precedence.
 
-    Maps are merged key by key, lists replaced (RFC 7386). Raises ValidationError if a layer is not of an Engine.
+    Maps are merged key by key, lists replaced (RFC 7386). Raises ValidationError if a layer is no spec of an Engine.
     """
     found: dict[str, Any] = {}
     for layer in layers:
@@ -29,20 +31,20 @@ def layered(layers: Iterable[Mapping[str, Any]]) -> EngineSpec:
 
 
 def inherited(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """A layer as it is below that of another Engine."""
+    """Return the part of a layer that another Engine inherits."""
     return {key: value for key, value in layer.items() if key not in _OWN}
 
 
 def said(spec: EngineSpec | Sizes) -> dict[str, Any]:
-    """What a manifest says, without what the model adds: a layer."""
+    """Return a spec as a layer: only the fields that the manifest sets."""
     return spec.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
 
 
 def capped(spec: EngineSpec, limits: Sizes) -> tuple[EngineSpec, tuple[str, ...]]:
-    """The profile within limits, and what was cut, as ``executor.instances: 40 becomes 10``.
+    """Return the profile within limits, and the cuts, such as ``executor.instances: 40 becomes 10``.
 
-    Most executors is the limit of ``dynamicAllocation`` as well. An engine of another party stands beside the driver,
-    and is no larger than one may be.
+    The limit of executors applies to ``dynamicAllocation`` as well. The limits of drivers apply to external engines,
+    which run as their sidecars.
     """
     cuts: list[str] = []
     changes: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Query: one SELECT over datasets, or cells of a cube, its result kept."""
+"""Query: one SELECT over datasets, or a query of a cube, with a stored result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Moment = Annotated[
 
 
 class AsOf(Strict):
-    """Which version is read: exactly one of `version`, `time` and `tag`."""
+    """The version to read: exactly one of `version`, `time` and `tag`."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -43,7 +43,7 @@ class AsOf(Strict):
     version: Annotated[int | None, Field(ge=1)] = None
     """The version of every dataset that the statement names."""
     time: _Moment | None = None
-    """The time at which the versions were current, with a time zone: `2026-11-21T14:00:00Z`."""
+    """A time at which the versions were current, with a time zone: `2026-11-21T14:00:00Z`."""
     tag: TagName | None = None
     """The tag of the version, which every dataset that the statement names must have."""
 
@@ -60,9 +60,9 @@ class Location(Strict):
     )
 
     store_ref: Reference | None = None
-    """The ObjectStore to write to; default: the one that is read."""
+    """The ObjectStore to write to; default: the one that the query reads."""
     path: _Directory
-    """The directory, relative to the url of the store. The file gets a name of its own in it, see status."""
+    """The directory, relative to the url of the store. The file gets a unique name in it, see status."""
     format: Literal["Parquet", "CSV", "JSONLines"] = "Parquet"
     """The format of the file."""
 
@@ -79,13 +79,13 @@ class Result(Strict):
     )
 
     location: Location | None = None
-    """A file that nobody has to look after."""
+    """A file, which the operator does not manage."""
     dataset_ref: Reference | None = None
-    """A Dataset, whose content the rows become in one commit."""
+    """A Dataset, whose content the rows replace in one commit."""
 
     @property
     def target(self) -> str:
-        """Where the rows go, in words."""
+        """The target of the rows, in words."""
         if self.dataset_ref is not None:
             return f"Dataset {self.dataset_ref.name!r}"
         assert self.location is not None, "a rule of the kind"
@@ -93,9 +93,7 @@ class Result(Strict):
 
 
 class QuerySpec(Strict):
-    """The question, and where the answer goes. Immutable, but for `suspend`, `retryLimit` and
-    `ttlSecondsAfterFinished`.
-    """
+    """The query and its result. Immutable, except `suspend`, `retryLimit` and `ttlSecondsAfterFinished`."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -116,40 +114,40 @@ class QuerySpec(Strict):
     )
 
     sql: Annotated[str | None, StringConstraints(min_length=1, max_length=65536), _FIXED] = None
-    """Immutable. One SELECT. The datasets of the store are tables of their names in the store; `FROM flights AS OF
-    VERSION 3` reads one as it was."""
+    """Immutable. One SELECT. The datasets of the store are tables with their names in the store; `FROM flights AS OF
+    VERSION 3` reads an earlier version."""
     cube: Annotated[CubeQuestion | None, _FIXED] = None
-    """Immutable. In place of `sql`: cells of a cube of the store."""
+    """Immutable. Instead of `sql`: cells of a cube of the store."""
     store_ref: Annotated[Reference, _FIXED]
     """Immutable. The ObjectStore whose datasets are read."""
     as_of: Annotated[AsOf | None, _FIXED] = None
-    """Immutable. Which version is read of datasets whose version the statement does not say; default: the present."""
+    """Immutable. The version to read of datasets without a version in the statement; default: the current one."""
     as_at: Annotated[_Moment | None, _FIXED] = None
-    """Immutable. For `sql` over Datasets with a ledger: only what had happened by then, by event time, with all that is
-    known of it. With a zone: `2026-11-21T14:00:00Z`."""
+    """Immutable. For `sql` over Datasets with a ledger: only events up to this event time, with all later corrections.
+    With a time zone: `2026-11-21T14:00:00Z`."""
     result: Annotated[Result, _FIXED]
     """Immutable. Where the rows go."""
     depends_on: Annotated[tuple[Reference, ...], Field(max_length=32), UniqueBy("name"), _FIXED] = ()
     """Immutable. Commits of this namespace that must be complete before this query starts."""
     engine_ref: Annotated[Reference | None, _FIXED] = None
-    """Immutable. The Engine that runs it; default: the Engine called `default`, else the operator's own. The query may
-    use its driver's memory."""
+    """Immutable. The Engine for the job; default: the Engine called `default`, else the operator's own. The memory of
+    its driver limits the query."""
     size: Annotated[Sizes | None, _FIXED] = None
-    """Immutable. Sizes for this run, in place of those of the Engine."""
+    """Immutable. Sizes for this run, which override those of the Engine."""
     time_limit: Annotated[Duration, _FIXED] = "1h"
-    """Immutable. How long the query may take; one that takes longer has failed."""
+    """Immutable. Maximum duration of the query; one that takes longer fails."""
     suspend: bool = False
-    """May be edited. Start no job. A job that runs goes on."""
+    """May be edited. True: start no job; a running job continues."""
     retry_limit: Annotated[int | None, Field(ge=0, le=20)] = None
-    """May be edited. How many times the job is tried again when it fails in a way that may pass; default: that of the
-    Engine. Raising it revives a Query that ended with RetryLimitReached."""
+    """May be edited. Maximum number of retries after retryable failures; default: that of the Engine. Raising it
+    revives a Query that ended with RetryLimitReached."""
     ttl_seconds_after_finished: Annotated[int | None, Field(ge=0)] = None
-    """May be edited. How long after its end the Query is deleted, with its pods; default: never. What Argo CD, Flux
-    or Helm applied stays, as they would only apply it again."""
+    """May be edited. Seconds after its end until the Query and its pods are deleted; default: never. Queries that Argo
+    CD, Flux or Helm applied stay, as these tools would re-apply them."""
 
 
 class QueryProgress(Lenient):
-    """How far the job is."""
+    """Progress of the job."""
 
     stage: str
     """Starting, Planning, Running or Committing."""
@@ -158,7 +156,7 @@ class QueryProgress(Lenient):
 
 
 class QueryRead(Lenient):
-    """What was read of one dataset."""
+    """What a query read of one dataset."""
 
     dataset: str
     """Its name in the store."""
@@ -167,28 +165,28 @@ class QueryRead(Lenient):
     files: int = 0
     """Number of data files that were opened."""
     considered: int = 0
-    """Files that were left for skipping to decide about, after partitions and secondary indices had been asked."""
+    """Files on which skipping decided, after pruning by partitions and secondary indices."""
     skipped: int = 0
-    """How many of them were not opened."""
+    """Number of these files that were not opened."""
     filters: Annotated[tuple[str, ...], Field(max_length=8)] = ()
-    """What it was filtered by: `column:Equal`, `column:Range` …"""
+    """Its filters: `column:Equal`, `column:Range` …"""
 
 
 class QueryStatus(Status, Attempts):
-    """How far the query is, and where its result is."""
+    """The progress of the query, and its result."""
 
     progress: QueryProgress | None = None
-    """How far the running job is; only of a job that a waiting driver took (`Engine.spec.warm`)."""
+    """Progress of the running job; only if a warm driver took it (`Engine.spec.warm`)."""
     start_time: Time | None = None
     """When the first attempt was started."""
     logs: str | None = None
-    """Where the log of its last attempt is, if the operator was told where logs are kept."""
+    """URL of the log of the last attempt, if the operator has a URL template for logs."""
     completion_time: Time | None = None
     """When the result was complete."""
     location: str | None = None
     """The file with the rows, relative to the url of the store."""
     version: int | None = None
-    """The version of the Dataset that the rows became."""
+    """The version of the Dataset with the rows."""
     rows: int | None = None
     """Number of rows of the result."""
     files: int | None = None
@@ -196,14 +194,14 @@ class QueryStatus(Status, Attempts):
     bytes: int | None = None
     """Size of the files of the result."""
     reads: Annotated[tuple[QueryRead, ...], Field(max_length=16)] = ()
-    """What was read, as far as there is room."""
+    """What was read of each dataset, as far as the result had room."""
     table: TableState | None = None
     """The Dataset of the result as the job left it."""
 
 
 class Query(Resource):
-    """A Query is one SELECT over the datasets of an ObjectStore, or a question to a cube in it. Its rows become a file
-    or the content of a Dataset, exactly once, however often it is tried.
+    """A Query is one SELECT over the datasets of an ObjectStore, or a query of a cube in it. Its rows become a file or
+    the content of a Dataset, exactly once despite retries.
     """
 
     kind: Literal["Query"] = "Query"
@@ -212,5 +210,5 @@ class Query(Resource):
 
     @property
     def finished(self) -> bool:
-        """Whether nothing will start for this Query any more."""
+        """Whether the Query has ended: no job will start for it."""
         return self.status.holds("Complete") or self.status.holds("Failed")

@@ -1,4 +1,4 @@
-"""Repository: where datasets of Open Data Fabric are pulled from and pushed to."""
+"""Repository: a source and target of pulls and pushes of Open Data Fabric datasets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _starts(prefixes: tuple[str, ...]) -> str:
 
 
 class RepositorySpec(Strict):
-    """Where it is, and how to get there."""
+    """The location of the repository, and the access to it."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -64,32 +64,32 @@ class RepositorySpec(Strict):
     url: Annotated[
         str, StringConstraints(max_length=1024, pattern=rf"^({_HOSTED}|{_BUCKET}|{_BUCKET_AT}|file:[^\s?#]+)$")
     ]
-    """Takes effect at the next sync. Below it are the datasets, by their names. `https://host/path`: any web server, by
-    the simple protocol, read only. `odf+https://host`: a gateway, by the smart protocol. `s3://bucket/prefix` and
-    `s3+https://host/bucket/prefix`: the layout of the simple protocol in a bucket. Hosts must be on the operator's list
-    of source hosts."""
+    """Takes effect at the next sync. The root of the datasets, which are below it by name. `https://host/path`: any web
+    server, by the simple protocol, read only. `odf+https://host`: a gateway, by the smart protocol.
+    `s3://bucket/prefix` and `s3+https://host/bucket/prefix`: the layout of the simple protocol in a bucket. Hosts must
+    be on the operator's list of source hosts."""
     endpoint: Annotated[str, StringConstraints(max_length=1024, pattern=r"^https?://[^\s/?#@]+/?$")] | None = None
     """Takes effect at the next sync. The address of an S3 service other than AWS."""
     region: Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9\-]+$")] | None = None
     """Takes effect at the next sync. The region of the bucket."""
     credentials_secret_ref: ObjectReference | None = None
     """Takes effect at the next sync. A Secret with the key `token`, a bearer token; for a bucket with
-    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if the key is temporary, AWS_SESSION_TOKEN. It is mounted into jobs
-    only. Without it a server is asked as anybody, a bucket as the jobs' service account."""
+    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for a temporary key, AWS_SESSION_TOKEN. It is mounted into jobs only.
+    Without it requests to a server are anonymous, and those to a bucket use the jobs' service account."""
     ca_bundle: (
         Annotated[str, StringConstraints(max_length=65536, pattern=r"^\s*-----BEGIN CERTIFICATE-----[\s\S]+$")] | None
     ) = None
-    """Takes effect at the next sync. Certificates in PEM that are trusted in place of the usual ones."""
+    """Takes effect at the next sync. Trusted certificates in PEM, instead of the system's."""
     push: bool = False
     """Takes effect at the next sync. Whether Syncs may push here."""
 
 
 class RepositoryStatus(Status):
-    """What is known about the repository."""
+    """The observed state of the repository."""
 
 
 class Repository(Resource):
-    """A Repository is a place of another party, or of one's own, that holds datasets of Open Data Fabric."""
+    """A Repository is a server or bucket, of another party or one's own, that holds datasets of Open Data Fabric."""
 
     kind: Literal["Repository"] = "Repository"
     spec: RepositorySpec

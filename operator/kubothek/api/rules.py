@@ -1,9 +1,8 @@
 """Validation rules that both the API server (CEL) and this process (Python) apply.
 
-A rule is written once, beside the model that it is about, in both languages; ``tests/api`` runs one table of
-manifests through the real API server and through :func:`broken_rules`, so that the two cannot drift apart.
-What a schema can say by itself (types, patterns, limits, enums) is not a rule: pydantic and the schema that is
-generated from it already agree.
+Each rule is written in both languages, next to its model. ``tests/api`` runs one table of manifests through the real
+API server and through :func:`broken_rules`, so that the two cannot diverge. Types, patterns, limits and enums need no
+rules: the schema is generated from the pydantic model.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a manifest: where (``spec.source.paths[0]``), and what to do about it."""
+    """One problem of a manifest: its path (``spec.source.paths[0]``), and what to do."""
 
     path: str
     message: str
@@ -32,9 +31,9 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A condition on one object: ``cel`` for the API server, ``holds`` for Python, and the sentence a person reads.
+    """A condition on one object: ``cel`` for the API server, ``holds`` for Python, and the ``message`` for users.
 
-    ``cluster_only`` rules do not bind the local runtime, where ``file:`` is how data is named.
+    ``cluster_only`` rules do not apply to the local runtime, where data has ``file:`` urls.
     """
 
     cel: str
@@ -43,7 +42,7 @@ class Rule:
     cluster_only: bool = False
 
     def render(self) -> dict[str, object]:
-        """The entry of ``x-kubernetes-validations``."""
+        """Return the entry of ``x-kubernetes-validations``."""
         return {"rule": self.cel, "message": self.message}
 
 
@@ -56,28 +55,28 @@ class TransitionRule:
     holds: Callable[[Any, Any], bool]
 
     def render(self) -> dict[str, object]:
-        """The entry of ``x-kubernetes-validations``."""
+        """Return the entry of ``x-kubernetes-validations``."""
         return {"rule": self.cel, "message": self.message, "reason": "FieldValueForbidden"}
 
 
 @dataclass(frozen=True, slots=True)
 class Immutable:
-    """Marks a field (in ``Annotated``) that keeps the value, or the absence, that it was created with."""
+    """Mark of a field (in ``Annotated``) whose value, or absence, cannot change after creation."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class UniqueBy:
-    """Marks a list (in ``Annotated``) whose items differ in the field ``key``: ``x-kubernetes-list-type: map``."""
+    """Mark of a list (in ``Annotated``) whose items differ in the field ``key``: ``x-kubernetes-list-type: map``."""
 
     key: str
 
 
 def field_rules(model: type[BaseModel]) -> Iterator[tuple[str, TransitionRule]]:
-    """The immutable fields of a model by alias, as rules on the model.
+    """Yield the immutable fields of a model by alias, as rules on the model.
 
-    Always on the model and never on the field: a rule on an optional field is not evaluated when the field is removed.
+    A rule on the field itself would not suffice: the API server skips it when an optional field is removed.
     """
     for name, info in model.model_fields.items():
         alias = info.alias or name
@@ -88,7 +87,7 @@ def field_rules(model: type[BaseModel]) -> Iterator[tuple[str, TransitionRule]]:
 
 def _unchanged_cel(alias: str, info: FieldInfo) -> str:
     same = f"self.{alias} == oldSelf.{alias}"
-    # The API server fills in a default that says something.
+    # The API server fills in a default that is not empty.
     if info.is_required() or info.default not in (None, (), [], {}):
         return same
     if info.default is None:
@@ -103,7 +102,7 @@ def _unchanged(name: str) -> Callable[[Any, Any], bool]:
 
 
 def broken_rules(model: BaseModel, *, local: bool, at: Path = ()) -> Iterator[Problem]:
-    """Every rule that ``model``, or anything in it, breaks. ``local`` leaves out rules that bind clusters only."""
+    """Yield a problem for each rule that ``model``, or a part of it, breaks. ``local`` skips cluster-only rules."""
     rule: Rule
     for rule in getattr(type(model), "rules", ()):
         if not (local and rule.cluster_only) and not rule.holds(model):
@@ -114,7 +113,7 @@ def broken_rules(model: BaseModel, *, local: bool, at: Path = ()) -> Iterator[Pr
 
 
 def broken_transitions(old: BaseModel, new: BaseModel, *, at: Path = ()) -> Iterator[Problem]:
-    """Every immutable field that differs between two versions of an object, and every other forbidden edit."""
+    """Yield a problem for each immutable field that differs between two objects, and each other forbidden edit."""
     rule: TransitionRule
     for rule in getattr(type(new), "transitions", ()):
         if not rule.holds(old, new):
@@ -129,9 +128,9 @@ def broken_transitions(old: BaseModel, new: BaseModel, *, at: Path = ()) -> Iter
 
 
 def _corresponding(model: BaseModel) -> Iterator[tuple[Path, Path, BaseModel]]:
-    """What is in a model and can be compared with the same in another: by which name, and where.
+    """Yield the parts of a model that can be compared with those of another: identity, path, and part.
 
-    As for the API server, items of a list correspond if they have the same key; without one none do.
+    As in the API server, items of a list correspond if they have the same key; without a key none do.
     """
     keys = {alias: key for _, alias, key in _unique(type(model))}
     for step, child in _children(model):
@@ -153,7 +152,7 @@ def _duplicates(model: BaseModel, at: Path) -> Iterator[Problem]:
 
 @cache
 def _unique(model: type[BaseModel]) -> tuple[tuple[str, str, str], ...]:
-    """Fields whose items differ in something: name, alias, and in what."""
+    """Return the fields with :class:`UniqueBy`: name, alias, and key."""
     fields = ((name, alias, model.model_fields[name].metadata) for name, alias in _fields(model))
     return tuple(
         (name, alias, mark.key) for name, alias, marks in fields for mark in marks if isinstance(mark, UniqueBy)
@@ -162,7 +161,7 @@ def _unique(model: type[BaseModel]) -> tuple[tuple[str, str, str], ...]:
 
 @cache
 def _fields(model: type[BaseModel]) -> tuple[tuple[str, str], ...]:
-    """Names and aliases of the fields: asking pydantic for them costs more than all else in a resource of few."""
+    """Return names and aliases of the fields. Cached, as pydantic's lookup dominates the cost of small resources."""
     return tuple((name, info.alias or name) for name, info in model.model_fields.items())
 
 
@@ -178,6 +177,6 @@ def _children(model: BaseModel) -> Iterator[tuple[Path, BaseModel]]:
 
 
 def render_path(path: Path) -> str:
-    """``("spec", "where", 0)`` as ``spec.where[0]``."""
+    """Render ``("spec", "where", 0)`` as ``spec.where[0]``."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")

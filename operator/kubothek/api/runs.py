@@ -1,4 +1,4 @@
-"""What the kinds that run once have in common: Commit, Query, Compaction, Verification."""
+"""Common parts of the kinds that run once: Commit, Query, Compaction, Verification."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from kubothek.api.meta import ObjectMeta
 
 EDITABLE: Final = "suspend, retryLimit and ttlSecondsAfterFinished"
-"""What of their specs may be edited."""
+"""The editable fields of their specs."""
 
 TRACKS: Final = {
     "argocd.argoproj.io/tracking-id": "Argo CD",
@@ -17,9 +17,9 @@ TRACKS: Final = {
     "meta.helm.sh/release-name": "Helm",
     "app.kubernetes.io/instance": "Argo CD or Helm",
 }
-"""Labels and annotations that tools put on what they apply."""
+"""Labels and annotations that deployment tools set on resources, and the tool."""
 
 
 def tracker_of(metadata: ObjectMeta) -> str | None:
-    """The tool that keeps the resource as its repository or chart says; None if there is none to be seen."""
+    """Return the tool that deployed the resource, by its labels and annotations; None if there is no sign of one."""
     return next((tool for key, tool in TRACKS.items() if key in metadata.labels or key in metadata.annotations), None)

@@ -1,4 +1,4 @@
-"""When something is done again and again: a cron expression in a time zone, as in ``CronJob`` of batch/v1."""
+"""Schedules: a cron expression in a time zone, as in ``CronJob`` of batch/v1."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST_DEADLINE = timedelta(minutes=1)
 
 
 def _field(value: str) -> str:
-    """One field of a cron expression: values, ranges and steps, separated by commas."""
+    """Return the pattern of one field of a cron expression: values, ranges and steps, separated by commas."""
     item = f"([*]|({value})(-({value}))?)(/[1-9][0-9]?)?"
     return f"{item}(,{item})*"
 
@@ -29,7 +29,7 @@ _FIELDS = (
     "[0-7]|sun|mon|tue|wed|thu|fri|sat",
 )
 CRON_PATTERN = f"(?i)^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|{' +'.join(map(_field, _FIELDS))})$"
-"""What has this form may still name no time, such as a 30 February: see ``reconcile.schedule.fault``."""
+"""A match may still have no time, such as 30 February: see :func:`kubothek.controller.scheduling.schedule.fault`."""
 
 
 def _at_most(field: str, attribute: str, longest: timedelta, text: str) -> Rule:
@@ -41,7 +41,7 @@ def _at_most(field: str, attribute: str, longest: timedelta, text: str) -> Rule:
 
 
 class Schedule(Strict):
-    """When to start."""
+    """A schedule: its slots, and how late a start may be."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         _at_most("jitter", "jitter", timedelta(hours=12), "12h"),
@@ -60,14 +60,13 @@ class Schedule(Strict):
     )
 
     cron: Annotated[str, StringConstraints(max_length=128)]
-    """Minute, hour, day of month, month and day of week, as cron has them: `30 2 * * *` is half past two each night.
-    Also `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`."""
+    """Minute, hour, day of month, month and day of week, as in cron: `30 2 * * *` is 02:30 each day. Also `@hourly`,
+    `@daily`, `@weekly`, `@monthly`, `@yearly`."""
     time_zone: Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_+\-/]+$")] = (
         "Etc/UTC"
     )
-    """The time zone of the clock that `cron` reads, by its IANA name: `Europe/Berlin`."""
+    """The time zone of `cron`, by its IANA name: `Europe/Berlin`."""
     jitter: Duration = "0s"
-    """Start up to so much later, by a time that is fixed for each resource and slot: not everything at once. At most
-    12h."""
+    """Maximum delay of a start, to spread the load; the delay is pseudo-random by resource and slot. At most 12h."""
     starting_deadline: Duration = "1h"
-    """A slot that could not be started this long after its time is skipped. From 1m to 168h."""
+    """A slot that cannot start within this time is skipped. From 1m to 168h."""

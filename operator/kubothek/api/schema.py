@@ -1,4 +1,4 @@
-"""From pydantic models to the structural schemas of Kubernetes."""
+"""Generation of Kubernetes' structural schemas from pydantic models."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from kubothek.api.rules import UniqueBy, field_rules
 Schema = dict[str, Any]
 
 _DROPPED = ("title", "additionalProperties", "const", "$defs")
-"""What pydantic says and a structural schema must not; ``additionalProperties`` is kept where it describes a map."""
+"""Keys of pydantic that a structural schema must not have; ``additionalProperties`` is kept if it describes a map."""
 
 
 def structural_schema(model: type[BaseModel]) -> Schema:
-    """The structural schema of a model: no references, no unions with null, defaults, limits and CEL rules.
+    """Return the structural schema of a model with defaults, limits and CEL rules, without references or null unions.
 
-    Unknown fields need no mention: the API server prunes them, and refuses them under strict field validation.
+    Unknown fields need no entry: the API server prunes them, and refuses them under strict field validation.
     """
     schema = model.model_json_schema(by_alias=True)
     return _Translation(schema.get("$defs", {}), _models(model)).translate(schema)
 
 
 def _models(root: type[BaseModel]) -> dict[str, type[BaseModel]]:
-    """All models in ``root`` by name; names are unique among our models."""
+    """Return all models in ``root`` by name; names are unique among our models."""
     found: dict[str, type[BaseModel]] = {}
     waiting: list[Any] = [root]
     while waiting:
@@ -83,7 +83,7 @@ class _Translation:
         return target | {key: value for key, value in schema.items() if key != "$ref"}
 
     def _without_null(self, schema: Schema) -> Schema:
-        """``X | None`` is an optional X: absence, not null, is how manifests say none."""
+        """Return the schema of X for ``X | None``: a manifest omits the field instead of a null."""
         members = [member for member in schema.get("anyOf", ()) if member != {"type": "null"}]
         if len(members) != 1:
             return schema
@@ -92,12 +92,15 @@ class _Translation:
 
 
 def _says_nothing(default: object) -> bool:
-    """Absent is as good as null or empty."""
+    """Return whether a default is null or empty, which equals absence."""
     return default is None or default in ([], {}, ())
 
 
 def _pruned(default: Any) -> Any:
-    """A default in full, as the API server checks the rules against it before it fills in nested defaults."""
+    """Return a default without empty parts.
+
+    It has nested defaults, as the API server checks the rules before it fills these in.
+    """
     if isinstance(default, dict):
         kept = {key: _pruned(value) for key, value in default.items()}
         return {key: value for key, value in kept.items() if not _says_nothing(value)}

@@ -1,4 +1,4 @@
-"""Sizes of drivers and executors where each may be left open: those of one run, and an operator's limits."""
+"""Optional sizes of drivers and executors: those of one run, and the operator's limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kubothek.api.rules import Rule
 from kubothek.api.values import Quantity, parse_quantity
 
 LEAST_MEMORY = "512Mi"
-"""Less, and Spark does not start."""
+"""Minimum heap with which Spark starts."""
 
 
 def _enough(memory: int | str | None) -> bool:
@@ -19,7 +19,7 @@ def _enough(memory: int | str | None) -> bool:
 
 
 def enough_memory(whose: str, path: str) -> Rule:
-    """The rule that ``memory`` of a part of a spec, if it is said, lets Spark start."""
+    """Return the rule that ``memory`` of a part of a spec, if set, suffices for Spark to start."""
     return Rule(
         cel=f"!has(self.memory) || quantity(string(self.memory)).compareTo(quantity('{LEAST_MEMORY}')) >= 0",
         message=f"{path}.memory must be at least {LEAST_MEMORY}, or Spark does not start {whose}",
@@ -28,7 +28,7 @@ def enough_memory(whose: str, path: str) -> Rule:
 
 
 class DriverWish(Strict):
-    """The size of a driver, as far as it is said."""
+    """The size of a driver; each field is optional."""
 
     rules: ClassVar[tuple[Rule, ...]] = (enough_memory("its driver", "driver"),)
 
@@ -39,12 +39,12 @@ class DriverWish(Strict):
 
 
 class ExecutorWish(Strict):
-    """The number and size of executors, as far as they are said."""
+    """The number and size of executors; each field is optional."""
 
     rules: ClassVar[tuple[Rule, ...]] = (enough_memory("executors", "executor"),)
 
     instances: Annotated[int | None, Field(ge=1, le=1000)] = None
-    """How many; with dynamic allocation at most so many."""
+    """Number of executors; with dynamic allocation the maximum."""
     cores: Annotated[int | None, Field(ge=1, le=64)] = None
     """CPU cores of each."""
     memory: Quantity | None = None
@@ -52,7 +52,7 @@ class ExecutorWish(Strict):
 
 
 class Sizes(Strict):
-    """Sizes, as far as they are said."""
+    """Sizes of drivers and executors; each field is optional."""
 
     driver: DriverWish = DriverWish()
     """The driver."""

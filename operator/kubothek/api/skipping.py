@@ -1,4 +1,4 @@
-"""Data skipping: what is kept of each data file, so that queries open only those that can hold a match."""
+"""Data skipping: metadata of each data file, by which queries open only files that can match."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FilterKind = Literal["Equal", "Range", "Prefix", "Suffix", "Contains", "Box"]
 
 KeyLabel = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-zA-Z0-9]([-a-zA-Z0-9_.]*)$")]
 DEFAULT_LENGTH = 8
-"""Of prefixes and suffixes."""
+"""Default length of prefixes and suffixes, in characters."""
 MOST_INDICES = 32
 RECENT_QUERIES = 32
-"""How many queries a status remembers."""
+"""Maximum number of queries in a status."""
 
 
 class ColumnIndex(Strict):
-    """What is kept of one column for each file. docs/skipping.md says which type is for what."""
+    """Metadata of one column for each file. docs/skipping.md compares the types."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -44,26 +44,26 @@ class ColumnIndex(Strict):
 
     type: SkippingType
     """MinMax: the smallest and the largest value. ValueList: all values. BloomFilter: a filter over the values, of
-    strings and integers. These three are Xskipper's. Prefix, Suffix: the distinct beginnings or ends of strings.
+    strings and integers. These three are those of Xskipper. Prefix, Suffix: the distinct beginnings or ends of strings.
     TokenList: the distinct words of strings. GeometryBox: the box around points or geometries."""
     column: ColumnName
-    """The column; a field of a struct is written `address.city`. Of a GeometryBox: the one with the geometry as WKB, or
-    with the x coordinate if there is a `yColumn`."""
+    """The column; a field of a struct is written `address.city`. For a GeometryBox: the column with the geometry as
+    WKB, or with the x coordinate if there is a `yColumn`."""
     y_column: ColumnName | None = None
     """The column with the y coordinate of a GeometryBox over two columns of numbers."""
     ndv: Annotated[int, Field(ge=1, le=10000000)] | None = None
-    """For how many distinct values of a file a BloomFilter is made; default: for as many as each file has."""
+    """Expected distinct values of a file, for which a BloomFilter is sized; default: the actual number of each file."""
     fpp: Annotated[str, StringConstraints(max_length=12, pattern=r"^0\.[0-9]{1,9}$")] | None = None
-    """How often a BloomFilter may say "perhaps" to a value that the file does not have; default: so seldom that a query
-    for one value opens hardly a file too many, however many files there are."""
+    """The false-positive probability of a BloomFilter; default: so small that a query for one value opens hardly any
+    extra file, regardless of the number of files."""
     length: Annotated[int, Field(ge=1, le=64)] | None = None
-    """How many characters of a string a Prefix or a Suffix has; default: 8."""
+    """Number of characters of a Prefix or a Suffix; default: 8."""
     key: KeyLabel | None = None
     """The name of the key that encrypts this index, of those in ObjectStore.spec.keysSecretRef."""
 
 
 class Skipping(Strict):
-    """What is kept of each data file."""
+    """The skipping metadata of each data file."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -84,19 +84,19 @@ class Skipping(Strict):
     )
 
     auto: bool = False
-    """Choose further indices from the values of the table and the filters of recent queries, by the rule in
-    docs/skipping.md. What was chosen stays until `skipping` is edited."""
+    """Choose further indices by the values of the table and the filters of recent queries; docs/skipping.md has the
+    rule. Chosen indices stay until `skipping` is edited."""
     indices: Annotated[tuple[ColumnIndex, ...], Field(max_length=MOST_INDICES)] = ()
-    """The indices that the table has in any case."""
+    """The explicit indices."""
     footer_key: KeyLabel | None = None
     """The name of the key that encrypts the footers and the names of the files, of those in
     ObjectStore.spec.keysSecretRef. Without it nothing is encrypted."""
     plaintext_footer: bool = False
-    """Leave the footers readable to programs without the key: they see which indices there are, and no values."""
+    """Leave the footers readable to programs without the key: they see which indices exist, but no values."""
 
 
 class ColumnIndexStatus(Lenient):
-    """A skipping index that there is."""
+    """An existing skipping index."""
 
     type: str
     """Its type."""
@@ -112,44 +112,44 @@ class SkippingStatus(Lenient):
     """The skipping metadata of a table."""
 
     indices: Annotated[tuple[ColumnIndexStatus, ...], Field(max_length=2 * MOST_INDICES)] = ()
-    """The indices that there are: those of the manifest, and those that `auto` chose."""
+    """The existing indices: those of the manifest, and those that `auto` chose."""
     footer_key: str | None = None
     """The name of the key that encrypts the footers and the names of the files."""
     plaintext_footer: bool = False
     """Whether the footers are readable without it."""
     files: int = 0
-    """Number of data files that are described; the others are always opened."""
+    """Number of data files with metadata; the others are always opened."""
     coverage: str | None = None
-    """The share of the data files that are described, for people."""
+    """The share of the data files with metadata, human-readable."""
     bytes: int = 0
     """The size of the metadata."""
 
 
 class QueryUse(Lenient):
-    """What one query had of the metadata."""
+    """The effect of the metadata on one query."""
 
     query: str
     """The Query."""
     time: Time
     """When it was complete."""
     considered: int = 0
-    """Files that were left for skipping to decide about, after partitions and secondary indices had been asked."""
+    """Files on which skipping decided, after pruning by partitions and secondary indices."""
     skipped: int = 0
-    """How many of them were not opened."""
+    """Number of these files that were not opened."""
     filters: Annotated[tuple[str, ...], Field(max_length=8)] = ()
-    """What it filtered by: `column:Equal`, `column:Range` …"""
+    """Its filters: `column:Equal`, `column:Range` …"""
 
 
 class SkippingAchieved(Lenient):
-    """What recent Queries had of the metadata."""
+    """The effect of the metadata on recent Queries."""
 
     queries: int = 0
-    """How many of them left files for skipping to decide about."""
+    """Number of queries with files on which skipping decided."""
     considered: int = 0
-    """How many files those were."""
+    """Number of these files."""
     skipped: int = 0
-    """How many of them were not opened."""
+    """Number of these files that were not opened."""
     share: str | None = None
-    """The share of them, for people."""
+    """The share of files that were not opened, human-readable."""
     recent: Annotated[tuple[QueryUse, ...], Field(max_length=RECENT_QUERIES)] = ()
     """The queries, newest first."""

@@ -20,7 +20,7 @@ _ELSEWHERE = Immutable("the location cannot change, as the metadata is about its
 
 
 class PlainLocation(Strict):
-    """Files below a prefix of an ObjectStore, or of those the ones that match a glob."""
+    """Files below a prefix of an ObjectStore, optionally only those that match a glob."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -41,21 +41,21 @@ class PlainLocation(Strict):
     store_ref: Annotated[Reference, _ELSEWHERE]
     """Immutable. The ObjectStore that holds the files."""
     prefix: Annotated[_Place, _ELSEWHERE]
-    """Immutable. The directory, relative to the url of the store: what real Xskipper calls the dataset. Directories
-    below it that are named `column=value` are columns. What begins with `.` or `_` is left alone."""
+    """Immutable. The directory, relative to the url of the store: the dataset of the original Xskipper. Directories
+    below it with names like `column=value` are columns. Names that begin with `.` or `_` are ignored."""
     glob: Annotated[_Place | None, _ELSEWHERE] = None
     """Immutable. A pattern below `prefix`: `2026/*.parquet`; `**` is any number of directories. Default: everything."""
 
 
 class MetadataPlace(Strict):
-    """Where the metadata goes."""
+    """The location of the metadata."""
 
     store_ref: Annotated[Reference, _ELSEWHERE]
     """Immutable. The ObjectStore for the metadata."""
 
 
 class SkippingIndexSpec(Strict):
-    """Which files, and what is kept of each of them."""
+    """The files, and the metadata of each of them."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -71,75 +71,75 @@ class SkippingIndexSpec(Strict):
     )
 
     location: PlainLocation
-    """Where the files lie. Kubothek never writes there."""
+    """The location of the files. Kubothek never writes there."""
     format: Annotated[PlainFormat, _ELSEWHERE] = "Parquet"
     """Immutable. The format of all files."""
     csv: Csv | None = None
     """A job on edit. How to read CSV."""
     columns: Columns = None
-    """A job on edit. The columns and their types; default: those of the first file, of Parquet and ORC as they are
-    stored, of CSV and JSON as its first rows have them."""
+    """A job on edit. The columns and their types; default: those of the first file: of Parquet and ORC from its schema,
+    of CSV and JSON from its first rows."""
     skipping: Skipping
-    """A job on edit: all metadata is made anew."""
+    """A job on edit: all metadata is rebuilt."""
     schedule: Schedule | None = None
-    """Takes effect at once. When to look for files that came, went, or changed; default: on request only, by the
-    annotation `kubothek.io/requestedAt` or `kubothek skipping refresh`. Files that came since are always opened."""
+    """Takes effect at once. When to check for new, deleted and changed files; default: on request only, by the
+    annotation `kubothek.io/requestedAt` or `kubothek skipping refresh`. Files added since are always opened."""
     metadata: MetadataPlace | None = None
-    """Where the metadata goes, as `.kubothek/++plain/<namespace>.<name>`; default: the ObjectStore of the files."""
+    """The store of the metadata, with the key `.kubothek/++plain/<namespace>.<name>`; default: that of the files."""
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
-    """Takes effect at once. Retain: deleting this resource leaves the metadata as it is, and queries go on using it.
-    Delete: a job deletes the metadata first. The files always stay."""
+    """Takes effect at once. Retain: deleting this resource keeps the metadata, and queries still use it. Delete: a job
+    deletes the metadata first. The files always stay."""
     engine_ref: Reference | None = None
     """Takes effect at the next job. The Engine that runs the jobs; default: the Engine called `default`, else the
     operator's own."""
     suspend: bool = False
-    """Takes effect at once. Start no jobs. What runs goes on."""
+    """Takes effect at once. True: start no jobs; running jobs continue."""
 
 
 class PlainRefresh(Attempts):
-    """One look at the files."""
+    """One refresh of the metadata."""
 
     cause: str = ""
-    """What it was begun for: a digest of what decides about the metadata, with the time of the slot or the request."""
+    """Its cause: a digest of the fields that define the metadata, with the time of the slot or the request."""
     slot: Time | None = None
-    """The time of the slot, or when it was begun without one."""
+    """The time of the slot; without one, the time at which it began."""
     done: bool = False
-    """Whether it is through."""
+    """Whether it is complete."""
     problem: str | None = None
-    """Why it was given up: `Reason: text`."""
+    """Why it failed permanently: `Reason: text`."""
 
 
 class SkippingIndexStatus(Status):
-    """What is described."""
+    """The observed state of the files and their metadata."""
 
     files: int | None = None
-    """Number of files that the last look found."""
+    """Number of files that the last refresh found."""
     described: int | None = None
-    """How many of them are described; the others are always opened."""
+    """Number of these with metadata; the others are always opened."""
     added: int = 0
-    """How many the last look described anew."""
+    """Number of files for which the last refresh wrote metadata."""
     removed: int = 0
-    """How many descriptions went, as their files changed or are gone."""
+    """Number of files whose metadata it removed, as they changed or are gone."""
     bytes: int = 0
     """The size of the metadata."""
     size: str | None = None
-    """The same for people."""
+    """The same, human-readable."""
     indices: Annotated[tuple[ColumnIndexStatus, ...], Field(max_length=64)] = ()
-    """The indices that there are."""
+    """The existing indices."""
     location: str | None = None
-    """Where Xskipper's part of the metadata lies, relative to the url of its store."""
+    """The location of Xskipper's part of the metadata, relative to the url of its store."""
     left_out: Annotated[tuple[str, ...], Field(max_length=8)] = ()
-    """The first few files that could not be described, and why."""
+    """The first few files without metadata because of an error, and the error."""
     refreshed_time: Time | None = None
-    """When the last look was over."""
+    """When the last refresh ended."""
     next_time: Time | None = None
-    """When the next slot is."""
+    """The time of the next slot."""
     handled_request: str | None = None
-    """The last request that was taken up."""
+    """The last request that was handled."""
     refresh: PlainRefresh | None = None
-    """The last look, or the one that is under way."""
+    """The last or running refresh."""
     removal: PlainRefresh | None = None
-    """How far the deletion of the metadata is."""
+    """The deletion of the metadata."""
 
 
 class SkippingIndex(Resource):
@@ -151,6 +151,6 @@ class SkippingIndex(Resource):
 
     @property
     def stores(self) -> tuple[Reference, ...]:
-        """The ObjectStores of the files and, if it is another, of the metadata."""
+        """The ObjectStores of the files and, if different, of the metadata."""
         files, place = self.spec.location.store_ref, self.spec.metadata
         return (files,) if place is None or place.store_ref == files else (files, place.store_ref)

@@ -1,4 +1,4 @@
-"""Standing sources of a Dataset: files that land somewhere become commits by themselves."""
+"""Standing sources of a Dataset: continuous ingestion of files from a prefix or glob of an ObjectStore."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Place = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern
 
 
 class Batch(Strict):
-    """How much one commit takes."""
+    """Limits of one commit."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -29,17 +29,16 @@ class Batch(Strict):
     )
 
     max_files: Annotated[int, Field(ge=1, le=10000)] = 1000
-    """Most files in one commit."""
+    """Maximum files in one commit."""
     max_bytes: Quantity = "1Gi"
-    """Most bytes in one commit; a larger file is a commit by itself."""
+    """Maximum bytes in one commit; a larger file gets a commit of its own."""
 
 
 class StandingSource(Strict):
-    """Files that land below a prefix of an ObjectStore, or match a glob, are taken from there: each version of a file
-    (key and ETag) once, the oldest first.
+    """Continuous ingestion of files below a prefix of an ObjectStore, or matching a glob: each version of a file (key
+    and ETag) once, the oldest first.
 
-    What begins with `.` or `_`, or ends like an unfinished upload (`.tmp`, `.part`), is left alone, and so are objects
-    without bytes.
+    Names that begin with `.` or `_`, or end like an unfinished upload (`.tmp`, `.part`), and empty objects are ignored.
     """
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -69,46 +68,45 @@ class StandingSource(Strict):
     )
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=NAME_PATTERN)]
-    """The name, under which the bucket remembers what was taken: a source of another name starts from nothing, one
-    that comes back under its name goes on where it was."""
+    """The name, under which the bucket records ingested files: a source with a new name starts from nothing, a re-added
+    source continues where it was."""
     store_ref: Reference | None = None
-    """The ObjectStore in which files land; default: the one of the Dataset."""
+    """The ObjectStore of the files; default: that of the Dataset."""
     prefix: _Place | None = None
-    """All files whose key begins with this, such as `landing/flights/`."""
+    """Ingest all files whose key begins with this, such as `landing/flights/`."""
     glob: _Place | None = None
-    """All files whose key matches: `*` and `?` stand for any part of a name, `**/` for any directories."""
+    """Ingest all files whose key matches: `*` and `?` stand for any part of a name, `**/` for any directories."""
     format: FileFormat
     """The format of the files."""
     compression: Compression = "Auto"
-    """The compression of the files; Auto goes by the ending of the name."""
+    """The compression of the files; Auto: by the suffix of the name."""
     csv: Csv | None = None
-    """How to read CSV; the defaults read what spreadsheets and R write."""
+    """How to read CSV; the defaults suit spreadsheets and R."""
     columns: Columns = None
-    """The columns of the files and their types; default: those of the Dataset, else what the first files look like."""
+    """The columns of the files and their types; default: those of the Dataset, else inferred from the first files."""
     operation: Literal["Append", "Replace"] = "Append"
-    """What to do with the rows. Append: add them. Replace: put them in the place of the partitions that they touch;
-    each file is then a commit of its own, so what belongs to one partition has to land in one file."""
+    """What to do with the rows. Append: add them. Replace: replace the partitions of the rows; each file is then a
+    commit of its own, so all rows of a partition must be in one file."""
     interval: Duration = "1m"
-    """How often to look for new files. A look starts a small pod."""
+    """Time between checks for new files. A check starts a small pod."""
     batch: Batch = Batch()
-    """How much one commit takes."""
+    """Limits of one commit."""
     quarantine: bool = False
-    """True: a file that cannot be read is recorded with its error and passed over, until it is replaced or the way of
-    reading it (format, compression, csv, schema) is edited. False: the source stops at it, with the reason
-    SourceStalled."""
+    """True: an unreadable file is recorded with its error and skipped, until it is replaced or format, compression, csv
+    or schema of the source is edited. False: the source stops at it, with the reason SourceStalled."""
     suspend: bool = False
-    """Look for nothing new. What runs goes on."""
+    """True: ingest no new files; running jobs continue."""
 
 
 class Lag(Lenient):
-    """What has landed and is not taken."""
+    """Files that were not ingested yet."""
 
     files: int = 0
     """Number of files."""
     bytes: int = 0
     """Their size."""
     oldest: Time | None = None
-    """When the oldest of them landed."""
+    """When the oldest of them was written."""
 
 
 class StalledFile(Lenient):
@@ -119,46 +117,46 @@ class StalledFile(Lenient):
     etag: str
     """Its ETag."""
     version: int
-    """The version of the table for which it was read."""
+    """The version of the table at that time."""
     reading: str
-    """A digest of the way in which it was read."""
+    """A digest of the settings with which it was read."""
 
 
 class SourceState(Lenient):
-    """How far one source is, as the last look at it found."""
+    """The ingestion state of one source, as the last job found it."""
 
     name: str
     """The source."""
     lag: Lag = Lag()
-    """What has landed and is not taken."""
+    """Files that were not ingested yet."""
     current_until: Time | None = None
-    """Everything that landed before this moment is in the table, or in quarantine."""
+    """All files written before this time are in the table, or in quarantine."""
     files: int = 0
-    """Number of files that were ever taken."""
+    """Number of files ingested ever."""
     last_file: str | None = None
-    """The newest file that was taken."""
+    """The newest ingested file."""
     last_commit_time: Time | None = None
-    """When it was taken."""
+    """When it was committed."""
     quarantined: int = 0
-    """Number of files in quarantine that are still there."""
+    """Number of files in quarantine that still exist."""
     problem: str | None = None
-    """Why files are not taken: `Reason: text`, with file, column and row if it is a file."""
+    """Why files are not ingested: `Reason: text`, with file, column and row if a file is the cause."""
     transient: bool = False
-    """Whether the problem may pass by itself."""
+    """Whether the problem is transient."""
     stalled: StalledFile | None = None
-    """The file that has to be replaced, or the way of reading edited, before the source goes on."""
+    """The file at which the source stopped, until the file is replaced or the source is edited."""
     failures: int = 0
-    """How many jobs in a row have failed."""
+    """Number of failed jobs in a row."""
     look_time: Time | None = None
-    """When the last look ended."""
+    """When the last job ended."""
     next_look_time: Time | None = None
-    """When the next look is due; absent: an interval after the last."""
+    """When the next job is due; absent: an interval after the last."""
 
 
 class Intake(Attempts):
-    """The last look at one of the sources. Its job is called `<name>-intake-<attempt>`."""
+    """The last ingestion job of one of the sources. It is called `<name>-intake-<attempt>`."""
 
     source: str | None = None
-    """The source that the attempt is about; absent when none is under way."""
+    """The source of the attempt; absent when no job is active."""
     reading: str | None = None
-    """A digest of the way in which its files are read."""
+    """A digest of the settings with which its files are read."""

@@ -1,11 +1,11 @@
-"""Settings of Spark that no manifest may have: those that fields, the operator or the pod itself decide."""
+"""Settings of Spark that no manifest may have: those that fields, the operator or the pod set."""
 
 from __future__ import annotations
 
 from typing import Final
 
 DENIED_CONF: Final = (
-    # who runs where is the operator's to say
+    # the operator decides where Spark runs
     "spark.app.",
     "spark.master",
     "spark.submit.",
@@ -27,7 +27,7 @@ DENIED_CONF: Final = (
     "spark.metrics.conf",
     "spark.local.dir",
     "spark.kubothek.",
-    # sizes, and what becomes of executors, have fields of their own
+    # sizes and lifetime of executors have fields of their own
     "spark.driver.cores",
     "spark.driver.memory",
     "spark.dynamicAllocation.",
@@ -40,7 +40,7 @@ DENIED_CONF: Final = (
     "spark.decommission.",
     "spark.shuffle.sort.io.plugin.class",
     "spark.storage.decommission.",
-    # so has the event log, which goes to the store with the job's credentials
+    # the event log has a field of its own; the job writes it to the store
     "spark.eventLog.",
     # everything that loads or runs code, or sets the environment of processes
     "spark.archives",
@@ -74,4 +74,4 @@ DENIED_CONF: Final = (
     # jobs read and write through the ObjectStore's own credentials
     "spark.hadoop.",
 )
-"""Prefixes of Spark's settings that ``sparkConf`` must not have; a manifest's author is not the cluster's."""
+"""Prefixes of Spark's settings that ``sparkConf`` must not have: authors of manifests do not administer the cluster."""

@@ -1,4 +1,4 @@
-"""Sync: a Dataset and its counterpart in a Repository, kept the same."""
+"""Sync: pull or push between a Dataset and its counterpart in a Repository."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REMOTE = r"^[a-zA-Z0-9]([a-zA-Z0-9_.\-]*[a-zA-Z0-9])?(/[a-zA-Z0-9]([a-zA-Z0-9_.
 
 
 class SyncSpec(Strict):
-    """What is made the same as what."""
+    """The two sides, the direction and the schedule."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -31,93 +31,94 @@ class SyncSpec(Strict):
     repository_ref: Reference
     """A job on edit. The Repository."""
     dataset_ref: Reference
-    """A job on edit. The Dataset: a ledger; to pull, one with `ledger.kind: Copy`."""
+    """A job on edit. The Dataset: a ledger; for Pull one with `ledger.kind: Copy`."""
     remote: Annotated[str, StringConstraints(max_length=256, pattern=_REMOTE)] | None = None
     """A job on edit. The name of the dataset in the Repository, such as `flights` or `account/flights`; default: the
     uuid of the Dataset."""
     direction: Direction
-    """A job on edit. Pull: the Dataset becomes what is in the Repository. Push: the other way round, if the Repository
-    has `push: true`."""
+    """A job on edit. Pull: from the Repository to the Dataset. Push: from the Dataset to the Repository, which needs
+    `push: true`."""
     schedule: Schedule | None = None
     """Takes effect at once. When to sync; default: once for each edit, and on request by the annotation
     `kubothek.io/requestedAt`."""
     force: Literal["Never", "IfDiverged"] = "Never"
-    """A job on edit. Never: blocks that only the target has are never given up; the Sync is then `Diverged`.
-    IfDiverged: they are, and the target becomes what the other side is."""
+    """A job on edit. What to do with blocks that only the target has. Never: keep them; the Sync is then `Diverged`.
+    IfDiverged: drop them, so that the target equals the source."""
     level: Literal["Physical", "Full"] | None = None
-    """Takes effect at the next sync. How closely to look at what is pulled, before anybody sees it. Physical: all
-    blocks, their rules, and the bytes of all objects. Full: the records as well. Default: Full if the Dataset keeps a
-    table, as that is made from the records."""
+    """Takes effect at the next sync. The verification of pulled data before it becomes visible. Physical: all blocks,
+    their rules, and the bytes of all objects. Full: the records as well. Default: Full if the Dataset has a table,
+    which is built from the records."""
     engine_ref: Reference | None = None
     """Takes effect at the next job. The Engine that runs the jobs; default: that of the Dataset."""
     suspend: bool = False
-    """Takes effect at once. Start no jobs. What runs goes on."""
+    """Takes effect at once. True: start no jobs; running jobs continue."""
 
 
 class SyncRun(Attempts):
     """One sync."""
 
     cause: str = ""
-    """What it was begun for: a digest of what is to be the same as what."""
+    """Its cause: a digest of the two sides and the direction."""
     slot: Time | None = None
-    """The time of the slot, or when it was begun without one."""
+    """The time of the slot; without one, the time at which it began."""
     done: bool = False
-    """Whether it is through."""
+    """Whether it is complete."""
     problem: str | None = None
-    """Why it was given up: `Reason: text`."""
+    """Why it failed permanently: `Reason: text`."""
 
 
 class SyncProgress(Lenient):
-    """How far the running job is."""
+    """Progress of the running job."""
 
     stage: str
     """Comparing, Transferring or Committing."""
     blocks: int = 0
     """Number of blocks that are new to the target."""
     objects: int = 0
-    """Number of objects that are there and verified."""
+    """Number of objects that are transferred and verified."""
     objects_to_go: int = 0
-    """Number of objects that are still to come."""
+    """Number of remaining objects."""
     bytes: int = 0
-    """Bytes of the objects that are there and verified."""
+    """Bytes of the objects that are transferred and verified."""
     bytes_to_go: int = 0
-    """Bytes that are still to come."""
+    """Remaining bytes."""
 
 
 class SyncStatus(Status):
-    """How the two are to each other."""
+    """The relation of the two sides, and the last sync."""
 
     url: str | None = None
-    """Where the dataset is in the Repository."""
+    """The url of the dataset in the Repository."""
     head: str | None = None
-    """The hash of the last block that both have, since the last sync."""
+    """The hash of the last block that both have since the last sync."""
     relation: Literal["Equal", "Ahead", "Behind", "Diverged"] | None = None
-    """How the side that is read was to the other at the last sync. Equal: nothing was to be done. Ahead: it had more.
-    Behind: it had less. Diverged: each had blocks of its own. Of the last two, `force` gives up those of the target."""
+    """The relation of the source to the target at the last sync. Equal: nothing to do. Ahead: it had more blocks.
+    Behind: it had fewer. Diverged: each had blocks of its own. In the last two cases `force` drops those of the
+    target."""
     blocks: int = 0
-    """Number of blocks that the last sync moved."""
+    """Number of blocks that the last sync transferred."""
     objects: int = 0
-    """Number of files of records and checkpoints that it moved. What an interrupted one had moved is not among them."""
+    """Number of files of records and checkpoints that it transferred, without those of interrupted syncs."""
     bytes: int = 0
-    """Their bytes."""
+    """Their size."""
     size: str | None = None
-    """The same for people."""
+    """The same, human-readable."""
     progress: SyncProgress | None = None
-    """How far the running job is."""
+    """Progress of the running job."""
     last_sync_time: Time | None = None
-    """When both were last found, or made, the same."""
+    """When both sides were last equal after a sync."""
     next_time: Time | None = None
-    """When the next slot is."""
+    """The time of the next slot."""
     handled_request: str | None = None
-    """The last request that was taken up."""
+    """The last request that was handled."""
     table: TableState | None = None
     """The Dataset after the last pull."""
     run: SyncRun | None = None
-    """The last sync, or the one that is under way."""
+    """The last or running sync."""
 
 
 class Sync(Resource):
-    """A Sync keeps a Dataset and its counterpart in a Repository the same, by pulling or by pushing."""
+    """A Sync keeps a Dataset and its counterpart in a Repository equal, by pulls or pushes."""
 
     kind: Literal["Sync"] = "Sync"
     spec: SyncSpec

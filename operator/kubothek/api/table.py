@@ -1,4 +1,4 @@
-"""``spec.table`` of a Dataset: how its files are laid out, and what is kept beside them."""
+"""``spec.table`` of a Dataset: the layout of its files, its indices and skipping metadata."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Index(Strict):
     """The column; of type bool, int64, uint64, double, string, binary, date32 or timestamp."""
     kind: Literal["Kartothek", "Native"] = "Native"
     """Native: for any number of values, and cheap to update; only Kubothek uses it. Kartothek: kartothek and plateau
-    use and update it as well; every commit writes the whole index anew, so it is for columns with few values."""
+    use and update it as well; every commit rewrites the whole index, so it suits columns with few values."""
 
 
 def _distinct_inner_columns(field: str, attribute: str) -> tuple[Rule, ...]:
-    """What a list of columns must be that says how files are laid out inside."""
+    """Return the rules for a list of columns that defines the layout inside of files."""
     listed = f"!has(self.{field}) || "
     return (
         Rule(
@@ -48,7 +48,7 @@ def _known_columns(field: str, attribute: str) -> Rule:
 
 
 def _skipped_by(table: Table) -> set[str]:
-    """The columns of its skipping indices."""
+    """Return the columns of its skipping indices."""
     indices = table.skipping.indices if table.skipping is not None else ()
     return {column for index in indices for column in (index.column, index.y_column) if column is not None}
 
@@ -128,37 +128,37 @@ class Table(Strict):
         Field(max_length=16),
         Immutable("table.partitionOn cannot change, as every file is laid out by it: create another Dataset"),
     ] = ()
-    """Immutable. The columns whose values name the directories, outermost first. A column with few values that most
-    queries filter on is a good one."""
+    """Immutable. The columns whose values name the directories, outermost first. Choose columns with few values on
+    which most queries filter."""
     sort_by: Annotated[tuple[ColumnName, ...], Field(max_length=16)] = ()
-    """Takes effect at the next write. The columns by which the rows of each file ascend, the first one first; nulls
-    come last. Filters on the first one then skip most row groups and, in large partitions, most files."""
+    """Takes effect at the next write. The columns by which the rows of each file are sorted, ascending, nulls last.
+    Filters on the first one then skip most row groups and, in large partitions, most files."""
     bucket_by: Annotated[tuple[ColumnName, ...], Field(max_length=16)] = ()
-    """Takes effect at the next write. The columns whose values decide, by a hash, into which of `numBuckets` files of
-    its partition a row goes. A query for one value of all of them reads one bucket; docs/layout.md has the hash."""
+    """Takes effect at the next write. The columns whose hash decides into which of `numBuckets` buckets of its
+    partition a row goes. A query for one value of all of them reads one bucket; docs/layout.md has the hash."""
     num_buckets: Annotated[int, Field(ge=1, le=65536)] | None = None
-    """Takes effect at the next write. The number of buckets of a partition; goes with `bucketBy`."""
+    """Takes effect at the next write. The number of buckets of a partition; only with `bucketBy`."""
     target_file_size: Quantity = "128Mi"
-    """Takes effect at the next write. How large files should get."""
+    """Takes effect at the next write. Target size of files."""
     row_group_rows: Annotated[int, Field(ge=1, le=1073741824)] = 1048576
-    """Takes effect at the next write. How many rows a row group, which readers skip or read whole, has at most."""
+    """Takes effect at the next write. Maximum rows of a row group, which readers skip or read whole."""
     compression: Literal["ZSTD", "SNAPPY", "NONE"] = "ZSTD"
     """Takes effect at the next write. The compression inside the Parquet files."""
     dictionary_columns: Annotated[tuple[ColumnName, ...], Field(max_length=64)] | None = None
-    """Takes effect at the next write. The columns that are dictionary-encoded, which pays for those with few different
-    values. Left out: all, each as long as it pays."""
+    """Takes effect at the next write. The columns with dictionary encoding, which pays for few distinct values.
+    Default: all, each as long as it pays."""
     indices: Annotated[tuple[Index, ...] | None, Field(max_length=16), UniqueBy("column")] = None
-    """A job on edit. The secondary indices of the table; an empty list drops those that are there. Left out: whatever
-    indices the table has are kept up to date."""
+    """A job on edit. The secondary indices of the table; an empty list drops existing ones. Default: existing indices
+    are kept up to date."""
     skipping: Skipping | None = None
-    """A job on edit. What is kept of each data file, so that queries open only those that can hold a match; empty
-    drops it. Left out: what the table has is kept up by every commit."""
+    """A job on edit. Metadata of each data file, by which queries open only files that can match; empty drops it.
+    Default: every commit keeps existing metadata up to date."""
     dialect: Literal["Kartothek", "Plateau"] | None = None
     """A job on edit. Which library besides Kubothek can write to a table with a Kartothek index on strings; both can
-    read it. Left out: as it is, which is Kartothek for a new table."""
+    read it. Default: unchanged; Kartothek for a new table."""
     columns: Columns = None
-    """A checked contract: a commit whose columns differ is refused. Without it the first commit decides."""
+    """A checked contract: a commit with other columns is refused. Default: the columns of the first commit."""
     schema_evolution: Literal["Strict", "Compatible"] = "Strict"
-    """Takes effect at the next write. Strict: rows have exactly the columns of the table. Compatible: they may bring
-    new columns, which older rows then have as null, lack columns, which are null then, and have decimals with more
-    digits. With `table.schema`, only the columns that it names can come."""
+    """Takes effect at the next write. Strict: rows have exactly the columns of the table. Compatible: rows may have new
+    columns (null in older rows), lack columns (null in these rows), and have decimals with more digits. With
+    `table.schema`, only its columns can be added."""

@@ -1,4 +1,4 @@
-"""What a manifest says of a derivative ledger: the transformation, and when it runs."""
+"""The transformation of a derivative ledger in a manifest, and when it runs."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ MOST_INPUTS: Final = 16
 
 
 class Transform(Strict):
-    """When a derivative runs, and what becomes of it when its inputs or its SQL are not what they were."""
+    """When a derivative runs, and what happens when its inputs or its SQL change."""
 
     min_records: Annotated[int, Field(ge=1, le=10**12)] = 1
-    """Takes effect at once. Run when the inputs have so many new records, all together; or when `maxWait` is over. It
-    changes when there is a run, never what comes of it."""
+    """Takes effect at once. Minimum number of new records in all inputs together for a run, unless `maxWait` is over.
+    It affects when runs start, never their result."""
     max_wait: Duration = "10m"
-    """Takes effect at once. How long something new waits at most: for `minRecords`, and for other inputs that are on
-    their way to the same state of a dataset which they share."""
+    """Takes effect at once. Maximum time for which new data waits: for `minRecords`, and for other inputs that have yet
+    to process the same state of a shared ancestor."""
     suspend: bool = False
-    """Takes effect at once. Start no runs. Everything else goes on; how far behind it is can be seen in
-    `status.ledger.inputs`."""
+    """Takes effect at once. True: start no runs; everything else continues. `status.ledger.inputs` shows how far it is
+    behind."""
     on_change: Literal["Stop", "Continue", "Reset"] = "Stop"
     """Takes effect at once. What to do when spec.ledger has another transformation, or an input has another schema or
-    another history. Stop: nothing, and a condition says what changed. Continue: go on from here, with what there is as
-    it is. Reset: make all data anew, under the same identity."""
+    another history. Stop: run nothing, and report the change in a condition. Continue: keep existing data and continue
+    with the change. Reset: rebuild all data under the same identity."""
 
 
 class LedgerInput(Lenient):
-    """How far a derivative has read one of its inputs."""
+    """The read position of a derivative in one of its inputs."""
 
     name: str
-    """The Dataset; if none is known by that identity, the name in the SQL."""
+    """The Dataset; if none with that identity is known, the name in the SQL."""
     id: str
     """Its identity."""
     block: str | None = None
@@ -46,25 +46,24 @@ class LedgerInput(Lenient):
     offset: int | None = None
     """The offset of the last record that was read."""
     behind: int | None = None
-    """How many records of the input were not read yet, as far as is known."""
+    """Number of records of the input that were not read yet, as far as known."""
 
 
 class Lineage(Lenient):
-    """Where a ledger comes from and who reads it, as far as there are Datasets of this namespace."""
+    """The lineage of a ledger, among the Datasets of this namespace."""
 
     roots: Annotated[tuple[str, ...], Field(max_length=64)] = ()
-    """The Datasets in which its data begins."""
+    """The root Datasets of its data."""
     depth: int = 0
-    """How many transformations lie between the farthest of them and this one; 0 for a root."""
+    """Number of transformations from the farthest root to this one; 0 for a root."""
     consumers: Annotated[tuple[str, ...], Field(max_length=64)] = ()
-    """The Datasets that are derived from this one directly."""
+    """The Datasets that derive directly from this one."""
 
 
 def checked_transform(event: Mapping[str, Any]) -> None:
-    """Whether a SetTransform, of which the fields were checked, can be one. Raises ValueError with the place.
+    """Check a SetTransform whose fields are valid. Raises ValueError with the path.
 
-    Inputs are Datasets of the namespace or identities, each once; of the queries all but the last have names (ST-01 …
-    ST-05).
+    Inputs are Datasets of the namespace or identities, each once; all queries but the last have names (ST-01 … ST-05).
     """
     inputs: Sequence[Mapping[str, Any]] = event["inputs"]
     if not 1 <= len(inputs) <= MOST_INPUTS:
@@ -111,10 +110,10 @@ def _query_problems(sql: Mapping[str, Any], aliases: Sequence[str]) -> Iterator[
 
 
 def is_input(reference: str) -> bool:
-    """Whether it can be the ``datasetRef`` of an input: a name of a resource, or an identity."""
+    """Return whether the text can be the ``datasetRef`` of an input: a name of a resource, or an identity."""
     return is_identity(reference) or (len(reference) <= NAME_LIMIT and _NAME.fullmatch(reference) is not None)
 
 
 def is_identity(reference: str) -> bool:
-    """Whether it is an identity: ``did:odf:…``."""
+    """Return whether the text is an identity: ``did:odf:…``."""
     return _ID.fullmatch(reference) is not None

@@ -1,4 +1,4 @@
-"""The small values of specs: durations, quantities, names and references."""
+"""Common types of specs: durations, quantities, names and references."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12} | {
 
 
 def parse_duration(text: str) -> timedelta:
-    """``1h30m`` as a timedelta; ValueError if it is none."""
+    """Parse a duration such as ``1h30m``. Raises ValueError."""
     if not re.fullmatch(DURATION_PATTERN.strip("^$"), text):
         raise ValueError(f"{text!r} is not a duration: write a number and ms, s, m or h, such as 90s or 1h30m")
     parts = re.findall(r"([0-9.]+)(ms|s|m|h)", text)
@@ -32,12 +32,12 @@ def parse_duration(text: str) -> timedelta:
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """A ``metav1.Time``, RFC 3339 as Kubernetes writes it; None if there is none. ValueError for anything else."""
+    """Parse a ``metav1.Time`` (RFC 3339); None for an empty or absent one. Raises ValueError."""
     return datetime.fromisoformat(text) if text else None
 
 
 def parse_quantity(quantity: int | str) -> int:
-    """``128Mi`` as a whole number of bytes, rounded down; ValueError if it is none."""
+    """Return a quantity such as ``128Mi`` in bytes, rounded down. Raises ValueError."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT]i|[kMGT])?", str(quantity))
     if not match:
         raise ValueError(
@@ -47,7 +47,7 @@ def parse_quantity(quantity: int | str) -> int:
 
 
 def render_bytes(size: int) -> str:
-    """A size for people, in binary units and three digits: ``0 B``, ``1.50 GiB``."""
+    """Render a size in binary units and three digits: ``0 B``, ``1.50 GiB``."""
     value, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
     while value >= 1024 and len(units) > 1:
         value, units = value / 1024, units[1:]
@@ -57,7 +57,7 @@ def render_bytes(size: int) -> str:
 
 
 def percent(part: int, whole: int) -> str | None:
-    """A share for people: ``97%``; 100% and 0% only if it is all or nothing. None of nothing."""
+    """Render a share such as ``97%``; 100% and 0% only if it is all or nothing. None if ``whole`` is 0."""
     if not whole:
         return None
     if 0 < part < whole:
@@ -75,7 +75,7 @@ Duration = Annotated[str, StringConstraints(pattern=DURATION_PATTERN, max_length
 TagName = Annotated[
     str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-zA-Z]([-a-zA-Z0-9_.]*[a-zA-Z0-9])?$")
 ]
-"""The name that a version has."""
+"""The name of a version."""
 
 Quantity = Annotated[
     int | str,
@@ -129,4 +129,4 @@ class Column(Strict):
 
 
 Columns = Annotated[tuple[Column, ...] | None, Field(alias="schema", min_length=1, max_length=1000), UniqueBy("name")]
-"""The columns of a table, in order: the field ``schema`` (pydantic keeps that name for itself)."""
+"""The columns of a table, in order: the field ``schema``, a name that pydantic reserves."""

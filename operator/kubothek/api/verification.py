@@ -1,4 +1,4 @@
-"""Verification: one look at whether what lies in the store is what was committed."""
+"""Verification: one check that the data in the store is what was committed."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Point(Strict):
     version: Annotated[int | None, Field(ge=0)] = None
     """A version of the Dataset."""
     block: Annotated[int | None, Field(ge=0)] = None
-    """The sequence number of a block. Then only the chain is looked at, which the Dataset must have."""
+    """The sequence number of a block. Then only the chain is verified, which the Dataset must have."""
 
 
 class VerificationSpec(Strict):
-    """What to verify. Immutable, but for `suspend`, `retryLimit` and `ttlSecondsAfterFinished`."""
+    """What to verify. Immutable, except `suspend`, `retryLimit` and `ttlSecondsAfterFinished`."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -46,49 +46,49 @@ class VerificationSpec(Strict):
     dataset_ref: Annotated[Reference, _FIXED]
     """Immutable. The Dataset."""
     level: Annotated[Literal["Chain", "Physical", "Full"], _FIXED] = "Full"
-    """Immutable. How closely to look. Chain: the blocks of a ledger, or whether commit records add up to the table.
-    Physical: the bytes of all files and slices as well. Full: their records too, and indices."""
+    """Immutable. The depth of the verification. Chain: the blocks of a ledger, or whether commit records add up to the
+    table. Physical: the bytes of all files and slices as well. Full: their records too, and indices."""
     since: Annotated[Point | None, _FIXED] = None
-    """Immutable. What came up to this point was verified before: its files and slices are not read again."""
+    """Immutable. A point that was verified before: files and slices up to it are not read again."""
     until: Annotated[Point | None, _FIXED] = None
-    """Immutable. The version, or the last block, to verify; default: the present one."""
+    """Immutable. The version, or the last block, to verify; default: the current one."""
     recursive: Annotated[bool, _FIXED] = False
-    """Immutable. Whether that which a derivative is made of is verified as well, up to the roots; the first of these
-    that is not sound is named in `status.dataset`."""
+    """Immutable. Whether to verify the inputs of a derivative as well, up to the roots; `status.dataset` names the
+    first corrupt one."""
     engine_ref: Annotated[Reference | None, _FIXED] = None
-    """Immutable. The Engine that does it; default: the one of the Dataset."""
+    """Immutable. The Engine for the job; default: that of the Dataset."""
     size: Annotated[Sizes | None, _FIXED] = None
-    """Immutable. Sizes for this run, in place of those of the Engine."""
+    """Immutable. Sizes for this run, which override those of the Engine."""
     suspend: bool = False
-    """May be edited. Start no job. A job that runs goes on."""
+    """May be edited. True: start no job; a running job continues."""
     retry_limit: Annotated[int | None, Field(ge=0, le=20)] = None
-    """May be edited. How many times the job is tried again when it fails in a way that may pass; default: that of the
-    Engine. Raising it revives a Verification that ended with RetryLimitReached."""
+    """May be edited. Maximum number of retries after retryable failures; default: that of the Engine. Raising it
+    revives a Verification that ended with RetryLimitReached."""
     ttl_seconds_after_finished: Annotated[int | None, Field(ge=0)] = None
-    """May be edited. How long after its end the Verification is deleted, with its pods; default: never. What Argo CD,
-    Flux or Helm applied stays, as they would only apply it again."""
+    """May be edited. Seconds after its end until the Verification and its pods are deleted; default: never.
+    Verifications that Argo CD, Flux or Helm applied stay, as these tools would re-apply them."""
 
 
 class VerificationProgress(Lenient):
-    """How far the job is."""
+    """Progress of the job."""
 
     stage: str
     """Starting or Verifying."""
     tasks_done: int = 0
-    """Number of pieces of work that are finished."""
+    """Number of finished tasks."""
     tasks_total: int = 0
-    """Number of pieces of work."""
+    """Number of tasks."""
 
 
 class FirstFinding(Lenient):
-    """The first thing that is wrong, and where."""
+    """The first finding, and its location."""
 
     code: str
-    """What is wrong, in one word: see docs/verification.md."""
+    """The kind of finding, in one word: see docs/verification.md."""
     message: str
     """What is wrong, and what to do."""
     block: str | None = None
-    """The hash of the block that is wrong, or names what is wrong."""
+    """The hash of the corrupt block, or of the block that refers to the corrupt object."""
     block_number: int | None = None
     """Its sequence number."""
     object: str | None = None
@@ -100,20 +100,20 @@ class FirstFinding(Lenient):
 
 
 class VerificationStatus(Status, Attempts):
-    """How far the verification is, and what it found."""
+    """The progress of the verification, and its findings."""
 
     progress: VerificationProgress | None = None
-    """How far the running job is."""
+    """Progress of the running job."""
     start_time: Time | None = None
     """When the first attempt was started."""
     logs: str | None = None
-    """Where the log of its last attempt is, if the operator was told where logs are kept."""
+    """URL of the log of the last attempt, if the operator has a URL template for logs."""
     completion_time: Time | None = None
     """When it was complete."""
     verdict: Literal["Sound", "Corrupt"] | None = None
-    """What was found."""
+    """The verdict."""
     version: int | None = None
-    """The version that was looked at."""
+    """The verified version."""
     blocks: int | None = None
     """Number of blocks of the chain."""
     slices: int | None = None
@@ -127,18 +127,18 @@ class VerificationStatus(Status, Attempts):
     bytes: int | None = None
     """Size of the slices and files that were read."""
     datasets: int | None = None
-    """Number of datasets that were looked at, if those that it is made of were."""
+    """Number of verified datasets, if inputs were verified as well."""
     dataset: str | None = None
-    """The name in the store of the first dataset that is not sound, roots first, if several were looked at."""
+    """The name in the store of the first corrupt dataset, roots first, if several were verified."""
     wrong: int | None = None
-    """Number of things that are wrong."""
+    """Number of findings."""
     first: FirstFinding | None = None
-    """The first of them."""
+    """The first finding."""
 
 
 class Verification(Resource):
-    """A Verification looks once whether the chain of a Dataset, its files and its indices are what was committed, and
-    names the first thing that is not. It changes no data.
+    """A Verification checks once that the chain of a Dataset, its files and its indices are what was committed, and
+    reports the first difference. It changes no data.
     """
 
     kind: Literal["Verification"] = "Verification"
@@ -147,5 +147,5 @@ class Verification(Resource):
 
     @property
     def finished(self) -> bool:
-        """Whether nothing will start for this Verification any more."""
+        """Whether the Verification has ended: no job will start for it."""
         return self.status.holds("Complete") or self.status.holds("Failed")

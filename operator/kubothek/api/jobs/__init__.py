@@ -1,6 +1,7 @@
-"""What passes between the control plane and the data plane: a job spec in, a job result out, both plain JSON.
+"""The interface between control plane and data plane: a job spec in, a job result out, both plain JSON.
 
-``reconcile`` writes job specs and reads results; ``jobs`` does the reverse. Neither knows the other.
+:mod:`kubothek.controller` writes job specs and reads results; :mod:`kubothek.jobs` does the reverse. Neither imports
+the other.
 """
 
 from __future__ import annotations

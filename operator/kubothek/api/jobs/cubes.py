@@ -1,4 +1,4 @@
-"""The job that changes a cube, and a question to one."""
+"""The job that changes a cube, and a query of one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kubothek.api.jobs.parts import BaseJob, DatasetRef, Plain, SourceSpec, Spar
 
 
 class CubeMemberRef(Plain):
-    """A dataset of a cube as a job needs it. ``partition_on`` None: as the cube is partitioned, or as it is."""
+    """A dataset of a cube. ``partition_on`` None: the partition columns of the cube, or those of the dataset."""
 
     name: str
     dataset: DatasetRef
@@ -18,7 +18,7 @@ class CubeMemberRef(Plain):
 
 
 class CubeRef(Plain):
-    """A cube as a job needs it. Without ``dimension_columns`` it is what the store has."""
+    """A cube. Without ``dimension_columns`` its columns are those in the store."""
 
     prefix: str
     seed: str = "seed"
@@ -37,7 +37,7 @@ class CubeRows(Plain):
 
 
 class CubeTarget(Plain):
-    """Where a cube is copied to; ``rename`` is new names of datasets by the old ones."""
+    """The target of a copy of a cube; ``rename``: new names of datasets by the old ones."""
 
     store: StoreRef
     prefix: str
@@ -46,32 +46,32 @@ class CubeTarget(Plain):
 
 
 class CubeJob(BaseJob):
-    """Commit one change to one cube: to all of its datasets, or to none."""
+    """Commit one change to one cube, atomically over its datasets."""
 
     verb: Literal["cube"] = "cube"
     cube: CubeRef
     by: str
-    """Who makes the change: ``<clusterId>/<namespace>/<name>`` of the Cube."""
+    """The author of the change: ``<clusterId>/<namespace>/<name>`` of the Cube."""
     commit_id: str
     digest: str
     operation: Literal["Build", "Extend", "Append", "Update", "RemovePartitions", "Delete", "Copy", "Index", "Cleanup"]
     rows: tuple[CubeRows, ...] = ()
-    """Of Build, Extend, Append and Update."""
+    """For Build, Extend, Append and Update."""
     members: tuple[str, ...] | None = None
-    """Of the others: which datasets; None: all."""
+    """For the other operations: the datasets to change; None: all."""
     where: str | None = None
-    """Of Update and RemovePartitions: which partitions go."""
+    """For Update and RemovePartitions: the partitions to remove."""
     columns: tuple[str, ...] = ()
-    """Of Index."""
+    """For Index."""
     target: CubeTarget | None = None
-    """Of Copy."""
+    """For Copy."""
     overwrite: bool = False
     dry_run: bool = False
     spark: SparkSettings = SparkSettings()
 
 
 class CubeQuestion(Plain):
-    """Which cells of a cube, and which columns of them; see ``resources.cube_changes.CubeQuestion``."""
+    """A query of cells of a cube; see :class:`kubothek.api.cube_changes.CubeQuestion`."""
 
     prefix: str
     conditions: str | None = None

@@ -1,4 +1,4 @@
-"""What job specs of several verbs are made of."""
+"""Parts of job specs that several verbs share."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Plain(BaseModel):
-    """Plain data: unknown fields are refused, as operator and image may differ; nothing changes later."""
+    """Base of immutable data. Unknown fields are errors, as the versions of operator and image may differ."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class StoreRef(Plain):
-    """An ObjectStore as a job needs it. ``name`` is the ObjectStore's; its Secret is mounted at ``credentials_dir``."""
+    """An ObjectStore, by its ``name``; its Secret is mounted at ``credentials_dir``."""
 
     name: str
     url: str
@@ -22,9 +22,9 @@ class StoreRef(Plain):
     region: str | None = None
     credentials_dir: str | None = None
     keys_dir: str | None = None
-    """Where the Secret with the keys of encrypted metadata is mounted."""
+    """The mount path of the Secret with the keys of encrypted metadata."""
     conditional_writes: bool | None = None
-    """What the last inspection found; None: the job has to probe the store itself."""
+    """The result of the last inspection; None: the job must probe the store."""
 
 
 class Column(Plain):
@@ -36,7 +36,7 @@ class Column(Plain):
 
 
 class CsvOptions(Plain):
-    """How to read CSV; the defaults read what spreadsheets and R write."""
+    """How to read CSV; the defaults suit spreadsheets and R."""
 
     delimiter: str = ","
     quote: str = '"'
@@ -60,14 +60,14 @@ class SourceSpec(Plain):
 
 
 class IndexSpec(Plain):
-    """A secondary index that a table is to have."""
+    """A secondary index of the desired state of a table."""
 
     column: str
     kind: Literal["Kartothek", "Native"] = "Native"
 
 
 class SkippingIndexSpec(Plain):
-    """A skipping index. ``type`` and ``params`` as in the manifest; ``key``: the name of the key that encrypts it."""
+    """A skipping index. ``type`` and ``params`` are as in the manifest; ``key`` names the key that encrypts it."""
 
     type: str
     columns: tuple[str, ...]
@@ -76,7 +76,7 @@ class SkippingIndexSpec(Plain):
 
 
 class SkippingSpec(Plain):
-    """The skipping indices that files are to have; with ``auto``, others are chosen as well."""
+    """The desired skipping indices of files; with ``auto`` the job chooses further ones."""
 
     indices: tuple[SkippingIndexSpec, ...] = ()
     auto: bool = False
@@ -85,7 +85,7 @@ class SkippingSpec(Plain):
 
 
 class FilterSeen(Plain):
-    """How many of the recent queries filtered a column in one way: ``Equal``, ``Range``, ``Prefix`` …"""
+    """Number of recent queries that filtered a column in one way: ``Equal``, ``Range``, ``Prefix`` …"""
 
     column: str
     kind: str
@@ -103,81 +103,81 @@ class TableSpec(Plain):
     row_group_rows: int = 1024 * 1024
     compression: Literal["ZSTD", "SNAPPY", "NONE"] = "ZSTD"
     dictionary_columns: tuple[str, ...] | None = None
-    """None: all, as far as it pays."""
+    """None: all columns, each as long as its dictionary stays small enough to pay."""
     columns: tuple[Column, ...] = ()
-    """The contract of spec.table.schema: empty = whatever the first commit brings."""
+    """The contract of spec.table.schema; empty = the columns of the first commit."""
     schema_evolution: Literal["Strict", "Compatible"] = "Strict"
     indices: tuple[IndexSpec, ...] | None = None
-    """None: those that the table has."""
+    """None: keep those of the table."""
     skipping: SkippingSpec | None = None
-    """None: that which the table has."""
+    """None: keep that of the table."""
     dialect: Literal["Kartothek", "Plateau"] | None = None
-    """None: the one that the table has."""
+    """None: keep that of the table."""
 
 
 class Clustering(Plain):
-    """The order that a compaction puts the rows of a partition in: by the columns, or along a curve through them."""
+    """The sort order of a compaction: by the columns, or along a space-filling ``curve`` through them."""
 
     by: tuple[str, ...]
     curve: bool = False
 
 
 class Claim(Plain):
-    """Who asks to own the dataset: ``<clusterId>/<namespace>/<name>``, and its incarnation: the uid of the Dataset."""
+    """A claim to own the dataset: the owner ``<clusterId>/<namespace>/<name>``, and the uid of its Dataset."""
 
     owner: str
     incarnation: str
 
 
 class DatasetRef(Plain):
-    """A dataset as a job needs it."""
+    """A dataset, with its claim and layout."""
 
     uuid: str
     claim: Claim
     table: TableSpec = TableSpec()
     adopt: bool = False
-    """Whether the claim may take over a dataset that another library made."""
+    """Whether the claim may adopt a dataset of another library."""
     clustering: Clustering | None = None
-    """Of spec.maintenance.compaction."""
+    """The sort order of spec.maintenance.compaction."""
 
 
 class RemoteRef(Plain):
-    """A dataset in a Repository as a job needs it. The Repository's Secret is mounted at ``secret_dir``."""
+    """A dataset in a Repository, whose Secret is mounted at ``secret_dir``."""
 
     url: str
     endpoint: str | None = None
     region: str | None = None
     secret_dir: str | None = None
     ca_bundle: str | None = None
-    """Certificates in PEM that are trusted in place of the usual ones."""
+    """Trusted certificates in PEM, instead of the system's."""
     allowed_hosts: tuple[str, ...] = ()
     """Hosts that ``url`` may name; ``("*",)`` and file URLs only outside a cluster (``allow_local``)."""
     allow_local: bool = False
 
 
 class InputRef(Plain):
-    """An input of a derivative: ``reference`` as its manifest has it, and the dataset that it is in the same store."""
+    """An input of a derivative: the ``reference`` in its manifest, and the UUID of that dataset in the same store."""
 
     reference: str
     uuid: str
 
 
 class OpenLineage(Plain):
-    """Where runs are told of, as OpenLineage has it: the collector's url, and the namespace of the jobs."""
+    """The collector of OpenLineage events: its url, and the namespace of the jobs."""
 
     url: str
     namespace: str
 
 
 class SparkSettings(Plain):
-    """How the driver sizes its Spark session; ``from_bytes`` is the source size above which Spark carries the work."""
+    """Settings of the Spark session; ``from_bytes`` is the source size from which Spark does the work."""
 
     from_bytes: int = 32 * 1024 * 1024
     conf: dict[str, str] = {}
 
 
 class BaseJob(Plain):
-    """What all jobs share. ``uid`` and ``attempt`` name the run; ``job`` is unique per attempt."""
+    """Fields of all jobs. ``uid`` and ``attempt`` name the run; ``job`` is unique per attempt."""
 
     job: str
     uid: str

@@ -1,4 +1,4 @@
-"""Job results: what a job found and did, and how it ended."""
+"""Job results: what a job observed and did, and how it ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubothek.api.jobs.parts import Plain, SkippingIndexSpec
 from kubothek.api.jobs.specs import StalledFile
 
 RESULT_LIMIT_BYTES = 4096
-"""Kubernetes keeps this much of a container's termination message."""
+"""Kubernetes' limit of a container's termination message."""
 _UNPACKED_LIMIT = 1 << 20
 
 
@@ -28,7 +28,7 @@ class Totals(Plain):
 
 
 class IndexState(Plain):
-    """A secondary index that a table has. Partial: it needs the work of an IndexJob; Stale: it has to be rebuilt."""
+    """A secondary index of a table. Partial: an IndexJob must repair it; Stale: one must rebuild it."""
 
     column: str
     kind: Literal["Kartothek", "Native"]
@@ -47,14 +47,14 @@ class SkippingState(Plain):
 
 
 class Bin(Plain):
-    """Files below ``below`` bytes (None: any), and not in the step before."""
+    """A step of a histogram: files below ``below`` bytes (None: any) that are not in an earlier step."""
 
     below: int | None = None
     files: int = 0
 
 
 class HealthState(Plain):
-    """How a table is at ``version``, worked out from commit records; see ``resources.maintenance.Health``."""
+    """The health of a table at ``version``, from commit records; see :class:`kubothek.api.maintenance.Health`."""
 
     version: int
     small_files: int = 0
@@ -69,7 +69,7 @@ class HealthState(Plain):
 
 
 class LedgerSource(Plain):
-    """How far a source of a chain was read."""
+    """The read position of a source of a chain."""
 
     name: str
     kind: str = ""
@@ -77,7 +77,7 @@ class LedgerSource(Plain):
 
 
 class LedgerInput(Plain):
-    """How far a derivative has read an input: see ``resources.transforms.LedgerInput``."""
+    """The read position of a derivative in an input: see :class:`kubothek.api.transforms.LedgerInput`."""
 
     id: str
     alias: str
@@ -86,7 +86,7 @@ class LedgerInput(Plain):
 
 
 class LedgerState(Plain):
-    """The chain of a dataset; times in ISO 8601. See ``resources.ledger.LedgerState``."""
+    """The chain of a dataset; times in ISO 8601. See :class:`kubothek.api.ledger.LedgerState`."""
 
     id: str | None = None
     head: str
@@ -100,7 +100,7 @@ class LedgerState(Plain):
 
 
 class DatasetState(Plain):
-    """A dataset's head, as a job saw it. ``version`` None = no head yet."""
+    """A dataset's head, as a job observed it. ``version`` None = no head yet."""
 
     uuid: str
     version: int | None = None
@@ -109,7 +109,7 @@ class DatasetState(Plain):
     last_commit_time: str | None = None
     owner: str | None = None
     problem: str | None = None
-    """Reason and message ``Reason: text`` if the dataset cannot be written by the asking claim or is not whole."""
+    """``Reason: text`` if the claim may not write the dataset, or the dataset is incomplete."""
     deleted: bool = False
     indices: tuple[IndexState, ...] = ()
     skipping: SkippingState | None = None
@@ -118,19 +118,19 @@ class DatasetState(Plain):
     partition_on: tuple[str, ...] | None = None
     health: HealthState | None = None
     ailments: tuple[str, ...] = ()
-    """What a HealJob would make anew, each as a few words."""
+    """Derived objects that a HealJob would rebuild, each in a few words."""
     corrupt: str | None = None
-    """Which data files are lost, of which versions, and which version is whole."""
+    """Which data files are lost, of which versions, and which version is complete."""
     ledger: LedgerState | None = None
 
     @property
     def digest(self) -> str:
-        """A digest of all of it: an inspection that finds what the operator knows does not tell it again."""
+        """A digest of all fields: an inspection reports only states that differ from what the operator knows."""
         return sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
 
 
 class CubeState(Plain):
-    """A cube's head, as a job saw it. ``version`` None = nothing of it is there yet; ``members`` are names."""
+    """A cube's head, as a job observed it. ``version`` None = it does not exist; ``members`` are names."""
 
     prefix: str
     version: int | None = None
@@ -141,16 +141,16 @@ class CubeState(Plain):
     index_columns: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
     problem: str | None = None
-    """Reason and message ``Reason: text`` if the cube cannot be written or is not what the asker says."""
+    """``Reason: text`` if the cube cannot be written, or differs from the spec."""
 
     @property
     def digest(self) -> str:
-        """As that of a dataset."""
+        """A digest of all fields, as for a dataset."""
         return sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
 
 
 class StoreState(Plain):
-    """What the probe of a store found."""
+    """The result of the probe of a store."""
 
     conditional_writes: bool
     clock_skew_seconds: float = 0.0
@@ -167,7 +167,7 @@ class MemberOutcome(Plain):
 
 
 class CommitOutcome(Plain):
-    """What a commit did; ``already_applied`` when it had happened before. ``version`` None: it makes none."""
+    """What a commit did; ``already_applied``: it had happened before. ``version`` None: it creates none."""
 
     version: int | None
     already_applied: bool = False
@@ -175,24 +175,24 @@ class CommitOutcome(Plain):
     files: int = 0
     bytes: int = 0
     members: tuple[MemberOutcome, ...] = ()
-    """Of a change of a cube."""
+    """For a change of a cube."""
 
 
 class QueryRead(Plain):
-    """What was read of one dataset."""
+    """What a query read of one dataset."""
 
     dataset: str
     version: int
     files: int = 0
     considered: int = 0
-    """Files that skipping had to decide about, and ``skipped``, how many of them were not opened."""
+    """Files on which skipping decided; ``skipped`` of them were not opened."""
     skipped: int = 0
     filters: tuple[str, ...] = ()
-    """The first few of what it filtered by: ``column:Equal`` …"""
+    """The first few filters: ``column:Equal`` …"""
 
 
 class QueryOutcome(Plain):
-    """What a query's rows became: the key ``location`` in its store, or the ``version`` of a dataset."""
+    """The result of a query: a file with the key ``location`` in its store, or the ``version`` of a dataset."""
 
     location: str | None = None
     version: int | None = None
@@ -200,14 +200,14 @@ class QueryOutcome(Plain):
     files: int = 0
     bytes: int = 0
     reads: tuple[QueryRead, ...] = ()
-    """The first few."""
+    """The first few datasets."""
 
 
 class IntakeOutcome(Plain):
-    """What a look at a source found and did; times in ISO 8601.
+    """The result of an ingestion job of a source; times in ISO 8601.
 
     ``version`` is that of the last commit, None if there was none; ``commits``, ``files`` and ``rows`` are of this job,
-    ``taken`` is how many files were ever taken.
+    ``taken`` is the number of files ingested ever.
     """
 
     version: int | None = None
@@ -223,7 +223,7 @@ class IntakeOutcome(Plain):
     current_until: str
     quarantined: int = 0
     refused: int = 0
-    """How many files went into quarantine now, and ``refusal``, why the first of them: ``Reason: text``."""
+    """Number of files that this job quarantined; ``refusal`` is the cause of the first: ``Reason: text``."""
     refusal: str | None = None
     stalled: StalledFile | None = None
 
@@ -239,7 +239,7 @@ class CompactOutcome(Plain):
     bytes_before: int = 0
     bytes_after: int = 0
     given_way: int = 0
-    """Partitions of which files were left out, as another commit took some of them meanwhile."""
+    """Partitions with files that were skipped, as concurrent commits changed them."""
 
 
 class KindCount(Plain):
@@ -251,23 +251,23 @@ class KindCount(Plain):
 
 
 LEFTOVERS = "~"
-"""What stands in place of a target's name for all deleted datasets together: it comes after all names."""
+"""Name of the pseudo-target for all deleted datasets; it sorts after all names."""
 
 
 class CollectOutcome(Plain):
     """What was deleted, or would be, of the targets up to ``after``."""
 
     after: str
-    """The last target that is through."""
+    """The last processed target."""
     datasets: int = 0
     failed: int = 0
     problems: tuple[str, ...] = ()
-    """The first few: ``name: Reason: text``."""
+    """The first few failures: ``name: Reason: text``."""
     collected: tuple[KindCount, ...] = ()
 
 
 class SkipFilesOutcome(Plain):
-    """What was found, and done: ``described`` of ``files``. ``location`` is Xskipper's directory in the store."""
+    """The result of a SkipFilesJob: ``described`` of ``files``. ``location`` is Xskipper's directory in the store."""
 
     location: str
     files: int = 0
@@ -281,18 +281,20 @@ class SkipFilesOutcome(Plain):
 
 
 class PollOutcome(Plain):
-    """What a poll found: ``commits`` and ``records`` are of this job, ``version`` that of its last commit, if any."""
+    """The result of a poll: its ``commits`` and ``records``, and the ``version`` of its last commit, if any."""
 
     version: int | None = None
     commits: int = 0
     records: int = 0
     has_more: bool = False
-    """Whether the source said that there is more, which takes another job."""
+    """Whether the source reported more data, which needs another job."""
 
 
 class SyncOutcome(Plain):
-    """What a sync did. ``relation`` is how the side that was read was to the other before; objects and bytes are those
-    that moved. ``head`` is the last block that both have now, ``version`` that of the dataset, of a pull.
+    """What a sync did.
+
+    ``relation`` is that of the source to the target before the sync; objects and bytes are those transferred. ``head``
+    is the last block that both have now; ``version`` is that of the dataset, after a pull.
     """
 
     relation: Literal["Equal", "Ahead", "Behind", "Diverged"]
@@ -311,13 +313,13 @@ class TransformOutcome(Plain):
 
 
 class HealOutcome(Plain):
-    """What was made anew, each as a few words."""
+    """What was rebuilt, each in a few words."""
 
     repaired: tuple[str, ...] = ()
 
 
 class FindingState(Plain):
-    """One thing that is wrong; see ``resources.verification.FirstFinding``."""
+    """One finding of a verification; see :class:`kubothek.api.verification.FirstFinding`."""
 
     code: str
     message: str
@@ -329,7 +331,7 @@ class FindingState(Plain):
 
 
 class VerifyOutcome(Plain):
-    """What a verification found; ``blocks`` None: there is no chain, ``files`` None: the table was not looked at."""
+    """The result of a verification; ``blocks`` None: there is no chain, ``files`` None: the table was not verified."""
 
     version: int | None = None
     blocks: int | None = None
@@ -341,13 +343,13 @@ class VerifyOutcome(Plain):
     wrong: int = 0
     first: FindingState | None = None
     dataset: str | None = None
-    """The first that is not sound, roots first, if inputs were looked at as well."""
+    """The first corrupt dataset, roots first, if inputs were verified as well."""
     datasets: int | None = None
-    """How many datasets were looked at, if inputs were."""
+    """Number of verified datasets, if inputs were verified as well."""
 
 
 class JobResult(Plain):
-    """The end of a job: one of success, or a failure with reason, message and whether to try again."""
+    """The outcome of a job: success, or a failure with reason, message and whether to retry."""
 
     outcome: Literal["Succeeded", "Failed"]
     reason: str
@@ -370,12 +372,12 @@ class JobResult(Plain):
     cubes: tuple[CubeState, ...] = ()
     store: StoreState | None = None
     truncated: bool = False
-    """True when ``datasets``, ``cubes``, or details of the only one, did not fit: the full result is in the store."""
+    """Whether ``datasets``, ``cubes``, or details of a single one, did not fit: the full result is in the store."""
 
     @model_validator(mode="before")
     @classmethod
     def _unpacked(cls, data: Any) -> Any:
-        """The same with its Datasets, if they were packed. A job's pod says it, so it may be anything."""
+        """Return the data with its Datasets unpacked. It comes from a job's pod and is not trusted."""
         if not isinstance(data, dict) or not isinstance(packed := data.get("packed"), str):
             return data
         try:
@@ -386,7 +388,7 @@ class JobResult(Plain):
         return {name: value for name, value in data.items() if name != "packed"} | {"datasets": datasets}
 
     def packed(self) -> bytes:
-        """As JSON, with ``datasets`` compressed: they are much alike, and a result has little room."""
+        """Return the result as JSON with ``datasets`` compressed: they are similar, and a result has little room."""
         datasets = [state.model_dump(mode="json", exclude_defaults=True) for state in self.datasets]
         text = json.dumps(datasets, separators=(",", ":")).encode()
         rest = self.model_dump(mode="json", exclude_defaults=True, exclude={"datasets"})
@@ -395,14 +397,14 @@ class JobResult(Plain):
 
 
 class Ended(Plain):
-    """What a job tells of its success before its process ends. ``finished`` is an RFC 3339 time in UTC."""
+    """A job's report of its success before its process ends. ``finished`` is an RFC 3339 time in UTC."""
 
     finished: str
     result: JobResult
 
 
 class Progress(Plain):
-    """How far a job is. ``stage`` is a word for people, such as Reading. Blocks and bytes are those of a transfer."""
+    """Progress of a job. ``stage`` is a word for users, such as Reading. Blocks and bytes are those of a transfer."""
 
     stage: str
     tasks_done: int = 0
@@ -414,7 +416,7 @@ class Progress(Plain):
 
 
 class ExitCode:
-    """Exit codes of a job's process; they tell what to retry from what to report, also when the result is lost."""
+    """Exit codes of a job's process; they show what to retry and what to report, even if the result is lost."""
 
     DONE = 0
     INTERNAL = 1

@@ -1,7 +1,7 @@
-"""Signatures of results: they tell what a job wrote on its pod from what others wrote there.
+"""Signatures of results: they prove that the job itself wrote the result on its pod.
 
-The private key is in a Secret that the pod of the attempt mounts; the public key is in the spec of that pod, in a field
-that the API server lets nobody change. Ed25519 (RFC 8032).
+The private key is in a Secret that the pod of the attempt mounts; the public key is in an immutable field of that pod's
+spec. Ed25519 (RFC 8032).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def new_key() -> tuple[bytes, str]:
 
 
 def sign(text: str, key: bytes) -> str:
-    """Return ``text`` behind its signature. Raises ValueError for a key that has not 32 bytes."""
+    """Return the signature and ``text``. Raises ValueError for a key that has not 32 bytes."""
     signature = Ed25519PrivateKey.from_private_bytes(key).sign(text.encode())
     return f"{base64.b64encode(signature).decode()}.{text}"
 

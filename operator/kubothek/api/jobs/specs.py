@@ -1,4 +1,4 @@
-"""Job specs: a model a verb."""
+"""Job specs: one model per verb."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kubothek.api.jobs.parts import (
 )
 
 OnChange = Literal["Stop", "Continue", "Reset"]
-"""What a derivative does when its inputs or its SQL are not what they were: see ``resources.transforms.Transform``."""
+"""What a derivative does when its inputs or its SQL changed: see :class:`kubothek.api.transforms.Transform`."""
 
 
 class CommitJob(BaseJob):
@@ -36,31 +36,31 @@ class CommitJob(BaseJob):
     dataset: DatasetRef
     commit_id: str
     digest: str
-    """Digest of the part of the Commit's spec that says what it does; tells a reused id from a repeated one."""
+    """Digest of the Commit's fields that define the change; distinguishes a reused id from a repeated one."""
     operation: Literal["Append", "Replace", "Overwrite", "Delete", "Update", "Rollback"] = "Append"
     source: SourceSpec | None = None
-    """Of Append, Replace and Overwrite."""
+    """For Append, Replace and Overwrite."""
     where: str | None = None
-    """Of Replace, Delete and Update, in the language of :mod:`kubothek.table.expressions`."""
+    """For Replace, Delete and Update, in the language of :mod:`kubothek.table.expressions`."""
     new_values: dict[str, str] = Field(default_factory=dict)
-    """Of Update: literals by column."""
+    """For Update: literals by column."""
     row_level: bool = False
     purge: bool = False
-    """Of Delete: all versions before it expire."""
+    """For Delete: all earlier versions expire."""
     to_version: int | None = None
     to_time: datetime | None = None
     to_tag: str | None = None
     allow_schema_change: bool = False
     on_conflict: Literal["Fail", "Retry"] = "Fail"
     push_source: str | None = None
-    """Of an Append to a ledger: who takes the rows. None: the dataset is no ledger."""
+    """For Append to a ledger: its push source. None: the dataset is no ledger."""
     spark: SparkSettings = SparkSettings()
 
 
 class StalledFile(Plain):
-    """The version of a file at which a source stopped, and why: ``Reason: text``.
+    """The version of a file at which a source stopped, and the ``problem``: ``Reason: text``.
 
-    ``version`` is that of the table for which it was read.
+    ``version`` is that of the table at that time.
     """
 
     key: str
@@ -70,14 +70,14 @@ class StalledFile(Plain):
 
 
 class IntakeJob(BaseJob):
-    """Take what landed for one standing source of a dataset."""
+    """Ingest new files of one standing source of a dataset."""
 
     verb: Literal["intake"] = "intake"
     dataset: DatasetRef
     name: str
     """The source."""
     source: SourceSpec
-    """How its files are read, and the store in which they land; without paths."""
+    """The format and the store of its files, without paths."""
     prefix: str = ""
     glob: str = ""
     operation: Literal["Append", "Replace"] = "Append"
@@ -94,58 +94,56 @@ class IntakeJob(BaseJob):
 
 
 class InspectJob(BaseJob):
-    """Look at a store and at all Datasets and Cubes of it at once: probe, heads, claims; heals what a crash left half
-    done.
-    """
+    """Inspect a store with its Datasets and Cubes: probe, heads, claims; complete what a crash left half done."""
 
     verb: Literal["inspect"] = "inspect"
     cubes: tuple[CubeRef, ...] = ()
     datasets: tuple[DatasetRef, ...] = ()
     known: dict[str, str] = Field(default_factory=dict)
-    """Digests of states (``DatasetState.digest``) by uuid, of cubes by that of their head: what is found so is not told
-    again, so that the answer has room for what is new."""
+    """Known digests of states (``DatasetState.digest``) by uuid, of cubes by that of their head. The result omits
+    states with these digests, to have room for changes."""
 
 
 class DeleteJob(BaseJob):
-    """Delete a dataset: one tombstone commit. Its data is swept after the grace period."""
+    """Delete a dataset by one tombstone commit. Garbage collection deletes its data after the grace period."""
 
     verb: Literal["delete"] = "delete"
     dataset: DatasetRef
 
 
 class LedgerJob(BaseJob):
-    """Make the chain of a dataset hold the events that its Dataset asks for; there is none yet: create it."""
+    """Append the events of a Dataset's spec to its chain; create the chain if there is none."""
 
     verb: Literal["ledger"] = "ledger"
     dataset: DatasetRef
     kind: Literal["Root", "Derivative"] = "Root"
     metadata: tuple[dict[str, Any], ...] = ()
-    """The events, as a DatasetSnapshot has them."""
+    """The events, in the form of a DatasetSnapshot."""
     inputs: tuple[InputRef, ...] = ()
-    """Of a derivative."""
+    """For a derivative."""
     on_change: OnChange = "Stop"
     """What to do if the chain has another transformation."""
     types: Literal["Kamu", "Spec"] = "Kamu"
     view: bool = True
     """Whether the state is kept as a table."""
     identity_dir: str | None = None
-    """Where the Secret with the private key is mounted; None: there is a chain already."""
+    """The mount path of the Secret with the private key; None: the chain exists."""
     foreign: bool = False
-    """Whether another engine than ours is to run the transformation, which alone knows its SQL."""
+    """Whether an external engine runs the transformation: then our engine does not check its SQL."""
 
 
 class SourceContainer(Plain):
-    """A container that runs before the poll, whose job prepares it and then reads what it left."""
+    """A source's container: the job prepares it before its run, and reads its output afterwards."""
 
     image: str
     launcher_dir: str
-    """What it begins with."""
+    """The directory of the launcher that it starts with."""
     output_dir: str
-    """Where it leaves its output."""
+    """The directory of its output."""
 
     @property
     def command(self) -> list[str]:
-        """How it begins: with a shell that the launcher brings along, as its image may have none."""
+        """Its command: the shell of the launcher, as its image may have none."""
         at = self.launcher_dir
         return [f"{at}/ld.so", "--library-path", at, f"{at}/sh", f"{at}/run"]
 
@@ -156,35 +154,36 @@ class PollJob(BaseJob):
     verb: Literal["poll"] = "poll"
     dataset: DatasetRef
     env_dir: str | None = None
-    """Where the Secret with the variables of urls and headers is mounted."""
+    """The mount path of the Secret with the variables of urls and headers."""
     allowed_hosts: tuple[str, ...] = ()
     """Hosts that the source may name; ``("*",)`` and file URLs only outside a cluster (``allow_local``)."""
     allow_local: bool = False
     fetch_uncacheable: bool = False
-    """Whether a source is read again that does not say if it changed."""
+    """Whether a source without cache validators (such as ETag) is read at every poll."""
     container: SourceContainer | None = None
-    """What fetches, if the source is a container."""
+    """The container, if the source is one."""
     spark: SparkSettings = SparkSettings()
 
 
 class SyncJob(BaseJob):
-    """Make a dataset what it is in a Repository, or the other way round."""
+    """Pull a dataset from a Repository, or push it to one."""
 
     verb: Literal["sync"] = "sync"
     dataset: DatasetRef
     remote: RemoteRef
     direction: Literal["Pull", "Push"]
     force: bool = False
-    """Whether blocks that only the target has are given up."""
+    """Whether to drop blocks that only the target has."""
     rows: bool | None = None
-    """Of Pull: whether records are verified as well; None: where there is a table of them."""
+    """For Pull: whether records are verified as well; None: if there is a table of them."""
     view: bool = True
-    """Of Pull: whether a new dataset gets a table."""
+    """For Pull: whether a new dataset gets a table."""
 
 
 class ForeignEngineRef(Plain):
-    """An engine of another party: where it listens, and the directory that it shares with the job. ``container`` is its
-    name in the job's own pod, which knows the digest of its image; None: it runs elsewhere.
+    """An external engine: its address, and the directory that it shares with the job.
+
+    ``container`` is its name in the job's own pod, whose status has the digest of its image; None: it runs elsewhere.
     """
 
     image: str
@@ -195,7 +194,7 @@ class ForeignEngineRef(Plain):
 
 
 class TransformJob(BaseJob):
-    """Bring a derivative up to what its inputs are now."""
+    """Bring a derivative up to date with its inputs."""
 
     verb: Literal["transform"] = "transform"
     dataset: DatasetRef
@@ -203,26 +202,26 @@ class TransformJob(BaseJob):
     on_change: OnChange = "Stop"
     """What to do if an input has another schema or another history."""
     foreign: ForeignEngineRef | None = None
-    """What runs the transformation; None: our own engine."""
+    """The external engine that runs the transformation; None: our own engine."""
     lineage: OpenLineage | None = None
     spark: SparkSettings = SparkSettings()
-    """Of our own engine: what a run takes of the inputs, above the size from which Spark carries it."""
+    """For our own engine: Spark processes input data from ``from_bytes`` on."""
 
 
 class IndexJob(BaseJob):
-    """Give a table the indices that its Dataset names, and put right what is wrong with them."""
+    """Reconcile the indices of a table with its Dataset, and repair them."""
 
     verb: Literal["index"] = "index"
     dataset: DatasetRef
 
 
 class SkipJob(BaseJob):
-    """Give the files of a table the skipping metadata that its Dataset asks for."""
+    """Reconcile the skipping metadata of a table with its Dataset."""
 
     verb: Literal["skip"] = "skip"
     dataset: DatasetRef
     seen: tuple[FilterSeen, ...] = ()
-    """What ``auto`` goes by, besides the values of the table."""
+    """Filters of recent queries, by which ``auto`` chooses indices, besides the values of the table."""
     spark: SparkSettings = SparkSettings()
 
 
@@ -242,7 +241,7 @@ class SkipFilesJob(BaseJob):
 
     verb: Literal["skip-files"] = "skip-files"
     name: str
-    """Under which the metadata is kept: ``<namespace>.<name>`` of the SkippingIndex."""
+    """The name of the metadata in the store: ``<namespace>.<name>`` of the SkippingIndex."""
     files: PlainFiles
     skipping: SkippingSpec
     drop: bool = False
@@ -250,14 +249,14 @@ class SkipFilesJob(BaseJob):
 
 
 class RestoreJob(BaseJob):
-    """Take a dataset's tombstone back, within the grace period."""
+    """Undo the deletion of a dataset, within the grace period."""
 
     verb: Literal["restore"] = "restore"
     dataset: DatasetRef
 
 
 class QueryLocation(Plain):
-    """Where a query's rows go as a file: ``<path>/<uid>-<attempt>.<ending>`` in the store."""
+    """The file for a query's rows: ``<path>/<uid>-<attempt>.<ending>`` in the store."""
 
     store: StoreRef
     path: str
@@ -265,7 +264,7 @@ class QueryLocation(Plain):
 
 
 class QueryDataset(Plain):
-    """The dataset that a query's rows become, and the store that it is in."""
+    """The dataset for a query's rows, and its store."""
 
     store: StoreRef
     dataset: DatasetRef
@@ -273,8 +272,9 @@ class QueryDataset(Plain):
 
 
 class QueryJob(BaseJob):
-    """Run one SELECT over the datasets of ``store``, or ask a cube of it; exactly one of ``location`` and ``becomes``
-    takes the rows.
+    """Run one SELECT over the datasets of ``store``, or query a cube of it.
+
+    The rows go to exactly one of ``location`` and ``becomes``.
     """
 
     verb: Literal["query"] = "query"
@@ -309,14 +309,14 @@ class CompactJob(BaseJob):
 
 
 class HealJob(BaseJob):
-    """Make anew what is derived from a table's data and is missing or lags; find out which data files are lost."""
+    """Rebuild derived objects of a table that are missing or out of date; find lost data files."""
 
     verb: Literal["heal"] = "heal"
     dataset: DatasetRef
 
 
 class VerifyJob(BaseJob):
-    """Find out whether a dataset is what was committed; it changes no data."""
+    """Verify that a dataset is what was committed, without changing data."""
 
     verb: Literal["verify"] = "verify"
     dataset: DatasetRef
@@ -324,15 +324,15 @@ class VerifyJob(BaseJob):
     since_version: int | None = None
     since_block: int | None = None
     until_version: int | None = None
-    """None: the present one."""
+    """None: the current version."""
     until_block: int | None = None
     recursive: bool = False
-    """Whether the inputs of a derivative are verified in the same way, and theirs, up to the roots."""
+    """Whether to verify the inputs of a derivative too, up to the roots."""
     spark: SparkSettings = SparkSettings()
 
 
 class TagJob(BaseJob):
-    """Give a table the tags that its Dataset names: versions by name."""
+    """Reconcile the tags of a table, versions by name, with its Dataset."""
 
     verb: Literal["tag"] = "tag"
     dataset: DatasetRef
@@ -340,33 +340,32 @@ class TagJob(BaseJob):
 
 
 class RetentionSpec(Plain):
-    """Which versions one policy keeps: so many, and those that were current within so many seconds; neither: all."""
+    """The versions that a policy keeps: the newest ``versions``, and those current within ``seconds``; neither: all."""
 
     versions: int | None = None
     seconds: float | None = None
 
 
 class CollectTarget(Plain):
-    """A dataset to collect. ``policies`` are all that select it: what any keeps is kept."""
+    """A dataset to collect. ``policies`` are all that select it: a version that any of them keeps is kept."""
 
     name: str
-    """Of the Dataset."""
+    """The name of the Dataset."""
     dataset: DatasetRef
     policies: tuple[RetentionSpec, ...]
 
 
 class CollectJob(BaseJob):
-    """Delete, or only count, what no kept version of some datasets of a store needs; one after the other."""
+    """Delete, or only count, objects that no kept version needs, of some datasets of a store in sequence."""
 
     verb: Literal["collect"] = "collect"
     targets: tuple[CollectTarget, ...] = ()
     leftovers: str | None = None
-    """What deleted datasets have left goes as well, of those claimed by an owner whose name begins so; None: it stays.
-    """
+    """Prefix of owners whose deleted datasets are collected as well; None: no deleted datasets."""
     enforce: bool = False
     max_deletes: int = 1_000_000
     grace_seconds: float = 86400.0
-    """The longest grace period of all policies that select Datasets of this store: put into the store, and obeyed."""
+    """The longest grace period of all policies that select Datasets of this store; the job records it in the store."""
     spark: SparkSettings = SparkSettings()
 
     @model_validator(mode="after")
